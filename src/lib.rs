@@ -1,0 +1,8 @@
+//! Corona: a cluster manager for Hadoop Corona, compatible on the wire with the original Java one.
+//!
+//! The rooms of the crate, from the inside out. A room may use the ones above it, never one below.
+//!
+//! * [`engine`] decides: a pure state machine of nodes, sessions and the fair scheduler. It has no
+//!   sockets, threads, clock, randomness or files; time and inputs are arguments.
+
+pub mod engine;
