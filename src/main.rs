@@ -1,3 +1,10 @@
-//! The `corona` program: parses the command line and hands over to a subcommand.
+//! The `corona` program: takes the arguments, hands over to a subcommand, gives back the exit
+//! status. It knows nothing of clusters.
 
-fn main() {}
+mod commands;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    commands::main(std::env::args_os())
+}

@@ -1,0 +1,239 @@
+//! The log on stderr: which lines, and in which of two forms.
+//!
+//! `text` has the original's layout, since operators search for it: `2026-11-21 00:05:39,123 INFO
+//! target: message`, in local time. `json` is one object a line, for programs.
+//! Spec: cluster-manager/08 §5.
+
+use std::fmt::{self, Write};
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use jiff::Zoned;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{DefaultFields, FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What is logged when nobody says otherwise, the original's level.
+const DEFAULT_LEVEL: &str = "info";
+
+/// What to log and how; part of every command that runs for long.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Log")]
+pub(super) struct LogArguments {
+    /// Form of the lines on stderr
+    ///
+    /// 'text' is the original's layout in local time; 'json' is one object a
+    /// line with the time in UTC.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+
+    /// What to log: a level, or levels by part of the program
+    ///
+    /// A level is one of error, warn, info, debug and trace. More than one
+    /// part: 'info,corona::wire=debug'.
+    #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
+    #[arg(default_value = DEFAULT_LEVEL, value_parser = parse_filter)]
+    log_level: String,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+impl LogArguments {
+    /// Sends the process's log to stderr from now on.
+    ///
+    /// # Errors
+    /// When a log was set up before.
+    pub(super) fn init(&self) -> anyhow::Result<()> {
+        tracing::subscriber::set_global_default(self.subscriber(std::io::stderr))
+            .map_err(|_| anyhow!("the log is already set up"))
+    }
+
+    fn subscriber<W>(&self, writer: W) -> Box<dyn Subscriber + Send + Sync>
+    where
+        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    {
+        let builder = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(writer)
+            .with_env_filter(EnvFilter::new(&self.log_level));
+        match self.log_format {
+            LogFormat::Text => Box::new(builder.event_format(OriginalLayout).finish()),
+            LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
+        }
+    }
+}
+
+/// Checks a filter while it can still be reported as wrong usage. An empty variable in the
+/// environment counts as none.
+fn parse_filter(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Ok(DEFAULT_LEVEL.into());
+    }
+    EnvFilter::try_new(text).map(|_| text.into()).map_err(|error| error.to_string())
+}
+
+/// `yyyy-MM-dd HH:mm:ss,SSS LEVEL target: message`, then fields as ` name=value`.
+struct OriginalLayout;
+
+impl<S> FormatEvent<S, DefaultFields> for OriginalLayout
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, DefaultFields>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        write_time(&mut writer, &Zoned::now())?;
+        let metadata = event.metadata();
+        write!(writer, " {} {}: ", metadata.level(), metadata.target())?;
+        let mut line = OneLine(&mut writer);
+        context.field_format().format_fields(Writer::new(&mut line), event)?;
+        writer.write_char('\n')
+    }
+}
+
+fn write_time(out: &mut impl Write, time: &Zoned) -> fmt::Result {
+    write!(out, "{}", time.strftime("%Y-%m-%d %H:%M:%S,%3f"))
+}
+
+/// Escapes control characters. Names come from peers; none may forge a line of the log or send
+/// commands to the terminal that shows it.
+struct OneLine<'a, W>(&'a mut W);
+
+impl<W: Write> Write for OneLine<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(char::is_control) {
+            let (clean, from_control) = rest.split_at(at);
+            self.0.write_str(clean)?;
+            let mut characters = from_control.chars();
+            if let Some(control) = characters.next() {
+                write!(self.0, "{}", control.escape_default())?;
+            }
+            rest = characters.as_str();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use jiff::civil;
+    use jiff::tz::TimeZone;
+
+    use super::*;
+
+    /// Where a test's log goes.
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The log that `speak` leaves.
+    fn log_of(log_format: LogFormat, log_level: &str, speak: impl FnOnce()) -> String {
+        let buffer = Buffer::default();
+        let sink = buffer.clone();
+        let arguments = LogArguments { log_format, log_level: log_level.into() };
+        tracing::subscriber::with_default(arguments.subscriber(move || sink.clone()), speak);
+        let bytes = buffer.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// The line without its first 23 characters, which must look like a time.
+    fn without_time(line: &str) -> &str {
+        let (time, rest) = line.split_at(23);
+        let shape: String =
+            time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+        assert_eq!(shape, "9999-99-99 99:99:99,999");
+        rest
+    }
+
+    #[test]
+    fn text_has_the_layout_of_the_original() {
+        let log = log_of(LogFormat::Text, "info", || {
+            tracing::info!(target: "NodeManager", "Timing out node: {}", "n1");
+            tracing::warn!(target: "Session", id = 7, "late");
+        });
+        let lines: Vec<_> = log.lines().map(without_time).collect();
+        assert_eq!(lines, [" INFO NodeManager: Timing out node: n1", " WARN Session: late id=7"]);
+    }
+
+    #[test]
+    fn time_has_the_layout_of_the_original() {
+        let time = civil::date(2026, 1, 2).at(3, 4, 5, 6_789_000).to_zoned(TimeZone::UTC).unwrap();
+        let mut text = String::new();
+        write_time(&mut text, &time).unwrap();
+        assert_eq!(text, "2026-01-02 03:04:05,006");
+    }
+
+    #[test]
+    fn hostile_name_cannot_forge_a_line() {
+        let log = log_of(LogFormat::Text, "info", || {
+            tracing::info!(target: "t", name = "a\nb", "x\r\n2026 ERROR \u{1b}[2J{}", "é\u{85}");
+        });
+        assert_eq!(log.lines().count(), 1);
+        let text = without_time(log.trim_end());
+        assert!(text.starts_with(r" INFO t: x\r\n2026 ERROR \x1b[2Jé\u{85} name="), "{text}");
+        assert!(!text.contains(char::is_control));
+    }
+
+    #[test]
+    fn every_control_character_is_escaped() {
+        let mut line = String::new();
+        OneLine(&mut line).write_str("\u{1b}a\nb\u{0}\u{7f}é\u{9b}").unwrap();
+        assert_eq!(line, r"\u{1b}a\nb\u{0}\u{7f}é\u{9b}");
+    }
+
+    #[test]
+    fn json_is_one_object_a_line() {
+        let log = log_of(LogFormat::Json, "info", || tracing::info!(node = "n1", "gone\nnow"));
+        assert_eq!(log.lines().count(), 1);
+        let object: serde_json::Value = serde_json::from_str(&log).unwrap();
+        assert_eq!(object["level"], "INFO");
+        assert_eq!(object["message"], "gone\nnow");
+        assert_eq!(object["node"], "n1");
+        assert!(object["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn level_filters_by_part() {
+        let log = log_of(LogFormat::Text, "warn,loud=debug", || {
+            tracing::info!(target: "quiet", "unseen");
+            tracing::debug!(target: "loud", "seen");
+        });
+        assert_eq!(log.lines().map(without_time).collect::<Vec<_>>(), [" DEBUG loud: seen"]);
+    }
+
+    #[test]
+    fn filter_is_checked_and_empty_means_default() {
+        for (text, expected) in [
+            ("", Some(DEFAULT_LEVEL)),
+            (" ", Some(DEFAULT_LEVEL)),
+            ("debug", Some("debug")),
+            ("WARN", Some("WARN")),
+            ("info,corona::wire=trace", Some("info,corona::wire=trace")),
+            ("corona=loud", None),
+        ] {
+            assert_eq!(parse_filter(text).ok().as_deref(), expected, "{text:?}");
+        }
+    }
+}

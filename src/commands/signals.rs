@@ -1,0 +1,74 @@
+//! The signals that ask the process to stop.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A request to stop, from a terminal or from who runs the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopSignal {
+    /// SIGINT: Ctrl-C at a terminal.
+    Interrupt,
+    /// SIGTERM: what `kill`, systemd and the original's scripts send.
+    Terminate,
+}
+
+impl fmt::Display for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StopSignal::Interrupt => "SIGINT",
+            StopSignal::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// A future that is done at the first SIGTERM or SIGINT after this call, and says which it was.
+///
+/// The handlers are in place when this returns, not when the future is first polled: a signal
+/// during a slow start is not lost. From then on neither signal ends the process by itself.
+///
+/// # Errors
+/// When the system refuses a handler.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub(crate) fn shutdown_signal() -> io::Result<impl Future<Output = StopSignal>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => StopSignal::Interrupt,
+            _ = terminate.recv() => StopSignal::Terminate,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn send_to_this_process(signal_name: &str) {
+        let script = format!("kill -s {signal_name} \"$0\"");
+        let pid = std::process::id().to_string();
+        let status = Command::new("sh").args(["-c", &script, &pid]).status().unwrap();
+        assert!(status.success());
+    }
+
+    // One test for both: signals go to the whole process, so two tests would hear each other.
+    #[tokio::test]
+    async fn tells_which_signal_came_even_when_it_came_before_the_wait() {
+        for (signal_name, expected) in
+            [("TERM", StopSignal::Terminate), ("INT", StopSignal::Interrupt)]
+        {
+            let stop = shutdown_signal().unwrap();
+            send_to_this_process(signal_name);
+            let heard = tokio::time::timeout(Duration::from_secs(30), stop).await;
+            assert_eq!(heard.unwrap(), expected);
+        }
+    }
+}
