@@ -1,7 +1,241 @@
 //! The engine: everything that the cluster manager decides, as a pure state machine.
 //!
 //! It has no sockets, no threads, no clock, no randomness and no files. Time and inputs are
-//! arguments; what is to be done is handed back as data.
+//! arguments; what is to be done is handed back as data:
+//!
+//! ```
+//! use corona::engine::settings::Settings;
+//! use corona::engine::types::Millis;
+//! use corona::engine::{Engine, Input, Reply, Start};
+//!
+//! let start = Start { now: Millis(0), id_prefix: "202611210900".into(), hash_seed: 1 };
+//! let mut engine = Engine::new(Settings::default(), start);
+//! let outcome = engine.apply(Millis(5), Input::NextSessionId);
+//! assert_eq!(outcome.reply, Ok(Reply::SessionId("202611210900.1".into())));
+//! ```
+//!
+//! Two inputs are the caller's duty: [`Input::Pass`] while [`Engine::wants_pass`] (many inputs may
+//! share one pass), and [`Input::Tick`] once [`Engine::next_deadline`] is reached. The same inputs
+//! at the same times give the same outcomes, always.
 
+mod input;
+mod lookup;
+mod node_calls;
+mod nodes;
+mod pending;
+mod requests;
+mod restarts;
+mod scheduler;
+mod session_calls;
+mod sessions;
 pub mod settings;
+#[cfg(test)]
+mod tests;
+mod topology;
 pub mod types;
+mod views;
+
+use std::sync::Arc;
+
+pub use self::input::{
+    Effect, Input, NodeUsageReport, Notification, Outcome, Record, Refusal, Reply, SessionView,
+    Starvation, StepMismatch,
+};
+use self::lookup::HashSeed;
+use self::nodes::Nodes;
+use self::restarts::Restarts;
+use self::scheduler::Scheduler;
+pub use self::sessions::RetiredSession;
+use self::sessions::Sessions;
+use self::settings::{Hosts, Settings};
+pub use self::topology::DEFAULT_RACK;
+use self::topology::Topology;
+use self::types::{Millis, PerType};
+pub use self::views::{
+    GrantView, NodeView, PoolView, RunningSession, SessionTally, SlotCounts, TypeCounts,
+};
+
+/// The state machine. See the module's text.
+#[derive(Debug)]
+pub struct Engine {
+    settings: Arc<Settings>,
+    legal: PerType<bool>,
+    started: Millis,
+    id_prefix: Arc<str>,
+    sessions_numbered: i64,
+    safe_mode: bool,
+    hosts: Hosts,
+    topology: Topology,
+    nodes: Nodes,
+    sessions: Sessions,
+    scheduler: Scheduler,
+    restarts: Restarts,
+}
+
+/// What an engine has to be told at its start.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The present time.
+    pub now: Millis,
+    /// What session ids begin with: the start time as `yyyyMMddHHmm`.
+    /// Spec: cluster-manager/02 §3.1.
+    pub id_prefix: Arc<str>,
+    /// Secret key of the hash tables, so that peers cannot choose names that collide. It does not
+    /// influence any outcome.
+    pub hash_seed: u64,
+}
+
+impl Engine {
+    /// An engine without nodes and sessions, not in safe mode.
+    pub fn new(settings: Settings, start: Start) -> Self {
+        let seed = HashSeed(start.hash_seed);
+        let mut engine = Engine {
+            legal: settings.partitioning.legal_types(),
+            settings: Arc::new(settings),
+            started: start.now,
+            id_prefix: start.id_prefix,
+            sessions_numbered: 0,
+            safe_mode: false,
+            hosts: Hosts::default(),
+            topology: Topology::new(seed),
+            nodes: Nodes::new(seed),
+            sessions: Sessions::new(seed),
+            scheduler: Scheduler::new(seed),
+            restarts: Restarts::default(),
+        };
+        engine.scheduler.tree.configure(&engine.settings);
+        engine
+    }
+
+    /// Takes one input at the time `now`, which must not be before that of an earlier input.
+    pub fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        let mut effects = Vec::new();
+        let reply = self.dispatch(now, input, &mut effects);
+        Outcome { reply, effects }
+    }
+
+    /// Whether [`Input::Pass`] may give something out.
+    pub fn wants_pass(&self) -> bool {
+        !self.safe_mode && self.pass_is_wanted()
+    }
+
+    /// When time alone changes something, [`Input::Tick`] is due.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        if self.safe_mode {
+            return None;
+        }
+        let after = |silent: Option<(u32, Millis)>, expiry_ms: i64| {
+            silent.map(|(_, heard)| heard.plus_ms(expiry_ms).plus_ms(1))
+        };
+        [
+            after(self.nodes.most_silent(), self.settings.node_expiry_ms),
+            after(self.sessions.most_silent(), self.settings.session_expiry_ms),
+            self.scheduler.next_deadline(),
+            self.restarts.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    /// Whether safe mode is on.
+    pub fn safe_mode(&self) -> bool {
+        self.safe_mode
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Millis,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Reply, Refusal> {
+        if self.safe_mode && gated(&input) {
+            return Err(Refusal::SafeMode);
+        }
+        match input {
+            Input::NextSessionId => return Ok(Reply::SessionId(self.next_session_id())),
+            Input::StartSession { handle, info } => {
+                return self.start_session(now, handle, info, effects);
+            }
+            Input::UpdateSession { handle, info } => {
+                self.update_session(now, &handle, info, effects)?;
+            }
+            Input::EndSession { handle, status } => {
+                self.end_session(&handle, status, now, effects)?
+            }
+            Input::HeartbeatSession { handle, view } => {
+                self.heartbeat_session(now, &handle, view, effects)?;
+            }
+            Input::RequestResources { handle, requests, racks } => {
+                self.request_resources(now, &handle, requests, &racks, effects)?;
+            }
+            Input::ReleaseResources { handle, ids } => {
+                self.release_resources(now, &handle, &ids, effects)?;
+            }
+            Input::HeartbeatNode { report, rack } => {
+                let restart = self.heartbeat_node(now, report, rack, effects)?;
+                return Ok(Reply::NodeHeard { restart });
+            }
+            Input::NodeFeedback { handle, kinds, reports } => {
+                self.node_feedback(&handle, &kinds, &reports, effects);
+            }
+            Input::HostsChanged { hosts } => self.hosts_changed(hosts, effects),
+            Input::RestartNodes { force, batch_size } => {
+                self.restart_nodes(now, force, batch_size, effects);
+            }
+            Input::KillSession { handle } => self.kill_session(&handle, now, effects),
+            Input::SetSafeMode { on } => self.set_safe_mode(now, on, effects),
+            Input::SettingsChanged { settings } => self.settings_changed(*settings),
+            Input::NotificationFailed { handle } => {
+                self.notification_failed(&handle, now, effects)?;
+            }
+            Input::Tick => self.tick(now, effects),
+            Input::Pass => self.pass(now, effects),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn tick(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        self.expire_nodes(now, effects);
+        self.expire_sessions(now, effects);
+        self.restarts.release_batch_if_due(now, self.settings.restart_interval_ms);
+        self.want_passes_due(now);
+    }
+
+    fn set_safe_mode(&mut self, now: Millis, on: bool, effects: &mut Vec<Effect>) {
+        if !on {
+            self.nodes.all_heard(now);
+            self.sessions.all_heard(now);
+        }
+        self.safe_mode = on;
+        effects.push(Effect::Record(Record::SafeMode { on }));
+    }
+
+    /// New limits and modes apply from the next pass on. Sessions stay in their pools, grants stay
+    /// even where a node now has fewer slots.
+    fn settings_changed(&mut self, settings: Settings) {
+        self.legal = settings.partitioning.legal_types();
+        self.settings = Arc::new(settings);
+        self.scheduler.tree.configure(&self.settings);
+        for session in self.sessions.in_order_of_start() {
+            self.requeue_all_kinds(session);
+        }
+        for node in self.nodes.numbers() {
+            let cpus = self.nodes[node].total.num_cpus;
+            let slots = self.settings.partitioning.slots(cpus).unwrap_or(PerType::all(0));
+            self.nodes.set_slots(node, slots);
+            self.nodes.reindex(node, &self.settings);
+        }
+    }
+}
+
+/// Whether safe mode refuses the input. Spec: cluster-manager/02 §2. What the service does on its
+/// own goes on, but for what would end sessions or give slots out.
+fn gated(input: &Input) -> bool {
+    !matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. })
+}

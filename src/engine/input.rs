@@ -1,0 +1,362 @@
+//! What goes into the engine and what comes out: plain data.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::{Hosts, Settings};
+use super::types::{
+    Address, Grant, NodeReport, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo,
+    SessionPriority, SessionStatus,
+};
+
+/// One thing that happens to the engine. Spec: cluster-manager/02 §3 and §6.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Input {
+    /// `getNextSessionId`. Reply: [`Reply::SessionId`].
+    NextSessionId,
+    /// `sessionStart`. Reply: [`Reply::Started`].
+    StartSession {
+        /// The id, which is also the handle from now on.
+        handle: Arc<str>,
+        /// What the session says of itself.
+        info: SessionInfo,
+    },
+    /// `sessionUpdateInfo`: takes over name, url, priority and deadline.
+    UpdateSession {
+        /// The session.
+        handle: Arc<str>,
+        /// What the session says of itself now.
+        info: SessionInfo,
+    },
+    /// `sessionEnd`.
+    EndSession {
+        /// The session.
+        handle: Arc<str>,
+        /// How it ended.
+        status: SessionStatus,
+    },
+    /// `sessionHeartbeat`, and `sessionHeartbeatV2` with `view`.
+    HeartbeatSession {
+        /// The session.
+        handle: Arc<str>,
+        /// How far the session believes to be.
+        view: Option<SessionView>,
+    },
+    /// `requestResource`.
+    RequestResources {
+        /// The session.
+        handle: Arc<str>,
+        /// The wishes, in order.
+        requests: Vec<ResourceRequest>,
+        /// Racks of hosts that are not in the default rack; sorted by host.
+        racks: Vec<(Arc<str>, Arc<str>)>,
+    },
+    /// `releaseResource`: gives slots back and withdraws wishes.
+    ReleaseResources {
+        /// The session.
+        handle: Arc<str>,
+        /// Ids of requests.
+        ids: Vec<i32>,
+    },
+    /// `nodeHeartbeat`. Reply: [`Reply::NodeHeard`].
+    HeartbeatNode {
+        /// What the node says of itself.
+        report: NodeReport,
+        /// The rack of the node's host, if not the default rack.
+        rack: Option<Arc<str>>,
+    },
+    /// `nodeFeedback`.
+    NodeFeedback {
+        /// The session that reports; need not exist, but counts only if it does.
+        handle: Arc<str>,
+        /// The types that the reports are about.
+        kinds: Vec<ResourceType>,
+        /// The reports.
+        reports: Vec<NodeUsageReport>,
+    },
+    /// The host files were read again (`refreshNodes`).
+    HostsChanged {
+        /// What they say.
+        hosts: Hosts,
+    },
+    /// `restartNodes`.
+    RestartNodes {
+        /// Whether to forget an earlier restart that is under way.
+        force: bool,
+        /// Nodes to restart at a time.
+        batch_size: i32,
+    },
+    /// `killSession`.
+    KillSession {
+        /// The session; one that does not exist is passed over.
+        handle: Arc<str>,
+    },
+    /// The safe mode flag of the cluster manager is set or cleared.
+    SetSafeMode {
+        /// The new value.
+        on: bool,
+    },
+    /// The configuration files were read again.
+    SettingsChanged {
+        /// The complete new settings.
+        settings: Box<Settings>,
+    },
+    /// A session could not be reached and is given up. It ends as timed out.
+    NotificationFailed {
+        /// The session.
+        handle: Arc<str>,
+    },
+    /// Time has passed. Due after [`super::Engine::next_deadline`].
+    Tick,
+    /// Matches requests and slots. Due while [`super::Engine::wants_pass`].
+    Pass,
+}
+
+/// How far a session believes to be: the arguments of `sessionHeartbeatV2`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionView {
+    /// Largest id of its last requests.
+    pub request_id: i32,
+    /// Largest id of the last grants that it was told of.
+    pub grant_id: i32,
+    /// For each type that it reports: usage numbers, in practice bytes of memory.
+    pub usages: PerType<Option<Vec<i64>>>,
+}
+
+/// What a session says of a node that it used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUsageReport {
+    /// The node.
+    pub node_name: Arc<str>,
+    /// Tasks that failed there.
+    pub failed: i32,
+    /// Connections that failed there.
+    pub failed_connections: i32,
+}
+
+/// What one input leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// What the caller is told.
+    pub reply: Result<Reply, Refusal>,
+    /// What is to be done, in order.
+    pub effects: Vec<Effect>,
+}
+
+/// The answer to an input that is not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// An id for a session that may start.
+    SessionId(String),
+    /// A session has started.
+    Started {
+        /// Directory for the session's history. Spec: cluster-manager/05 §3.1.
+        log_path: String,
+        /// The pool, after redirects.
+        pool: PoolName,
+    },
+    /// A node was heard.
+    NodeHeard {
+        /// Whether the node is to restart now.
+        restart: bool,
+    },
+}
+
+/// Why an input is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// `SafeModeException`.
+    #[error("the cluster manager is in safe mode")]
+    SafeMode,
+    /// `InvalidSessionHandle`: the handle, or a sentence.
+    #[error("{0}")]
+    InvalidSession(Arc<str>),
+    /// `DisallowedNode`: the host.
+    #[error("host {0} is not allowed")]
+    DisallowedNode(Arc<str>),
+    /// `InvalidPoolInfo`: a sentence.
+    #[error("{0}")]
+    InvalidPool(String),
+    /// The arguments make no sense. The original closes the connection.
+    #[error("{0}")]
+    Malformed(String),
+    /// A bound is reached.
+    #[error("{0}")]
+    TooMany(String),
+}
+
+/// Something to be done after an input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Tell a session something, after all that it was told before.
+    Notify {
+        /// The session.
+        handle: Arc<str>,
+        /// Where its driver listens.
+        to: Address,
+        /// What it is told.
+        notification: Notification,
+    },
+    /// Forget what a session was still to be told: it has ended.
+    ForgetSession {
+        /// The session.
+        handle: Arc<str>,
+    },
+    /// For history, metrics and the log.
+    Record(Record),
+}
+
+/// What a session is told. Spec: cluster-manager/05 §5.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notification {
+    /// `grantResource`: slots of one type, in the order in which they were given.
+    Granted(Vec<Grant>),
+    /// `revokeResource`: slots that are taken back.
+    Revoked(Vec<Grant>),
+    /// `processDeadNode`: the name of a node that is gone.
+    DeadNode(Arc<str>),
+}
+
+/// Something that happened, for history, metrics and the log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)] // The names of variants and fields say all that there is.
+pub enum Record {
+    SessionStarted {
+        handle: Arc<str>,
+        name: Arc<str>,
+        address: Address,
+        pool: PoolName,
+        scheduling_pool: PoolName,
+        running: usize,
+    },
+    /// The pool that the session asked for has an illegal name; another one is used.
+    IllegalPool {
+        handle: Arc<str>,
+        pool: PoolName,
+    },
+    SessionUpdated {
+        handle: Arc<str>,
+        priority: Option<SessionPriority>,
+    },
+    SessionEnded {
+        handle: Arc<str>,
+        address: Address,
+        status: SessionStatus,
+        url: Option<Arc<str>>,
+        running: usize,
+    },
+    SessionExpired {
+        handle: Arc<str>,
+        name: Arc<str>,
+        gap_ms: i64,
+    },
+    /// The session's view differs from ours.
+    OutOfStep {
+        handle: Arc<str>,
+        kind: StepMismatch,
+        request_id: i32,
+        grant_id: i32,
+        seen_request_id: i32,
+        seen_grant_id: i32,
+    },
+    Requested {
+        handle: Arc<str>,
+        kind: ResourceType,
+        count: u64,
+    },
+    DuplicateRequest {
+        handle: Arc<str>,
+        id: i32,
+    },
+    Released {
+        handle: Arc<str>,
+        kind: ResourceType,
+        count: u64,
+    },
+    Assigned {
+        handle: Arc<str>,
+        kind: ResourceType,
+        count: u64,
+    },
+    Revoked {
+        handle: Arc<str>,
+        kind: ResourceType,
+        count: u64,
+    },
+    NodeAdded {
+        report: Box<NodeReport>,
+        nodes: usize,
+    },
+    NodeLost {
+        name: Arc<str>,
+        expired: bool,
+        nodes: usize,
+        told: usize,
+    },
+    NodeRunnable {
+        name: Arc<str>,
+        kind: ResourceType,
+        runnable: bool,
+    },
+    NodeBlacklisted {
+        name: Arc<str>,
+        kind: ResourceType,
+    },
+    /// Feedback about a node that is not known.
+    FeedbackForUnknownNode {
+        name: Arc<str>,
+    },
+    RestartRequested {
+        nodes: usize,
+        batch_size: i32,
+    },
+    RestartTold {
+        name: Arc<str>,
+    },
+    PoolStarving {
+        pool: PoolName,
+        kind: ResourceType,
+        cause: Starvation,
+        share: f64,
+        minimum: i64,
+        granted: i64,
+    },
+    PreemptionFound {
+        kind: ResourceType,
+        count: u64,
+    },
+    PreemptionFellShort {
+        kind: ResourceType,
+        missing: u64,
+        rounds: u32,
+        max_running_time_ms: i64,
+    },
+    SafeMode {
+        on: bool,
+    },
+}
+
+/// How a session's view differs. Spec: cluster-manager/02 §3.6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StepMismatch {
+    /// It has lost requests; it is ended.
+    Lost,
+    /// It is behind in grants and moves.
+    Progress,
+    /// It is behind in grants and does not move.
+    NoProgress,
+    /// It has been behind in grants for longer than allowed.
+    Late,
+}
+
+/// Which of its due a pool lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Starvation {
+    /// Its minimum.
+    Minimum,
+    /// Its share.
+    Share,
+}

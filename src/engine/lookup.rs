@@ -1,0 +1,205 @@
+//! Collections that keep the engine deterministic: a hash map that cannot be iterated, and
+//! intrusive lists over dense indices.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use ahash::RandomState;
+
+/// The key of every hash in one engine. Peers choose names and ids; a secret seed keeps them from
+/// choosing ones that collide. It never shows in what the engine decides, since a [`Lookup`]
+/// cannot be iterated.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HashSeed(pub(super) u64);
+
+impl HashSeed {
+    /// The hasher's state for this seed.
+    pub(super) fn state(self) -> RandomState {
+        RandomState::with_seeds(self.0, self.0.rotate_left(17), !self.0, self.0.rotate_right(23))
+    }
+}
+
+/// A hash map for looking up only.
+#[derive(Debug)]
+pub(super) struct Lookup<K, V>(HashMap<K, V, RandomState>);
+
+impl<K: Hash + Eq, V> Lookup<K, V> {
+    pub(super) fn new(seed: HashSeed) -> Self {
+        Lookup(HashMap::with_hasher(seed.state()))
+    }
+
+    pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key)
+    }
+
+    pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.0.insert(key, value)
+    }
+
+    pub(super) fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.0.remove(key)
+    }
+}
+
+/// No item: the end of a chain.
+pub(super) const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: Ends = Ends { head: NONE, tail: NONE };
+
+/// Many first-in-first-out lists that share one set of items; each item is in at most one list.
+/// All operations are O(1) but iteration.
+#[derive(Debug, Default)]
+pub(super) struct Chains {
+    ends: Vec<Ends>,
+    links: Vec<Link>,
+}
+
+impl Chains {
+    /// Appends `item` to `chain`. The item must not be in a chain of this set.
+    pub(super) fn push_back(&mut self, chain: usize, item: u32) {
+        if self.ends.len() <= chain {
+            self.ends.resize(chain + 1, EMPTY);
+        }
+        if self.links.len() <= item as usize {
+            self.links.resize(item as usize + 1, Link { prev: NONE, next: NONE });
+        }
+        let ends = &mut self.ends[chain];
+        self.links[item as usize] = Link { prev: ends.tail, next: NONE };
+        match ends.tail {
+            NONE => ends.head = item,
+            tail => self.links[tail as usize].next = item,
+        }
+        ends.tail = item;
+    }
+
+    /// Takes `item` out of `chain`, in which it must be.
+    pub(super) fn remove(&mut self, chain: usize, item: u32) {
+        let Link { prev, next } = self.links[item as usize];
+        let ends = &mut self.ends[chain];
+        match prev {
+            NONE => ends.head = next,
+            prev => self.links[prev as usize].next = next,
+        }
+        match next {
+            NONE => ends.tail = prev,
+            next => self.links[next as usize].prev = prev,
+        }
+    }
+
+    /// The oldest item of `chain`.
+    pub(super) fn first(&self, chain: usize) -> Option<u32> {
+        self.ends.get(chain).map(|ends| ends.head).filter(|head| *head != NONE)
+    }
+
+    /// Whether `chain` has no item.
+    pub(super) fn is_empty(&self, chain: usize) -> bool {
+        self.first(chain).is_none()
+    }
+
+    /// The items of `chain`, oldest first.
+    pub(super) fn iter(&self, chain: usize) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(self.first(chain), |item| {
+            Some(self.links[*item as usize].next).filter(|next| *next != NONE)
+        })
+    }
+
+    /// One more than the largest chain ever used.
+    pub(super) fn chains(&self) -> usize {
+        self.ends.len()
+    }
+}
+
+/// A set of dense indices: O(1) insertion, removal and membership, iteration in a defined order.
+#[derive(Debug, Default)]
+pub(super) struct DenseSet {
+    items: Vec<u32>,
+    position: Vec<u32>,
+}
+
+impl DenseSet {
+    pub(super) fn insert(&mut self, item: u32) {
+        if self.contains(item) {
+            return;
+        }
+        if self.position.len() <= item as usize {
+            self.position.resize(item as usize + 1, NONE);
+        }
+        self.position[item as usize] = self.items.len() as u32;
+        self.items.push(item);
+    }
+
+    pub(super) fn remove(&mut self, item: u32) {
+        if !self.contains(item) {
+            return;
+        }
+        let position = self.position[item as usize] as usize;
+        self.items.swap_remove(position);
+        if let Some(moved) = self.items.get(position) {
+            self.position[*moved as usize] = position as u32;
+        }
+        self.position[item as usize] = NONE;
+    }
+
+    pub(super) fn contains(&self, item: u32) -> bool {
+        self.position.get(item as usize).is_some_and(|position| *position != NONE)
+    }
+
+    pub(super) fn items(&self) -> &[u32] {
+        &self.items
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_keep_arrival_order_through_removal_and_return() {
+        let mut chains = Chains::default();
+        for item in [3, 1, 2] {
+            chains.push_back(7, item);
+        }
+        chains.remove(7, 1);
+        chains.push_back(0, 1);
+        chains.push_back(7, 9);
+        assert_eq!(chains.iter(7).collect::<Vec<_>>(), [3, 2, 9]);
+        assert_eq!(chains.iter(0).collect::<Vec<_>>(), [1]);
+        chains.remove(0, 1);
+        assert!(chains.is_empty(0) && chains.is_empty(100));
+    }
+
+    #[test]
+    fn dense_sets_hold_each_item_once() {
+        let mut set = DenseSet::default();
+        for item in [5, 0, 5, 9] {
+            set.insert(item);
+        }
+        set.remove(5);
+        set.remove(5);
+        assert_eq!(set.items(), [9, 0]);
+        assert!(set.contains(9) && !set.contains(5) && !set.contains(1000));
+    }
+}

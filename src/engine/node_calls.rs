@@ -1,0 +1,299 @@
+//! What nodes report and what becomes of them. Spec: cluster-manager/03, 02 §5 and §6.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Engine;
+use super::input::{Effect, NodeUsageReport, Notification, Record, Refusal};
+use super::nodes::{Kinds, NodeIdx, SessionIdx};
+use super::settings::Hosts;
+use super::types::{Millis, NodeReport, ResourceType};
+
+impl Engine {
+    /// Returns whether the node is to restart.
+    pub(super) fn heartbeat_node(
+        &mut self,
+        now: Millis,
+        report: NodeReport,
+        rack: Option<Arc<str>>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<bool, Refusal> {
+        let known = self.nodes.find(&report.name);
+        if !allowed(&self.hosts, &report.address.host) {
+            let Some(node) = known else {
+                return Err(Refusal::DisallowedNode(report.address.host));
+            };
+            self.nodes.heard(node, now);
+            if let Some(free) = report.free {
+                self.nodes[node].free = free;
+            }
+            return Ok(false);
+        }
+        let node = match known {
+            Some(node) => node,
+            None => self.add_node(now, &report, rack, effects)?,
+        };
+        self.nodes.heard(node, now);
+        self.take_over_report(node, &report, effects)?;
+        self.reindex_node(node, effects);
+        Ok(self.restart_if_told(&report.name, now, effects))
+    }
+
+    pub(super) fn node_feedback(
+        &mut self,
+        handle: &Arc<str>,
+        kinds: &[ResourceType],
+        reports: &[NodeUsageReport],
+        effects: &mut Vec<Effect>,
+    ) {
+        let session = self.sessions.find(handle);
+        for report in reports {
+            match self.nodes.find(&report.node_name) {
+                Some(node) => {
+                    if let Some(session) = session {
+                        self.blame(node, session, kinds, report, effects);
+                    }
+                }
+                None => {
+                    let name = report.node_name.clone();
+                    effects.push(Effect::Record(Record::FeedbackForUnknownNode { name }));
+                }
+            }
+        }
+    }
+
+    pub(super) fn hosts_changed(&mut self, hosts: Hosts, effects: &mut Vec<Effect>) {
+        self.hosts = hosts;
+        for node in self.nodes.numbers() {
+            let host = self.topology.host_name(self.nodes[node].host);
+            self.nodes[node].allowed = allowed(&self.hosts, host);
+            self.reindex_node(node, effects);
+        }
+    }
+
+    pub(super) fn restart_nodes(
+        &mut self,
+        now: Millis,
+        force: bool,
+        batch_size: i32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let nodes = self.nodes.len();
+        effects.push(Effect::Record(Record::RestartRequested { nodes, batch_size }));
+        if nodes > 0 {
+            let names = self.nodes.iter().map(|(_, node)| node.name.clone());
+            let interval_ms = self.settings.restart_interval_ms;
+            self.restarts.add(now, names, force, batch_size, interval_ms);
+        }
+    }
+
+    pub(super) fn expire_nodes(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        while let Some((node, heard)) = self.nodes.most_silent() {
+            if now.since(heard) <= self.settings.node_expiry_ms {
+                break;
+            }
+            self.lose_node(node, true, now, effects);
+        }
+    }
+
+    fn add_node(
+        &mut self,
+        now: Millis,
+        report: &NodeReport,
+        rack: Option<Arc<str>>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<NodeIdx, Refusal> {
+        if self.nodes.len() >= self.settings.bounds.nodes {
+            return Err(Refusal::TooMany(format!("{} nodes are known already", self.nodes.len())));
+        }
+        self.check_cpus(report)?;
+        let host = self.topology.acquire(&report.address.host, || rack);
+        let rack = self.topology.rack_of(host);
+        let name = report.name.clone();
+        let node = self.nodes.insert(name, report.address.clone(), host, rack, now);
+        self.nodes[node].free = report.free.unwrap_or(report.total);
+        let (report, nodes) = (Box::new(report.clone()), self.nodes.len());
+        effects.push(Effect::Record(Record::NodeAdded { report, nodes }));
+        Ok(node)
+    }
+
+    fn check_cpus(&self, report: &NodeReport) -> Result<(), Refusal> {
+        let cpus = report.total.num_cpus;
+        match self.settings.partitioning.slots(cpus) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::Malformed(format!(
+                "No matching entry for cpu count: {cpus} in node and no 1 cpu map"
+            ))),
+        }
+    }
+
+    /// Takes over what the node says of itself. A type that it no longer serves, or serves
+    /// elsewhere, loses its grants.
+    fn take_over_report(
+        &mut self,
+        node: NodeIdx,
+        report: &NodeReport,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        self.check_cpus(report)?;
+        let entry = &mut self.nodes[node];
+        entry.allowed = true;
+        // A report without free resources leaves the last one in force.
+        entry.free = report.free.unwrap_or(entry.free);
+        let capacity_changed =
+            entry.total.num_cpus != report.total.num_cpus || entry.slots == Default::default();
+        entry.total = report.total;
+        let now = entry.last_heartbeat;
+        for kind in ResourceType::ALL {
+            let app = report.apps[kind].clone();
+            let previous = &self.nodes[node].apps[kind];
+            if *previous == app {
+                continue;
+            }
+            if previous.is_some() {
+                self.lose_app(node, kind, now, effects);
+            }
+            self.nodes[node].apps[kind] = app;
+        }
+        if let (true, Some(slots)) =
+            (capacity_changed, self.settings.partitioning.slots(report.total.num_cpus))
+        {
+            self.nodes.set_slots(node, slots);
+        }
+        Ok(())
+    }
+
+    fn reindex_node(&mut self, node: NodeIdx, effects: &mut Vec<Effect>) {
+        let changed = self.nodes.reindex(node, &self.settings);
+        for kind in ResourceType::ALL {
+            if let Some(runnable) = changed[kind] {
+                let name = self.nodes[node].name.clone();
+                effects.push(Effect::Record(Record::NodeRunnable { name, kind, runnable }));
+            }
+        }
+    }
+
+    fn restart_if_told(&mut self, name: &Arc<str>, now: Millis, effects: &mut Vec<Effect>) -> bool {
+        if !self.restarts.take(name) {
+            return false;
+        }
+        effects.push(Effect::Record(Record::RestartTold { name: name.clone() }));
+        if let Some(node) = self.nodes.find(name) {
+            self.lose_node(node, false, now, effects);
+        }
+        true
+    }
+
+    /// A node is gone: its grants are lost, and every running session that ever had one there is
+    /// told, since results of finished tasks are gone as well.
+    fn lose_node(&mut self, node: NodeIdx, expired: bool, now: Millis, effects: &mut Vec<Effect>) {
+        let name = self.nodes[node].name.clone();
+        self.restarts.forget(&name);
+        // Nothing that is freed below may be given out again.
+        self.nodes[node].allowed = false;
+        let told: Vec<SessionIdx> = self.nodes[node].sessions.keys().copied().collect();
+        while let Some((session, req)) = self.nodes[node].grants.last().copied() {
+            self.lose_grant(session, req, now);
+        }
+        let entry = self.nodes.remove(node);
+        self.topology.release(entry.host);
+        for session in &told {
+            self.sessions[*session].nodes.swap_remove(&node);
+        }
+        effects.push(Effect::Record(Record::NodeLost {
+            name: name.clone(),
+            expired,
+            nodes: self.nodes.len(),
+            told: told.len(),
+        }));
+        for session in told {
+            self.tell_dead_node(session, &name, effects);
+        }
+    }
+
+    /// A node stops serving a type: sessions that used it for the type are told first, then its
+    /// grants of the type are lost.
+    fn lose_app(
+        &mut self,
+        node: NodeIdx,
+        kind: ResourceType,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) {
+        let entry = &self.nodes[node];
+        let name = entry.name.clone();
+        let used = entry.sessions.iter().filter(|(_, visit)| visit.granted.contains(kind));
+        let told: Vec<SessionIdx> = used.map(|(session, _)| *session).collect();
+        for session in told {
+            self.tell_dead_node(session, &name, effects);
+        }
+        let lost: Vec<_> = self.nodes[node]
+            .grants
+            .iter()
+            .filter(|(session, req)| self.sessions[*session].requests[*req].kind == kind)
+            .copied()
+            .collect();
+        for (session, req) in lost {
+            self.lose_grant(session, req, now);
+        }
+    }
+
+    fn tell_dead_node(&self, session: SessionIdx, name: &Arc<str>, effects: &mut Vec<Effect>) {
+        let entry = &self.sessions[session];
+        effects.push(Effect::Notify {
+            handle: entry.handle.clone(),
+            to: entry.info.address.clone(),
+            notification: Notification::DeadNode(name.clone()),
+        });
+    }
+
+    /// Counts a session's complaint about a node that it has used, once for each type and kind of
+    /// trouble, so that no session can blacklist a node alone.
+    fn blame(
+        &mut self,
+        node: NodeIdx,
+        session: SessionIdx,
+        kinds: &[ResourceType],
+        report: &NodeUsageReport,
+        effects: &mut Vec<Effect>,
+    ) {
+        let limits = &self.settings.faults;
+        let entry = &mut self.nodes[node];
+        let Some(visit) = entry.sessions.get_mut(&session) else { return };
+        let connections = report.failed_connections > limits.failed_connections_of_a_session;
+        let failures = report.failed > limits.failures_of_a_session;
+        let mut blacklisted = Vec::new();
+        for kind in kinds.iter().copied().collect::<BTreeSet<_>>() {
+            if entry.apps[kind].is_none() {
+                continue;
+            }
+            let count = &mut entry.faults[kind.index()];
+            count.failed_connections +=
+                u32::from(connections && note(&mut visit.blamed_for_connections, kind));
+            count.failures += u32::from(failures && note(&mut visit.blamed_for_failures, kind));
+            let too_many = count.failures > limits.failure_sessions
+                || count.failed_connections > limits.failed_connection_sessions;
+            if too_many && !count.blacklisted {
+                count.blacklisted = true;
+                blacklisted.push(kind);
+            }
+        }
+        for kind in blacklisted {
+            let name = self.nodes[node].name.clone();
+            effects.push(Effect::Record(Record::NodeBlacklisted { name, kind }));
+            self.nodes.reindex_kind(node, kind, &self.settings);
+        }
+    }
+}
+
+/// Enters `kind`; false when it was in.
+fn note(kinds: &mut Kinds, kind: ResourceType) -> bool {
+    let new = !kinds.contains(kind);
+    kinds.insert(kind);
+    new
+}
+
+/// Whether the host may heartbeat. Spec: cluster-manager/03 §4.
+fn allowed(hosts: &Hosts, host: &Arc<str>) -> bool {
+    (hosts.include.is_empty() || hosts.include.contains(host)) && !hosts.exclude.contains(host)
+}

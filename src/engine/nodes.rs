@@ -1,0 +1,450 @@
+//! What each node offers and has given away, and which nodes have room.
+//!
+//! Spec: cluster-manager/03. A node is in the index of a type when it advertises the type, is not
+//! blacklisted for it, is on an allowed host, keeps its reserved memory and disk free, and has a
+//! slot left. Membership is the node's own, so two nodes may share a host.
+
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use slab::Slab;
+
+use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
+use super::requests::ReqIdx;
+use super::settings::Settings;
+use super::topology::{HostIdx, RackIdx};
+use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+
+/// A node by number.
+pub(super) type NodeIdx = u32;
+/// A session by number.
+pub(super) type SessionIdx = u32;
+
+/// A set of resource types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kinds(u8);
+
+impl Kinds {
+    pub(super) fn insert(&mut self, kind: ResourceType) {
+        self.0 |= 1 << kind.index();
+    }
+
+    pub(super) fn contains(self, kind: ResourceType) -> bool {
+        self.0 & (1 << kind.index()) != 0
+    }
+}
+
+/// Reports of trouble with one type on one node. Spec: cluster-manager/02 §5.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FaultCount {
+    /// Sessions that could not connect often enough.
+    pub(super) failed_connections: u32,
+    /// Sessions that saw too many failures.
+    pub(super) failures: u32,
+    pub(super) blacklisted: bool,
+}
+
+/// What a running session has had to do with a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Visit {
+    /// Types of which it ever had a grant there.
+    pub(super) granted: Kinds,
+    /// Types for which its failed connections have been counted.
+    pub(super) blamed_for_connections: Kinds,
+    /// Types for which its failures have been counted.
+    pub(super) blamed_for_failures: Kinds,
+}
+
+/// A task tracker as the engine knows it.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) name: Arc<str>,
+    pub(super) address: Address,
+    pub(super) host: HostIdx,
+    pub(super) rack: RackIdx,
+    pub(super) total: ComputeSpecs,
+    pub(super) free: ComputeSpecs,
+    pub(super) last_heartbeat: Millis,
+    pub(super) allowed: bool,
+    pub(super) apps: PerType<Option<Arc<str>>>,
+    pub(super) slots: PerType<u32>,
+    pub(super) used: PerType<u32>,
+    pub(super) grant_counts: PerType<u32>,
+    pub(super) faults: [FaultCount; 3],
+    /// What was given away: session, request, in no order that matters.
+    pub(super) grants: Vec<(SessionIdx, ReqIdx)>,
+    /// Sessions that ever had a grant here and still run.
+    pub(super) sessions: IndexMap<SessionIdx, Visit, ahash::RandomState>,
+    in_index: PerType<bool>,
+}
+
+impl Node {
+    /// Slots of the type that are free, whatever else speaks against the node.
+    pub(super) fn room(&self, kind: ResourceType) -> u32 {
+        self.slots[kind].saturating_sub(self.used[kind])
+    }
+
+    /// Whether the node keeps its reserved memory and disk space free by its last report.
+    pub(super) fn has_reserve(&self, settings: &Settings) -> bool {
+        self.free.memory_mb.unwrap_or(0) >= settings.reserved_memory_mb
+            && self.free.disk_gb.unwrap_or(0) >= settings.reserved_disk_gb
+    }
+
+    /// Whether the node may be given grants of the type, apart from its room.
+    pub(super) fn serves(&self, kind: ResourceType, settings: &Settings) -> bool {
+        self.allowed
+            && self.apps[kind].is_some()
+            && !self.faults[kind.index()].blacklisted
+            && self.has_reserve(settings)
+    }
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    slab: Slab<Node>,
+    by_name: Lookup<Arc<str>, NodeIdx>,
+    by_heartbeat: Chains,
+    runnable: [Runnable; 3],
+    seed: HashSeed,
+    /// Slots of all nodes, and slots given away.
+    capacity: PerType<u64>,
+    allocated: PerType<u64>,
+}
+
+impl Nodes {
+    pub(super) fn new(seed: HashSeed) -> Self {
+        Nodes {
+            slab: Slab::new(),
+            by_name: Lookup::new(seed),
+            by_heartbeat: Chains::default(),
+            runnable: Default::default(),
+            seed,
+            capacity: PerType::all(0),
+            allocated: PerType::all(0),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<NodeIdx> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The node of this number, if it still exists.
+    pub(super) fn get(&self, node: NodeIdx) -> Option<&Node> {
+        self.slab.get(node as usize)
+    }
+
+    /// All nodes in a defined order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeIdx, &Node)> {
+        self.slab.iter().map(|(node, entry)| (node as NodeIdx, entry))
+    }
+
+    /// Adds a node that offers nothing yet; [`Self::set_slots`] and [`Self::reindex`] follow.
+    pub(super) fn insert(
+        &mut self,
+        name: Arc<str>,
+        address: Address,
+        host: HostIdx,
+        rack: RackIdx,
+        now: Millis,
+    ) -> NodeIdx {
+        let node = self.slab.insert(Node {
+            name: name.clone(),
+            address,
+            host,
+            rack,
+            total: ComputeSpecs::default(),
+            free: ComputeSpecs::default(),
+            last_heartbeat: now,
+            allowed: true,
+            apps: PerType::default(),
+            slots: PerType::all(0),
+            used: PerType::all(0),
+            grant_counts: PerType::all(0),
+            faults: Default::default(),
+            grants: Vec::new(),
+            sessions: IndexMap::with_hasher(self.seed.state()),
+            in_index: PerType::all(false),
+        }) as NodeIdx;
+        self.by_name.insert(name, node);
+        self.by_heartbeat.push_back(0, node);
+        node
+    }
+
+    /// Takes a node out of every index and gives it back.
+    pub(super) fn remove(&mut self, node: NodeIdx) -> Node {
+        for kind in ResourceType::ALL {
+            self.leave_index(node, kind);
+        }
+        self.set_slots(node, PerType::all(0));
+        self.by_heartbeat.remove(0, node);
+        let entry = self.slab.remove(node as usize);
+        for kind in ResourceType::ALL {
+            self.allocated[kind] -= u64::from(entry.used[kind]);
+        }
+        self.by_name.remove(&entry.name);
+        entry
+    }
+
+    /// Notes that the node is alive.
+    pub(super) fn heard(&mut self, node: NodeIdx, now: Millis) {
+        self.slab[node as usize].last_heartbeat = now;
+        self.by_heartbeat.remove(0, node);
+        self.by_heartbeat.push_back(0, node);
+    }
+
+    /// The node that has been silent for longest.
+    pub(super) fn most_silent(&self) -> Option<(NodeIdx, Millis)> {
+        let node = self.by_heartbeat.first(0)?;
+        Some((node, self.slab[node as usize].last_heartbeat))
+    }
+
+    /// Counts every node as heard now, as the end of safe mode does.
+    pub(super) fn all_heard(&mut self, now: Millis) {
+        for (_, node) in &mut self.slab {
+            node.last_heartbeat = now;
+        }
+    }
+
+    pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
+        let entry = &mut self.slab[node as usize];
+        for kind in ResourceType::ALL {
+            self.capacity[kind] -= u64::from(entry.slots[kind]);
+            self.capacity[kind] += u64::from(slots[kind]);
+        }
+        entry.slots = slots;
+    }
+
+    /// Slots of all nodes.
+    pub(super) fn capacity(&self, kind: ResourceType) -> u64 {
+        self.capacity[kind]
+    }
+
+    /// Slots given away on all nodes.
+    pub(super) fn allocated(&self, kind: ResourceType) -> u64 {
+        self.allocated[kind]
+    }
+
+    /// Gives `need` slots of the node away. Returns the place in the node's list of grants.
+    pub(super) fn allocate(
+        &mut self,
+        node: NodeIdx,
+        kind: ResourceType,
+        need: u32,
+        holder: (SessionIdx, ReqIdx),
+    ) -> u32 {
+        let entry = &mut self.slab[node as usize];
+        let slot = entry.grants.len() as u32;
+        entry.grants.push(holder);
+        let load = entry.grant_counts[kind];
+        entry.grant_counts[kind] += 1;
+        entry.used[kind] += need;
+        self.allocated[kind] += u64::from(need);
+        if entry.in_index[kind] {
+            let full = entry.room(kind) == 0;
+            self.runnable[kind.index()].change_load(node, load, load + 1);
+            if full {
+                self.leave_index(node, kind);
+            }
+        }
+        slot
+    }
+
+    /// Takes entry `slot` of the node's grants back. Returns the holder that has moved into the
+    /// entry, if any. [`Self::reindex`] follows.
+    pub(super) fn free(
+        &mut self,
+        node: NodeIdx,
+        kind: ResourceType,
+        need: u32,
+        slot: u32,
+    ) -> Option<(SessionIdx, ReqIdx)> {
+        let entry = &mut self.slab[node as usize];
+        entry.grants.swap_remove(slot as usize);
+        let moved = entry.grants.get(slot as usize).copied();
+        let load = entry.grant_counts[kind];
+        entry.grant_counts[kind] -= 1;
+        entry.used[kind] -= need;
+        self.allocated[kind] -= u64::from(need);
+        if entry.in_index[kind] {
+            let runnable = &mut self.runnable[kind.index()];
+            runnable.change_load(node, load, load - 1);
+            runnable.note_room(node);
+        }
+        moved
+    }
+
+    /// Puts the node into or out of the index of each type as it now belongs.
+    /// Returns the types for which that changed, with whether it is in now.
+    pub(super) fn reindex(&mut self, node: NodeIdx, settings: &Settings) -> PerType<Option<bool>> {
+        PerType(ResourceType::ALL.map(|kind| self.reindex_kind(node, kind, settings)))
+    }
+
+    /// As [`Self::reindex`], for one type.
+    pub(super) fn reindex_kind(
+        &mut self,
+        node: NodeIdx,
+        kind: ResourceType,
+        settings: &Settings,
+    ) -> Option<bool> {
+        let entry = &self.slab[node as usize];
+        let belongs = entry.room(kind) > 0 && entry.serves(kind, settings);
+        if belongs == entry.in_index[kind] {
+            return None;
+        }
+        if belongs {
+            self.enter_index(node, kind);
+        } else {
+            self.leave_index(node, kind);
+        }
+        Some(belongs)
+    }
+
+    pub(super) fn runnable(&self, kind: ResourceType) -> &Runnable {
+        &self.runnable[kind.index()]
+    }
+
+    /// The nodes that have gained room for the type since the last call.
+    pub(super) fn take_fresh(&mut self, kind: ResourceType) -> Vec<NodeIdx> {
+        std::mem::take(&mut self.runnable[kind.index()].fresh)
+    }
+
+    /// Numbers of all nodes, in a defined order.
+    pub(super) fn numbers(&self) -> Vec<NodeIdx> {
+        self.iter().map(|(node, _)| node).collect()
+    }
+
+    fn enter_index(&mut self, node: NodeIdx, kind: ResourceType) {
+        let entry = &mut self.slab[node as usize];
+        entry.in_index[kind] = true;
+        let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
+        self.runnable[kind.index()].enter(node, host, rack, load);
+    }
+
+    fn leave_index(&mut self, node: NodeIdx, kind: ResourceType) {
+        let entry = &mut self.slab[node as usize];
+        if std::mem::take(&mut entry.in_index[kind]) {
+            let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
+            self.runnable[kind.index()].leave(node, host, rack, load);
+        }
+    }
+}
+
+impl Index<NodeIdx> for Nodes {
+    type Output = Node;
+    fn index(&self, node: NodeIdx) -> &Node {
+        &self.slab[node as usize]
+    }
+}
+
+impl IndexMut<NodeIdx> for Nodes {
+    fn index_mut(&mut self, node: NodeIdx) -> &mut Node {
+        &mut self.slab[node as usize]
+    }
+}
+
+/// The nodes with room for one type: by host, by rack, and by how many grants they hold.
+#[derive(Debug, Default)]
+pub(super) struct Runnable {
+    count: usize,
+    by_host: Chains,
+    by_rack: Chains,
+    by_load: Chains,
+    hosts: DenseSet,
+    racks: DenseSet,
+    lowest_load: usize,
+    generation: u64,
+    fresh: Vec<NodeIdx>,
+}
+
+impl Runnable {
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Hosts that have a node with room.
+    pub(super) fn hosts(&self) -> &DenseSet {
+        &self.hosts
+    }
+
+    /// Racks that have a node with room.
+    pub(super) fn racks(&self) -> &DenseSet {
+        &self.racks
+    }
+
+    /// Changes whenever some node has room that it did not have before.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Nodes of the host that have room, longest in the index first.
+    pub(super) fn on_host(&self, host: HostIdx) -> impl Iterator<Item = NodeIdx> + '_ {
+        self.by_host.iter(host as usize)
+    }
+
+    /// Nodes of the rack that have room, longest in the index first.
+    pub(super) fn on_rack(&self, rack: RackIdx) -> impl Iterator<Item = NodeIdx> + '_ {
+        self.by_rack.iter(rack as usize)
+    }
+
+    /// All nodes that have room, those with the fewest grants first.
+    /// Spec: cluster-manager/03 §7 takes one with fewer than the mean first.
+    pub(super) fn least_loaded(&self) -> impl Iterator<Item = NodeIdx> + '_ {
+        (self.lowest_load..self.by_load.chains()).flat_map(|load| self.by_load.iter(load))
+    }
+
+    /// Whether some node has gained room since the last [`Nodes::take_fresh`].
+    pub(super) fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
+    fn note_room(&mut self, node: NodeIdx) {
+        self.generation += 1;
+        self.fresh.push(node);
+    }
+
+    fn enter(&mut self, node: NodeIdx, host: HostIdx, rack: RackIdx, load: u32) {
+        self.count += 1;
+        self.by_host.push_back(host as usize, node);
+        self.by_rack.push_back(rack as usize, node);
+        self.enter_load(node, load);
+        self.hosts.insert(host);
+        self.racks.insert(rack);
+        self.note_room(node);
+    }
+
+    fn leave(&mut self, node: NodeIdx, host: HostIdx, rack: RackIdx, load: u32) {
+        self.count -= 1;
+        self.by_host.remove(host as usize, node);
+        self.by_rack.remove(rack as usize, node);
+        self.leave_load(node, load);
+        if self.by_host.is_empty(host as usize) {
+            self.hosts.remove(host);
+        }
+        if self.by_rack.is_empty(rack as usize) {
+            self.racks.remove(rack);
+        }
+    }
+
+    fn change_load(&mut self, node: NodeIdx, from: u32, to: u32) {
+        self.leave_load(node, from);
+        self.enter_load(node, to);
+    }
+
+    fn enter_load(&mut self, node: NodeIdx, load: u32) {
+        self.by_load.push_back(load as usize, node);
+        self.lowest_load = self.lowest_load.min(load as usize);
+    }
+
+    fn leave_load(&mut self, node: NodeIdx, load: u32) {
+        self.by_load.remove(load as usize, node);
+        while self.lowest_load < self.by_load.chains() && self.by_load.is_empty(self.lowest_load) {
+            self.lowest_load += 1;
+        }
+    }
+}

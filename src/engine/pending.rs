@@ -1,0 +1,418 @@
+//! The requests of one session and type that wait for a slot, in the order in which they came,
+//! indexed by what could serve them.
+//!
+//! Spec: cluster-manager/04 §7: the original walks its list with a cursor that it keeps between
+//! walks. [`Pending`] gives the element that such a walk would find first, without the walk.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use slab::Slab;
+
+use super::lookup::{HashSeed, Lookup, NONE};
+use super::requests::{ReqIdx, RequestState, Requests};
+use super::topology::{HostIdx, RackIdx, Topology};
+
+/// Requests that the same nodes can serve when no host is preferred.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClassKey {
+    /// Hosts not to be used, sorted.
+    pub(super) excluded: Box<[HostIdx]>,
+    /// Slots that a request takes.
+    pub(super) need: u32,
+}
+
+/// A [`ClassKey`] and its pending requests.
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) key: Arc<ClassKey>,
+    live: usize,
+    hostless: Arrivals,
+    hosted: Arrivals,
+    /// The runnable index's generation at which no node at all could serve this class.
+    pub(super) unserved_at: Option<u64>,
+}
+
+/// Where a walk starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cursor {
+    At(ReqIdx),
+    /// So many places behind the end, 0 for the place where the next request will be put.
+    BehindEnd(u32),
+}
+
+/// Pending requests of one session and type.
+#[derive(Debug)]
+pub(super) struct Pending {
+    head: ReqIdx,
+    tail: ReqIdx,
+    len: usize,
+    cursor: Cursor,
+    next_seq: u64,
+    classes: Slab<Class>,
+    class_by_key: Lookup<Arc<ClassKey>, usize>,
+    /// Present for types that are matched by place.
+    places: Option<Places>,
+    seed: HashSeed,
+}
+
+#[derive(Debug)]
+struct Places {
+    by_host: IndexMap<HostIdx, Arrivals, ahash::RandomState>,
+    by_rack: IndexMap<RackIdx, Arrivals, ahash::RandomState>,
+    entries: usize,
+    live: usize,
+}
+
+impl Pending {
+    /// `by_place`: whether requests of the type are matched by host and rack.
+    pub(super) fn new(seed: HashSeed, by_place: bool) -> Self {
+        Pending {
+            head: NONE,
+            tail: NONE,
+            len: 0,
+            cursor: Cursor::BehindEnd(0),
+            next_seq: 0,
+            classes: Slab::new(),
+            class_by_key: Lookup::new(seed),
+            places: by_place.then(|| Places::new(seed)),
+            seed,
+        }
+    }
+
+    /// Appends a request; it becomes pending.
+    pub(super) fn push(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let prev = self.tail;
+        match prev {
+            NONE => self.head = req,
+            tail => requests.set_next(tail, req),
+        }
+        self.tail = req;
+        self.len += 1;
+        self.cursor = match self.cursor {
+            Cursor::BehindEnd(0) => Cursor::At(req),
+            Cursor::BehindEnd(places) => Cursor::BehindEnd(places - 1),
+            at => at,
+        };
+        let class = self.class_of(requests, req);
+        let request = &mut requests[req];
+        request.state = RequestState::Pending { seq, prev, next: NONE, class: class as u32 };
+        let class = &mut self.classes[class];
+        class.live += 1;
+        if request.hosts.is_empty() {
+            class.hostless.push(seq, req);
+            return;
+        }
+        class.hosted.push(seq, req);
+        if let Some(places) = &mut self.places {
+            places.push(&request.hosts, topology, seq, req);
+        }
+    }
+
+    /// Takes a pending request out. Its state is the caller's to set.
+    pub(super) fn remove(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
+        let RequestState::Pending { seq, prev, next, class } = requests[req].state else {
+            return;
+        };
+        self.cursor = match self.cursor {
+            Cursor::At(at) if at == req => Cursor::at_or_end(next),
+            Cursor::At(at) if requests.seq(at) > Some(seq) => Cursor::at_or_end(requests.next(at)),
+            Cursor::BehindEnd(places) => Cursor::BehindEnd(places.saturating_add(1)),
+            at => at,
+        };
+        match prev {
+            NONE => self.head = next,
+            prev => requests.set_next(prev, next),
+        }
+        match next {
+            NONE => self.tail = prev,
+            next => requests.set_prev(next, prev),
+        }
+        self.len -= 1;
+        if self.len == 0 {
+            return self.forget_all();
+        }
+        let hosts = &requests[req].hosts;
+        if let (Some(places), false) = (&mut self.places, hosts.is_empty()) {
+            places.live -= entries_of(hosts, topology);
+        }
+        // The request must look dead to the sweeps below; its new state comes from the caller.
+        requests[req].state = RequestState::Lost;
+        if let Some(places) = &mut self.places {
+            places.sweep_if_stale(requests);
+        }
+        let class = class as usize;
+        self.classes[class].live -= 1;
+        if self.classes[class].live == 0 {
+            let gone = self.classes.remove(class);
+            self.class_by_key.remove(&gone.key);
+        } else {
+            self.classes[class].sweep_if_stale(requests);
+        }
+    }
+
+    /// Moves the cursor as a walk does that stops at `req`. Call before removing it.
+    pub(super) fn stop_at(&mut self, requests: &Requests, req: ReqIdx) {
+        self.cursor = match requests.next(req) {
+            NONE => Cursor::at_or_end(self.head),
+            next => Cursor::At(next),
+        };
+    }
+
+    /// Puts a cursor that is behind the end back to the start, as each walk does first. Gives the
+    /// request there and its place in the order of arrival.
+    pub(super) fn start(&mut self, requests: &Requests) -> Option<(ReqIdx, u64)> {
+        if let Cursor::BehindEnd(_) = self.cursor {
+            self.cursor = Cursor::at_or_end(self.head);
+        }
+        match self.cursor {
+            Cursor::At(req) => requests.seq(req).map(|seq| (req, seq)),
+            Cursor::BehindEnd(_) => None,
+        }
+    }
+
+    /// The request after `req`, from the end back to the start.
+    pub(super) fn next_around(&self, requests: &Requests, req: ReqIdx) -> ReqIdx {
+        match requests.next(req) {
+            NONE => self.head,
+            next => next,
+        }
+    }
+
+    /// Numbers of the classes, in a defined order.
+    pub(super) fn class_numbers(&self) -> Vec<usize> {
+        self.classes.iter().map(|(number, _)| number).collect()
+    }
+
+    pub(super) fn class(&mut self, number: usize) -> &mut Class {
+        &mut self.classes[number]
+    }
+
+    /// First request of a class without preferred hosts, from place `from` on and around.
+    pub(super) fn first_hostless(
+        &mut self,
+        requests: &Requests,
+        class: usize,
+        from: u64,
+    ) -> Option<(u64, ReqIdx)> {
+        self.classes[class].hostless.first_around(from, |seq, req| requests.seq(req) == Some(seq))
+    }
+
+    /// First request of a class with preferred hosts, from place `from` on and around.
+    pub(super) fn first_hosted(
+        &mut self,
+        requests: &Requests,
+        class: usize,
+        from: u64,
+    ) -> Option<(u64, ReqIdx)> {
+        self.classes[class].hosted.first_around(from, |seq, req| requests.seq(req) == Some(seq))
+    }
+
+    /// Distinct hosts that pending requests may name.
+    pub(super) fn host_count(&self) -> usize {
+        self.places.as_ref().map_or(0, |places| places.by_host.len())
+    }
+
+    /// Distinct racks of hosts that pending requests may name.
+    pub(super) fn rack_count(&self) -> usize {
+        self.places.as_ref().map_or(0, |places| places.by_rack.len())
+    }
+
+    /// The host at place `position` of a defined order of [`Self::host_count`] hosts.
+    pub(super) fn host_at(&self, position: usize) -> Option<HostIdx> {
+        self.places.as_ref()?.by_host.get_index(position).map(|(host, _)| *host)
+    }
+
+    /// The rack at place `position` of a defined order of [`Self::rack_count`] racks.
+    pub(super) fn rack_at(&self, position: usize) -> Option<RackIdx> {
+        self.places.as_ref()?.by_rack.get_index(position).map(|(rack, _)| *rack)
+    }
+
+    /// First request from `from` on and around that names `host` and that `fits`.
+    pub(super) fn first_on_host(
+        &mut self,
+        requests: &Requests,
+        host: HostIdx,
+        from: u64,
+        fits: impl FnMut(ReqIdx) -> bool,
+    ) -> Option<(u64, ReqIdx)> {
+        let list = self.places.as_mut()?.by_host.get_mut(&host)?;
+        list.first_around_that(from, |seq, req| requests.seq(req) == Some(seq), fits)
+    }
+
+    /// First request from `from` on and around that names a host of `rack` and that `fits`.
+    pub(super) fn first_on_rack(
+        &mut self,
+        requests: &Requests,
+        rack: RackIdx,
+        from: u64,
+        fits: impl FnMut(ReqIdx) -> bool,
+    ) -> Option<(u64, ReqIdx)> {
+        let list = self.places.as_mut()?.by_rack.get_mut(&rack)?;
+        list.first_around_that(from, |seq, req| requests.seq(req) == Some(seq), fits)
+    }
+
+    /// Whether a pending request may want any node at all; true also for one that has just gone.
+    pub(super) fn may_have_hostless(&self) -> bool {
+        self.classes.iter().any(|(_, class)| !class.hostless.is_empty())
+    }
+
+    /// Whether a pending request may name `host`; true also for one that has just gone.
+    pub(super) fn may_name_host(&self, host: HostIdx) -> bool {
+        self.places.as_ref().is_some_and(|places| places.by_host.contains_key(&host))
+    }
+
+    fn class_of(&mut self, requests: &Requests, req: ReqIdx) -> usize {
+        let request = &requests[req];
+        let mut excluded = request.excluded.clone();
+        excluded.sort_unstable();
+        let key = ClassKey { excluded, need: request.need() };
+        if let Some(class) = self.class_by_key.get(&key) {
+            return *class;
+        }
+        let key = Arc::new(key);
+        let class = self.classes.insert(Class {
+            key: key.clone(),
+            live: 0,
+            hostless: Arrivals::default(),
+            hosted: Arrivals::default(),
+            unserved_at: None,
+        });
+        self.class_by_key.insert(key, class);
+        class
+    }
+
+    fn forget_all(&mut self) {
+        let by_place = self.places.is_some();
+        let (cursor, next_seq) = (self.cursor, self.next_seq);
+        *self = Pending::new(self.seed, by_place);
+        self.cursor = cursor;
+        self.next_seq = next_seq;
+    }
+}
+
+impl Class {
+    /// As [`Places::sweep_if_stale`].
+    fn sweep_if_stale(&mut self, requests: &Requests) {
+        if self.hostless.items.len() + self.hosted.items.len() > 2 * self.live + 64 {
+            let live = |seq: u64, req: ReqIdx| requests.seq(req) == Some(seq);
+            self.hostless.keep(live);
+            self.hosted.keep(live);
+        }
+    }
+}
+
+impl Cursor {
+    fn at_or_end(req: ReqIdx) -> Cursor {
+        if req == NONE { Cursor::BehindEnd(0) } else { Cursor::At(req) }
+    }
+}
+
+impl Places {
+    fn new(seed: HashSeed) -> Self {
+        Places {
+            by_host: IndexMap::with_hasher(seed.state()),
+            by_rack: IndexMap::with_hasher(seed.state()),
+            entries: 0,
+            live: 0,
+        }
+    }
+
+    fn push(&mut self, hosts: &[HostIdx], topology: &Topology, seq: u64, req: ReqIdx) {
+        for host in hosts {
+            self.by_host.entry(*host).or_default().push(seq, req);
+        }
+        for rack in racks_of(hosts, topology) {
+            self.by_rack.entry(rack).or_default().push(seq, req);
+        }
+        let entries = entries_of(hosts, topology);
+        self.entries += entries;
+        self.live += entries;
+    }
+
+    /// Entries of requests that are gone stay until they are more than the live ones, so that a
+    /// removal costs O(1) in the mean and memory stays in proportion.
+    fn sweep_if_stale(&mut self, requests: &Requests) {
+        if self.entries <= 2 * self.live + 64 {
+            return;
+        }
+        let live = |seq: u64, req: ReqIdx| requests.seq(req) == Some(seq);
+        for lists in [&mut self.by_host, &mut self.by_rack] {
+            lists.retain(|_, list| {
+                list.keep(live);
+                !list.is_empty()
+            });
+        }
+        self.entries = self.live;
+    }
+}
+
+fn entries_of(hosts: &[HostIdx], topology: &Topology) -> usize {
+    hosts.len() + racks_of(hosts, topology).count()
+}
+
+/// Racks of the hosts, in their order; neighbours in the same rack count once.
+fn racks_of<'a>(
+    hosts: &'a [HostIdx],
+    topology: &'a Topology,
+) -> impl Iterator<Item = RackIdx> + 'a {
+    hosts
+        .iter()
+        .map(|host| topology.rack_of(*host))
+        .scan(NONE, |last, rack| Some((std::mem::replace(last, rack) != rack).then_some(rack)))
+        .flatten()
+}
+
+/// Requests in the order in which they came. Those that are gone are passed over, and dropped
+/// once that has cost as much as dropping them.
+#[derive(Debug, Default)]
+struct Arrivals {
+    items: Vec<(u64, ReqIdx)>,
+    passed_over: usize,
+}
+
+impl Arrivals {
+    fn push(&mut self, seq: u64, req: ReqIdx) {
+        self.items.push((seq, req));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn keep(&mut self, live: impl Fn(u64, ReqIdx) -> bool) {
+        self.items.retain(|(seq, req)| live(*seq, *req));
+        self.passed_over = 0;
+    }
+
+    fn first_around(
+        &mut self,
+        from: u64,
+        live: impl Fn(u64, ReqIdx) -> bool,
+    ) -> Option<(u64, ReqIdx)> {
+        self.first_around_that(from, live, |_| true)
+    }
+
+    fn first_around_that(
+        &mut self,
+        from: u64,
+        live: impl Fn(u64, ReqIdx) -> bool,
+        mut fits: impl FnMut(ReqIdx) -> bool,
+    ) -> Option<(u64, ReqIdx)> {
+        let start = self.items.partition_point(|(seq, _)| *seq < from);
+        let mut passed_over = 0;
+        let (before, after) = self.items.split_at(start);
+        let found = after.iter().chain(before).copied().find(|(seq, req)| {
+            let alive = live(*seq, *req);
+            passed_over += usize::from(!alive);
+            alive && fits(*req)
+        });
+        self.passed_over += passed_over;
+        if self.passed_over > 32 && self.passed_over > self.items.len() {
+            self.keep(live);
+        }
+        found
+    }
+}

@@ -1,0 +1,426 @@
+//! Who is given what: passes over what waits and what is free.
+//!
+//! Spec: cluster-manager/04. The original rebuilds everything up to ten times a second; here the
+//! order is kept by each change, and a pass looks only at sessions that may be given something.
+//! A session that nothing free can serve is set aside until something happens that may help.
+
+mod matching;
+mod order;
+mod preemption;
+mod shares;
+mod tree;
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexSet;
+
+use self::matching::Search;
+pub(in crate::engine) use self::order::{PoolIdx, SessionKey, SessionStanding};
+pub(in crate::engine) use self::tree::Tree;
+use super::Engine;
+use super::input::{Effect, Notification, Record};
+use super::lookup::HashSeed;
+use super::nodes::{NodeIdx, SessionIdx};
+use super::requests::{ReqIdx, RequestState};
+use super::sessions::{Blocked, FirstWait, Session, Tally};
+use super::settings::SchedulingMode;
+use super::types::{Grant, Millis, PerType, ResourceType};
+
+/// How near a node is to what a request asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) enum Level {
+    /// On one of the hosts.
+    #[default]
+    Node,
+    /// In the rack of one of the hosts.
+    Rack,
+    /// Anywhere.
+    Any,
+}
+
+/// A session's patience for one type. Spec: cluster-manager/04 §7.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct Locality {
+    required: Level,
+    /// The level of the last match, within the pass of this number.
+    last: (u64, Level),
+    wait_started: Option<Millis>,
+}
+
+impl Locality {
+    fn last_in(&self, pass: u64) -> Level {
+        if self.last.0 == pass { self.last.1 } else { Level::Node }
+    }
+
+    fn set(&mut self, level: Level, pass: u64) {
+        *self = Locality { required: level, last: (pass, level), wait_started: None };
+    }
+
+    /// Widens the level when the wait for the present one is over.
+    fn adjust(&mut self, now: Millis, waits: Waits, pass: u64) {
+        let Some(started) = self.wait_started else { return };
+        let waited = now.since(started);
+        match self.required {
+            Level::Node if waited > waits.node_ms => self.set(Level::Rack, pass),
+            Level::Rack if waited > waits.rack_ms => self.set(Level::Any, pass),
+            _ => {}
+        }
+    }
+}
+
+/// The configured locality waits of a type.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    node_ms: i64,
+    rack_ms: i64,
+}
+
+impl Waits {
+    /// Whether `level` must not be used by a session that requires `required`. The rack wait's
+    /// length does not matter here: it only switches the waiting on, for any node as well.
+    fn forbid(self, level: Level, required: Level) -> bool {
+        let gated = match level {
+            Level::Node => self.node_ms != 0,
+            Level::Rack => self.rack_ms != 0,
+            Level::Any => false,
+        };
+        gated && required < level
+    }
+}
+
+/// The scheduler's state beside the books of nodes and sessions.
+#[derive(Debug)]
+pub(in crate::engine) struct Scheduler {
+    pub(in crate::engine) tree: Tree,
+    blocked: [IndexSet<SessionIdx, ahash::RandomState>; 3],
+    /// Ends of waits for near nodes.
+    wakes: BTreeSet<(Millis, SessionIdx, ResourceType)>,
+    pass: u64,
+    wanted: PerType<bool>,
+    pending: PerType<i64>,
+    preemption: PerType<preemption::Clock>,
+}
+
+impl Scheduler {
+    pub(in crate::engine) fn new(seed: HashSeed) -> Self {
+        let set = || IndexSet::with_hasher(seed.state());
+        Scheduler {
+            tree: Tree::new(seed),
+            blocked: [set(), set(), set()],
+            wakes: BTreeSet::new(),
+            pass: 0,
+            wanted: PerType::all(false),
+            pending: PerType::all(0),
+            preemption: PerType::default(),
+        }
+    }
+
+    /// When a pass is due even if nothing happens.
+    pub(in crate::engine) fn next_deadline(&self) -> Option<Millis> {
+        let wake = self.wakes.first().map(|(at, ..)| *at);
+        let preemption = ResourceType::ALL.into_iter().filter_map(|kind| self.preemption_due(kind));
+        preemption.chain(wake).min()
+    }
+}
+
+impl Engine {
+    /// Whether a pass may give something out.
+    pub(super) fn pass_is_wanted(&self) -> bool {
+        ResourceType::ALL.into_iter().any(|kind| self.kind_wants_pass(kind))
+    }
+
+    fn kind_wants_pass(&self, kind: ResourceType) -> bool {
+        self.scheduler.wanted[kind] || self.nodes.runnable(kind).has_fresh()
+    }
+
+    /// Notes for which types time has changed something.
+    pub(super) fn want_passes_due(&mut self, now: Millis) {
+        for kind in ResourceType::ALL {
+            let waits_over = self.scheduler.wakes.iter().take_while(|(at, ..)| *at <= now);
+            let wait_over = waits_over.into_iter().any(|(.., of)| *of == kind);
+            let preemption_due = self.scheduler.preemption_due(kind).is_some_and(|at| at <= now);
+            self.scheduler.wanted[kind] |= wait_over || preemption_due;
+        }
+    }
+
+    /// Matches what waits with what is free, type by type.
+    pub(super) fn pass(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        for kind in ResourceType::ALL {
+            if self.kind_wants_pass(kind) {
+                self.pass_of(kind, now, effects);
+            }
+        }
+    }
+
+    fn pass_of(&mut self, kind: ResourceType, now: Millis, effects: &mut Vec<Effect>) {
+        self.scheduler.wanted[kind] = false;
+        self.scheduler.pass += 1;
+        self.unblock_due(kind, now);
+        self.unblock_for_fresh_nodes(kind);
+        let mut given: Vec<SessionIdx> = Vec::new();
+        let mut work_left = self.settings.scheduling.grants_per_pass;
+        let fully_scheduled = loop {
+            let next = self.scheduler.tree.first(kind);
+            let (Some((_, session)), true) = (next, self.nodes.runnable(kind).count() > 0) else {
+                break true;
+            };
+            if work_left == 0 {
+                break false;
+            }
+            work_left -= 1;
+            match self.find_match(session, kind, now) {
+                Some((req, node)) => {
+                    if self.sessions[session].demand(kind).batch.is_empty() {
+                        given.push(session);
+                    }
+                    self.commit(session, kind, req, node, now);
+                }
+                None => self.block(session, kind),
+            }
+        };
+        for session in given {
+            self.hand_out(session, kind, effects);
+        }
+        if fully_scheduled {
+            self.preempt_if_due(kind, now, effects);
+        } else {
+            self.scheduler.wanted[kind] = true;
+        }
+    }
+
+    fn find_match(
+        &mut self,
+        session: SessionIdx,
+        kind: ResourceType,
+        now: Millis,
+    ) -> Option<(ReqIdx, NodeIdx)> {
+        let waits = self.waits(kind);
+        let pass = self.scheduler.pass;
+        let Session { requests, demand, .. } = &mut self.sessions[session];
+        let demand = &mut demand[kind.index()];
+        let (nodes, topology) = (&self.nodes, &self.topology);
+        let search = Search { kind, nodes, topology, requests };
+        demand.locality.adjust(now, waits, pass);
+        for level in levels(kind) {
+            if *level < demand.locality.last_in(pass) {
+                continue;
+            }
+            if waits.forbid(*level, demand.locality.required) {
+                break;
+            }
+            if let Some(found) = search.find(&mut demand.pending, *level) {
+                demand.locality.set(*level, pass);
+                return Some(found);
+            }
+        }
+        demand.locality.wait_started.get_or_insert(now);
+        None
+    }
+
+    fn commit(
+        &mut self,
+        session: SessionIdx,
+        kind: ResourceType,
+        req: ReqIdx,
+        node: NodeIdx,
+        now: Millis,
+    ) {
+        let entry = &mut self.sessions[session];
+        entry.nodes.insert(node);
+        let Session { requests, demand, started, .. } = entry;
+        let demand = &mut demand[kind.index()];
+        demand.pending.stop_at(requests, req);
+        demand.pending.remove(requests, &self.topology, req);
+        let request = &mut requests[req];
+        let slot = self.nodes.allocate(node, kind, request.need(), (session, req));
+        request.state = RequestState::Granted { node, slot, at: now };
+        demand.fulfilled += 1;
+        if demand.first_wait == FirstWait::Waiting {
+            demand.first_wait = FirstWait::After(now.since(*started));
+        }
+        let id = request.id;
+        let node = &mut self.nodes[node];
+        node.sessions.entry(session).or_default().granted.insert(kind);
+        if let Some(app_info) = &node.apps[kind] {
+            demand.batch.push(Grant {
+                id,
+                node_name: node.name.clone(),
+                address: node.address.clone(),
+                granted_at: now,
+                kind,
+                app_info: app_info.clone(),
+            });
+        }
+        self.settle(session, kind, Tally { requested: 0, pending: -1, granted: 1 }, now);
+    }
+
+    /// One notification for all that a session was given in a pass.
+    fn hand_out(&mut self, session: SessionIdx, kind: ResourceType, effects: &mut Vec<Effect>) {
+        let entry = &mut self.sessions[session];
+        let grants = std::mem::take(&mut entry.demand_mut(kind).batch);
+        entry.expected.grant_id = grants.iter().map(|grant| grant.id).fold(0, i32::max);
+        let (handle, count) = (entry.handle.clone(), grants.len() as u64);
+        effects.push(Effect::Record(Record::Assigned { handle: handle.clone(), kind, count }));
+        effects.push(Effect::Notify {
+            handle,
+            to: entry.info.address.clone(),
+            notification: Notification::Granted(grants),
+        });
+    }
+
+    /// Enters a change of a session's counts into all books and puts the session where it belongs.
+    pub(super) fn settle(
+        &mut self,
+        session: SessionIdx,
+        kind: ResourceType,
+        change: Tally,
+        now: Millis,
+    ) {
+        let total = &mut self.scheduler.pending[kind];
+        if *total == 0 && change.pending > 0 {
+            self.scheduler.preemption[kind].nobody_waited_until(now);
+        }
+        *total += change.pending;
+        let entry = &mut self.sessions[session];
+        let pool = entry.pool;
+        let demand = entry.demand_mut(kind);
+        demand.tally.add(change);
+        demand.max_concurrent = demand.max_concurrent.max(demand.tally.requested);
+        if demand.tally.pending == 0 {
+            self.clear_block(session, kind);
+        }
+        let demand = self.sessions[session].demand(kind);
+        let belongs = demand.tally.pending > 0 && demand.blocked.is_none();
+        let moves = change.granted != 0 && self.scheduler.tree[pool].mode == SchedulingMode::Fair;
+        if belongs != demand.place.is_some() || (belongs && moves) {
+            self.requeue(session, kind);
+        }
+        self.scheduler.tree.add(pool, kind, change);
+    }
+
+    /// Puts a session into its pool's queue with its present standing, or takes it out.
+    /// [`Tree::add`] or [`Tree::refresh`] follows.
+    fn requeue(&mut self, session: SessionIdx, kind: ResourceType) {
+        let entry = &mut self.sessions[session];
+        let pool = entry.pool;
+        if let Some(key) = entry.demand_mut(kind).place.take() {
+            self.scheduler.tree.dequeue(pool, kind, &key);
+        }
+        let demand = entry.demand(kind);
+        if demand.tally.pending > 0 && demand.blocked.is_none() {
+            let mode = self.scheduler.tree[pool].mode;
+            let key = SessionKey::new(mode, entry.standing(kind), session);
+            self.scheduler.tree.enqueue(pool, kind, key.clone());
+            entry.demand_mut(kind).place = Some(key);
+            self.scheduler.wanted[kind] = true;
+        }
+    }
+
+    /// Lets changed priorities, deadlines or modes take effect for a session.
+    pub(super) fn requeue_all_kinds(&mut self, session: SessionIdx) {
+        for kind in ResourceType::ALL {
+            self.clear_block(session, kind);
+            self.requeue(session, kind);
+            self.scheduler.tree.refresh(self.sessions[session].pool, kind);
+        }
+    }
+
+    /// Takes a session that ends out of all queues. Its requests are gone already.
+    pub(super) fn leave_queues(&mut self, session: SessionIdx) {
+        let pool = self.sessions[session].pool;
+        for kind in ResourceType::ALL {
+            self.clear_block(session, kind);
+        }
+        self.scheduler.tree[pool].sessions.remove(&session);
+        self.scheduler.tree.forget_if_unused(pool);
+    }
+
+    /// New requests may be served where the old ones could not.
+    pub(super) fn unblock(&mut self, session: SessionIdx, kind: ResourceType) {
+        if self.clear_block(session, kind) {
+            self.requeue(session, kind);
+            self.scheduler.tree.refresh(self.sessions[session].pool, kind);
+        }
+    }
+
+    fn block(&mut self, session: SessionIdx, kind: ResourceType) {
+        let waits = self.waits(kind);
+        let demand = self.sessions[session].demand_mut(kind);
+        let locality = demand.locality;
+        let waits_for_place =
+            kind == ResourceType::Map && waits.forbid(Level::Rack, locality.required);
+        // The wait is over once it is exceeded.
+        let until = locality
+            .wait_started
+            .filter(|_| waits_for_place)
+            .map(|started| started.plus_ms(waits.node_ms).plus_ms(1));
+        demand.blocked = Some(Blocked { until });
+        if let Some(at) = until {
+            self.scheduler.wakes.insert((at, session, kind));
+        }
+        self.scheduler.blocked[kind.index()].insert(session);
+        self.requeue(session, kind);
+        self.scheduler.tree.refresh(self.sessions[session].pool, kind);
+    }
+
+    fn clear_block(&mut self, session: SessionIdx, kind: ResourceType) -> bool {
+        let Some(blocked) = self.sessions[session].demand_mut(kind).blocked.take() else {
+            return false;
+        };
+        self.scheduler.blocked[kind.index()].swap_remove(&session);
+        if let Some(at) = blocked.until {
+            self.scheduler.wakes.remove(&(at, session, kind));
+        }
+        true
+    }
+
+    fn unblock_due(&mut self, kind: ResourceType, now: Millis) {
+        let due = self.scheduler.wakes.iter().take_while(|(at, ..)| *at <= now);
+        let due: Vec<_> = due.filter(|(.., of)| *of == kind).map(|(_, s, _)| *s).collect();
+        for session in due {
+            self.unblock(session, kind);
+        }
+    }
+
+    /// Room on a node may help sessions that were tried in vain: those that wait for a near node
+    /// if they named its host, the others always.
+    fn unblock_for_fresh_nodes(&mut self, kind: ResourceType) {
+        const WORTH_LOOKING_AT: usize = 64;
+        let fresh = self.nodes.take_fresh(kind);
+        if fresh.is_empty() {
+            return;
+        }
+        let helped = |session: &SessionIdx| {
+            let demand = self.sessions[*session].demand(kind);
+            let waits_for_place = demand.blocked.is_some_and(|blocked| blocked.until.is_some());
+            !waits_for_place
+                || fresh.len() > WORTH_LOOKING_AT
+                || demand.pending.may_have_hostless()
+                || fresh.iter().any(|node| {
+                    let host = self.nodes.get(*node).map(|node| node.host);
+                    host.is_some_and(|host| demand.pending.may_name_host(host))
+                })
+        };
+        let blocked = &self.scheduler.blocked[kind.index()];
+        let helped: Vec<SessionIdx> = blocked.iter().copied().filter(helped).collect();
+        for session in helped {
+            self.unblock(session, kind);
+        }
+    }
+
+    fn waits(&self, kind: ResourceType) -> Waits {
+        let scheduling = &self.settings.scheduling;
+        Waits {
+            node_ms: scheduling.node_locality_wait_ms[kind],
+            rack_ms: scheduling.rack_locality_wait_ms[kind],
+        }
+    }
+}
+
+/// The levels that are tried, best first. Spec: cluster-manager/04 §1.
+fn levels(kind: ResourceType) -> &'static [Level] {
+    match kind {
+        ResourceType::Map => &[Level::Node, Level::Rack, Level::Any],
+        ResourceType::Reduce | ResourceType::JobTracker => &[Level::Any],
+    }
+}

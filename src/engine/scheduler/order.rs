@@ -1,0 +1,197 @@
+//! Who comes first: the comparators of the original as sort keys.
+//!
+//! Spec: cluster-manager/04 §5. Smaller keys come first.
+
+use std::cmp::{Ordering, Reverse};
+use std::sync::Arc;
+
+use super::shares::Claim;
+use crate::engine::nodes::SessionIdx;
+use crate::engine::settings::SchedulingMode;
+use crate::engine::types::{Millis, SessionPriority};
+
+/// A group or a pool by number.
+pub(in crate::engine) type PoolIdx = u32;
+
+/// Orders the groups: those below their minimum first, then by how much they have.
+/// Orders the pools of a group as well: there, priority comes before what they have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PoolKey {
+    satisfied: bool,
+    rank: Reverse<i64>,
+    ratio: Ratio,
+    priority: Reverse<i64>,
+    name: JavaStr,
+    pub(super) pool: PoolIdx,
+}
+
+impl PoolKey {
+    /// The comparator PRIORITY; with equal priorities it is FAIR.
+    /// `pool` is the number of the pool or group, `granted` what it has.
+    pub(super) fn new(granted: i64, claim: &Claim, name: &Arc<str>, pool: PoolIdx) -> Self {
+        let Claim { minimum, weight, priority, .. } = *claim;
+        let needy = granted < minimum;
+        let divisor = if needy { minimum as f64 } else { weight };
+        PoolKey {
+            satisfied: !needy,
+            rank: Reverse(if needy { 0 } else { priority }),
+            ratio: Ratio(granted as f64 / divisor),
+            priority: Reverse(priority),
+            name: JavaStr(name.clone()),
+            pool,
+        }
+    }
+}
+
+/// Orders the sessions of a pool by the pool's mode.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) struct SessionKey {
+    priority: Reverse<SessionPriority>,
+    rank: i64,
+    started: Millis,
+    name: JavaStr,
+    pub(super) session: SessionIdx,
+}
+
+/// What a [`SessionKey`] is made of.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct SessionStanding<'a> {
+    pub(in crate::engine) priority: SessionPriority,
+    pub(in crate::engine) granted: i64,
+    /// Milliseconds since the epoch; 0 for none, which sorts last.
+    pub(in crate::engine) deadline: i64,
+    pub(in crate::engine) started: Millis,
+    /// The name at the session's start.
+    pub(in crate::engine) name: &'a Arc<str>,
+}
+
+impl SessionKey {
+    pub(super) fn new(
+        mode: SchedulingMode,
+        standing: SessionStanding<'_>,
+        session: SessionIdx,
+    ) -> Self {
+        let rank = match mode {
+            SchedulingMode::Fifo => 0,
+            SchedulingMode::Fair => standing.granted,
+            SchedulingMode::Deadline if standing.deadline == 0 => i64::MAX,
+            SchedulingMode::Deadline => standing.deadline,
+        };
+        SessionKey {
+            priority: Reverse(standing.priority),
+            rank,
+            started: standing.started,
+            name: JavaStr(standing.name.clone()),
+            session,
+        }
+    }
+}
+
+/// A ratio of two counts. Not-a-number, as of 0 / 0, comes last, together with infinity.
+#[derive(Clone, Copy, Debug)]
+struct Ratio(f64);
+
+impl Ratio {
+    fn sortable(self) -> f64 {
+        // Adding 0.0 makes -0.0 equal to 0.0.
+        if self.0.is_nan() { f64::INFINITY } else { self.0 + 0.0 }
+    }
+}
+
+impl Ord for Ratio {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.sortable().total_cmp(&other.sortable())
+    }
+}
+
+impl PartialOrd for Ratio {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ratio {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ratio {}
+
+/// A string in Java's order, by UTF-16 units. It differs from the order of the bytes only where
+/// characters beyond the basic plane meet ones near its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct JavaStr(Arc<str>);
+
+impl Ord for JavaStr {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ordering::Equal;
+        }
+        self.0.encode_utf16().cmp(other.0.encode_utf16())
+    }
+}
+
+impl PartialOrd for JavaStr {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> PoolKey {
+        let claim = Claim { requested: 0, minimum, maximum: 0, weight, priority };
+        PoolKey::new(granted, &claim, &"p".into(), 0)
+    }
+
+    #[test]
+    fn pools_compare_as_in_the_original() {
+        // Spec: cluster-manager/04 §10; the first of each pair comes first.
+        let cases = [
+            ("needy before idle without minimum", pool(9, 10, 1.0, 0), pool(0, 0, 100.0, 0)),
+            ("needier first", pool(1, 2, 1.0, 0), pool(2, 3, 1.0, 0)),
+            ("heavier first", pool(4, 0, 2.0, 0), pool(4, 0, 1.0, 0)),
+            ("priority before count", pool(1, 0, 1.0, 2), pool(2, 0, 1.0, 1)),
+            ("priority before weight", pool(2, 0, 0.5, 2), pool(2, 0, 1.0, 1)),
+            ("needy before any priority", pool(1, 2, 1.0, 0), pool(0, 0, 1.0, 9)),
+            ("weight 0 last", pool(1000, 0, 1.0, 0), pool(0, 0, 0.0, 0)),
+        ];
+        for (what, first, second) in cases {
+            assert!(first < second, "{what}");
+        }
+    }
+
+    #[test]
+    fn sessions_compare_by_the_mode_of_their_pool() {
+        use SchedulingMode::{Deadline, Fair, Fifo};
+        use SessionPriority::{High, Normal};
+        let name: Arc<str> = "n".into();
+        let key = |mode, priority, granted, deadline, started, session| {
+            let started = Millis(started);
+            let standing = SessionStanding { priority, granted, deadline, started, name: &name };
+            SessionKey::new(mode, standing, session)
+        };
+        let cases = [
+            ("fifo", key(Fifo, Normal, 9, 0, 1, 0), key(Fifo, Normal, 0, 0, 2, 1)),
+            ("fifo, priority", key(Fifo, High, 9, 0, 2, 0), key(Fifo, Normal, 0, 0, 1, 1)),
+            ("fair", key(Fair, Normal, 1, 0, 9, 0), key(Fair, Normal, 2, 0, 1, 1)),
+            ("fair, priority", key(Fair, High, 5, 0, 1, 0), key(Fair, Normal, 0, 0, 1, 1)),
+            ("deadline", key(Deadline, Normal, 0, 5, 2, 0), key(Deadline, Normal, 0, 6, 1, 1)),
+            ("no deadline", key(Deadline, Normal, 0, 5, 2, 0), key(Deadline, Normal, 0, 0, 1, 1)),
+            ("tie", key(Fair, Normal, 1, 0, 1, 0), key(Fair, Normal, 1, 0, 1, 1)),
+        ];
+        for (what, first, second) in cases {
+            assert!(first < second, "{what}");
+        }
+    }
+
+    #[test]
+    fn names_compare_by_utf16_units() {
+        let (astral, late) = (JavaStr("\u{1F600}".into()), JavaStr("\u{FF5E}".into()));
+        assert!(astral < late);
+        assert!(JavaStr("a".into()) < JavaStr("ab".into()));
+    }
+}

@@ -1,0 +1,339 @@
+//! The tree of pool groups, pools and sessions, kept in scheduling order by each change.
+//!
+//! Spec: cluster-manager/04 §2 and §5.
+
+use std::collections::BTreeSet;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::order::{PoolIdx, PoolKey, SessionKey};
+use super::shares::Claim;
+use crate::engine::lookup::{HashSeed, Lookup};
+use crate::engine::sessions::Tally;
+use crate::engine::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
+use crate::engine::types::{Millis, PoolName, ResourceType};
+
+/// A group by number.
+pub(in crate::engine) type GroupIdx = u32;
+
+/// A pool group.
+#[derive(Debug)]
+pub(in crate::engine) struct Group {
+    pub(in crate::engine) name: Arc<str>,
+    pub(in crate::engine) settings: GroupSettings,
+    pub(in crate::engine) pools: BTreeSet<PoolIdx>,
+    pub(in crate::engine) kinds: [GroupState; 3],
+}
+
+/// What a group has of one type.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct GroupState {
+    pub(in crate::engine) tally: Tally,
+    pub(in crate::engine) share: f64,
+    /// Pools that may be given more, in order.
+    order: BTreeSet<PoolKey>,
+    place: Option<PoolKey>,
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(in crate::engine) struct Pool {
+    pub(in crate::engine) name: PoolName,
+    pub(in crate::engine) group: GroupIdx,
+    pub(in crate::engine) settings: PoolSettings,
+    pub(in crate::engine) mode: SchedulingMode,
+    /// Whether the pools file names it.
+    pub(in crate::engine) configured: bool,
+    /// Its running sessions.
+    pub(in crate::engine) sessions: BTreeSet<u32>,
+    pub(in crate::engine) kinds: [PoolState; 3],
+}
+
+/// What a pool has of one type.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct PoolState {
+    pub(in crate::engine) tally: Tally,
+    pub(in crate::engine) share: f64,
+    pub(in crate::engine) last_above_share: Option<Millis>,
+    pub(in crate::engine) last_above_minimum: Option<Millis>,
+    pub(in crate::engine) last_preempt: Option<Millis>,
+    /// Sessions that may be given more, in order.
+    queue: BTreeSet<SessionKey>,
+    place: Option<PoolKey>,
+}
+
+/// All groups and pools.
+#[derive(Debug)]
+pub(in crate::engine) struct Tree {
+    groups: Slab<Group>,
+    group_by_name: Lookup<Arc<str>, GroupIdx>,
+    pools: Slab<Pool>,
+    pool_by_name: Lookup<PoolName, PoolIdx>,
+    /// Groups that may be given more, in order, for each type.
+    order: [BTreeSet<PoolKey>; 3],
+}
+
+impl Tree {
+    pub(in crate::engine) fn new(seed: HashSeed) -> Self {
+        Tree {
+            groups: Slab::new(),
+            group_by_name: Lookup::new(seed),
+            pools: Slab::new(),
+            pool_by_name: Lookup::new(seed),
+            order: Default::default(),
+        }
+    }
+
+    /// Takes over changed settings; configured pools exist from then on.
+    pub(in crate::engine) fn configure(&mut self, settings: &Settings) {
+        for name in settings.pools.pools.keys() {
+            self.acquire_pool(name, settings);
+        }
+        let pools: Vec<PoolIdx> = self.pools.iter().map(|(pool, _)| pool as PoolIdx).collect();
+        for pool in pools {
+            self.configure_pool(pool, settings);
+            self.forget_if_unused(pool);
+        }
+        let groups: Vec<GroupIdx> = self.groups.iter().map(|(group, _)| group as u32).collect();
+        for group in groups {
+            let entry = &mut self.groups[group as usize];
+            entry.settings = settings.pools.groups.get(&entry.name).cloned().unwrap_or_default();
+            for kind in ResourceType::ALL {
+                self.refresh_group(group, kind);
+            }
+        }
+    }
+
+    /// The pool of this name, made if it does not exist.
+    pub(in crate::engine) fn acquire_pool(
+        &mut self,
+        name: &PoolName,
+        settings: &Settings,
+    ) -> PoolIdx {
+        if let Some(pool) = self.pool_by_name.get(name) {
+            return *pool;
+        }
+        let group = self.acquire_group(&name.group, settings);
+        let pool = self.pools.insert(Pool {
+            name: name.clone(),
+            group,
+            settings: PoolSettings::default(),
+            mode: SchedulingMode::Fifo,
+            configured: false,
+            sessions: BTreeSet::new(),
+            kinds: Default::default(),
+        }) as PoolIdx;
+        self.pool_by_name.insert(name.clone(), pool);
+        self.groups[group as usize].pools.insert(pool);
+        self.configure_pool(pool, settings);
+        pool
+    }
+
+    /// Forgets a pool that is not configured and has no session, and then an empty group.
+    pub(in crate::engine) fn forget_if_unused(&mut self, pool: PoolIdx) {
+        let entry = &self.pools[pool as usize];
+        if entry.configured || !entry.sessions.is_empty() {
+            return;
+        }
+        let group = entry.group;
+        for kind in ResourceType::ALL {
+            self.set_pool_place(pool, kind, None);
+            self.refresh_group(group, kind);
+        }
+        let entry = self.pools.remove(pool as usize);
+        self.pool_by_name.remove(&entry.name);
+        let entry = &mut self.groups[group as usize];
+        entry.pools.remove(&pool);
+        if entry.pools.is_empty() {
+            let entry = self.groups.remove(group as usize);
+            self.group_by_name.remove(&entry.name);
+        }
+    }
+
+    /// Pools that exist, in a defined order.
+    pub(in crate::engine) fn pools(&self) -> impl Iterator<Item = (PoolIdx, &Pool)> {
+        self.pools.iter().map(|(pool, entry)| (pool as PoolIdx, entry))
+    }
+
+    /// Groups that exist, in a defined order.
+    pub(in crate::engine) fn groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
+        self.groups.iter().map(|(group, entry)| (group as GroupIdx, entry))
+    }
+
+    pub(in crate::engine) fn pool_count(&self) -> usize {
+        self.pools.len()
+    }
+
+    pub(in crate::engine) fn group(&self, group: GroupIdx) -> &Group {
+        &self.groups[group as usize]
+    }
+
+    pub(in crate::engine) fn group_mut(&mut self, group: GroupIdx) -> &mut Group {
+        &mut self.groups[group as usize]
+    }
+
+    pub(in crate::engine) fn find(&self, name: &PoolName) -> Option<PoolIdx> {
+        self.pool_by_name.get(name).copied()
+    }
+
+    /// Who comes next: the first session of the first pool of the first group.
+    pub(in crate::engine) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, u32)> {
+        let kind = kind.index();
+        let group = self.order[kind].first()?.pool;
+        let pool = self.groups[group as usize].kinds[kind].order.first()?.pool;
+        let session = self.pools[pool as usize].kinds[kind].queue.first()?.session;
+        Some((pool, session))
+    }
+
+    /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
+    pub(in crate::engine) fn enqueue(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        key: SessionKey,
+    ) {
+        self.pools[pool as usize].kinds[kind.index()].queue.insert(key);
+    }
+
+    /// Takes a session out of its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
+    pub(in crate::engine) fn dequeue(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        key: &SessionKey,
+    ) {
+        self.pools[pool as usize].kinds[kind.index()].queue.remove(key);
+    }
+
+    /// Adds a change to the counts of a pool and its group.
+    pub(in crate::engine) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
+        let entry = &mut self.pools[pool as usize];
+        entry.kinds[kind.index()].tally.add(change);
+        self.groups[entry.group as usize].kinds[kind.index()].tally.add(change);
+        self.refresh(pool, kind);
+    }
+
+    /// Puts a pool and its group where they belong now.
+    pub(in crate::engine) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
+        let entry = &self.pools[pool as usize];
+        let state = &entry.kinds[kind.index()];
+        let open =
+            !state.queue.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
+        let place = open.then(|| entry.key(kind, pool));
+        let group = entry.group;
+        self.set_pool_place(pool, kind, place);
+        self.refresh_group(group, kind);
+    }
+
+    fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) {
+        let entry = &self.groups[group as usize];
+        let state = &entry.kinds[kind.index()];
+        let open =
+            !state.order.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
+        let place = open.then(|| entry.key(kind, group));
+        let state = &mut self.groups[group as usize].kinds[kind.index()];
+        move_to(&mut self.order[kind.index()], &mut state.place, place);
+    }
+
+    fn set_pool_place(&mut self, pool: PoolIdx, kind: ResourceType, place: Option<PoolKey>) {
+        let entry = &mut self.pools[pool as usize];
+        let order = &mut self.groups[entry.group as usize].kinds[kind.index()].order;
+        move_to(order, &mut entry.kinds[kind.index()].place, place);
+    }
+
+    fn configure_pool(&mut self, pool: PoolIdx, settings: &Settings) {
+        let entry = &mut self.pools[pool as usize];
+        let configured = settings.pools.pools.get(&entry.name);
+        entry.configured = configured.is_some();
+        entry.settings = configured.cloned().unwrap_or_default();
+        entry.mode = entry.settings.mode.unwrap_or(settings.scheduling.default_mode);
+        for kind in ResourceType::ALL {
+            self.refresh(pool, kind);
+        }
+    }
+
+    fn acquire_group(&mut self, name: &Arc<str>, settings: &Settings) -> GroupIdx {
+        if let Some(group) = self.group_by_name.get(name) {
+            return *group;
+        }
+        let group = self.groups.insert(Group {
+            name: name.clone(),
+            settings: settings.pools.groups.get(name).cloned().unwrap_or_default(),
+            pools: BTreeSet::new(),
+            kinds: Default::default(),
+        }) as GroupIdx;
+        self.group_by_name.insert(name.clone(), group);
+        group
+    }
+}
+
+impl Group {
+    /// The group's claim among the groups. Spec: cluster-manager/04 §2: groups have no weight.
+    pub(in crate::engine) fn claim(&self, kind: ResourceType) -> Claim {
+        Claim {
+            requested: self.kinds[kind.index()].tally.requested,
+            minimum: i64::from(self.settings.minimum[kind]),
+            maximum: i64::from(self.settings.maximum[kind]),
+            weight: 1.0,
+            priority: 0,
+        }
+    }
+
+    /// The group's place among the groups, of which `group` is its number.
+    pub(super) fn key(&self, kind: ResourceType, group: GroupIdx) -> PoolKey {
+        let granted = self.kinds[kind.index()].tally.granted;
+        PoolKey::new(granted, &self.claim(kind), &self.name, group)
+    }
+}
+
+impl Pool {
+    /// The pool's claim among the pools of its group.
+    pub(in crate::engine) fn claim(&self, kind: ResourceType) -> Claim {
+        Claim {
+            requested: self.kinds[kind.index()].tally.requested,
+            minimum: i64::from(self.settings.minimum[kind]),
+            maximum: i64::from(self.settings.maximum[kind]),
+            weight: self.settings.weight,
+            priority: i64::from(self.settings.priority),
+        }
+    }
+
+    /// The pool's place among the pools of its group, of which `pool` is its number.
+    pub(super) fn key(&self, kind: ResourceType, pool: PoolIdx) -> PoolKey {
+        let granted = self.kinds[kind.index()].tally.granted;
+        PoolKey::new(granted, &self.claim(kind), &self.name.pool, pool)
+    }
+}
+
+impl Index<PoolIdx> for Tree {
+    type Output = Pool;
+    fn index(&self, pool: PoolIdx) -> &Pool {
+        &self.pools[pool as usize]
+    }
+}
+
+impl IndexMut<PoolIdx> for Tree {
+    fn index_mut(&mut self, pool: PoolIdx) -> &mut Pool {
+        &mut self.pools[pool as usize]
+    }
+}
+
+/// Whether a group or pool may be given more. Spec: cluster-manager/04 §3, `reachedMaximum`.
+fn below(tally: Tally, maximum: i64) -> bool {
+    tally.granted < maximum && tally.granted < tally.requested
+}
+
+fn move_to(order: &mut BTreeSet<PoolKey>, place: &mut Option<PoolKey>, to: Option<PoolKey>) {
+    if *place == to {
+        return;
+    }
+    if let Some(old) = place.take() {
+        order.remove(&old);
+    }
+    if let Some(new) = &to {
+        order.insert(new.clone());
+    }
+    *place = to;
+}

@@ -1,0 +1,542 @@
+//! What sessions ask for. Spec: cluster-manager/02 §3, 05 §2.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::input::{Effect, Record, Refusal, Reply, SessionView, StepMismatch};
+use super::nodes::SessionIdx;
+use super::requests::{ReqIdx, Request, RequestState};
+use super::scheduler::PoolIdx;
+use super::sessions::{FirstWait, RetiredSession, Session, Step, Tally};
+use super::topology::HostIdx;
+use super::types::{
+    Grant, Millis, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,
+};
+
+const DEFAULT_GROUP: &str = "default";
+const DEFAULT_POOL: &str = "defaultpool";
+
+impl Engine {
+    pub(super) fn next_session_id(&mut self) -> String {
+        self.sessions_numbered += 1;
+        format!("{}.{}", self.id_prefix, self.sessions_numbered)
+    }
+
+    pub(super) fn start_session(
+        &mut self,
+        now: Millis,
+        handle: Arc<str>,
+        info: SessionInfo,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Reply, Refusal> {
+        if !handle.starts_with(&*self.id_prefix) {
+            let text = format!("Session belongs to a different start time {handle}");
+            return Err(Refusal::InvalidSession(text.into()));
+        }
+        let log_path =
+            self.log_path(&handle).ok_or_else(|| Refusal::InvalidSession(handle.clone()))?;
+        if self.sessions.find(&handle).is_some() {
+            let text = format!("Session already started {handle}");
+            return Err(Refusal::InvalidSession(text.into()));
+        }
+        if self.sessions.len() >= self.settings.bounds.sessions {
+            let text = format!("{} sessions run already", self.sessions.len());
+            return Err(Refusal::TooMany(text));
+        }
+        let asked = info.pool.as_ref().map(|pool| self.redirect(pool));
+        self.check_pool(asked.as_ref()).map_err(|text| Refusal::InvalidSession(text.into()))?;
+        let pool_name = asked.unwrap_or_else(|| PoolName::new(DEFAULT_GROUP, &info.user_id));
+        let pool = self.scheduling_pool(&handle, &pool_name, &info, effects)?;
+
+        let (name, address) = (info.name.clone(), info.address.clone());
+        let session = self.sessions.insert(handle.clone(), info, pool_name.clone(), pool, now);
+        self.scheduler.tree[pool].sessions.insert(session);
+        effects.push(Effect::Record(Record::SessionStarted {
+            handle,
+            name,
+            address,
+            pool: pool_name.clone(),
+            scheduling_pool: self.scheduler.tree[pool].name.clone(),
+            running: self.sessions.len(),
+        }));
+        Ok(Reply::Started { log_path, pool: pool_name })
+    }
+
+    pub(super) fn update_session(
+        &mut self,
+        now: Millis,
+        handle: &Arc<str>,
+        info: SessionInfo,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let session = self.hear_session(now, handle)?;
+        let SessionInfo { name, url, priority, deadline, .. } = info;
+        let entry = &mut self.sessions[session];
+        entry.info.name = name;
+        entry.info.url = url;
+        // A priority that is left out does not wipe the one that was given before.
+        entry.info.priority = priority.or(entry.info.priority);
+        entry.deadline = deadline.unwrap_or(0);
+        // On the wire the deadline stays absent if it was absent at the start.
+        entry.info.deadline = entry.info.deadline.map(|_| entry.deadline);
+        let priority = entry.info.priority;
+        self.requeue_all_kinds(session);
+        effects.push(Effect::Record(Record::SessionUpdated { handle: handle.clone(), priority }));
+        Ok(())
+    }
+
+    pub(super) fn heartbeat_session(
+        &mut self,
+        now: Millis,
+        handle: &Arc<str>,
+        view: Option<SessionView>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let session = self.session(handle)?;
+        if let Some(view) = view {
+            if !self.check_step(now, session, &view, effects) {
+                self.end(session, SessionStatus::FailedJobtracker, now, effects);
+                return Err(Refusal::InvalidSession(handle.clone()));
+            }
+            let entry = &mut self.sessions[session];
+            for (demand, usages) in entry.demand.iter_mut().zip(view.usages.0) {
+                if let Some(usages) = usages {
+                    demand.usages = usages;
+                }
+            }
+        }
+        self.sessions.heard(session, now);
+        Ok(())
+    }
+
+    pub(super) fn request_resources(
+        &mut self,
+        now: Millis,
+        handle: &Arc<str>,
+        requests: Vec<ResourceRequest>,
+        racks: &[(Arc<str>, Arc<str>)],
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        if !requests.iter().all(|request| self.legal[request.kind]) {
+            return Err(Refusal::Malformed(format!("Bad resource type from session: {handle}")));
+        }
+        if requests.iter().any(excludes_a_wanted_host) {
+            return Err(Refusal::Malformed(format!("Bad excluded hosts from session: {handle}")));
+        }
+        let session = self.session(handle)?;
+        self.check_request_count(session, &requests)?;
+        let known = self.sessions[session].requests.len();
+        if known.saturating_add(requests.len()) > self.settings.bounds.requests_per_session {
+            let text = format!("Session {handle} has {known} requests already");
+            return Err(Refusal::TooMany(text));
+        }
+        self.sessions.heard(session, now);
+        self.sessions[session].expected.request_id =
+            requests.iter().map(|request| request.id).fold(0, i32::max);
+        let mut added = PerType::all(0);
+        for request in requests {
+            let kind = request.kind;
+            if self.add_request(session, request, racks, effects) {
+                added[kind] += 1;
+            }
+        }
+        for kind in ResourceType::ALL.into_iter().filter(|kind| added[*kind] > 0) {
+            let count = added[kind];
+            self.unblock(session, kind);
+            self.settle(session, kind, Tally { requested: count, pending: count, granted: 0 }, now);
+            let (handle, count) = (handle.clone(), count as u64);
+            effects.push(Effect::Record(Record::Requested { handle, kind, count }));
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_resources(
+        &mut self,
+        now: Millis,
+        handle: &Arc<str>,
+        ids: &[i32],
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let session = self.hear_session(now, handle)?;
+        let mut changes = PerType::all(Tally::default());
+        for id in ids {
+            if let Some(req) = self.sessions[session].requests.find(*id) {
+                let (kind, change) = self.drop_request(session, req);
+                changes[kind].add(change);
+            }
+        }
+        for kind in ResourceType::ALL {
+            let change = changes[kind];
+            if change == Tally::default() {
+                continue;
+            }
+            self.settle(session, kind, change, now);
+            if change.granted < 0 {
+                let count = change.granted.unsigned_abs();
+                let handle = handle.clone();
+                effects.push(Effect::Record(Record::Released { handle, kind, count }));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_session(
+        &mut self,
+        handle: &Arc<str>,
+        status: SessionStatus,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let session = self.session(handle)?;
+        // A session that ends cannot run on. The original loses its grants then.
+        let status = match status {
+            SessionStatus::Running => SessionStatus::KilledAborted,
+            status => status,
+        };
+        self.end(session, status, now, effects);
+        Ok(())
+    }
+
+    pub(super) fn kill_session(
+        &mut self,
+        handle: &Arc<str>,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(session) = self.sessions.find(handle) {
+            self.end(session, SessionStatus::Killed, now, effects);
+        }
+    }
+
+    pub(super) fn notification_failed(
+        &mut self,
+        handle: &Arc<str>,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let session = self.session(handle)?;
+        self.end(session, SessionStatus::TimedOut, now, effects);
+        Ok(())
+    }
+
+    pub(super) fn expire_sessions(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        while let Some((session, heard)) = self.sessions.most_silent() {
+            let gap_ms = now.since(heard);
+            if gap_ms <= self.settings.session_expiry_ms {
+                break;
+            }
+            let entry = &self.sessions[session];
+            let (handle, name) = (entry.handle.clone(), entry.info.name.clone());
+            effects.push(Effect::Record(Record::SessionExpired { handle, name, gap_ms }));
+            self.end(session, SessionStatus::TimedOut, now, effects);
+        }
+    }
+
+    /// Takes a grant away from a session, which keeps the request as lost.
+    /// `None` when the request holds no grant. Spec: cluster-manager/05 §2.
+    pub(super) fn lose_grant(
+        &mut self,
+        session: SessionIdx,
+        req: ReqIdx,
+        now: Millis,
+    ) -> Option<Grant> {
+        let grant = self.grant_of(session, req)?;
+        self.take_back(session, req);
+        let entry = &mut self.sessions[session];
+        entry.requests[req].state = RequestState::Lost;
+        let demand = entry.demand_mut(grant.kind);
+        demand.fulfilled -= 1;
+        demand.revoked += 1;
+        self.settle(session, grant.kind, Tally { requested: 0, pending: 0, granted: -1 }, now);
+        Some(grant)
+    }
+
+    /// The grant that a request holds.
+    pub(super) fn grant_of(&self, session: SessionIdx, req: ReqIdx) -> Option<Grant> {
+        let request = &self.sessions[session].requests[req];
+        let RequestState::Granted { node, at, .. } = request.state else { return None };
+        let node = &self.nodes[node];
+        Some(Grant {
+            id: request.id,
+            node_name: node.name.clone(),
+            address: node.address.clone(),
+            granted_at: at,
+            kind: request.kind,
+            app_info: node.apps[request.kind].clone().unwrap_or_default(),
+        })
+    }
+
+    pub(super) fn redirect(&self, pool: &PoolName) -> PoolName {
+        self.settings.scheduling.redirects.get(pool).unwrap_or(pool).clone()
+    }
+
+    /// What is wrong with a pool in a cluster of configured pools only.
+    /// Spec: cluster-manager/02 §3.16.
+    pub(super) fn check_pool(&self, pool: Option<&PoolName>) -> Result<(), String> {
+        const MODE: &str = "This cluster is operating in configured pools only mode.  The pool \
+                            group and pool was";
+        const USE: &str = "Please use the Corona parameter mapred.fairscheduler.pool to set a \
+                           valid";
+        const FORM: &str = "pool group and pool in the format <poolgroup>.<pool>";
+        if !self.settings.configured_pools_only {
+            return Ok(());
+        }
+        let Some(pool) = pool else {
+            return Err(format!(
+                "{MODE} not specified.  {USE} poolgroup and pool in the format \
+                 '<poolgroup>.<pool>'"
+            ));
+        };
+        if !self.settings.pools.pools.contains_key(pool) {
+            return Err(format!(
+                "{MODE} specified as '{pool}' and is not part of this cluster.  {USE} {FORM}"
+            ));
+        }
+        if !pool.is_legal() {
+            return Err(format!(
+                "{MODE} specified as '{pool}' and has illegal characters (Something not in \
+                 .*[^0-9a-z\\-\\_].*).  {USE} {FORM}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The pool in which a session is scheduled. Spec: cluster-manager/04 §2.
+    fn scheduling_pool(
+        &mut self,
+        handle: &Arc<str>,
+        pool: &PoolName,
+        info: &SessionInfo,
+        effects: &mut Vec<Effect>,
+    ) -> Result<PoolIdx, Refusal> {
+        let mut name = pool.clone();
+        if name.pool.is_empty() {
+            name = PoolName::new(DEFAULT_GROUP, &info.user_id);
+        }
+        if !name.is_legal() {
+            let (handle, pool) = (handle.clone(), name);
+            effects.push(Effect::Record(Record::IllegalPool { handle, pool }));
+            name = PoolName::new(DEFAULT_GROUP, DEFAULT_POOL);
+        }
+        let tree = &mut self.scheduler.tree;
+        if tree.find(&name).is_none() && tree.pool_count() >= self.settings.bounds.pools {
+            let text = format!("{} pools are in use already", tree.pool_count());
+            return Err(Refusal::TooMany(text));
+        }
+        Ok(tree.acquire_pool(&name, &self.settings))
+    }
+
+    /// Directory for the session's history. Spec: cluster-manager/05 §3.1.
+    fn log_path(&self, handle: &str) -> Option<String> {
+        let (stamp, number) = handle.split_once('.')?;
+        let number: i32 = number.parse().ok()?;
+        let directory = number.checked_div(self.settings.sessions_per_log_dir)?;
+        Some(format!("{}/{stamp}.{directory}", self.settings.sessions_log_dir))
+    }
+
+    fn session(&self, handle: &Arc<str>) -> Result<SessionIdx, Refusal> {
+        self.sessions.find(handle).ok_or_else(|| Refusal::InvalidSession(handle.clone()))
+    }
+
+    fn hear_session(&mut self, now: Millis, handle: &Arc<str>) -> Result<SessionIdx, Refusal> {
+        let session = self.session(handle)?;
+        self.sessions.heard(session, now);
+        Ok(session)
+    }
+
+    /// Whether the session may go on. Spec: cluster-manager/02 §3.6.
+    fn check_step(
+        &mut self,
+        now: Millis,
+        session: SessionIdx,
+        view: &SessionView,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let late_after_ms = self.settings.heartbeat_delay_max_ms;
+        let entry = &mut self.sessions[session];
+        let mismatch = if view.request_id != entry.expected.request_id {
+            StepMismatch::Lost
+        } else if view.grant_id == entry.expected.grant_id {
+            entry.last_sync = now;
+            entry.last_seen = Step::default();
+            return true;
+        } else if view.grant_id != entry.last_seen.grant_id {
+            entry.last_sync = now;
+            entry.last_seen = Step { request_id: view.request_id, grant_id: view.grant_id };
+            StepMismatch::Progress
+        } else if now.since(entry.last_sync) > late_after_ms {
+            StepMismatch::Late
+        } else {
+            StepMismatch::NoProgress
+        };
+        effects.push(Effect::Record(Record::OutOfStep {
+            handle: entry.handle.clone(),
+            kind: mismatch,
+            request_id: entry.expected.request_id,
+            grant_id: entry.expected.grant_id,
+            seen_request_id: view.request_id,
+            seen_grant_id: view.grant_id,
+        }));
+        mismatch != StepMismatch::Lost
+    }
+
+    /// `requestMax`: what one call may ask for. Spec: cluster-manager/02 §3.7, step 4.
+    fn check_request_count(
+        &self,
+        session: SessionIdx,
+        requests: &[ResourceRequest],
+    ) -> Result<(), Refusal> {
+        let entry = &self.sessions[session];
+        let Some(pool) = self.settings.pools.pools.get(&entry.pool_name) else { return Ok(()) };
+        if !pool.request_max {
+            return Ok(());
+        }
+        for kind in ResourceType::ALL {
+            let asked = requests.iter().filter(|request| request.kind == kind).count();
+            let allowed = pool.maximum[kind];
+            if asked as i64 > i64::from(allowed) {
+                let text = format!(
+                    "Session {} requested {asked} resources for resource type {kind} but was only \
+                     allowed {allowed}, so failing the job",
+                    entry.handle
+                );
+                return Err(Refusal::InvalidSession(text.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a request as pending; [`Engine::settle`] follows. An id that is known already is a
+    /// repeated call after a lost reply: the first one stays. Returns whether it was new.
+    fn add_request(
+        &mut self,
+        session: SessionIdx,
+        request: ResourceRequest,
+        racks: &[(Arc<str>, Arc<str>)],
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let ResourceRequest { id, hosts, specs, kind, exclude_hosts } = request;
+        if self.sessions[session].requests.find(id).is_some() {
+            let handle = self.sessions[session].handle.clone();
+            effects.push(Effect::Record(Record::DuplicateRequest { handle, id }));
+            return false;
+        }
+        let mut acquire = |names: Vec<Arc<str>>| -> Box<[HostIdx]> {
+            names
+                .iter()
+                .map(|name| {
+                    self.topology.acquire(name, || {
+                        let at = racks.binary_search_by(|(host, _)| host.cmp(name)).ok()?;
+                        racks.get(at).map(|(_, rack)| rack.clone())
+                    })
+                })
+                .collect()
+        };
+        let (hosts, excluded) = (acquire(hosts), acquire(exclude_hosts));
+        let Session { requests, demand, .. } = &mut self.sessions[session];
+        let state = RequestState::Lost;
+        let req = requests.insert(Request { id, kind, specs, hosts, excluded, state });
+        let demand = &mut demand[kind.index()];
+        demand.pending.push(requests, &self.topology, req);
+        if demand.first_wait == FirstWait::NotAsked {
+            demand.first_wait = FirstWait::Waiting;
+        }
+        true
+    }
+
+    /// Forgets a request and frees its slot. [`Engine::settle`] with the change follows.
+    fn drop_request(&mut self, session: SessionIdx, req: ReqIdx) -> (ResourceType, Tally) {
+        let granted = self.take_back(session, req);
+        let Session { requests, demand, .. } = &mut self.sessions[session];
+        let kind = requests[req].kind;
+        let pending = matches!(requests[req].state, RequestState::Pending { .. });
+        demand[kind.index()].pending.remove(requests, &self.topology, req);
+        let request = requests.remove(req);
+        for host in request.hosts.iter().chain(&request.excluded) {
+            self.topology.release(*host);
+        }
+        let change =
+            Tally { requested: -1, pending: -i64::from(pending), granted: -i64::from(granted) };
+        (kind, change)
+    }
+
+    /// Frees the slot that a request holds, if any. The request's state is the caller's to set.
+    fn take_back(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
+        let request = &self.sessions[session].requests[req];
+        let RequestState::Granted { node, slot, .. } = request.state else { return false };
+        let (kind, need) = (request.kind, request.need());
+        if let Some((owner, moved)) = self.nodes.free(node, kind, need, slot) {
+            let state = &mut self.sessions[owner].requests[moved].state;
+            if let RequestState::Granted { slot: place, .. } = state {
+                *place = slot;
+            }
+        }
+        self.nodes.reindex_kind(node, kind, &self.settings);
+        true
+    }
+
+    /// Ends a session: frees all that it holds and forgets what it was still to be told.
+    fn end(
+        &mut self,
+        session: SessionIdx,
+        status: SessionStatus,
+        now: Millis,
+        effects: &mut Vec<Effect>,
+    ) {
+        let all: Vec<ReqIdx> = self.sessions[session].requests.iter().map(|(req, _)| req).collect();
+        let mut changes = PerType::all(Tally::default());
+        for req in all {
+            let (kind, change) = self.drop_request(session, req);
+            changes[kind].add(change);
+        }
+        let handle = self.sessions[session].handle.clone();
+        for kind in ResourceType::ALL {
+            self.settle(session, kind, changes[kind], now);
+            let count = changes[kind].granted.unsigned_abs();
+            if count > 0 {
+                let handle = handle.clone();
+                effects.push(Effect::Record(Record::Released { handle, kind, count }));
+            }
+        }
+        self.leave_queues(session);
+        let ended = self.sessions.remove(session);
+        for node in &ended.nodes {
+            self.nodes[*node].sessions.swap_remove(&session);
+        }
+        effects.push(Effect::Record(Record::SessionEnded {
+            handle: handle.clone(),
+            address: ended.info.address.clone(),
+            status,
+            url: ended.info.url.clone(),
+            running: self.sessions.len(),
+        }));
+        effects.push(Effect::ForgetSession { handle });
+        self.sessions.retire(retired(ended, status, now), self.settings.retired_sessions);
+    }
+}
+
+fn retired(session: Session, status: SessionStatus, now: Millis) -> RetiredSession {
+    let [map, reduce, job_tracker] = session.demand;
+    let kinds = [map, reduce, job_tracker];
+    RetiredSession {
+        handle: session.handle,
+        info: session.info,
+        pool: session.pool_name,
+        started: session.started,
+        ended: now,
+        status,
+        max_concurrent: PerType([0, 1, 2].map(|kind: usize| kinds[kind].max_concurrent)),
+        fulfilled: PerType([0, 1, 2].map(|kind: usize| kinds[kind].fulfilled)),
+        revoked: PerType([0, 1, 2].map(|kind: usize| kinds[kind].revoked)),
+        usages: kinds.map(|demand| demand.usages),
+    }
+}
+
+fn excludes_a_wanted_host(request: &ResourceRequest) -> bool {
+    if request.hosts.is_empty() || request.exclude_hosts.is_empty() {
+        return false;
+    }
+    let mut excluded: Vec<&Arc<str>> = request.exclude_hosts.iter().collect();
+    excluded.sort_unstable();
+    request.hosts.iter().any(|host| excluded.binary_search(&host).is_ok())
+}

@@ -1,0 +1,303 @@
+//! Sessions as the engine keeps them, and what is remembered of ended ones.
+//!
+//! Spec: cluster-manager/05 §1.
+
+use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use indexmap::IndexSet;
+use slab::Slab;
+
+use super::lookup::{Chains, HashSeed, Lookup};
+use super::nodes::{NodeIdx, SessionIdx};
+use super::pending::Pending;
+use super::requests::Requests;
+use super::scheduler::{Locality, PoolIdx, SessionKey, SessionStanding};
+use super::types::{
+    Grant, Millis, PerType, PoolName, ResourceType, SessionInfo, SessionPriority, SessionStatus,
+};
+
+/// Counts of requests of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Pending, granted and lost.
+    pub(super) requested: i64,
+    pub(super) pending: i64,
+    pub(super) granted: i64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, change: Tally) {
+        self.requested += change.requested;
+        self.pending += change.pending;
+        self.granted += change.granted;
+    }
+}
+
+/// How long a session waited for its first grant of a type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum FirstWait {
+    /// Never asked.
+    #[default]
+    NotAsked,
+    /// Asked, nothing granted yet.
+    Waiting,
+    /// So many milliseconds after the start of the session.
+    After(i64),
+}
+
+/// What a session wants and has of one type.
+#[derive(Debug)]
+pub(super) struct Demand {
+    pub(super) tally: Tally,
+    pub(super) pending: Pending,
+    pub(super) max_concurrent: i64,
+    pub(super) fulfilled: i64,
+    pub(super) revoked: i64,
+    pub(super) usages: Vec<i64>,
+    pub(super) first_wait: FirstWait,
+    pub(super) locality: Locality,
+    /// The place in the pool's queue, while it is in.
+    pub(super) place: Option<SessionKey>,
+    /// Set while nothing that has room could serve any of the pending requests.
+    pub(super) blocked: Option<Blocked>,
+    /// Grants of the pass under way.
+    pub(super) batch: Vec<Grant>,
+}
+
+/// A session that was tried in vain; it is tried again after an event that may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocked {
+    /// When its wait for a near node ends.
+    pub(super) until: Option<Millis>,
+}
+
+/// The ids by which a session and the cluster manager check that they are in step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) request_id: i32,
+    pub(super) grant_id: i32,
+}
+
+/// A running session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) handle: Arc<str>,
+    /// Counts sessions in the order of their start.
+    pub(super) serial: u64,
+    pub(super) info: SessionInfo,
+    /// The deadline in force, 0 for none. `info` keeps whether the session named one at its start.
+    pub(super) deadline: i64,
+    /// The name at the start, by which ties are decided for good.
+    pub(super) start_name: Arc<str>,
+    /// The pool after redirects, as the session is told.
+    pub(super) pool_name: PoolName,
+    /// The pool in which it is scheduled.
+    pub(super) pool: PoolIdx,
+    pub(super) started: Millis,
+    pub(super) last_heartbeat: Millis,
+    pub(super) expected: Step,
+    pub(super) last_seen: Step,
+    pub(super) last_sync: Millis,
+    pub(super) requests: Requests,
+    pub(super) demand: [Demand; 3],
+    /// Nodes on which it ever had a grant.
+    pub(super) nodes: IndexSet<NodeIdx, ahash::RandomState>,
+}
+
+impl Session {
+    /// The priority; NORMAL for a session that names none.
+    pub(super) fn priority(&self) -> SessionPriority {
+        self.info.priority.unwrap_or_default()
+    }
+
+    /// What decides its place among the sessions of its pool.
+    pub(super) fn standing(&self, kind: ResourceType) -> SessionStanding<'_> {
+        SessionStanding {
+            priority: self.priority(),
+            granted: self.demand(kind).tally.granted,
+            deadline: self.deadline,
+            started: self.started,
+            name: &self.start_name,
+        }
+    }
+
+    pub(super) fn demand(&self, kind: ResourceType) -> &Demand {
+        &self.demand[kind.index()]
+    }
+
+    pub(super) fn demand_mut(&mut self, kind: ResourceType) -> &mut Demand {
+        &mut self.demand[kind.index()]
+    }
+}
+
+/// What is remembered of an ended session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RetiredSession {
+    /// Its handle.
+    pub handle: Arc<str>,
+    /// What it said of itself.
+    pub info: SessionInfo,
+    /// Its pool after redirects.
+    pub pool: PoolName,
+    /// Its start.
+    pub started: Millis,
+    /// Its end.
+    pub ended: Millis,
+    /// How it ended.
+    pub status: SessionStatus,
+    /// Most requests that it had at a time.
+    pub max_concurrent: PerType<i64>,
+    /// Grants that were not taken back.
+    pub fulfilled: PerType<i64>,
+    /// Grants that were taken back or lost.
+    pub revoked: PerType<i64>,
+    /// The last usage numbers that it reported.
+    pub usages: [Vec<i64>; 3],
+}
+
+/// All running sessions, and the last ones that ended.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    slab: Slab<Session>,
+    by_handle: Lookup<Arc<str>, SessionIdx>,
+    by_heartbeat: Chains,
+    next_serial: u64,
+    retired: VecDeque<RetiredSession>,
+    seed: HashSeed,
+}
+
+impl Sessions {
+    pub(super) fn new(seed: HashSeed) -> Self {
+        Sessions {
+            slab: Slab::new(),
+            by_handle: Lookup::new(seed),
+            by_heartbeat: Chains::default(),
+            next_serial: 0,
+            retired: VecDeque::new(),
+            seed,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(super) fn find(&self, handle: &str) -> Option<SessionIdx> {
+        self.by_handle.get(handle).copied()
+    }
+
+    /// All running sessions in a defined order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SessionIdx, &Session)> {
+        self.slab.iter().map(|(session, entry)| (session as SessionIdx, entry))
+    }
+
+    /// Numbers of all running sessions, in the order of their start.
+    pub(super) fn in_order_of_start(&self) -> Vec<SessionIdx> {
+        let mut numbers: Vec<_> =
+            self.iter().map(|(session, entry)| (entry.serial, session)).collect();
+        numbers.sort_unstable();
+        numbers.into_iter().map(|(_, session)| session).collect()
+    }
+
+    /// Adds a session that wants nothing yet. The handle must be new.
+    pub(super) fn insert(
+        &mut self,
+        handle: Arc<str>,
+        info: SessionInfo,
+        pool_name: PoolName,
+        pool: PoolIdx,
+        now: Millis,
+    ) -> SessionIdx {
+        let seed = self.seed;
+        let demand = |kind: ResourceType| Demand {
+            tally: Tally::default(),
+            pending: Pending::new(seed, kind == ResourceType::Map),
+            max_concurrent: 0,
+            fulfilled: 0,
+            revoked: 0,
+            usages: Vec::new(),
+            first_wait: FirstWait::NotAsked,
+            locality: Locality::default(),
+            place: None,
+            blocked: None,
+            batch: Vec::new(),
+        };
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let session = self.slab.insert(Session {
+            handle: handle.clone(),
+            serial,
+            deadline: info.deadline.unwrap_or(0),
+            start_name: info.name.clone(),
+            info,
+            pool_name,
+            pool,
+            started: now,
+            last_heartbeat: now,
+            expected: Step::default(),
+            last_seen: Step::default(),
+            last_sync: now,
+            requests: Requests::new(seed),
+            demand: ResourceType::ALL.map(demand),
+            nodes: IndexSet::with_hasher(seed.state()),
+        }) as SessionIdx;
+        self.by_handle.insert(handle, session);
+        self.by_heartbeat.push_back(0, session);
+        session
+    }
+
+    pub(super) fn remove(&mut self, session: SessionIdx) -> Session {
+        self.by_heartbeat.remove(0, session);
+        let entry = self.slab.remove(session as usize);
+        self.by_handle.remove(&entry.handle);
+        entry
+    }
+
+    /// Notes that the session is alive.
+    pub(super) fn heard(&mut self, session: SessionIdx, now: Millis) {
+        self.slab[session as usize].last_heartbeat = now;
+        self.by_heartbeat.remove(0, session);
+        self.by_heartbeat.push_back(0, session);
+    }
+
+    /// The session that has been silent for longest.
+    pub(super) fn most_silent(&self) -> Option<(SessionIdx, Millis)> {
+        let session = self.by_heartbeat.first(0)?;
+        Some((session, self.slab[session as usize].last_heartbeat))
+    }
+
+    /// Counts every session as heard now, as the end of safe mode does.
+    pub(super) fn all_heard(&mut self, now: Millis) {
+        for (_, session) in &mut self.slab {
+            session.last_heartbeat = now;
+        }
+    }
+
+    /// Remembers an ended session; of the oldest ones at most `keep` stay.
+    pub(super) fn retire(&mut self, retired: RetiredSession, keep: usize) {
+        self.retired.push_back(retired);
+        while self.retired.len() > keep {
+            self.retired.pop_front();
+        }
+    }
+
+    /// Ended sessions, the oldest first.
+    pub(super) fn retired(&self) -> &VecDeque<RetiredSession> {
+        &self.retired
+    }
+}
+
+impl Index<SessionIdx> for Sessions {
+    type Output = Session;
+    fn index(&self, session: SessionIdx) -> &Session {
+        &self.slab[session as usize]
+    }
+}
+
+impl IndexMut<SessionIdx> for Sessions {
+    fn index_mut(&mut self, session: SessionIdx) -> &mut Session {
+        &mut self.slab[session as usize]
+    }
+}

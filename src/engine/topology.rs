@@ -1,0 +1,138 @@
+//! Hosts and racks by number. A host name becomes a small integer when it is first seen and is
+//! forgotten when nothing refers to it any more, so that names sent by peers do not pile up.
+//!
+//! Spec: cluster-manager/03 §3. Which rack a host is in is found outside the engine; a host of
+//! which nothing is said is in the default rack.
+
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::lookup::{HashSeed, Lookup};
+
+/// The rack of a host of which nothing else is known.
+pub const DEFAULT_RACK: &str = "/default-rack";
+
+/// A host by number.
+pub(super) type HostIdx = u32;
+/// A rack by number.
+pub(super) type RackIdx = u32;
+
+#[derive(Debug)]
+struct Host {
+    name: Arc<str>,
+    rack: RackIdx,
+    uses: u32,
+}
+
+#[derive(Debug)]
+struct Rack {
+    path: Arc<str>,
+    uses: u32,
+}
+
+/// All hosts and racks that something refers to.
+#[derive(Debug)]
+pub(super) struct Topology {
+    hosts: Slab<Host>,
+    host_by_name: Lookup<Arc<str>, HostIdx>,
+    racks: Slab<Rack>,
+    rack_by_path: Lookup<Arc<str>, RackIdx>,
+    default_rack: Arc<str>,
+}
+
+impl Topology {
+    pub(super) fn new(seed: HashSeed) -> Self {
+        Topology {
+            hosts: Slab::new(),
+            host_by_name: Lookup::new(seed),
+            racks: Slab::new(),
+            rack_by_path: Lookup::new(seed),
+            default_rack: DEFAULT_RACK.into(),
+        }
+    }
+
+    /// The number of `name`, counted as one more use. `rack` is asked for a host not seen before.
+    pub(super) fn acquire(
+        &mut self,
+        name: &Arc<str>,
+        rack: impl FnOnce() -> Option<Arc<str>>,
+    ) -> HostIdx {
+        if let Some(host) = self.host_by_name.get(name) {
+            self.hosts[*host as usize].uses += 1;
+            return *host;
+        }
+        let path = rack().unwrap_or_else(|| self.default_rack.clone());
+        let rack = self.acquire_rack(path);
+        let host = self.hosts.insert(Host { name: name.clone(), rack, uses: 1 }) as HostIdx;
+        self.host_by_name.insert(name.clone(), host);
+        host
+    }
+
+    /// Gives one use of `host` back; with the last one the host is forgotten.
+    pub(super) fn release(&mut self, host: HostIdx) {
+        let entry = &mut self.hosts[host as usize];
+        entry.uses -= 1;
+        if entry.uses > 0 {
+            return;
+        }
+        let entry = self.hosts.remove(host as usize);
+        self.host_by_name.remove(&entry.name);
+        let rack = &mut self.racks[entry.rack as usize];
+        rack.uses -= 1;
+        if rack.uses == 0 {
+            let rack = self.racks.remove(entry.rack as usize);
+            self.rack_by_path.remove(&rack.path);
+        }
+    }
+
+    /// The number of a host that something refers to.
+    #[cfg(test)]
+    fn find(&self, name: &str) -> Option<HostIdx> {
+        self.host_by_name.get(name).copied()
+    }
+
+    pub(super) fn host_name(&self, host: HostIdx) -> &Arc<str> {
+        &self.hosts[host as usize].name
+    }
+
+    pub(super) fn rack_of(&self, host: HostIdx) -> RackIdx {
+        self.hosts[host as usize].rack
+    }
+
+    pub(super) fn rack_path(&self, rack: RackIdx) -> &Arc<str> {
+        &self.racks[rack as usize].path
+    }
+
+    fn acquire_rack(&mut self, path: Arc<str>) -> RackIdx {
+        if let Some(rack) = self.rack_by_path.get(&path) {
+            self.racks[*rack as usize].uses += 1;
+            return *rack;
+        }
+        let rack = self.racks.insert(Rack { path: path.clone(), uses: 1 }) as RackIdx;
+        self.rack_by_path.insert(path, rack);
+        rack
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_keeps_its_rack_while_it_is_used_and_leaves_nothing_behind() {
+        let mut topology = Topology::new(HashSeed(1));
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let first = topology.acquire(&a, || Some("/r1".into()));
+        let again = topology.acquire(&a, || Some("/r2".into()));
+        let other = topology.acquire(&b, || None);
+        assert_eq!(first, again);
+        assert_eq!(&**topology.rack_path(topology.rack_of(first)), "/r1");
+        assert_eq!(&**topology.rack_path(topology.rack_of(other)), DEFAULT_RACK);
+        topology.release(first);
+        assert_eq!(topology.find("a"), Some(first));
+        topology.release(first);
+        topology.release(other);
+        assert_eq!((topology.find("a"), topology.hosts.len(), topology.racks.len()), (None, 0, 0));
+    }
+}

@@ -1,0 +1,344 @@
+//! What can be seen of the engine without changing it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::Engine;
+use super::input::Refusal;
+use super::nodes::SessionIdx;
+use super::sessions::{FirstWait, RetiredSession, Session, Tally};
+use super::settings::SchedulingMode;
+use super::types::{
+    Address, ComputeSpecs, Grant, Millis, PerType, PoolName, ResourceType, SessionInfo,
+    SessionPriority,
+};
+
+/// Counts of one type for a session, a pool or a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TypeCounts {
+    /// Pending, granted and lost requests.
+    pub requested: i64,
+    /// Requests that wait.
+    pub pending: i64,
+    /// Requests that hold a slot.
+    pub granted: i64,
+}
+
+impl From<Tally> for TypeCounts {
+    fn from(tally: Tally) -> Self {
+        let Tally { requested, pending, granted } = tally;
+        TypeCounts { requested, pending, granted }
+    }
+}
+
+/// A running session at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunningSession {
+    /// Its handle.
+    pub handle: Arc<str>,
+    /// What it says of itself now.
+    pub info: SessionInfo,
+    /// Priority in force.
+    pub priority: SessionPriority,
+    /// Deadline in force, 0 for none.
+    pub deadline: i64,
+    /// Its pool after redirects.
+    pub pool: PoolName,
+    /// The pool in which it is scheduled.
+    pub scheduling_pool: PoolName,
+    /// Its start.
+    pub started: Millis,
+    /// When it was last heard.
+    pub last_heartbeat: Millis,
+    /// Counts of its requests.
+    pub counts: PerType<SessionTally>,
+    /// Usage numbers as last reported.
+    pub usages: [Vec<i64>; 3],
+}
+
+/// What a session has of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SessionTally {
+    /// Counts now.
+    pub now: TypeCounts,
+    /// Most requests at a time.
+    pub max_concurrent: i64,
+    /// Grants that were not taken back.
+    pub fulfilled: i64,
+    /// Grants that were taken back or lost.
+    pub revoked: i64,
+    /// Milliseconds until the first grant, or until now while there is none; absent when nothing
+    /// of the type was ever asked for.
+    pub first_wait_ms: Option<i64>,
+}
+
+/// A grant of a running session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GrantView {
+    /// The grant.
+    pub grant: Grant,
+}
+
+/// A node at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its address.
+    pub address: Address,
+    /// The path of its rack.
+    pub rack: Arc<str>,
+    /// What it has.
+    pub total: ComputeSpecs,
+    /// What it last reported as free.
+    pub free: ComputeSpecs,
+    /// When it was last heard.
+    pub last_heartbeat: Millis,
+    /// Slots by its CPU count, used slots, and where it serves the type.
+    pub slots: PerType<SlotCounts>,
+    /// Where it serves each type; absent for types that it does not serve.
+    pub apps: PerType<Option<Arc<str>>>,
+    /// Types for which it is blacklisted.
+    pub blacklisted: PerType<bool>,
+    /// Whether its host is allowed by the host files.
+    pub allowed: bool,
+    /// Whether it keeps its reserved memory and disk free.
+    pub has_reserve: bool,
+    /// Running sessions that ever had a grant on it.
+    pub sessions: usize,
+}
+
+/// Slots of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SlotCounts {
+    /// All slots.
+    pub total: u64,
+    /// Slots given away.
+    pub used: u64,
+}
+
+/// A pool, or a group when `pool` is absent, at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoolView {
+    /// The group.
+    pub group: Arc<str>,
+    /// The pool in it.
+    pub pool: Option<Arc<str>>,
+    /// Order of its sessions.
+    pub mode: SchedulingMode,
+    /// Whether its grants may be taken back.
+    pub preemptable: bool,
+    /// Whether one call may not ask for more than its maximum.
+    pub request_max: bool,
+    /// Its priority in the group.
+    pub priority: i32,
+    /// Its weight in the group.
+    pub weight: f64,
+    /// Whether the pools file names it.
+    pub configured: bool,
+    /// Running sessions.
+    pub sessions: usize,
+    /// Counts of requests.
+    pub counts: PerType<TypeCounts>,
+    /// Shares as last computed, in slots.
+    pub share: PerType<f64>,
+    /// Guaranteed slots.
+    pub minimum: PerType<i32>,
+    /// Slots at most.
+    pub maximum: PerType<i32>,
+}
+
+impl Engine {
+    /// When this engine was first started.
+    pub fn started(&self) -> Millis {
+        self.started
+    }
+
+    /// The types that are scheduled.
+    pub fn legal_types(&self) -> impl Iterator<Item = ResourceType> + '_ {
+        ResourceType::ALL.into_iter().filter(|kind| self.legal[*kind])
+    }
+
+    /// All running sessions, in the order of their start. Refused in safe mode.
+    pub fn running_sessions(&self, now: Millis) -> Result<Vec<RunningSession>, Refusal> {
+        self.check_safe_mode()?;
+        Ok(self.sessions_at(now))
+    }
+
+    /// As [`Self::running_sessions`], in safe mode as well.
+    pub fn sessions_at(&self, now: Millis) -> Vec<RunningSession> {
+        let numbers = self.sessions.in_order_of_start();
+        numbers.into_iter().map(|session| self.running_session(session, now)).collect()
+    }
+
+    /// What a session said of itself. Refused in safe mode and for unknown handles.
+    pub fn session_info(&self, handle: &str) -> Result<SessionInfo, Refusal> {
+        self.check_safe_mode()?;
+        match self.sessions.find(handle) {
+            Some(session) => Ok(self.sessions[session].info.clone()),
+            None => Err(Refusal::InvalidSession(handle.into())),
+        }
+    }
+
+    /// A running session.
+    pub fn session_at(&self, handle: &str, now: Millis) -> Option<RunningSession> {
+        self.sessions.find(handle).map(|session| self.running_session(session, now))
+    }
+
+    /// The grants of a running session, by request id.
+    pub fn grants(&self, handle: &str) -> Option<Vec<GrantView>> {
+        let session = self.sessions.find(handle)?;
+        let requests = self.sessions[session].requests.iter();
+        let mut grants: Vec<GrantView> = requests
+            .filter_map(|(req, _)| self.grant_of(session, req))
+            .map(|grant| GrantView { grant })
+            .collect();
+        grants.sort_by_key(|view| view.grant.id);
+        Some(grants)
+    }
+
+    /// Ended sessions that are remembered, the oldest first.
+    pub fn retired_sessions(&self) -> &VecDeque<RetiredSession> {
+        self.sessions.retired()
+    }
+
+    /// The pool that a job of this input size would run in, and its whitelist.
+    /// Refused in safe mode and, with configured pools only, for other pools.
+    /// Spec: cluster-manager/02 §3.16.
+    pub fn actual_pool(
+        &self,
+        asked: &PoolName,
+        input_size_bytes: i64,
+    ) -> Result<(PoolName, Arc<str>), Refusal> {
+        self.check_safe_mode()?;
+        let mut pool = self.redirect(asked);
+        if let Some(redirect) = self.settings.pools.size_redirects.get(&pool)
+            && input_size_bytes >= redirect.input_size_limit_bytes
+        {
+            pool = redirect.destination.clone();
+        }
+        self.check_pool(Some(&pool)).map_err(Refusal::InvalidPool)?;
+        let settings = self.settings.pools.pools.get(&pool);
+        let whitelist = settings.and_then(|pool| pool.whitelist.clone()).unwrap_or_default();
+        Ok((pool, whitelist))
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> Vec<NodeView> {
+        let mut views: Vec<NodeView> = self
+            .nodes
+            .iter()
+            .map(|(_, node)| NodeView {
+                name: node.name.clone(),
+                address: node.address.clone(),
+                rack: self.topology.rack_path(node.rack).clone(),
+                total: node.total,
+                free: node.free,
+                last_heartbeat: node.last_heartbeat,
+                slots: PerType(ResourceType::ALL.map(|kind| SlotCounts {
+                    total: u64::from(node.slots[kind]),
+                    used: u64::from(node.used[kind]),
+                })),
+                apps: node.apps.clone(),
+                blacklisted: PerType(
+                    ResourceType::ALL.map(|kind| node.faults[kind.index()].blacklisted),
+                ),
+                allowed: node.allowed,
+                has_reserve: node.has_reserve(&self.settings),
+                sessions: node.sessions.len(),
+            })
+            .collect();
+        views.sort_by(|a, b| a.name.cmp(&b.name));
+        views
+    }
+
+    /// Nodes that are known.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Sessions that run.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Slots of the whole cluster.
+    pub fn slots(&self, kind: ResourceType) -> SlotCounts {
+        SlotCounts { total: self.nodes.capacity(kind), used: self.nodes.allocated(kind) }
+    }
+
+    /// All groups and pools: by group name, each group before its pools.
+    pub fn pools(&self) -> Vec<PoolView> {
+        let tree = &self.scheduler.tree;
+        let groups = tree.groups().map(|(_, group)| PoolView {
+            group: group.name.clone(),
+            pool: None,
+            mode: self.settings.scheduling.default_mode,
+            preemptable: true,
+            request_max: false,
+            priority: 0,
+            weight: 1.0,
+            configured: self.settings.pools.groups.contains_key(&group.name),
+            sessions: group.pools.iter().map(|pool| tree[*pool].sessions.len()).sum(),
+            counts: PerType(ResourceType::ALL.map(|kind| group.kinds[kind.index()].tally.into())),
+            share: PerType(ResourceType::ALL.map(|kind| group.kinds[kind.index()].share)),
+            minimum: group.settings.minimum,
+            maximum: group.settings.maximum,
+        });
+        let pools = tree.pools().map(|(_, pool)| PoolView {
+            group: pool.name.group.clone(),
+            pool: Some(pool.name.pool.clone()),
+            mode: pool.mode,
+            preemptable: pool.settings.preemptable,
+            request_max: pool.settings.request_max,
+            priority: pool.settings.priority,
+            weight: pool.settings.weight,
+            configured: pool.configured,
+            sessions: pool.sessions.len(),
+            counts: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind.index()].tally.into())),
+            share: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind.index()].share)),
+            minimum: pool.settings.minimum,
+            maximum: pool.settings.maximum,
+        });
+        let mut views: Vec<PoolView> = groups.chain(pools).collect();
+        views.sort_by(|a, b| (&a.group, &a.pool).cmp(&(&b.group, &b.pool)));
+        views
+    }
+
+    fn check_safe_mode(&self) -> Result<(), Refusal> {
+        if self.safe_mode { Err(Refusal::SafeMode) } else { Ok(()) }
+    }
+
+    fn running_session(&self, session: SessionIdx, now: Millis) -> RunningSession {
+        let entry = &self.sessions[session];
+        RunningSession {
+            handle: entry.handle.clone(),
+            info: entry.info.clone(),
+            priority: entry.priority(),
+            deadline: entry.deadline,
+            pool: entry.pool_name.clone(),
+            scheduling_pool: self.scheduler.tree[entry.pool].name.clone(),
+            started: entry.started,
+            last_heartbeat: entry.last_heartbeat,
+            counts: PerType(ResourceType::ALL.map(|kind| session_tally(entry, kind, now))),
+            usages: ResourceType::ALL.map(|kind| entry.demand(kind).usages.clone()),
+        }
+    }
+}
+
+fn session_tally(session: &Session, kind: ResourceType, now: Millis) -> SessionTally {
+    let demand = session.demand(kind);
+    SessionTally {
+        now: demand.tally.into(),
+        max_concurrent: demand.max_concurrent,
+        fulfilled: demand.fulfilled,
+        revoked: demand.revoked,
+        first_wait_ms: match demand.first_wait {
+            FirstWait::NotAsked => None,
+            FirstWait::Waiting => Some(now.since(session.started)),
+            FirstWait::After(ms) => Some(ms),
+        },
+    }
+}
