@@ -436,6 +436,12 @@ impl<'a> Walk<'a> {
         Ok(end)
     }
 
+    /// The truth value at an offset, and the offset after it. Only 1 is true.
+    pub(crate) fn truth(&self, at: usize) -> Result<(bool, usize), Halt> {
+        let value = *self.bytes.get(at).ok_or(Halt::Incomplete)?;
+        Ok((value == 1, at + 1))
+    }
+
     /// The number at an offset, whatever its width, and the offset after it.
     pub(crate) fn number(&self, kind: &Kind, at: usize) -> Result<(i64, usize), Halt> {
         let found = match kind {

@@ -28,9 +28,10 @@ pub(crate) struct Inbox {
 }
 
 /// A buffer that has grown beyond this is given back when it is empty.
-const KEEP_BYTES: usize = 64 * 1024;
-/// Room for at least this much is made before reading.
-const READ_BYTES: usize = 8 * 1024;
+const KEEP_BYTES: usize = 16 * 1024;
+/// What a connection that waits keeps for the next message. Most messages fit; there may be a
+/// hundred thousand connections.
+const READ_BYTES: usize = 2 * 1024;
 
 impl Inbox {
     pub(crate) fn new(framing: Framing, bounds: Bounds, max_frame_bytes: usize) -> Inbox {

@@ -15,9 +15,11 @@ pub struct Limits {
     /// Connections open at once. One more is accepted and closed at once, and counted as refused.
     pub max_connections: usize,
     /// Bytes of one connection that have arrived and are not handled, and replies not written.
-    /// While there are more, nothing more of that connection is handled.
+    /// Beyond it, replies are written before more is handled; a connection is closed whose input
+    /// alone exceeds it. That takes a message over several frames, so a sensible value is at least
+    /// twice `max_frame_bytes`.
     pub max_inflight_bytes: usize,
-    /// The same for all connections together. The connection that would exceed it is closed.
+    /// The same bytes of all connections together. The connection that exceeds it is closed.
     pub max_total_inflight_bytes: usize,
     /// How long a connection may be silent between messages; zero is for ever.
     /// `cm.server.sotimeout`, spec: cluster-manager/01 §1.1.
@@ -68,7 +70,7 @@ pub enum Ending {
     SlowReader,
     /// The peer sent what cannot be a message, or too much.
     Malformed,
-    /// All connections together hold too many bytes.
+    /// It holds too many bytes, or all connections together do.
     Memory,
     /// The handler asked for it, or gave an answer that the method does not have.
     Handler,

@@ -23,6 +23,7 @@ pub mod server;
 mod service;
 #[cfg(test)]
 mod tests;
+pub mod value;
 
 pub use scan::Malformed;
 pub use service::{ApplicationFault, Exception, FaultKind, Framing, Service};

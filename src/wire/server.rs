@@ -205,6 +205,8 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 
 /// Replies are written once they amount to this much, even if more calls wait.
 const WRITE_BYTES: usize = 64 * 1024;
+/// A connection that waits keeps a buffer of at most this size for its next reply.
+const KEEP_BYTES: usize = 4 * 1024;
 
 struct Connection<H> {
     stream: TcpStream,
@@ -288,8 +290,12 @@ impl<H> Connection<H> {
         H: Handler<S>,
     {
         let bounds = self.account.shared.limits.bounds();
+        let max_inflight = self.account.shared.limits.max_inflight_bytes;
         loop {
-            if self.replies.len() >= WRITE_BYTES {
+            // A peer that has sent many calls at once must not keep others from being served.
+            tokio::task::coop::consume_budget().await;
+            let inflight = self.inbox.len() + self.replies.len();
+            if self.replies.len() >= WRITE_BYTES || inflight > max_inflight {
                 self.write().await?;
             }
             let taken = self.inbox.take(|bytes| message::read_call::<S>(bytes, bounds));
@@ -368,7 +374,7 @@ impl<H> Connection<H> {
             Ok(Ok(())) => {}
         }
         self.replies.clear();
-        if self.replies.capacity() > WRITE_BYTES * 2 {
+        if self.replies.capacity() > KEEP_BYTES {
             self.replies = vec![];
         }
         self.account.hold(self.inbox.len())
@@ -405,6 +411,9 @@ impl<H> Connection<H> {
             Ok(Err(_)) => Err(Ending::Broken),
             Ok(Ok(0)) if begun => Err(Ending::Broken),
             Ok(Ok(0)) => Err(Ending::Peer),
+            Ok(Ok(_)) if self.inbox.len() > self.account.shared.limits.max_inflight_bytes => {
+                Err(Ending::Memory)
+            }
             Ok(Ok(_)) => self.account.hold(self.inbox.len()),
         }
     }
