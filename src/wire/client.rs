@@ -1,0 +1,216 @@
+//! A client for any service of the contract: one connection, one call at a time.
+//!
+//! Spec: cluster-manager/01 §1, §2.2, §7.
+
+use std::io;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::time::timeout;
+
+use super::inbox::Inbox;
+use super::message::{self, AnswerBody};
+use super::scan::{Bounds, Malformed};
+use super::service::{ApplicationFault, Exception, Outcome, Service};
+
+/// How long a client waits, and for how much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// For a connection, the look-up of the host's name included.
+    pub connect_timeout: Duration,
+    /// For a call, from the first byte written to the last byte of the answer.
+    pub call_timeout: Duration,
+    /// Bytes of one answer.
+    pub max_reply_bytes: usize,
+    /// Structs and containers inside one another in an answer.
+    pub max_depth: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            connect_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(60),
+            max_reply_bytes: 64 << 20,
+            max_depth: 64,
+        }
+    }
+}
+
+/// Why a call has no value. After any but [`Exception`](CallError::Exception),
+/// [`Fault`](CallError::Fault) and [`MissingResult`](CallError::MissingResult) the connection is of
+/// no more use.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// The peer answered with an error that the contract declares.
+    #[error(transparent)]
+    Exception(#[from] Exception),
+    /// The peer answered with an error outside the contract.
+    #[error("the peer says: {0}")]
+    Fault(ApplicationFault),
+    /// The peer answered with neither a value nor an exception.
+    #[error("the answer is empty")]
+    MissingResult,
+    /// The answer belongs to another call.
+    #[error("answer {found} where {expected} was due")]
+    OutOfSequence {
+        /// The sequence id of the call.
+        expected: i32,
+        /// The sequence id of the answer.
+        found: i32,
+    },
+    /// The answer lacks a required field.
+    #[error("incomplete answer: {0}")]
+    Incomplete(String),
+    /// What came is not an answer.
+    #[error("not an answer: {0}")]
+    Malformed(#[from] Malformed),
+    /// What came is a message of a kind that no answer has.
+    #[error("a message of kind {0} instead of an answer")]
+    Kind(u8),
+    /// The call is too large to be sent.
+    #[error("the call is too large")]
+    TooLarge,
+    /// No answer in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The peer closed the connection.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    /// An earlier call failed or was given up, so that the connection is of no more use.
+    #[error("the connection is of no more use after an earlier call")]
+    Spent,
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The peer did not answer in time.
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+    /// The name is not known, or nobody listens there.
+    #[error("no connection: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// A connection to a server of the service `S`.
+#[derive(Debug)]
+pub struct Client<S> {
+    stream: TcpStream,
+    inbox: Inbox,
+    request: Vec<u8>,
+    last_seqid: i32,
+    /// False while a call is under way and after one that left the stream in an unknown state.
+    usable: bool,
+    options: ClientOptions,
+    service: PhantomData<fn() -> S>,
+}
+
+impl<S> Client<S>
+where
+    S: Service,
+{
+    /// Connects. `address` may be `(host, port)`; all addresses of a host are tried in turn.
+    pub async fn connect(
+        address: impl ToSocketAddrs,
+        options: ClientOptions,
+    ) -> Result<Client<S>, ConnectError> {
+        let due = options.connect_timeout;
+        let connected = timeout(due, TcpStream::connect(address)).await;
+        let stream = connected.map_err(|_| ConnectError::Timeout(due))??;
+        stream.set_nodelay(true)?;
+        Ok(Client::over(stream, options))
+    }
+
+    /// A client over a connection that is there already and has carried nothing.
+    pub fn over(stream: TcpStream, options: ClientOptions) -> Client<S> {
+        let bounds = bounds(&options);
+        Client {
+            stream,
+            inbox: Inbox::new(S::FRAMING, bounds, options.max_reply_bytes),
+            request: vec![],
+            last_seqid: 0,
+            usable: true,
+            options,
+            service: PhantomData,
+        }
+    }
+
+    /// Where the peer is.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
+    /// Whether another call may be made.
+    pub fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// Makes a call and waits for its answer. A future that is dropped before its end leaves the
+    /// connection of no use, since the answer may still come.
+    pub async fn call(&mut self, call: &S::Call) -> Result<S::Reply, CallError> {
+        if !self.usable {
+            return Err(CallError::Spent);
+        }
+        self.last_seqid = self.last_seqid.wrapping_add(1);
+        self.request.clear();
+        message::write_call::<S>(&mut self.request, call, self.last_seqid, S::FRAMING)
+            .map_err(|_| CallError::TooLarge)?;
+        self.usable = false;
+        let due = self.options.call_timeout;
+        let place = S::place_of_call(call);
+        let answer = timeout(due, self.converse(place)).await;
+        let result = answer.unwrap_or(Err(CallError::Timeout(due)));
+        self.usable = matches!(
+            result,
+            Ok(_) | Err(CallError::Exception(_) | CallError::Fault(_) | CallError::MissingResult)
+        );
+        result
+    }
+
+    /// Writes the request in one piece and reads until there is an answer.
+    async fn converse(&mut self, place: usize) -> Result<S::Reply, CallError> {
+        self.stream.write_all(&self.request).await?;
+        let bounds = bounds(&self.options);
+        loop {
+            let answer =
+                self.inbox.take(|bytes| message::read_answer::<S>(bytes, place, bounds))?;
+            if let Some(answer) = answer {
+                return self.judge(answer);
+            }
+            if self.stream.read_buf(self.inbox.space()).await? == 0 {
+                return Err(CallError::Closed);
+            }
+        }
+    }
+
+    /// The original compares the sequence id of a REPLY only.
+    fn judge(&self, answer: message::Answered<S::Reply>) -> Result<S::Reply, CallError> {
+        let outcome = match answer.body {
+            AnswerBody::Fault(fault) => return Err(CallError::Fault(fault)),
+            AnswerBody::Incomplete(text) => return Err(CallError::Incomplete(text)),
+            AnswerBody::Kind(kind) => return Err(CallError::Kind(kind)),
+            AnswerBody::Result(outcome) => outcome,
+        };
+        if answer.seqid != self.last_seqid {
+            let expected = self.last_seqid;
+            return Err(CallError::OutOfSequence { expected, found: answer.seqid });
+        }
+        match outcome {
+            Outcome::Reply(reply) => Ok(reply),
+            Outcome::Exception(exception) => Err(exception.into()),
+            Outcome::Nothing => Err(CallError::MissingResult),
+        }
+    }
+}
+
+fn bounds(options: &ClientOptions) -> Bounds {
+    Bounds { max_bytes: options.max_reply_bytes, max_depth: options.max_depth }
+}

@@ -1,0 +1,425 @@
+//! A server for any service of the contract: one task for each connection, calls of a connection
+//! strictly one after the other.
+//!
+//! A peer can do no more than lose its connection. What closes one is counted, see
+//! [`Counters`]. Nothing is said to a peer that breaks the protocol, as in the original.
+//! Spec: cluster-manager/01 §1.1, §2 to §4.
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::inbox::Inbox;
+pub use super::limits::{Counters, Ending, Limits};
+use super::message::{self, Incoming};
+use super::scan::Malformed;
+use super::service::{ApplicationFault, Exception, Framing, Service};
+
+/// What a service does with its calls.
+///
+/// Closures of the same shape are handlers too.
+pub trait Handler<S: Service>: Send + Sync + 'static {
+    /// Answers one call. Calls of one connection come one at a time, those of different
+    /// connections at the same time. A panic ends the connection and nothing else.
+    fn call(
+        &self,
+        peer: SocketAddr,
+        call: S::Call,
+    ) -> impl Future<Output = Answer<S::Reply>> + Send;
+}
+
+impl<S, F, A> Handler<S> for F
+where
+    S: Service,
+    F: Fn(SocketAddr, S::Call) -> A + Send + Sync + 'static,
+    A: Future<Output = Answer<S::Reply>> + Send,
+{
+    fn call(
+        &self,
+        peer: SocketAddr,
+        call: S::Call,
+    ) -> impl Future<Output = Answer<S::Reply>> + Send {
+        self(peer, call)
+    }
+}
+
+/// What a caller is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<R> {
+    /// The call went well. The reply must be of the method that was called, or the connection is
+    /// closed.
+    Reply(R),
+    /// An error that the contract declares. If it does not for this method, the connection is
+    /// closed, as in the original.
+    Exception(Exception),
+    /// An error outside the contract. A Java client takes it for a lost connection, except in
+    /// `sessionHeartbeatV2`, where it gives up that method for good.
+    Fault(ApplicationFault),
+    /// Nothing: the connection is closed. Replies to earlier calls are sent.
+    Close,
+}
+
+impl<R> From<Result<R, Exception>> for Answer<R> {
+    fn from(result: Result<R, Exception>) -> Answer<R> {
+        result.map_or_else(Answer::Exception, Answer::Reply)
+    }
+}
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenOn {
+    /// This port of all addresses, of both families where the machine has both. 0 is any free
+    /// port. This is what the original does with `cm.server.address`.
+    AnyAddress(u16),
+    /// This address only.
+    Address(SocketAddr),
+}
+
+/// Opens a listener with address reuse and room for 1024 connections that wait to be accepted.
+/// Must be called within a tokio runtime.
+///
+/// Errors: those of the system, such as a port that is taken.
+pub fn listen(on: ListenOn) -> io::Result<TcpListener> {
+    match on {
+        ListenOn::Address(address) => open(address),
+        ListenOn::AnyAddress(port) => match open((Ipv6Addr::UNSPECIFIED, port).into()) {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                open((Ipv4Addr::UNSPECIFIED, port).into())
+            }
+            result => result,
+        },
+    }
+}
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    use socket2::{Domain, Protocol, Socket, Type};
+
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// A server of the service `S`, ready to run.
+#[derive(Debug)]
+pub struct Server<H> {
+    listener: TcpListener,
+    shared: Arc<Shared<H>>,
+}
+
+#[derive(Debug)]
+struct Shared<H> {
+    handler: H,
+    limits: Limits,
+    counters: Arc<Counters>,
+}
+
+impl<H> Server<H> {
+    /// A server on this listener, which hands calls to this handler.
+    pub fn new(listener: TcpListener, handler: H, limits: Limits) -> Server<H> {
+        let shared = Shared { handler, limits, counters: Arc::default() };
+        Server { listener, shared: Arc::new(shared) }
+    }
+
+    /// What it counts; may be read while it runs and after.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.shared.counters.clone()
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` becomes true or its sender is gone. Then accepts no more, closes
+    /// connections that wait for a call, lets calls under way be answered, and ends the rest after
+    /// [`Limits::drain_timeout`].
+    pub async fn run<S>(self, mut stop: watch::Receiver<bool>)
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        let mut connections = JoinSet::new();
+        let mut pause = Duration::ZERO;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    pause = Duration::ZERO;
+                    if connections.len() >= self.shared.limits.max_connections {
+                        self.shared.counters.count_refused();
+                        continue;
+                    }
+                    let connection = Connection::new(stream, peer, self.shared.clone(), S::FRAMING);
+                    connections.spawn(connection.run::<S>(stop.clone()));
+                }
+                Err(error) if concerns_one_connection(&error) => {
+                    self.shared.counters.count_accept_error();
+                }
+                Err(error) => {
+                    self.shared.counters.count_accept_error();
+                    pause = (pause * 2).clamp(FIRST_ACCEPT_PAUSE, LAST_ACCEPT_PAUSE);
+                    tracing::error!(%error, service = S::NAME, "cannot accept connections");
+                    let _ = timeout(pause, stop.wait_for(|stop| *stop)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if timeout(self.shared.limits.drain_timeout, drained).await.is_err() {
+            connections.shutdown().await;
+        }
+    }
+}
+
+/// Pauses after failures to accept that would repeat at once, such as a lack of file descriptors.
+const FIRST_ACCEPT_PAUSE: Duration = Duration::from_millis(5);
+const LAST_ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Replies are written once they amount to this much, even if more calls wait.
+const WRITE_BYTES: usize = 64 * 1024;
+/// A connection that waits keeps a buffer of at most this size for its next reply.
+const KEEP_BYTES: usize = 4 * 1024;
+
+struct Connection<H> {
+    stream: TcpStream,
+    peer: SocketAddr,
+    framing: Framing,
+    inbox: Inbox,
+    replies: Vec<u8>,
+    /// When the frame or message that has begun to arrive must be there.
+    frame_due: Option<Instant>,
+    account: Account<H>,
+}
+
+/// What a connection has in the counters. It is put right when the connection ends, however.
+struct Account<H> {
+    shared: Arc<Shared<H>>,
+    inflight_bytes: usize,
+    ending: Ending,
+}
+
+impl<H> Account<H> {
+    /// Books the bytes that the connection holds now.
+    fn hold(&mut self, bytes: usize) -> Result<(), Ending> {
+        let total = self.shared.counters.move_inflight(self.inflight_bytes, bytes);
+        let grown = bytes > self.inflight_bytes;
+        self.inflight_bytes = bytes;
+        if grown && total > self.shared.limits.max_total_inflight_bytes as u64 {
+            return Err(Ending::Memory);
+        }
+        Ok(())
+    }
+}
+
+impl<H> Drop for Account<H> {
+    fn drop(&mut self) {
+        self.shared.counters.move_inflight(self.inflight_bytes, 0);
+        let panicked = std::thread::panicking();
+        self.shared.counters.count_ended(if panicked { Ending::Panic } else { self.ending });
+    }
+}
+
+impl<H> Connection<H> {
+    fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        shared: Arc<Shared<H>>,
+        framing: Framing,
+    ) -> Connection<H> {
+        shared.counters.count_accepted();
+        let limits = &shared.limits;
+        let inbox = Inbox::new(framing, limits.bounds(), limits.max_frame_bytes);
+        // A task that is dropped before its end was stopped with the server.
+        let account = Account { shared, inflight_bytes: 0, ending: Ending::Shutdown };
+        Connection { stream, peer, framing, inbox, replies: vec![], frame_due: None, account }
+    }
+
+    async fn run<S>(mut self, mut stop: watch::Receiver<bool>)
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        // Without it replies are slower; that is no reason to refuse the peer.
+        let _ = self.stream.set_nodelay(true);
+        let ending = loop {
+            let handled = self.handle_arrived::<S>(&stop).await;
+            let written = self.write().await;
+            if let Err(ending) = handled.and(written) {
+                break ending;
+            }
+            if let Err(ending) = self.read(&mut stop).await {
+                break ending;
+            }
+        };
+        self.account.ending = ending;
+        tracing::debug!(peer = %self.peer, service = S::NAME, why = ending.name(), "closed");
+    }
+
+    /// Handles every message that is there.
+    async fn handle_arrived<S>(&mut self, stop: &watch::Receiver<bool>) -> Result<(), Ending>
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        let bounds = self.account.shared.limits.bounds();
+        let max_inflight = self.account.shared.limits.max_inflight_bytes;
+        loop {
+            // A peer that has sent many calls at once must not keep others from being served.
+            tokio::task::coop::consume_budget().await;
+            let inflight = self.inbox.len() + self.replies.len();
+            if self.replies.len() >= WRITE_BYTES || inflight > max_inflight {
+                self.write().await?;
+            }
+            let taken = self.inbox.take(|bytes| message::read_call::<S>(bytes, bounds));
+            let Some(incoming) = taken.map_err(|malformed| self.malformed(malformed))? else {
+                return Ok(());
+            };
+            self.frame_due = None;
+            if *stop.borrow() {
+                return Err(Ending::Shutdown);
+            }
+            self.answer::<S>(incoming).await?;
+        }
+    }
+
+    async fn answer<S>(&mut self, incoming: Incoming<S::Call>) -> Result<(), Ending>
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        let Incoming { seqid, name, call } = incoming;
+        let shared = &self.account.shared;
+        let (place, call) = match call {
+            Ok(call) => call,
+            Err(fault) => {
+                shared.counters.count_fault();
+                return self
+                    .send(|out, framing| message::write_fault(out, &name, &fault, seqid, framing));
+            }
+        };
+        shared.counters.count_call();
+        match shared.handler.call(self.peer, call).await {
+            Answer::Reply(reply) => self.send(|out, framing| {
+                message::write_result::<S>(out, place, Ok(&reply), seqid, framing)
+            }),
+            Answer::Exception(exception) => self.send(|out, framing| {
+                message::write_result::<S>(out, place, Err(&exception), seqid, framing)
+            }),
+            Answer::Fault(fault) => {
+                self.send(|out, framing| message::write_fault(out, &name, &fault, seqid, framing))
+            }
+            Answer::Close => Err(Ending::Handler),
+        }
+    }
+
+    /// Adds a reply to those that wait to be written.
+    fn send(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>, Framing) -> Result<(), message::Unsendable>,
+    ) -> Result<(), Ending> {
+        let start = self.replies.len();
+        let written = write(&mut self.replies, self.framing);
+        let limit = self.account.shared.limits.max_frame_bytes;
+        let large = self.replies.len() - start > limit.saturating_add(4);
+        let result = written.and(if large {
+            self.replies.truncate(start);
+            Err(message::Unsendable::TooLarge { limit })
+        } else {
+            Ok(())
+        });
+        if let Err(error) = result {
+            tracing::error!(peer = %self.peer, %error, "a call has no answer");
+            return Err(Ending::Handler);
+        }
+        self.account.hold(self.inbox.len() + self.replies.len())
+    }
+
+    /// Writes the replies that wait.
+    async fn write(&mut self) -> Result<(), Ending> {
+        if self.replies.is_empty() {
+            return Ok(());
+        }
+        let due = self.account.shared.limits.write_timeout;
+        match timeout(due, self.stream.write_all(&self.replies)).await {
+            Err(_) => return Err(Ending::SlowReader),
+            Ok(Err(_)) => return Err(Ending::Broken),
+            Ok(Ok(())) => {}
+        }
+        self.replies.clear();
+        if self.replies.capacity() > KEEP_BYTES {
+            self.replies = vec![];
+        }
+        self.account.hold(self.inbox.len())
+    }
+
+    /// Waits for bytes from the peer.
+    async fn read(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), Ending> {
+        let limits = &self.account.shared.limits;
+        let begun = !self.inbox.is_empty();
+        let due = if begun {
+            let due = self.frame_due.get_or_insert_with(|| Instant::now() + limits.frame_timeout);
+            Some(*due)
+        } else {
+            self.frame_due = None;
+            let never = limits.idle_timeout.is_zero();
+            if never { None } else { Instant::now().checked_add(limits.idle_timeout) }
+        };
+        let stream = &mut self.stream;
+        let space = self.inbox.space();
+        let arrival = async {
+            match due {
+                None => Ok(stream.read_buf(space).await),
+                Some(due) => timeout_at(due, stream.read_buf(space)).await,
+            }
+        };
+        let arrival = tokio::select! {
+            biased;
+            arrival = arrival => arrival,
+            _ = stop.wait_for(|stop| *stop) => return Err(Ending::Shutdown),
+        };
+        match arrival {
+            Err(_) if begun => Err(Ending::SlowFrame),
+            Err(_) => Err(Ending::Idle),
+            Ok(Err(_)) => Err(Ending::Broken),
+            Ok(Ok(0)) if begun => Err(Ending::Broken),
+            Ok(Ok(0)) => Err(Ending::Peer),
+            Ok(Ok(_)) if self.inbox.len() > self.account.shared.limits.max_inflight_bytes => {
+                Err(Ending::Memory)
+            }
+            Ok(Ok(_)) => self.account.hold(self.inbox.len()),
+        }
+    }
+
+    fn malformed(&self, malformed: Malformed) -> Ending {
+        tracing::debug!(peer = %self.peer, %malformed, "not a message");
+        Ending::Malformed
+    }
+}

@@ -1,0 +1,3 @@
+//! The room as a whole: what a peer on a socket sees.
+
+mod streams;
