@@ -4,8 +4,11 @@
 //!
 //! * [`engine`] decides: a pure state machine of nodes, sessions and the fair scheduler. It has no
 //!   sockets, threads, clock, randomness or files; time and inputs are arguments.
+//! * [`config`] reads the configuration files, once, into typed settings, the engine's among them.
+//!   Nobody else sees a raw key.
 //! * [`wire`] moves messages: Thrift over TCP as Corona's peers speak it, with limits on what a peer
 //!   may cost. It knows no cluster, and nothing outside it sees an encoded byte.
 
+pub mod config;
 pub mod engine;
 pub mod wire;

@@ -1,0 +1,324 @@
+//! Every key of the property files: its name, type, default, unit, use and meaning, once.
+//!
+//! The typed read takes the defaults and bounds from here, and a test holds `docs/configuration.md`
+//! to it. Spec: cluster-manager/06 §2. It knows nothing of files and values.
+
+use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Text};
+use Use::{Accepted, Client, Own, Unsupported, Used};
+
+/// A key that may stand in a property file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The name in the file.
+    pub name: &'static str,
+    /// What its value must look like.
+    pub kind: Kind,
+    /// The value when it is not set; empty for none.
+    pub default: &'static str,
+    /// The unit of the value; empty for none.
+    pub unit: &'static str,
+    /// Who looks at it.
+    pub usage: Use,
+    /// What it is for.
+    pub meaning: &'static str,
+}
+
+/// What a value must look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number of 32 bits in the original, within bounds.
+    Int {
+        /// The smallest legal value.
+        least: i64,
+        /// The largest legal value.
+        most: i64,
+    },
+    /// A whole number of 64 bits in the original, within bounds.
+    Long {
+        /// The smallest legal value.
+        least: i64,
+        /// The largest legal value.
+        most: i64,
+    },
+    /// `true` or `false`, in any case.
+    Boolean,
+    /// `host:port`
+    Address,
+    /// A path; a relative one starts at the working directory.
+    Path,
+    /// Any text.
+    Text,
+    /// The name of a Java class.
+    Class,
+    /// Items with a comma between.
+    List,
+    /// Slots by CPU count, as JSON.
+    Partitioning,
+}
+
+impl Kind {
+    /// The name of the type in the documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Int { .. } => "int",
+            Long { .. } => "long",
+            Boolean => "boolean",
+            Address => "host:port",
+            Path => "path",
+            Text => "text",
+            Class => "class",
+            List => "list",
+            Partitioning => "JSON",
+        }
+    }
+}
+
+/// Who looks at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// The cluster manager, as the original does.
+    Used,
+    /// The cluster manager; the original does not know it.
+    Own,
+    /// Nobody: it steered something that is not needed here. Accepted without a word.
+    Accepted,
+    /// Nobody, and who sets it expects something that will not happen. A value is a warning.
+    Unsupported,
+    /// Job trackers, task trackers and tools, which read the same files.
+    Client,
+}
+
+impl Use {
+    /// The word for it in the documentation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Used => "used",
+            Own => "used, own",
+            Accepted => "accepted, no effect",
+            Unsupported => "not supported, warns",
+            Client => "clients only",
+        }
+    }
+}
+
+const MAX_INT: i64 = i32::MAX as i64;
+
+const fn int(least: i64) -> Kind {
+    Int { least, most: MAX_INT }
+}
+
+const fn long(least: i64) -> Kind {
+    Long { least, most: i64::MAX }
+}
+
+/// A span in milliseconds: at most a thousand years, so that sums of times stay times.
+const fn span(least: i64) -> Kind {
+    Long { least, most: 31_557_600_000_000 }
+}
+
+macro_rules! keys {
+    ($($constant:ident = $name:literal, $kind:expr, $default:literal, $unit:literal, $usage:expr, $meaning:literal;)*) => {
+        $(
+            #[doc = concat!("`", $name, "`: ", $meaning)]
+            pub const $constant: Key = Key {
+                name: $name,
+                kind: $kind,
+                default: $default,
+                unit: $unit,
+                usage: $usage,
+                meaning: $meaning,
+            };
+        )*
+
+        /// All keys, in the order of the documentation.
+        pub const ALL: &[Key] = &[$($constant),*];
+    };
+}
+
+keys! {
+    SERVER_ADDRESS = "cm.server.address", Address, "localhost:8888", "", Used,
+        "Where clients reach the cluster manager. It listens on this port on every interface.";
+    HTTP_ADDRESS = "cm.server.http.address", Address, "localhost:0", "", Used,
+        "Where the web pages are served, and the name that they show. Port 0: any free port.";
+    SOCKET_TIMEOUT = "cm.server.sotimeout", int(0), "60000", "ms", Used,
+        "Time for a connection to say something, and for a session to connect and to answer. 0: for ever.";
+    PROXY_JOB_TRACKER_THRIFT = "corona.proxy.job.tracker.thriftaddr", Address, "localhost:50036", "", Used,
+        "The proxy job tracker's Thrift service, which is told of safe mode.";
+    PROXY_JOB_TRACKER_RPC = "corona.proxy.job.tracker.rpcaddr", Address, "localhost:50035", "", Accepted,
+        "The proxy job tracker's Hadoop RPC.";
+    PARTITIONING = "cm.cpu.to.resource.partitioning", Partitioning,
+        "{\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}", "", Used,
+        "Slots of a node by its CPU count. The default is for a start without any files: with a configuration directory the key must be set.";
+    HOSTS = "cm.hosts", Path, "", "", Used,
+        "File with the hosts that may heartbeat; none: every host.";
+    HOSTS_EXCLUDE = "cm.hosts.exclude", Path, "", "", Used,
+        "File with the hosts that may not; it wins.";
+    NODE_EXPIRY = "cm.node.expiryinterval", int(1), "600000", "ms", Used,
+        "A node without a heartbeat for longer than this is gone.";
+    RESERVED_MEMORY = "cm.node.reserved.memory.mb", int(0), "0", "MB", Used,
+        "Free memory that a node must keep to be given more.";
+    RESERVED_DISK = "cm.node.reserved.disk.gb", int(0), "0", "GB", Used,
+        "Free disk space that a node must keep to be given more.";
+    MAX_FAILED_CONNECTIONS = "cm.node.max.failed.connections", int(0), "20", "sessions", Used,
+        "A node is blacklisted when more sessions than this could not connect to it.";
+    MAX_FAILED_CONNECTIONS_SESSION = "cm.node.max.failed.connections.session", int(0), "1", "connections", Used,
+        "A session counts for that when it failed to connect more often than this.";
+    MAX_FAILURES = "cm.node.max.failures", int(0), "40", "sessions", Used,
+        "A node is blacklisted when more sessions than this had failures on it.";
+    MAX_FAILURES_SESSION = "cm.node.max.failures.session", int(0), "5", "failures", Used,
+        "A session counts for that when it had more failures than this.";
+    SESSION_EXPIRY = "cm.session.expiryinterval", int(0), "0", "ms", Used,
+        "A session without a heartbeat for longer than this is ended. 0: computed from the notifier's retries; 3125000 with their defaults.";
+    RETIRED_SESSIONS = "cm.sessions.num.retired", int(0), "1000", "sessions", Used,
+        "Ended sessions that are remembered.";
+    NOTIFIERS = "cm.notifier.numnotifiers", int(1), "17", "threads", Accepted,
+        "Threads of the original's notifier. Here no session waits for another.";
+    NOTIFIER_POLL = "cm.notifier.pollinterval", int(1), "1000", "ms", Used,
+        "Pause between attempts to notify a session that was never reached.";
+    RETRY_START = "cm.notifier.retry.interval.start", int(1), "5000", "ms", Used,
+        "First pause after a failed notification.";
+    RETRY_FACTOR = "cm.notifier.retry.interval.factor", int(1), "4", "", Used,
+        "Each pause is this many times the one before.";
+    RETRY_MAX = "cm.notifier.retry.max", int(0), "5", "retries", Used,
+        "The session is ended when this many retries and one more have failed.";
+    HEARTBEAT_DELAY_MAX = "cm.heartbeat.delay.max", span(0), "600000", "ms", Used,
+        "How late a session's view of its grants may be before an error is logged.";
+    STATE_FILE = "cm.state", Path, "cm.state", "", Used,
+        "The state file of safe mode.";
+    COMPRESS_STATE = "cm.compress.state", Boolean, "false", "", Used,
+        "Whether the state file is compressed with gzip.";
+    SESSIONS_LOG_DIR = "corona.sessions.log.dir", Path, "/tmp/history", "", Used,
+        "Root of the session log paths that sessions are told.";
+    SESSIONS_PER_LOG_DIR = "corona.history.max.per.dir", int(1), "1000", "sessions", Used,
+        "Sessions that share a log directory.";
+    HISTORY_ROLL = "corona.history.roll.period", span(0), "3600000", "ms", Accepted,
+        "Read by nobody in the original either.";
+    GENERAL_FILE = "cm.config.file", Path, "corona.xml", "", Used,
+        "The general scheduling file: a path, else a name in the configuration directory.";
+    POOLS_FILE = "cm.pools.config.file", Path, "corona.xml", "", Used,
+        "The pools file: a path, else a name in the configuration directory.";
+    RELOAD_PERIOD = "cm.config.reload.period.ms", span(1), "60000", "ms", Used,
+        "How often both files are looked at for changes.";
+    POOLS_RELOAD_PERIOD = "cm.pools.reload.period.ms", span(1), "300000", "ms", Accepted,
+        "How often the pools document generator runs in the original.";
+    POOLS_GENERATOR = "cm.pools.config.document.generator", Class, "", "", Unsupported,
+        "A Java class that writes the pools file. Run a program that writes it instead.";
+    CONFIGURED_POOLS_ONLY = "cm.configured.pools.only", Boolean, "false", "", Used,
+        "Whether only pools of the pools file may be used.";
+    RESTART_BATCH = "corona.node.restart.batch", int(1), "1000", "nodes", Used,
+        "Nodes that restart together when the administrator names no number.";
+    RESTART_INTERVAL = "corona.node.restart.interval", span(1), "1800000", "ms", Used,
+        "Pause between restart batches.";
+    TOPOLOGY = "topology.node.switch.mapping.impl", Class, "org.apache.hadoop.net.ScriptBasedMapping", "", Used,
+        "How hosts are put into racks: one of the four classes below.";
+    TOPOLOGY_SCRIPT = "topology.script.file.name", Path, "", "", Used,
+        "The script of ScriptBasedMapping; none: every host is in /default-rack.";
+    TOPOLOGY_SCRIPT_ARGUMENTS = "topology.script.number.args", int(1), "100", "hosts", Used,
+        "The most hosts that one run of the script is asked for.";
+    TOPOLOGY_HEADER = "topology.node.rackid.header", Text, "/", "", Used,
+        "What the address truncation mappings put before the address. Starts with a slash.";
+    TOPOLOGY_STATIC = "hadoop.configured.node.mapping", List, "", "", Used,
+        "The table of StaticMapping: host=/rack, with commas between. The original never reads it.";
+    TEMPORARY_DIR = "hadoop.tmp.dir", Path, "/tmp/hadoop-${user.name}", "", Used,
+        "Read only where another value names it as ${hadoop.tmp.dir}.";
+    HTTP_MAX_THREADS = "hadoop.http.max.threads", int(-1), "-1", "threads", Accepted,
+        "Threads of the original's web server.";
+    HTTP_STOP_TIME = "hadoop.http.threadpool.max.stoptime", int(0), "1000", "ms", Accepted,
+        "How long the original's web server waits for its threads.";
+    HTTP_FILTERS = "hadoop.http.filter.initializers", List, "", "", Unsupported,
+        "Java servlet filters. If one of them restricts access to the pages, put a proxy before them.";
+    HTTP_BLOCKING = "hadoop.http.bio", Boolean, "false", "", Accepted,
+        "Whether the original's web server uses blocking sockets.";
+    HTTP_HEADER_BUFFER = "hadoop.http.header.buffer.size", int(0), "4096", "bytes", Accepted,
+        "Header buffer of the original's web server.";
+    HTTP_IDLE = "dfs.http.timeout", int(0), "200000", "ms", Accepted,
+        "Idle time of the original's web connections.";
+
+    WIRE_MAX_FRAME = "corona.cm.wire.max.frame.bytes", int(1024), "67108864", "bytes", Own,
+        "The largest message that a peer may send.";
+    WIRE_MAX_DEPTH = "corona.cm.wire.max.depth", Int { least: 8, most: 256 }, "64", "levels", Own,
+        "How deep structures in a message may be nested.";
+    WIRE_MAX_CONNECTIONS = "corona.cm.wire.max.connections", int(1), "100000", "connections", Own,
+        "Connections that may be open at a time.";
+    WIRE_MAX_INFLIGHT = "corona.cm.wire.max.inflight.bytes", long(1024), "134217728", "bytes", Own,
+        "Bytes of messages of one connection that may wait for their answer.";
+    WIRE_FRAME_TIMEOUT = "corona.cm.wire.frame.timeout.ms", int(1), "60000", "ms", Own,
+        "Time for a message that has begun to be there as a whole.";
+    NOTIFIER_MAX_QUEUE = "corona.cm.notifier.max.queue", int(1), "100000", "calls", Own,
+        "Notifications of one session that may wait.";
+    MAX_SESSIONS = "corona.cm.max.sessions", int(1), "100000", "sessions", Own,
+        "Sessions that may run at a time.";
+    MAX_REQUESTS = "corona.cm.max.requests.per.session", int(1), "5000000", "requests", Own,
+        "Requests that one session may have, granted ones included.";
+    MAX_NODES = "corona.cm.max.nodes", int(1), "200000", "nodes", Own,
+        "Nodes that may be known at a time.";
+    MAX_POOLS = "corona.cm.max.pools", int(1), "10000", "pools", Own,
+        "Pools that sessions may have brought up, configured ones not counted.";
+
+    CLIENT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Client,
+        "Pause between the heartbeats of a task tracker.";
+    CLIENT_CPUS = "mapred.coronatasktracker.num.cpus", int(0), "", "CPUs", Client,
+        "CPUs that a task tracker reports; unset: counted.";
+    CLIENT_TRACKER_TIMEOUT = "corona.task.tracker.server.clienttimeout", int(0), "30000", "ms", Client,
+        "Time-out of connections to a task tracker.";
+    CLIENT_DRIVER_TIMEOUT = "corona.sessiondriver.cm.client.timeout", int(0), "300000", "ms", Client,
+        "Time-out of a session driver's connection to the cluster manager.";
+    CLIENT_DRIVER_QUEUE = "corona.sessiondriver.max.incoming.queue.size", int(1), "1000", "calls", Client,
+        "Notifications that a session driver keeps waiting.";
+    CLIENT_POOL = "mapred.fairscheduler.pool", Text, "", "", Client,
+        "The pool that a job asks for: group.pool.";
+    CLIENT_POOL_PROPERTY = "mapred.fairscheduler.poolnameproperty", Text, "user.name", "", Client,
+        "The key whose value is the pool when none is named.";
+    CLIENT_PROXY = "mapred.job.tracker.corona.proxyaddr", Address, "", "", Client,
+        "The proxy job tracker's web address.";
+}
+
+/// The key with this name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    ALL.iter().find(|key| key.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The row of the documentation that a key must have.
+    fn row(key: &Key) -> String {
+        let cell = |text: &str| match text {
+            "" => "–".to_owned(),
+            text => format!("`{text}`"),
+        };
+        let unit = if key.unit.is_empty() { "–" } else { key.unit };
+        format!(
+            "| `{}` | {} | {} | {unit} | {} | {} |",
+            key.name,
+            key.kind.name(),
+            cell(key.default),
+            key.usage.name(),
+            key.meaning
+        )
+    }
+
+    #[test]
+    fn the_documentation_has_exactly_these_keys() {
+        let document = include_str!("../../docs/configuration.md");
+        let documented: Vec<&str> = document
+            .lines()
+            .filter(|line| line.starts_with("| `") && line.matches(" | ").count() == 5)
+            .collect();
+        let expected: Vec<String> = ALL.iter().map(row).collect();
+        assert_eq!(documented, expected, "write this:\n{}", expected.join("\n"));
+    }
+
+    #[test]
+    fn names_are_unique_and_own_keys_have_the_own_prefix() {
+        let names: BTreeSet<&str> = ALL.iter().map(|key| key.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for key in ALL {
+            assert_eq!(key.name.starts_with("corona.cm."), key.usage == Own, "{}", key.name);
+            assert_eq!(find(key.name), Some(key));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The configuration: files, once, into typed settings.
+//!
+//! Hadoop property files, the general scheduling file, the pools file and the host files are read here
+//! and nowhere else; no other room sees a raw key. Every key stands once, in [`keys`], with its default
+//! and its unit. What is wrong is a [`Problem`] with file, line, key and what was expected; all problems
+//! of a load are told together.
+//!
+//! [`load`] reads everything but the host files, which [`HostFiles::load`] reads, since they are read
+//! again at other times. [`SchedulingFiles::load`] reads the two scheduling files again;
+//! [`FileStamp::has_changed`] says when.
+//!
+//! It knows nothing of sockets and clocks, logs nothing and prints nothing.
+
+use std::path::Path;
+
+mod files;
+mod general;
+mod hosts;
+pub mod keys;
+mod partitioning;
+mod pools;
+mod problem;
+mod properties;
+mod scheduling;
+mod settings;
+mod system;
+mod topology;
+mod typed;
+mod xml;
+
+pub use files::FileStamp;
+pub use hosts::{HostFiles, LoadedHosts};
+pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};
+pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
+pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
+pub use topology::Topology;
+pub use typed::HostPort;
+
+use files::FileReader;
+use problem::warnings_or_errors;
+use properties::Properties;
+use settings::SettingsReader;
+use system::SystemProperties;
+
+/// A configuration that can be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The settings, those of the scheduling files included.
+    pub settings: ClusterManagerSettings,
+    /// What may not be meant so.
+    pub warnings: Vec<Problem>,
+    /// The property files that were read or looked for.
+    pub property_files: Vec<FileStamp>,
+    /// The scheduling files that were read or looked for: when one of them changes it is time for
+    /// [`SchedulingFiles::load`].
+    pub scheduling_files: Vec<FileStamp>,
+    /// The keys that were looked at, with the values in force.
+    pub in_force: Vec<InForce>,
+}
+
+/// A key with the value that is used, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The key.
+    pub key: &'static str,
+    /// Its value, variables replaced.
+    pub value: String,
+    /// Where it is set.
+    pub origin: Origin,
+}
+
+/// Where a configuration comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Source<'a> {
+    /// The directory with `core-site.xml` and `mapred-site.xml`; none for the defaults.
+    pub conf_dir: Option<&'a Path>,
+    /// `-D key=value`, in order. They change even what a file calls final.
+    pub overrides: &'a [(String, String)],
+    /// How scheduling files are found that are not at their path.
+    pub lookup: Lookup,
+}
+
+/// Loads a configuration: the property files of the directory, the overrides over them, the two
+/// scheduling files that they name. Without a directory the defaults are used, and a cluster manager
+/// starts with them. The errors are all that is wrong, not only the first.
+///
+/// Spec: cluster-manager/06 §1 to §4.
+pub fn load(
+    conf_dir: Option<&Path>,
+    overrides: &[(String, String)],
+) -> Result<Loaded, ConfigErrors> {
+    Source { conf_dir, overrides, lookup: Lookup::AsGiven }.load()
+}
+
+impl Source<'_> {
+    /// The same as [`load`], with a choice of how files are found.
+    pub fn load(&self) -> Result<Loaded, ConfigErrors> {
+        self.load_with(SystemProperties::of_process())
+    }
+
+    fn load_with(&self, system: SystemProperties) -> Result<Loaded, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let properties =
+            Properties::load(self.conf_dir, self.overrides, system, &mut files, &mut problems);
+        let reader = SettingsReader::new(self, &properties, &mut problems);
+        let (mut settings, in_force) = reader.read();
+        let mut scheduling_files = Vec::new();
+        match settings.scheduling_files.load() {
+            Ok(loaded) => {
+                settings.engine.scheduling = loaded.scheduling;
+                settings.engine.pools = loaded.pools;
+                // Both loads look at the JSON file.
+                let new = loaded.warnings.into_iter().filter(|told| !problems.contains(told));
+                let new: Vec<Problem> = new.collect();
+                problems.extend(new);
+                scheduling_files = loaded.files;
+            }
+            Err(errors) => problems.extend(errors.problems),
+        }
+        let warnings = warnings_or_errors(problems)?;
+        let property_files = files.into_stamps();
+        Ok(Loaded { settings, warnings, property_files, scheduling_files, in_force })
+    }
+}

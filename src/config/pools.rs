@@ -1,0 +1,439 @@
+//! The pools file: groups, pools, their limits.
+//!
+//! Spec: cluster-manager/06 §4. It reads no file. Settings are made anew on each load: `preemptable`
+//! and `requestMax` can be taken back, unlike in the original (09 §4.9).
+
+use std::collections::btree_map::Entry;
+
+use super::general;
+use super::problem::{Problem, ProblemKind};
+use super::scheduling::{Context, Field, TypeName, pool_name};
+use super::typed::{Wrong, whole};
+use super::xml::{Element, trim};
+use crate::engine::settings::{Pools, SizeRedirect};
+use crate::engine::types::{PerType, PoolName, ResourceType};
+
+const POOL: &str = "pool";
+const SIZE_REDIRECT: &str = "redirectJobWithLimit";
+
+/// The settings in the file. What cannot be used is an error; what is ignored, replaced or hardly
+/// meant so is a warning. Of repeated elements the last one holds.
+pub(super) fn read(root: &Element, context: Context, problems: &mut Vec<Problem>) -> Pools {
+    let mut reader = PoolsReader { context, problems, pools: Pools::default() };
+    for child in &root.children {
+        if child.name == "group" {
+            reader.group(child);
+        } else if !general::is_general(&child.name) {
+            let kind = ProblemKind::UnknownElement(child.name.clone());
+            reader.problems.push(Problem::warning(child.origin.clone(), kind));
+        } else if !context.one_file {
+            let what = "has no effect in this file: it is read from the general file";
+            reader.no_effect(child, child.name.clone(), what);
+        }
+    }
+    reader.pools
+}
+
+struct PoolsReader<'a> {
+    context: Context,
+    problems: &'a mut Vec<Problem>,
+    pools: Pools,
+}
+
+impl PoolsReader<'_> {
+    fn group(&mut self, element: &Element) {
+        let name = element.attribute("name").unwrap_or_default();
+        let subject = format!("group {name}");
+        if name.is_empty() {
+            self.no_effect(element, "group".into(), "has no name");
+        }
+        let mut group = self.pools.groups.remove(name).unwrap_or_default();
+        for field in &element.children {
+            let subject = format!("{subject}: {}", field.name);
+            match field.name.as_str() {
+                POOL => self.pool(name, field),
+                SIZE_REDIRECT => {
+                    if let Err(problem) = self.size_redirect(name, field, &subject) {
+                        self.problems.push(problem);
+                    }
+                }
+                "weight" | "priority" | "schedulingMode" => {
+                    let what = "has no effect on a group: only pools have one";
+                    self.no_effect(field, subject, what);
+                }
+                _ => {
+                    let (minimum, maximum) = (&mut group.minimum, &mut group.maximum);
+                    if !self.limit(field, &subject, minimum, maximum) {
+                        self.unknown(field, &subject);
+                    }
+                }
+            }
+        }
+        self.check_limits(element, &subject, group.minimum, group.maximum);
+        self.pools.groups.insert(name.into(), group);
+    }
+
+    fn pool(&mut self, group: &str, element: &Element) {
+        let name = PoolName::new(group, element.attribute("name").unwrap_or_default());
+        let subject = format!("pool {name}");
+        if name.pool.is_empty() {
+            self.no_effect(element, subject.clone(), "has no name");
+        } else if self.context.configured_pools_only && !name.is_legal() {
+            let what = "no session can use it: only 0-9 a-z - _ are legal in names while \
+                        cm.configured.pools.only is true";
+            self.no_effect(element, subject.clone(), what);
+        }
+        let mut settings = match self.pools.pools.entry(name.clone()) {
+            Entry::Vacant(_) => Default::default(),
+            Entry::Occupied(known) => {
+                let known = known.remove();
+                let what = "Already added pool info; the later values win";
+                self.no_effect(element, subject.clone(), what);
+                known
+            }
+        };
+        for field in &element.children {
+            let subject = format!("{subject}: {}", field.name);
+            let (minimum, maximum) = (&mut settings.minimum, &mut settings.maximum);
+            if self.limit(field, &subject, minimum, maximum) {
+                continue;
+            }
+            if !POOL_FIELDS.contains(&field.name.as_str()) {
+                self.unknown(field, &subject);
+            } else if let Err(problem) = self.pool_field(field, &subject, &mut settings) {
+                self.problems.push(problem);
+            }
+        }
+        self.check_limits(element, &subject, settings.minimum, settings.maximum);
+        self.pools.pools.insert(name, settings);
+    }
+
+    fn pool_field(
+        &mut self,
+        element: &Element,
+        subject: &str,
+        settings: &mut crate::engine::settings::PoolSettings,
+    ) -> Result<(), Problem> {
+        let field = text_of(element, subject)?;
+        match element.name.as_str() {
+            "weight" => settings.weight = self.weight(&field)?,
+            "priority" => settings.priority = field.int()?,
+            "schedulingMode" => settings.mode = Some(field.mode()?),
+            "preemptable" => settings.preemptable = field.truth(self.problems),
+            "requestMax" => settings.request_max = field.truth(self.problems),
+            "whitelist" => settings.whitelist = Some(field.text.into()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the element is a limit for a type, which is then set.
+    fn limit(
+        &mut self,
+        element: &Element,
+        subject: &str,
+        minimum: &mut PerType<i32>,
+        maximum: &mut PerType<i32>,
+    ) -> bool {
+        for (prefix, limits) in [("min", minimum), ("max", maximum)] {
+            let kind =
+                match self.context.type_of(&element.name, prefix, &element.origin, self.problems) {
+                    TypeName::Legal(kind) => kind,
+                    TypeName::WithoutSlots => return true,
+                    TypeName::None => continue,
+                };
+            match text_of(element, subject).and_then(|field| Ok((field, field.int()?))) {
+                Err(problem) => self.problems.push(problem),
+                Ok((_, limit @ 0..)) => limits[kind] = limit,
+                Ok((field, _)) => {
+                    self.problems.push(field.replaced("is negative", 0));
+                    limits[kind] = 0;
+                }
+            }
+            return true;
+        }
+        false
+    }
+
+    fn weight(&mut self, field: &Field<'_>) -> Result<f64, Problem> {
+        let weight = field.double()?;
+        if weight >= 0.0 {
+            // Not -0, which would turn the order around.
+            return Ok(weight.abs());
+        }
+        self.problems.push(field.replaced("is negative", "1"));
+        Ok(1.0)
+    }
+
+    /// Jobs above a size go from one pool of the group to another. Spec: cluster-manager/06 §4.3.
+    fn size_redirect(
+        &mut self,
+        group: &str,
+        element: &Element,
+        subject: &str,
+    ) -> Result<(), Problem> {
+        let attribute = |name| element.attribute(name).unwrap_or_default();
+        let pool = |name: &str| pool_name(&format!("{group}.{name}"));
+        let (source, destination) = (attribute("source"), attribute("destination"));
+        let (Some(source), Some(destination)) = (pool(source), pool(destination)) else {
+            let what = format!(
+                "Illegal redirect source {source:?} or destination {destination:?}, ignored; \
+                 expected pools of the group"
+            );
+            self.no_effect(element, subject.to_owned(), &what);
+            return Ok(());
+        };
+        let text = attribute("inputSizeLimit");
+        let field = Field { subject, text, origin: &element.origin };
+        let limit = whole(text, i64::MIN, i64::MAX, "").map_err(|wrong| {
+            let expected = format!("inputSizeLimit in bytes, {}", wrong.expected);
+            field.refused(Wrong::new(wrong.wrong, expected))
+        })?;
+        if limit <= 0 {
+            let what = format!("Illegal redirect limit {limit}. Limit must be > 0; ignored");
+            self.no_effect(element, subject.to_owned(), &what);
+            return Ok(());
+        }
+        let redirect = SizeRedirect { input_size_limit_bytes: limit, destination };
+        self.pools.size_redirects.insert(source, redirect);
+        Ok(())
+    }
+
+    fn check_limits(
+        &mut self,
+        element: &Element,
+        subject: &str,
+        minimum: PerType<i32>,
+        maximum: PerType<i32>,
+    ) {
+        for kind in ResourceType::ALL {
+            let (least, most) = (minimum[kind], maximum[kind]);
+            if least > most {
+                let what = format!("min{kind} {least} is above max{kind} {most}");
+                self.no_effect(element, subject.to_owned(), &what);
+            }
+        }
+    }
+
+    fn unknown(&mut self, element: &Element, subject: &str) {
+        let kind = ProblemKind::UnknownElement(element.name.clone());
+        self.problems.push(Problem::warning(element.origin.clone(), kind).of(subject));
+    }
+
+    fn no_effect(&mut self, element: &Element, subject: String, what: &str) {
+        let kind = ProblemKind::NoEffect(what.to_owned());
+        self.problems.push(Problem::warning(element.origin.clone(), kind).of(subject));
+    }
+}
+
+const POOL_FIELDS: [&str; 6] =
+    ["weight", "priority", "schedulingMode", "preemptable", "requestMax", "whitelist"];
+
+fn text_of<'a>(element: &'a Element, subject: &'a str) -> Result<Field<'a>, Problem> {
+    let text = element.text().map_err(|problem| problem.of(subject))?;
+    Ok(Field { subject, text: trim(text.unwrap_or_default()), origin: &element.origin })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::files::FileReader;
+    use crate::config::xml::{self, Includes};
+    use crate::engine::settings::{GroupSettings, PoolSettings, SchedulingMode, UNLIMITED};
+
+    /// The settings and problems of a file `f` with this inside `configuration`.
+    fn pools(inside: &str, strict: bool) -> (Pools, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, format!("<configuration>{inside}</configuration>")).unwrap();
+        let root = xml::read(&path, Includes::Plain, &mut FileReader::default()).unwrap();
+        let mut legal_types = PerType::all(true);
+        legal_types[ResourceType::JobTracker] = false;
+        let context = Context { legal_types, one_file: false, configured_pools_only: strict };
+        let mut problems = Vec::new();
+        let pools = read(&root, context, &mut problems);
+        let prefix = format!("{}/", dir.path().display());
+        (pools, problems.iter().map(|p| p.to_string().replace(&prefix, "")).collect())
+    }
+
+    #[test]
+    fn every_setting() {
+        let (pools, problems) = pools(
+            "<group name='g'>
+               <minMAP>1</minMAP><maxMAP>9</maxMAP>
+               <redirectJobWithLimit source='p' destination='q' inputSizeLimit='100'/>
+               <pool name='p'>
+                 <minMAP> 2 </minMAP><maxREDUCE>3</maxREDUCE>
+                 <weight>2.5</weight><priority>-4</priority><schedulingMode>FAIR</schedulingMode>
+                 <preemptable>False</preemptable><requestMax>true</requestMax><whitelist> a,b </whitelist>
+               </pool>
+               <pool name='q'/>
+             </group>
+             <group name='empty'/>",
+            true,
+        );
+        assert_eq!(problems, [""; 0]);
+        let group = GroupSettings {
+            minimum: PerType([1, 0, 0]),
+            maximum: PerType([9, UNLIMITED, UNLIMITED]),
+        };
+        assert_eq!(
+            pools.groups,
+            [("g".into(), group), ("empty".into(), GroupSettings::default())].into()
+        );
+        let p = PoolSettings {
+            minimum: PerType([2, 0, 0]),
+            maximum: PerType([UNLIMITED, 3, UNLIMITED]),
+            weight: 2.5,
+            priority: -4,
+            mode: Some(SchedulingMode::Fair),
+            preemptable: false,
+            request_max: true,
+            whitelist: Some("a,b".into()),
+        };
+        let (name, other) = (PoolName::new("g", "p"), PoolName::new("g", "q"));
+        assert_eq!(
+            pools.pools,
+            [(name.clone(), p), (other.clone(), PoolSettings::default())].into()
+        );
+        let redirect = SizeRedirect { input_size_limit_bytes: 100, destination: other };
+        assert_eq!(pools.size_redirects, [(name, redirect)].into());
+    }
+
+    #[test]
+    fn every_element_is_documented() {
+        let document = include_str!("../../docs/configuration.md");
+        for name in POOL_FIELDS.into_iter().chain([SIZE_REDIRECT, "min<T>", "max<T>"]) {
+            assert!(document.contains(&format!("\n| `{name}` | ")), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_told() {
+        let in_pool =
+            |inside: &str| format!("<group name='g'><pool name='p'>{inside}</pool></group>");
+        let in_group = |inside: &str| format!("<group name='g'>{inside}</group>");
+        let cases: [(&str, &str); 23] = [
+            ("<pool name='p'/>", "f:1: unknown element <pool>"),
+            ("<group/>", "f:1: group: has no name"),
+            (
+                "<preemptionRounds>1</preemptionRounds>",
+                "f:1: preemptionRounds: has no effect in this file: it is read from the general file",
+            ),
+            (
+                &in_group("<weight>2</weight>"),
+                "f:1: group g: weight: has no effect on a group: only pools have one",
+            ),
+            (
+                &in_group("<schedulingMode>PRIORITY</schedulingMode>"),
+                "f:1: group g: schedulingMode: has no effect on a group: only pools have one",
+            ),
+            (&in_group("<minmap>1</minmap>"), "f:1: group g: minmap: unknown element <minmap>"),
+            (
+                &in_group("<minMAP>5</minMAP><maxMAP>4</maxMAP>"),
+                "f:1: group g: minMAP 5 is above maxMAP 4",
+            ),
+            (
+                &in_group("<maxMAP>-5</maxMAP>"),
+                "f:1: group g: maxMAP: value \"-5\" is negative; 0 is used",
+            ),
+            (
+                &in_group("<maxMAP>2147483648</maxMAP>"),
+                "f:1: group g: maxMAP: value \"2147483648\" is out of range; expected a whole number from -2147483648 to 2147483647",
+            ),
+            (
+                &in_group("<minJOBTRACKER>x</minJOBTRACKER>"),
+                "f:1: minJOBTRACKER: has no effect: cm.cpu.to.resource.partitioning has no slots of JOBTRACKER",
+            ),
+            (&in_group("<pool/>"), "f:1: pool g.: has no name"),
+            (
+                &in_group("<pool name='p'/>\n<pool name='p'/>"),
+                "f:2: pool g.p: Already added pool info; the later values win",
+            ),
+            (
+                &in_group("<redirectJobWithLimit source='' destination='b' inputSizeLimit='1'/>"),
+                "f:1: group g: redirectJobWithLimit: Illegal redirect source \"\" or destination \"b\", ignored; expected pools of the group",
+            ),
+            (
+                &in_group("<redirectJobWithLimit source='a' destination='b' inputSizeLimit='0'/>"),
+                "f:1: group g: redirectJobWithLimit: Illegal redirect limit 0. Limit must be > 0; ignored",
+            ),
+            (
+                &in_group("<redirectJobWithLimit source='a' destination='b'/>"),
+                "f:1: group g: redirectJobWithLimit: value \"\" is not a whole number; expected inputSizeLimit in bytes, a whole number from -9223372036854775808 to 9223372036854775807",
+            ),
+            (
+                &in_pool("<minMAP>many</minMAP>"),
+                "f:1: pool g.p: minMAP: value \"many\" is not a whole number; expected a whole number from -2147483648 to 2147483647",
+            ),
+            (
+                &in_pool("<minMAP>3</minMAP><maxMAP>2</maxMAP>"),
+                "f:1: pool g.p: minMAP 3 is above maxMAP 2",
+            ),
+            (
+                &in_pool("<weight>-0.5</weight>"),
+                "f:1: pool g.p: weight: value \"-0.5\" is negative; 1 is used",
+            ),
+            (
+                &in_pool("<weight>inf</weight>"),
+                "f:1: pool g.p: weight: value \"inf\" is not a number; expected a number such as 1.5",
+            ),
+            (
+                &in_pool("<schedulingMode>PRIORITY</schedulingMode>"),
+                "f:1: pool g.p: schedulingMode: value \"PRIORITY\" is not a scheduling mode; expected FIFO, FAIR or DEADLINE",
+            ),
+            (
+                &in_pool("<preemptable>no</preemptable>"),
+                "f:1: pool g.p: preemptable: value \"no\" is neither true nor false; false is used",
+            ),
+            (
+                &in_pool("<blacklist>x</blacklist>"),
+                "f:1: pool g.p: blacklist: unknown element <blacklist>",
+            ),
+            (
+                &in_pool("<priority><b/></priority>"),
+                "f:1: pool g.p: priority: starts with an element or an instruction; expected text",
+            ),
+        ];
+        for (inside, expected) in cases {
+            assert_eq!(pools(inside, false).1, [expected], "{inside}");
+        }
+    }
+
+    #[test]
+    fn illegal_names_are_told_where_they_shut_sessions_out() {
+        let file = "<group name='G'><pool name='p'/></group>";
+        assert_eq!(pools(file, false).1, [""; 0]);
+        let told = "f:1: pool G.p: no session can use it: only 0-9 a-z - _ are legal in names while cm.configured.pools.only is true";
+        assert_eq!(pools(file, true).1, [told]);
+    }
+
+    #[test]
+    fn later_elements_win_and_groups_named_twice_are_one() {
+        let (pools, _) = pools(
+            "<group name='g'><minMAP>1</minMAP><pool name='p'><preemptable>false</preemptable>\
+             <minMAP>1</minMAP></pool></group><group name='g'><maxMAP>5</maxMAP>\
+             <pool name='p'><preemptable>true</preemptable></pool></group>",
+            false,
+        );
+        let group = &pools.groups["g"];
+        assert_eq!((group.minimum[ResourceType::Map], group.maximum[ResourceType::Map]), (1, 5));
+        let pool = &pools.pools[&PoolName::new("g", "p")];
+        assert_eq!((pool.preemptable, pool.minimum[ResourceType::Map]), (true, 1));
+    }
+
+    #[test]
+    fn whitelists_may_be_empty() {
+        let (pools, _) = pools("<group name='g'><pool name='p'><whitelist/></pool></group>", false);
+        assert_eq!(pools.pools[&PoolName::new("g", "p")].whitelist.as_deref(), Some(""));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(name in "(min|max)(MAP|REDUCE|JOBTRACKER|X)|weight|priority|whitelist", text in "[^<&\\p{C}]{0,20}") {
+            pools(&format!("<group name='g'><pool name='p'><{name}>{text}</{name}></pool><{name}>{text}</{name}></group>"), true);
+        }
+    }
+}

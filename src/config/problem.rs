@@ -1,0 +1,287 @@
+//! What can be wrong with a configuration, and where: one type, one clear line of text each.
+//!
+//! It knows nothing of the files' formats.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// Whether a problem keeps the configuration from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something is ignored or replaced; what was meant may not be what happens.
+    Warning,
+    /// The configuration is refused.
+    Error,
+}
+
+/// Where a value or a problem comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file, and the line in it (from 1) where that is known.
+    File {
+        /// The file, as it was opened.
+        path: Arc<Path>,
+        /// The line, from 1.
+        line: Option<u32>,
+    },
+    /// `-D key=value`.
+    CommandLine,
+    /// Not set anywhere: the default.
+    Default,
+}
+
+impl Origin {
+    /// A file as a whole.
+    pub(super) fn file(path: &Path) -> Self {
+        Origin::File { path: path.into(), line: None }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { path, line: Some(line) } => write!(f, "{}:{line}", path.display()),
+            Origin::File { path, line: None } => write!(f, "{}", path.display()),
+            Origin::CommandLine => f.write_str("-D"),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// One thing that is wrong: `<file>:<line>: <key or element>: <what>; expected <what instead>`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct Problem {
+    /// Whether the configuration can be used all the same.
+    pub severity: Severity,
+    /// Where it is.
+    pub origin: Origin,
+    /// The key, or the element with the names around it, such as `group g: pool p: minMAP`.
+    pub subject: Option<String>,
+    /// What it is.
+    pub kind: ProblemKind,
+}
+
+impl Problem {
+    /// A problem that keeps the configuration from being used.
+    pub(super) fn error(origin: Origin, kind: ProblemKind) -> Self {
+        Problem { severity: Severity::Error, origin, subject: None, kind }
+    }
+
+    /// A problem that is only told.
+    pub(super) fn warning(origin: Origin, kind: ProblemKind) -> Self {
+        Problem { severity: Severity::Warning, origin, subject: None, kind }
+    }
+
+    /// The same problem, of this key or element.
+    pub(super) fn of(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+
+    /// The same problem as a warning.
+    pub(super) fn into_warning(mut self) -> Self {
+        self.severity = Severity::Warning;
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if let Some(subject) = &self.subject {
+            write!(f, "{subject}: ")?;
+        }
+        self.kind.fmt(f)
+    }
+}
+
+/// What is wrong, without where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProblemKind {
+    /// The operating system refused, or it is not a file.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    /// There is nothing at that path.
+    #[error("File does not exist; {used}")]
+    Absent {
+        /// What happens without it.
+        used: &'static str,
+    },
+    /// More than is read of any configuration.
+    #[error("is larger than {limit_bytes} bytes")]
+    TooLarge {
+        /// The bound that it exceeds.
+        limit_bytes: u64,
+    },
+    /// The bytes are not text.
+    #[error("is not text: {0}; expected UTF-8, ISO-8859-1, or UTF-16 with a byte order mark")]
+    Encoding(String),
+    /// Not well-formed.
+    #[error("is not well-formed XML: {0}")]
+    Xml(String),
+    /// Well-formed, perhaps, but beyond what is read.
+    #[error("is refused: {0}")]
+    Bound(String),
+    /// An `xi:include` that cannot be followed.
+    #[error("xi:include: {0}")]
+    Include(String),
+    /// Not a JSON document of the expected shape.
+    #[error("is not usable JSON: {0}")]
+    Json(String),
+    /// The outermost element is another one.
+    #[error("the outermost element is <{found}>; expected <configuration>")]
+    Root {
+        /// Its name.
+        found: String,
+    },
+    /// An element that means nothing at its place.
+    #[error("unknown element <{0}>")]
+    UnknownElement(String),
+    /// A key in one of our name spaces that nothing reads.
+    #[error("unknown key, ignored")]
+    UnknownKey,
+    /// An element without the child or attribute that it needs.
+    #[error("has no {0}")]
+    Incomplete(&'static str),
+    /// An element with something else in it than text.
+    #[error("starts with an element or an instruction; expected text")]
+    NotText,
+    /// A value that cannot be used.
+    #[error("value {:?} {wrong}; expected {expected}", Excerpt(.value))]
+    Value {
+        /// The value as it was read, variables replaced.
+        value: Box<str>,
+        /// What it is, such as `is not a whole number`.
+        wrong: Box<str>,
+        /// What would be right.
+        expected: Box<str>,
+    },
+    /// A value that cannot be used, in place of which another one is.
+    #[error("value {:?} {wrong}; {used}", Excerpt(.value))]
+    Replaced {
+        /// The value as it was read.
+        value: Box<str>,
+        /// What it is, such as `is negative`.
+        wrong: Box<str>,
+        /// What is done instead, such as `60000 is used`.
+        used: Box<str>,
+    },
+    /// A key that must be set is not.
+    #[error("is not set; expected {expected}")]
+    Required {
+        /// What to write.
+        expected: String,
+    },
+    /// A later resource sets a key that an earlier one made final. The wording is the original's.
+    #[error("a attempt to override final parameter: {0};  Ignoring.")]
+    Final(String),
+    /// A `${name}` for which there is nothing.
+    #[error("value {:?} has the undefined variable {variable}; the text is taken as it stands", Excerpt(.value))]
+    UndefinedVariable {
+        /// The value with what could be replaced.
+        value: String,
+        /// The variable, `${...}`.
+        variable: String,
+    },
+    /// Something that has no effect here.
+    #[error("{0}")]
+    NoEffect(String),
+}
+
+/// The start of a value, so that a line stays a line.
+struct Excerpt<'a>(&'a str);
+
+impl fmt::Debug for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 200;
+        match self.0.char_indices().nth(LONGEST) {
+            Some((end, _)) => write!(f, "{:?}...", &self.0[..end]),
+            None => write!(f, "{:?}", self.0),
+        }
+    }
+}
+
+/// A configuration that is refused: every problem that was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Error)]
+pub struct ConfigErrors {
+    /// All problems, warnings included, in the order in which they were found. At least one of
+    /// them is an error.
+    pub problems: Vec<Problem>,
+}
+
+impl ConfigErrors {
+    /// The problems for which the configuration is refused.
+    pub fn errors(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Error)
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    /// The errors, one a line, without the warnings.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.errors().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The warnings, when there is no error among the problems; else all problems.
+pub(super) fn warnings_or_errors(problems: Vec<Problem>) -> Result<Vec<Problem>, ConfigErrors> {
+    if problems.iter().any(|problem| problem.severity == Severity::Error) {
+        Err(ConfigErrors { problems })
+    } else {
+        Ok(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_one_line_that_says_where_what_and_what_instead() {
+        let origin =
+            Origin::File { path: Path::new("/etc/corona/core-site.xml").into(), line: Some(7) };
+        let kind = ProblemKind::Value {
+            value: "ten\nsecs".into(),
+            wrong: "is not a whole number".into(),
+            expected: "milliseconds, 1 to 2147483647".into(),
+        };
+        assert_eq!(
+            Problem::error(origin, kind).of("cm.node.expiryinterval").to_string(),
+            "/etc/corona/core-site.xml:7: cm.node.expiryinterval: value \"ten\\nsecs\" is not a whole \
+             number; expected milliseconds, 1 to 2147483647"
+        );
+    }
+
+    #[test]
+    fn a_long_value_is_cut() {
+        let kind = ProblemKind::Value {
+            value: "é".repeat(1000).into(),
+            wrong: "is long".into(),
+            expected: "less".into(),
+        };
+        let line = Problem::error(Origin::CommandLine, kind).of("k").to_string();
+        assert!(
+            line.starts_with("-D: k: value \"éé") && line.ends_with("\"... is long; expected less")
+        );
+        assert!(line.chars().count() < 260, "{line}");
+    }
+
+    #[test]
+    fn only_errors_refuse() {
+        let warning = Problem::warning(Origin::Default, ProblemKind::UnknownKey);
+        let error = Problem::error(Origin::CommandLine, ProblemKind::NotText);
+        assert_eq!(warnings_or_errors(vec![warning.clone()]), Ok(vec![warning.clone()]));
+        let refused = warnings_or_errors(vec![warning, error.clone()]).unwrap_err();
+        assert_eq!(refused.to_string(), error.to_string());
+        assert_eq!(refused.problems.len(), 2);
+    }
+}

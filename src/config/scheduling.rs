@@ -1,0 +1,501 @@
+//! The general scheduling file and the pools file together: where they are, and both or nothing.
+//!
+//! Spec: cluster-manager/06 §3, §4. The files' contents are read in `general` and `pools`.
+
+use std::path::{Path, PathBuf};
+
+use super::files::{FileReader, FileStamp, is_there};
+use super::problem::{ConfigErrors, Origin, Problem, ProblemKind, warnings_or_errors};
+use super::properties::{MATERIALIZED_JSON, json_name, read_json};
+use super::typed::{self, Wrong};
+use super::xml::{self, Element, Includes};
+use super::{general, keys, pools};
+use crate::engine::settings::{Pools, Scheduling, SchedulingMode};
+use crate::engine::types::{PerType, ResourceType};
+
+/// Where both files are looked for, and what their reading depends on.
+///
+/// This is all that a reload needs: keep it, call [`SchedulingFiles::load`] again when one of the
+/// stamps of the last load has changed, and use the result only when it is `Ok`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulingFiles {
+    /// `cm.config.file`, as set.
+    pub general: String,
+    /// `cm.pools.config.file`, as set.
+    pub pools: String,
+    /// Whether a general file is expected: it is named, or there is a configuration directory.
+    pub named: bool,
+    /// Where a file is looked for that is not at its path.
+    pub conf_dir: Option<PathBuf>,
+    /// How it is looked for there.
+    pub lookup: Lookup,
+    /// The types with slots: only their limits are read.
+    pub legal_types: PerType<bool>,
+    /// Whether only pools of the pools file may be used.
+    pub configured_pools_only: bool,
+}
+
+/// How a scheduling file is found that does not exist at its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lookup {
+    /// A relative path is looked for in the configuration directory, as in the original.
+    #[default]
+    AsGiven,
+    /// And then its last name: for a configuration that was recorded elsewhere.
+    AlsoByName,
+}
+
+/// What both files say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadedScheduling {
+    /// The general scheduling file.
+    pub scheduling: Scheduling,
+    /// The pools file.
+    pub pools: Pools,
+    /// What may not be meant so.
+    pub warnings: Vec<Problem>,
+    /// The files that were read and those that were looked for, as they were before.
+    pub files: Vec<FileStamp>,
+}
+
+impl SchedulingFiles {
+    /// Reads both files. A missing file gives the defaults and, where one is expected, a warning.
+    /// Anything wrong gives all problems of both files, and nothing to use.
+    pub fn load(&self) -> Result<LoadedScheduling, ConfigErrors> {
+        let mut files = FileReader::default();
+        let mut problems = Vec::new();
+        let (scheduling, pools) = self.read(&mut files, &mut problems);
+        Ok(LoadedScheduling {
+            scheduling,
+            pools,
+            warnings: warnings_or_errors(problems)?,
+            files: files.into_stamps(),
+        })
+    }
+
+    fn read(&self, files: &mut FileReader, problems: &mut Vec<Problem>) -> (Scheduling, Pools) {
+        let general = self.locate(&self.general, files);
+        let pools = self.locate(&self.pools, files);
+        let context = Context {
+            legal_types: self.legal_types,
+            one_file: general.is_some() && general == pools,
+            configured_pools_only: self.configured_pools_only,
+        };
+        let scheduling = self.read_general(general.as_deref(), context, files, problems);
+        let pools = self.read_pools(pools.as_deref(), context, files, problems);
+        (scheduling, pools)
+    }
+
+    fn read_general(
+        &self,
+        path: Option<&Path>,
+        context: Context,
+        files: &mut FileReader,
+        problems: &mut Vec<Problem>,
+    ) -> Scheduling {
+        if let Some(items) = self.json_items(files, problems) {
+            return general::read(&items, context, problems);
+        }
+        let Some(path) = path else {
+            if self.named {
+                problems.push(absent(&self.general, keys::GENERAL_FILE.name));
+            }
+            return Scheduling::default();
+        };
+        match root(path, files) {
+            Ok(root) => general::read(&general::xml_items(&root), context, problems),
+            Err(problem) => {
+                problems.push(problem);
+                Scheduling::default()
+            }
+        }
+    }
+
+    fn read_pools(
+        &self,
+        path: Option<&Path>,
+        context: Context,
+        files: &mut FileReader,
+        problems: &mut Vec<Problem>,
+    ) -> Pools {
+        let Some(path) = path else {
+            // Without one the original only logs, and only in strict mode.
+            if self.configured_pools_only || self.pools != keys::POOLS_FILE.default {
+                problems.push(absent(&self.pools, keys::POOLS_FILE.name));
+            }
+            return Pools::default();
+        };
+        match root(path, files) {
+            Ok(root) => pools::read(&root, context, problems),
+            Err(problem) => {
+                // One file for both is told once.
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+                Pools::default()
+            }
+        }
+    }
+
+    /// The general settings of the JSON file, when there is one that has them.
+    /// Spec: cluster-manager/06 §3.
+    fn json_items(
+        &self,
+        files: &mut FileReader,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Vec<general::Item>> {
+        let name = self.general.replace(keys::GENERAL_FILE.default, MATERIALIZED_JSON);
+        if !name.ends_with(MATERIALIZED_JSON) {
+            return None;
+        }
+        let path = self.locate(&name, files)?;
+        let section = read_json(&path, files, problems)?;
+        let section = section.get(&json_name(keys::GENERAL_FILE.default))?;
+        Some(general::json_items(section, &Origin::file(&path), problems))
+    }
+
+    /// The first place where there is something: the path from the working directory, then in the
+    /// configuration directory. All places are noted, so that a file that appears is noticed.
+    fn locate(&self, name: &str, files: &mut FileReader) -> Option<PathBuf> {
+        let given = Path::new(name);
+        let last = given.file_name().filter(|_| self.lookup == Lookup::AlsoByName);
+        let in_conf_dir = |name: &Path| self.conf_dir.as_ref().map(|dir| dir.join(name));
+        let places = [
+            Some(given.to_path_buf()),
+            in_conf_dir(given).filter(|_| given.is_relative()),
+            last.and_then(|last| in_conf_dir(Path::new(last))),
+        ];
+        let mut places = places.into_iter().flatten().filter(|_| !name.is_empty());
+        places.find(|place| {
+            files.note(place);
+            is_there(place)
+        })
+    }
+}
+
+/// What the reading of both files depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    pub(super) legal_types: PerType<bool>,
+    /// Whether both kinds of settings stand in the same file.
+    pub(super) one_file: bool,
+    pub(super) configured_pools_only: bool,
+}
+
+impl Context {
+    /// The type of a name like `minMAP`; a type without slots has no settings and is told.
+    pub(super) fn type_of(
+        &self,
+        name: &str,
+        prefix: &str,
+        origin: &Origin,
+        problems: &mut Vec<Problem>,
+    ) -> TypeName {
+        let Some(kind) = name.strip_prefix(prefix).and_then(ResourceType::from_name) else {
+            return TypeName::None;
+        };
+        if self.legal_types[kind] {
+            return TypeName::Legal(kind);
+        }
+        let key = keys::PARTITIONING.name;
+        let kind = ProblemKind::NoEffect(format!("has no effect: {key} has no slots of {kind}"));
+        problems.push(Problem::warning(origin.clone(), kind).of(name));
+        TypeName::WithoutSlots
+    }
+}
+
+/// What a name is that may end with a type.
+pub(super) enum TypeName {
+    Legal(ResourceType),
+    WithoutSlots,
+    None,
+}
+
+fn root(path: &Path, files: &mut FileReader) -> Result<Element, Problem> {
+    let root = xml::read(path, Includes::Plain, files)?;
+    match root.name.as_str() {
+        "configuration" => Ok(root),
+        _ => Err(Problem::error(root.origin, ProblemKind::Root { found: root.name })),
+    }
+}
+
+fn absent(path: &str, key: &str) -> Problem {
+    let kind = ProblemKind::Absent { used: "the defaults are used" };
+    Problem::warning(Origin::file(Path::new(path)), kind).of(key)
+}
+
+/// A value of one of the files with all that a problem needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field<'a> {
+    pub(super) subject: &'a str,
+    pub(super) text: &'a str,
+    pub(super) origin: &'a Origin,
+}
+
+impl Field<'_> {
+    /// The value cannot be used.
+    pub(super) fn refused(&self, wrong: Wrong) -> Problem {
+        let Wrong { wrong, expected } = wrong;
+        let kind = ProblemKind::Value {
+            value: self.text.into(),
+            wrong: wrong.into(),
+            expected: expected.into(),
+        };
+        Problem::error(self.origin.clone(), kind).of(self.subject)
+    }
+
+    /// Something else is used.
+    pub(super) fn replaced(&self, wrong: &str, used: impl std::fmt::Display) -> Problem {
+        let kind = ProblemKind::Replaced {
+            value: self.text.into(),
+            wrong: wrong.into(),
+            used: format!("{used} is used").into(),
+        };
+        Problem::warning(self.origin.clone(), kind).of(self.subject)
+    }
+
+    pub(super) fn int(&self) -> Result<i32, Problem> {
+        let number = typed::whole(self.text, i32::MIN.into(), i32::MAX.into(), "");
+        number
+            .and_then(|number| {
+                i32::try_from(number).map_err(|_| Wrong::new("is out of range", "a smaller number"))
+            })
+            .map_err(|wrong| self.refused(wrong))
+    }
+
+    pub(super) fn long(&self) -> Result<i64, Problem> {
+        typed::whole(self.text, i64::MIN, i64::MAX, "").map_err(|wrong| self.refused(wrong))
+    }
+
+    /// A finite number as Java reads it, a trailing `f` or `d` included.
+    pub(super) fn double(&self) -> Result<f64, Problem> {
+        let text = self.text.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(self.text);
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+        number.ok_or_else(|| self.refused(Wrong::new("is not a number", "a number such as 1.5")))
+    }
+
+    /// "true" in any case; anything else is false, which is told unless it is "false".
+    pub(super) fn truth(&self, problems: &mut Vec<Problem>) -> bool {
+        let is = |text| self.text.eq_ignore_ascii_case(text);
+        if !is("true") && !is("false") {
+            problems.push(self.replaced("is neither true nor false", "false"));
+        }
+        is("true")
+    }
+
+    /// A scheduling mode. The original accepts more names, and ends its process when it comes to
+    /// preempt. Spec: cluster-manager/09 §1.6.
+    pub(super) fn mode(&self) -> Result<SchedulingMode, Problem> {
+        match self.text {
+            "FIFO" => Ok(SchedulingMode::Fifo),
+            "FAIR" => Ok(SchedulingMode::Fair),
+            "DEADLINE" => Ok(SchedulingMode::Deadline),
+            _ => {
+                Err(self.refused(Wrong::new("is not a scheduling mode", "FIFO, FAIR or DEADLINE")))
+            }
+        }
+    }
+}
+
+/// The two parts of `group.pool`: split at each dot, empty parts at the end dropped, two left.
+pub(super) fn pool_name(text: &str) -> Option<crate::engine::types::PoolName> {
+    let mut parts: Vec<&str> = text.split('.').collect();
+    while parts.last().is_some_and(|part| part.is_empty()) {
+        parts.pop();
+    }
+    match parts.as_slice() {
+        [group, pool] => Some(crate::engine::types::PoolName::new(group, pool)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::types::PoolName;
+
+    fn files_in(dir: &Path) -> SchedulingFiles {
+        SchedulingFiles {
+            general: "corona.xml".into(),
+            pools: "corona.xml".into(),
+            named: true,
+            conf_dir: Some(dir.into()),
+            lookup: Lookup::AsGiven,
+            legal_types: PerType::all(true),
+            configured_pools_only: false,
+        }
+    }
+
+    fn lines(problems: &[Problem], dir: &Path) -> Vec<String> {
+        let prefix = format!("{}/", dir.display());
+        problems.iter().map(|problem| problem.to_string().replace(&prefix, "")).collect()
+    }
+
+    #[test]
+    fn pool_names() {
+        let cases = [
+            ("a.b", Some(("a", "b"))),
+            ("a.b.", Some(("a", "b"))),
+            (".b", Some(("", "b"))),
+            ("a", None),
+            ("a.", None),
+            ("a.b.c", None),
+            ("a..b", None),
+            ("", None),
+            (".", None),
+        ];
+        for (text, expected) in cases {
+            let expected = expected.map(|(group, pool)| PoolName::new(group, pool));
+            assert_eq!(pool_name(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn one_file_may_hold_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "<configuration><defaultSchedulingMode>FAIR</defaultSchedulingMode>\
+            <group name='g'><pool name='p'/></group></configuration>";
+        std::fs::write(dir.path().join("corona.xml"), text).unwrap();
+        let loaded = files_in(dir.path()).load().unwrap();
+        assert_eq!(loaded.scheduling.default_mode, SchedulingMode::Fair);
+        assert!(loaded.pools.pools.contains_key(&PoolName::new("g", "p")));
+        assert_eq!(loaded.warnings, []);
+    }
+
+    #[test]
+    fn what_stands_in_the_wrong_file_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("corona.xml"),
+            "<configuration><group name='g'/></configuration>",
+        )
+        .unwrap();
+        std::fs::write(
+            dir.path().join("pools.xml"),
+            "<configuration><preemptionRounds>1</preemptionRounds></configuration>",
+        )
+        .unwrap();
+        let files = SchedulingFiles { pools: "pools.xml".into(), ..files_in(dir.path()) };
+        let loaded = files.load().unwrap();
+        assert_eq!(
+            lines(&loaded.warnings, dir.path()),
+            [
+                "corona.xml:1: group: has no effect in this file: groups are read from the pools file",
+                "pools.xml:1: preemptionRounds: has no effect in this file: it is read from the general file",
+            ]
+        );
+    }
+
+    #[test]
+    fn missing_files_give_defaults_and_where_they_are_expected_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let expected = files_in(dir.path());
+        let general = "corona.xml: cm.config.file: File does not exist; the defaults are used";
+        let pools = "corona.xml: cm.pools.config.file: File does not exist; the defaults are used";
+        let other = "p.xml: cm.pools.config.file: File does not exist; the defaults are used";
+        let cases = [
+            (expected.clone(), vec![general]),
+            (SchedulingFiles { named: false, conf_dir: None, ..expected.clone() }, vec![]),
+            (
+                SchedulingFiles { configured_pools_only: true, ..expected.clone() },
+                vec![general, pools],
+            ),
+            (SchedulingFiles { pools: "p.xml".into(), ..expected }, vec![general, other]),
+        ];
+        for (files, warnings) in cases {
+            let loaded = files.load().unwrap();
+            assert_eq!(
+                (&loaded.scheduling, &loaded.pools),
+                (&Scheduling::default(), &Pools::default())
+            );
+            assert_eq!(lines(&loaded.warnings, dir.path()), warnings);
+        }
+        let loaded = files_in(dir.path()).load().unwrap();
+        std::fs::write(dir.path().join("corona.xml"), "<configuration/>").unwrap();
+        assert!(loaded.files.iter().any(FileStamp::has_changed), "a file that appears is noticed");
+    }
+
+    #[test]
+    fn all_problems_of_both_files_are_told_and_nothing_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("corona.xml"),
+            "<configuration>\n<defaultSchedulingMode>PRIORITY</defaultSchedulingMode>\n\
+             <grantsPerIteration>0</grantsPerIteration>\n<what/></configuration>",
+        )
+        .unwrap();
+        std::fs::write(dir.path().join("pools.xml"), "<pools/>").unwrap();
+        let files = SchedulingFiles { pools: "pools.xml".into(), ..files_in(dir.path()) };
+        let refused = files.load().unwrap_err();
+        assert_eq!(
+            lines(&refused.problems, dir.path()),
+            [
+                "corona.xml:2: defaultSchedulingMode: value \"PRIORITY\" is not a scheduling mode; expected FIFO, FAIR or DEADLINE",
+                "corona.xml:3: grantsPerIteration: value \"0\" is out of range; expected a whole number from 1 to 2147483647",
+                "corona.xml:4: unknown element <what>",
+                "pools.xml:1: the outermost element is <pools>; expected <configuration>",
+            ]
+        );
+        assert_eq!(refused.errors().count(), 3);
+    }
+
+    #[test]
+    fn a_broken_file_for_both_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("corona.xml"), "<configuration>").unwrap();
+        assert_eq!(files_in(dir.path()).load().unwrap_err().problems.len(), 1);
+    }
+
+    #[test]
+    fn files_are_looked_for_at_their_path_then_in_the_directory_then_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mode = |mode: &str| {
+            format!(
+                "<configuration><defaultSchedulingMode>{mode}</defaultSchedulingMode></configuration>"
+            )
+        };
+        std::fs::write(dir.path().join("general.xml"), mode("FAIR")).unwrap();
+        std::fs::write(elsewhere.path().join("general.xml"), mode("DEADLINE")).unwrap();
+        let absolute = |name: &str| elsewhere.path().join(name).display().to_string();
+        let cases = [
+            ("general.xml".to_owned(), Lookup::AsGiven, SchedulingMode::Fair),
+            (absolute("general.xml"), Lookup::AsGiven, SchedulingMode::Deadline),
+            (absolute("x/general.xml"), Lookup::AsGiven, SchedulingMode::Fifo),
+            (absolute("x/general.xml"), Lookup::AlsoByName, SchedulingMode::Fair),
+            (String::new(), Lookup::AlsoByName, SchedulingMode::Fifo),
+        ];
+        for (general, lookup, expected) in cases {
+            let files =
+                SchedulingFiles { general: general.clone(), lookup, ..files_in(dir.path()) };
+            assert_eq!(files.load().unwrap().scheduling.default_mode, expected, "{general}");
+        }
+    }
+
+    #[test]
+    fn the_json_file_stands_before_the_general_file() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("corona.xml"),
+            "<configuration><group name='g'/></configuration>",
+        )
+        .unwrap();
+        let json = dir.path().join("config.materialized_JSON");
+        std::fs::write(&json, r#"{"corona": {"defaultSchedulingMode": "FAIR"}}"#).unwrap();
+        let loaded = files_in(dir.path()).load().unwrap();
+        assert_eq!(loaded.scheduling.default_mode, SchedulingMode::Fair);
+        assert!(loaded.pools.groups.contains_key("g"), "pools are still read from the XML file");
+        assert_eq!(loaded.warnings, []);
+
+        for other in [r#"{"mapred_site": {}}"#, "{"] {
+            std::fs::write(&json, other).unwrap();
+            assert_eq!(files_in(dir.path()).load().unwrap().scheduling, Scheduling::default());
+        }
+        std::fs::write(&json, r#"{"corona": []}"#).unwrap();
+        let refused = files_in(dir.path()).load().unwrap_err();
+        assert_eq!(
+            lines(&refused.problems, dir.path()),
+            ["config.materialized_JSON: corona: is not usable JSON: it is no object"]
+        );
+    }
+}

@@ -1,0 +1,399 @@
+//! The cluster manager's settings, and how they come from the keys.
+//!
+//! The only place that joins a key to a field. It reads no file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::hosts::HostFiles;
+use super::keys::{self, Key, Kind, Use};
+use super::partitioning;
+use super::problem::{Origin, Problem, ProblemKind};
+use super::properties::{Properties, Property};
+use super::scheduling::SchedulingFiles;
+use super::topology::{self, Mapping, Topology};
+use super::typed::{self, HostPort, Wrong};
+use super::{InForce, Source};
+use crate::engine::settings::{Bounds, FaultLimits, Partitioning, Settings};
+use crate::engine::types::PerType;
+
+/// Everything that the cluster manager can be configured with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterManagerSettings {
+    /// Where clients reach the cluster manager; it listens on the port, on every interface.
+    pub server_address: HostPort,
+    /// Where the web pages are served, and the name that they show.
+    pub http_address: HostPort,
+    /// Time for a connection to say something, and for a session to connect and to answer; `None`
+    /// for ever.
+    pub socket_timeout: Option<Duration>,
+    /// The proxy job tracker's Thrift service.
+    pub proxy_job_tracker_address: HostPort,
+    /// How sessions are notified.
+    pub notifier: NotifierSettings,
+    /// The state file of safe mode.
+    pub state_file: PathBuf,
+    /// Whether the state file is compressed.
+    pub compress_state: bool,
+    /// Where the general scheduling file and the pools file are looked for.
+    pub scheduling_files: SchedulingFiles,
+    /// How often both are looked at for changes.
+    pub reload_period: Duration,
+    /// Where the host files are.
+    pub host_files: HostFiles,
+    /// How hosts are put into racks.
+    pub topology: Topology,
+    /// Nodes that restart together when the administrator names no number.
+    pub restart_batch: u32,
+    /// Bounds on what peers may send.
+    pub wire: WireSettings,
+    /// What the engine is told, the scheduling files included.
+    pub engine: Settings,
+}
+
+/// How sessions are notified. Spec: cluster-manager/05 §4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotifierSettings {
+    /// Pause between attempts towards a session that was never reached.
+    pub poll_interval: Duration,
+    /// First pause after a failure towards one that was.
+    pub retry_start: Duration,
+    /// Each pause is this many times the one before.
+    pub retry_factor: u32,
+    /// The session is ended when this many retries and one more have failed.
+    pub retry_max: u32,
+    /// Calls of one session that may wait.
+    pub max_queue: usize,
+}
+
+/// Bounds on what peers may send. The original has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WireSettings {
+    /// The largest message.
+    pub max_frame_bytes: usize,
+    /// How deep structures in a message may be nested.
+    pub max_depth: u32,
+    /// Connections that may be open at a time.
+    pub max_connections: usize,
+    /// Bytes of messages of one connection that may wait for their answer.
+    pub max_inflight_bytes: usize,
+    /// Time for a message that has begun to be there as a whole.
+    pub frame_timeout: Duration,
+}
+
+/// Reads keys into fields; what is wrong is told, and replaced by the default to go on and find more.
+pub(super) struct SettingsReader<'a> {
+    source: &'a Source<'a>,
+    properties: &'a Properties,
+    problems: &'a mut Vec<Problem>,
+    in_force: Vec<InForce>,
+}
+
+impl<'a> SettingsReader<'a> {
+    pub(super) fn new(
+        source: &'a Source<'a>,
+        properties: &'a Properties,
+        problems: &'a mut Vec<Problem>,
+    ) -> Self {
+        SettingsReader { source, properties, problems, in_force: Vec::new() }
+    }
+
+    /// The settings, without what the scheduling files say, and every key with its value in force.
+    pub(super) fn read(mut self) -> (ClusterManagerSettings, Vec<InForce>) {
+        let engine = self.engine();
+        let legal_types = match engine.partitioning.0.is_empty() {
+            true => PerType::all(true),
+            false => engine.partitioning.legal_types(),
+        };
+        let settings = ClusterManagerSettings {
+            server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
+            http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
+            socket_timeout: Some(self.span(&keys::SOCKET_TIMEOUT)).filter(|span| !span.is_zero()),
+            proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            notifier: self.notifier(),
+            state_file: self.text(&keys::STATE_FILE).into(),
+            compress_state: self.value(&keys::COMPRESS_STATE, typed::boolean),
+            scheduling_files: SchedulingFiles {
+                general: self.text(&keys::GENERAL_FILE),
+                pools: self.text(&keys::POOLS_FILE),
+                named: self.is_set(&keys::GENERAL_FILE) || self.source.conf_dir.is_some(),
+                conf_dir: self.source.conf_dir.map(Path::to_path_buf),
+                lookup: self.source.lookup,
+                legal_types,
+                configured_pools_only: engine.configured_pools_only,
+            },
+            reload_period: self.span(&keys::RELOAD_PERIOD),
+            host_files: HostFiles {
+                include: self.path(&keys::HOSTS),
+                exclude: self.path(&keys::HOSTS_EXCLUDE),
+            },
+            topology: self.topology(),
+            restart_batch: self.number(&keys::RESTART_BATCH),
+            wire: self.wire(),
+            engine,
+        };
+        self.look_at_the_rest();
+        (settings, self.in_force)
+    }
+
+    fn engine(&mut self) -> Settings {
+        Settings {
+            partitioning: self.partitioning(),
+            node_expiry_ms: self.number(&keys::NODE_EXPIRY),
+            session_expiry_ms: self.session_expiry_ms(),
+            retired_sessions: self.number(&keys::RETIRED_SESSIONS),
+            reserved_memory_mb: self.number(&keys::RESERVED_MEMORY),
+            reserved_disk_gb: self.number(&keys::RESERVED_DISK),
+            faults: FaultLimits {
+                failed_connection_sessions: self.number(&keys::MAX_FAILED_CONNECTIONS),
+                failed_connections_of_a_session: self.number(&keys::MAX_FAILED_CONNECTIONS_SESSION),
+                failure_sessions: self.number(&keys::MAX_FAILURES),
+                failures_of_a_session: self.number(&keys::MAX_FAILURES_SESSION),
+            },
+            restart_interval_ms: self.number(&keys::RESTART_INTERVAL),
+            heartbeat_delay_max_ms: self.number(&keys::HEARTBEAT_DELAY_MAX),
+            sessions_log_dir: self.text(&keys::SESSIONS_LOG_DIR).into(),
+            sessions_per_log_dir: self.number(&keys::SESSIONS_PER_LOG_DIR),
+            configured_pools_only: self.value(&keys::CONFIGURED_POOLS_ONLY, typed::boolean),
+            bounds: Bounds {
+                sessions: self.number(&keys::MAX_SESSIONS),
+                requests_per_session: self.number(&keys::MAX_REQUESTS),
+                nodes: self.number(&keys::MAX_NODES),
+                pools: self.number(&keys::MAX_POOLS),
+            },
+            ..Settings::default()
+        }
+    }
+
+    /// With a configuration directory the key must be set, as in the original; without any the
+    /// default lets a cluster manager start.
+    fn partitioning(&mut self) -> Partitioning {
+        let key = &keys::PARTITIONING;
+        // A file that could not be read may hold the key: that problem is told already.
+        let readable = self.problems.iter().all(|p| p.severity == super::Severity::Warning);
+        if let Some(conf_dir) = self.source.conf_dir.filter(|_| readable && !self.is_set(key)) {
+            let expected =
+                format!("{} (in mapred-site.xml or core-site.xml)", partitioning::EXPECTED);
+            let kind = ProblemKind::Required { expected };
+            self.problems.push(Problem::error(Origin::file(conf_dir), kind).of(key.name));
+        }
+        let partitioning = self.value(key, partitioning::parse);
+        if partitioning.0.is_empty() && readable && self.is_set(key) {
+            let kind = ProblemKind::NoEffect("names no type: no node can be used".into());
+            let origin = self.property(key).origin;
+            self.problems.push(Problem::warning(origin, kind).of(key.name));
+        }
+        partitioning
+    }
+
+    /// The interval as set; else from the notifier's retries. Spec: cluster-manager/05 §3.
+    fn session_expiry_ms(&mut self) -> i64 {
+        let set: i64 = self.number(&keys::SESSION_EXPIRY);
+        if set != 0 {
+            return set;
+        }
+        let start = self.number(&keys::RETRY_START);
+        let factor = self.number(&keys::RETRY_FACTOR);
+        let retries = self.number(&keys::RETRY_MAX);
+        computed_session_expiry_ms(start, factor, retries).unwrap_or_else(|| {
+            let kind = ProblemKind::Value {
+                value: "0".into(),
+                wrong: "is computed from cm.notifier.retry.* and becomes too large".into(),
+                expected: "ms from 1 to 2147483647, or fewer retries".into(),
+            };
+            let origin = self.property(&keys::SESSION_EXPIRY).origin;
+            self.problems.push(Problem::error(origin, kind).of(keys::SESSION_EXPIRY.name));
+            set
+        })
+    }
+
+    fn notifier(&mut self) -> NotifierSettings {
+        NotifierSettings {
+            poll_interval: self.span(&keys::NOTIFIER_POLL),
+            retry_start: self.span(&keys::RETRY_START),
+            retry_factor: self.number(&keys::RETRY_FACTOR),
+            retry_max: self.number(&keys::RETRY_MAX),
+            max_queue: self.number(&keys::NOTIFIER_MAX_QUEUE),
+        }
+    }
+
+    fn wire(&mut self) -> WireSettings {
+        WireSettings {
+            max_frame_bytes: self.number(&keys::WIRE_MAX_FRAME),
+            max_depth: self.number(&keys::WIRE_MAX_DEPTH),
+            max_connections: self.number(&keys::WIRE_MAX_CONNECTIONS),
+            max_inflight_bytes: self.number(&keys::WIRE_MAX_INFLIGHT),
+            frame_timeout: self.span(&keys::WIRE_FRAME_TIMEOUT),
+        }
+    }
+
+    fn topology(&mut self) -> Topology {
+        match self.value(&keys::TOPOLOGY, topology::mapping) {
+            Mapping::Script => match self.path(&keys::TOPOLOGY_SCRIPT) {
+                None => Topology::DefaultRack,
+                Some(path) => Topology::Script {
+                    path,
+                    args_per_call: self.number(&keys::TOPOLOGY_SCRIPT_ARGUMENTS),
+                },
+            },
+            Mapping::Ipv4Truncation => Topology::Ipv4Truncation { header: self.rack_header() },
+            Mapping::Ipv6Truncation => Topology::Ipv6Truncation { header: self.rack_header() },
+            Mapping::Static => {
+                Topology::Static { racks: self.value(&keys::TOPOLOGY_STATIC, topology::racks) }
+            }
+        }
+    }
+
+    fn rack_header(&mut self) -> std::sync::Arc<str> {
+        self.value(&keys::TOPOLOGY_HEADER, topology::header)
+    }
+
+    /// A whole number within the key's bounds, which fit the field's type.
+    fn number<T: TryFrom<i64> + Default>(&mut self, key: &'static Key) -> T {
+        let (Kind::Int { least, most } | Kind::Long { least, most }) = key.kind else {
+            return T::default();
+        };
+        self.value(key, |text| {
+            let number = typed::whole(text, least, most, key.unit)?;
+            T::try_from(number)
+                .map_err(|_| Wrong::new("is too large for this machine", "a smaller number"))
+        })
+    }
+
+    fn span(&mut self, key: &'static Key) -> Duration {
+        Duration::from_millis(self.number(key))
+    }
+
+    fn path(&mut self, key: &'static Key) -> Option<PathBuf> {
+        Some(self.text(key)).filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+
+    fn text(&mut self, key: &'static Key) -> String {
+        self.value(key, |text| Ok(text.to_owned()))
+    }
+
+    /// A value of any type; after an error that of the default, which a test holds to be legal.
+    fn value<T: Default>(
+        &mut self,
+        key: &'static Key,
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> T {
+        let property = self.property(key);
+        parse(&property.value).unwrap_or_else(|wrong| {
+            self.problems.push(wrong_value(key, property, wrong));
+            parse(key.default).unwrap_or_default()
+        })
+    }
+
+    /// The text of a key with its variables replaced, or its default.
+    fn property(&mut self, key: &'static Key) -> Property {
+        if let Some(known) = self.in_force.iter().find(|in_force| in_force.key == key.name) {
+            return Property { value: known.value.clone(), origin: known.origin.clone() };
+        }
+        let default = || Property { value: key.default.to_owned(), origin: Origin::Default };
+        let property = match self.properties.get(key.name, self.problems) {
+            Ok(set) => set.unwrap_or_else(default),
+            Err(problem) => {
+                self.problems.push(problem);
+                default()
+            }
+        };
+        self.in_force.push(InForce {
+            key: key.name,
+            value: property.value.clone(),
+            origin: property.origin.clone(),
+        });
+        property
+    }
+
+    fn is_set(&self, key: &Key) -> bool {
+        self.properties.names().any(|(name, _)| name == key.name)
+    }
+
+    /// Tells of keys that are set and have no effect, or that nobody knows.
+    fn look_at_the_rest(&mut self) {
+        for key in keys::ALL {
+            if !self.is_set(key) {
+                continue;
+            }
+            match key.usage {
+                Use::Used | Use::Own | Use::Client => {}
+                Use::Accepted => {
+                    let property = self.property(key);
+                    if let Err(wrong) = typed::check(key.kind, &property.value, key.unit) {
+                        self.problems.push(wrong_value(key, property, wrong).into_warning());
+                    }
+                }
+                Use::Unsupported => {
+                    let property = self.property(key);
+                    if !property.value.trim().is_empty() {
+                        let kind = ProblemKind::NoEffect(format!("has no effect: {}", key.meaning));
+                        self.problems.push(Problem::warning(property.origin, kind).of(key.name));
+                    }
+                }
+            }
+        }
+        for (name, origin) in self.properties.names() {
+            let ours = ["cm.", "corona.cm."].iter().any(|prefix| name.starts_with(prefix));
+            if ours && keys::find(name).is_none() {
+                let problem = Problem::warning(origin.clone(), ProblemKind::UnknownKey);
+                self.problems.push(problem.of(name));
+            }
+        }
+    }
+}
+
+fn wrong_value(key: &Key, property: Property, wrong: Wrong) -> Problem {
+    let Wrong { wrong, expected } = wrong;
+    let kind = ProblemKind::Value {
+        value: property.value.into(),
+        wrong: wrong.into(),
+        expected: expected.into(),
+    };
+    Problem::error(property.origin, kind).of(key.name)
+}
+
+/// `start` and then `retries - 1` times as much again times `factor`; `None` beyond 32 bits, where
+/// the original's number wraps around.
+fn computed_session_expiry_ms(start: i64, factor: i64, retries: i64) -> Option<i64> {
+    let mut interval = start;
+    for _ in 1..retries {
+        interval = interval.checked_mul(factor.checked_add(1)?)?;
+        if interval > i64::from(i32::MAX) {
+            return None;
+        }
+    }
+    Some(interval)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_legal_value() {
+        for key in keys::ALL.iter().filter(|key| !key.default.is_empty()) {
+            assert_eq!(typed::check(key.kind, key.default, key.unit), Ok(()), "{}", key.name);
+        }
+        assert!(partitioning::parse(keys::PARTITIONING.default).is_ok());
+        assert!(topology::mapping(keys::TOPOLOGY.default).is_ok());
+        assert!(topology::header(keys::TOPOLOGY_HEADER.default).is_ok());
+    }
+
+    #[test]
+    fn session_expiry_from_the_retries() {
+        let cases = [
+            ((5000, 4, 5), Some(3_125_000)),
+            ((5000, 4, 2), Some(25_000)),
+            ((5000, 4, 1), Some(5000)),
+            ((5000, 4, 0), Some(5000)),
+            ((1, 1, 31), Some(1 << 30)),
+            ((1, 1, 32), None),
+            ((5000, 4, 2_147_483_647), None),
+            ((2_147_483_647, 2_147_483_647, 2), None),
+        ];
+        for ((start, factor, retries), expected) in cases {
+            assert_eq!(computed_session_expiry_ms(start, factor, retries), expected);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The few system properties of a Java process that configuration files refer to.
+//!
+//! The only place of this room that looks at the process and its environment.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+/// Values for `${user.name}` and the like. They come before properties of the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SystemProperties(pub(super) BTreeMap<&'static str, String>);
+
+impl SystemProperties {
+    /// Those of this process: `user.name`, `user.home`, `user.dir`, `java.io.tmpdir`, `os.name`.
+    /// One that cannot be found is left out.
+    pub(super) fn of_process() -> Self {
+        let account = std::fs::metadata("/proc/self").ok().and_then(|process| {
+            let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
+            account_of(&accounts, process.uid())
+        });
+        let (name, home) = account.unzip();
+        let variable = |name| std::env::var(name).ok();
+        let directory = std::env::current_dir().ok().map(|path| path.display().to_string());
+        let found = [
+            ("user.name", name.or_else(|| variable("USER"))),
+            ("user.home", home.or_else(|| variable("HOME"))),
+            ("user.dir", directory),
+            ("java.io.tmpdir", Some("/tmp".into())),
+            ("os.name", Some("Linux".into())),
+        ];
+        let found = found.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        SystemProperties(found.collect())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+/// Name and home of a user, from the text of `/etc/passwd`.
+fn account_of(accounts: &str, uid: u32) -> Option<(String, String)> {
+    accounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        match fields.as_slice() {
+            [name, _, id, _, _, home, ..] if id.parse() == Ok(uid) => {
+                Some(((*name).to_owned(), (*home).to_owned()))
+            }
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_is_found_by_its_number() {
+        let accounts =
+            "root:x:0:0:root:/root:/bin/bash\nbroken\ncm:x:1001:1001::/home/cm:/bin/sh\n";
+        assert_eq!(account_of(accounts, 1001), Some(("cm".into(), "/home/cm".into())));
+        assert_eq!(account_of(accounts, 7), None);
+    }
+
+    #[test]
+    fn a_process_has_a_directory_and_a_temporary_one() {
+        let system = SystemProperties::of_process();
+        assert_eq!(system.get("java.io.tmpdir"), Some("/tmp"));
+        let here = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(system.get("user.dir"), Some(here.as_str()));
+        assert_eq!(system.get("java.version"), None);
+    }
+}
