@@ -123,3 +123,6 @@ impl Source<'_> {
         Ok(Loaded { settings, warnings, property_files, scheduling_files, in_force })
     }
 }
+
+#[cfg(test)]
+mod tests;

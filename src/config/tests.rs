@@ -1,0 +1,464 @@
+//! Whole configurations: directories of files and overrides into settings.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::settings::{Partitioning, PoolSettings, SchedulingMode, Settings};
+use crate::engine::types::{PoolName, ResourceType};
+
+/// A legal partitioning as a property.
+const PARTITIONING: &str = "<property><name>cm.cpu.to.resource.partitioning</name>\
+    <value>{\"1\":{\"MAP\":2,\"REDUCE\":1}}</value></property>";
+
+fn overrides(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+}
+
+/// Settings from overrides alone.
+fn settings(pairs: &[(&str, &str)]) -> ClusterManagerSettings {
+    load(None, &overrides(pairs)).unwrap().settings
+}
+
+/// A directory whose `core-site.xml` has this inside, on lines of its own.
+fn directory(inside: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("<configuration>\n{inside}\n</configuration>");
+    std::fs::write(dir.path().join("core-site.xml"), text).unwrap();
+    std::fs::write(dir.path().join("corona.xml"), "<configuration/>").unwrap();
+    dir
+}
+
+fn property(name: &str, value: &str) -> String {
+    format!("<property><name>{name}</name><value>{value}</value></property>")
+}
+
+/// Lines without the directory.
+fn lines<'a>(problems: impl IntoIterator<Item = &'a Problem>, dir: &Path) -> Vec<String> {
+    let prefix = format!("{}/", dir.display());
+    problems.into_iter().map(|problem| problem.to_string().replace(&prefix, "")).collect()
+}
+
+fn fixture(name: &str) -> Loaded {
+    let conf_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config").join(name);
+    let source = Source { conf_dir: Some(&conf_dir), overrides: &[], lookup: Lookup::AlsoByName };
+    source.load().unwrap_or_else(|errors| panic!("{name}: {errors}"))
+}
+
+#[test]
+fn without_any_file_the_defaults_are_those_of_the_original() {
+    let loaded = load(None, &[]).unwrap();
+    assert_eq!(loaded.warnings, []);
+    let slots = ResourceType::ALL.into_iter().map(|kind| (kind, 1)).collect();
+    let engine =
+        Settings { partitioning: Partitioning([(1, slots)].into()), ..Settings::default() };
+    let address = |host: &str, port| HostPort { host: host.into(), port };
+    let expected = ClusterManagerSettings {
+        server_address: address("localhost", 8888),
+        http_address: address("localhost", 0),
+        socket_timeout: Some(Duration::from_secs(60)),
+        proxy_job_tracker_address: address("localhost", 50036),
+        notifier: NotifierSettings {
+            poll_interval: Duration::from_secs(1),
+            retry_start: Duration::from_secs(5),
+            retry_factor: 4,
+            retry_max: 5,
+            max_queue: 100_000,
+        },
+        state_file: "cm.state".into(),
+        compress_state: false,
+        scheduling_files: SchedulingFiles {
+            general: "corona.xml".into(),
+            pools: "corona.xml".into(),
+            named: false,
+            conf_dir: None,
+            lookup: Lookup::AsGiven,
+            legal_types: engine.partitioning.legal_types(),
+            configured_pools_only: false,
+        },
+        reload_period: Duration::from_secs(60),
+        host_files: HostFiles::default(),
+        topology: Topology::DefaultRack,
+        restart_batch: 1000,
+        wire: WireSettings {
+            max_frame_bytes: 64 << 20,
+            max_depth: 64,
+            max_connections: 100_000,
+            max_inflight_bytes: 128 << 20,
+            frame_timeout: Duration::from_secs(60),
+        },
+        engine,
+    };
+    assert_eq!(loaded.settings, expected);
+}
+
+#[test]
+fn every_used_key_is_read_and_in_force() {
+    let loaded = load(None, &overrides(&[("cm.state", "/var/${user.home}")])).unwrap();
+    let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
+    // Those that are only looked at when another one asks for them.
+    let conditional = [
+        "topology.script.number.args",
+        "topology.node.rackid.header",
+        "hadoop.configured.node.mapping",
+    ];
+    for key in keys::ALL.iter().filter(|key| matches!(key.usage, keys::Use::Used | keys::Use::Own))
+    {
+        let expected = !conditional.contains(&key.name);
+        assert!(
+            read.contains(&key.name) == expected || key.name == "hadoop.tmp.dir",
+            "{}",
+            key.name
+        );
+    }
+    let state = loaded.in_force.iter().find(|in_force| in_force.key == "cm.state").unwrap();
+    assert_eq!(state.origin, Origin::CommandLine);
+    assert!(!state.value.contains('$'), "{}", state.value);
+}
+
+#[test]
+fn with_a_directory_the_partitioning_must_be_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = load(Some(dir.path()), &[]).unwrap_err();
+    let expected = format!(
+        "{}: cm.cpu.to.resource.partitioning: is not set; expected a JSON object of slots by CPU \
+         count, such as {{\"1\":{{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}}} (in mapred-site.xml or \
+         core-site.xml)",
+        dir.path().display()
+    );
+    assert_eq!(refused.to_string(), expected);
+    let set = overrides(&[("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1}}")]);
+    assert!(load(Some(dir.path()), &set).is_ok());
+}
+
+#[test]
+fn wrong_values_are_refused_with_what_was_expected() {
+    let cases = [
+        (
+            "cm.cpu.to.resource.partitioning",
+            "",
+            "value \"\" is not a valid value for option: cm.cpu.to.resource.partitioning (EOF while parsing a value at line 1 column 0); expected a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}",
+        ),
+        (
+            "cm.cpu.to.resource.partitioning",
+            "{\"65\":{}}",
+            "value \"{\\\"65\\\":{}}\" has an illegal entry: Number of CPUs: 65 is not in range 0-64; expected a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}",
+        ),
+        (
+            "cm.server.address",
+            "8888",
+            "value \"8888\" is not a host:port pair; expected host:port, such as localhost:8888, 0.0.0.0:8888 or [::1]:8888",
+        ),
+        (
+            "cm.server.http.address",
+            "h:70000",
+            "value \"h:70000\" has a port above 65535; expected host:port, such as localhost:8888, 0.0.0.0:8888 or [::1]:8888",
+        ),
+        (
+            "cm.server.sotimeout",
+            "-1",
+            "value \"-1\" is out of range; expected ms from 0 to 2147483647",
+        ),
+        (
+            "cm.node.expiryinterval",
+            "10m",
+            "value \"10m\" is not a whole number; expected ms from 1 to 2147483647",
+        ),
+        (
+            "cm.node.expiryinterval",
+            " 5",
+            "value \" 5\" is not a whole number (blanks count); expected ms from 1 to 2147483647",
+        ),
+        (
+            "cm.session.expiryinterval",
+            "-5",
+            "value \"-5\" is out of range; expected ms from 0 to 2147483647",
+        ),
+        (
+            "cm.configured.pools.only",
+            "yes",
+            "value \"yes\" is neither true nor false; expected true or false",
+        ),
+        (
+            "cm.heartbeat.delay.max",
+            "9223372036854775807",
+            "value \"9223372036854775807\" is out of range; expected ms from 0 to 31557600000000",
+        ),
+        (
+            "corona.history.max.per.dir",
+            "0",
+            "value \"0\" is out of range; expected sessions from 1 to 2147483647",
+        ),
+        (
+            "corona.cm.wire.max.depth",
+            "1000000",
+            "value \"1000000\" is out of range; expected levels from 8 to 256",
+        ),
+        (
+            "topology.node.switch.mapping.impl",
+            "com.example.Mine",
+            "value \"com.example.Mine\" is not a known class; expected one of org.apache.hadoop.net.ScriptBasedMapping, org.apache.hadoop.net.IPv4AddressTruncationMapping, org.apache.hadoop.net.IPv6AddressTruncationMapping, org.apache.hadoop.net.StaticMapping",
+        ),
+    ];
+    for (key, value, expected) in cases {
+        let refused = load(None, &overrides(&[(key, value)])).unwrap_err();
+        assert_eq!(refused.to_string(), format!("-D: {key}: {expected}"));
+    }
+}
+
+#[test]
+fn all_errors_are_told_together_with_file_and_line() {
+    let dir = directory(
+        &[
+            property("cm.node.expiryinterval", "soon"),
+            property("cm.compress.state", "maybe"),
+            PARTITIONING.to_owned(),
+            property("cm.loop", "x") + &property("cm.state", "${cm.state}"),
+            property("cm.notifier.retry.max", "99"),
+        ]
+        .join("\n"),
+    );
+    std::fs::write(dir.path().join("mapred-site.xml"), "<configuration>\n<property>").unwrap();
+    std::fs::write(
+        dir.path().join("corona.xml"),
+        "<configuration>\n\n<grantsPerIteration>-1</grantsPerIteration></configuration>",
+    )
+    .unwrap();
+    let refused = load(Some(dir.path()), &[]).unwrap_err();
+    assert_eq!(
+        lines(&refused.problems, dir.path()),
+        [
+            "mapred-site.xml:2: is not well-formed XML: <property> is never closed",
+            "core-site.xml:2: cm.node.expiryinterval: value \"soon\" is not a whole number; expected ms from 1 to 2147483647",
+            "default: cm.session.expiryinterval: value \"0\" is computed from cm.notifier.retry.* and becomes too large; expected ms from 1 to 2147483647, or fewer retries",
+            "core-site.xml:5: cm.state: value \"${cm.state}\" needs more than 20 replacements of variables; expected variables that do not lead back to themselves",
+            "core-site.xml:3: cm.compress.state: value \"maybe\" is neither true nor false; expected true or false",
+            "core-site.xml:5: cm.loop: unknown key, ignored",
+            "corona.xml:3: grantsPerIteration: value \"-1\" is out of range; expected a whole number from 1 to 2147483647",
+        ]
+    );
+    assert_eq!(refused.errors().count(), 6);
+}
+
+#[test]
+fn keys_without_effect_are_told_when_someone_may_miss_it() {
+    let dir = directory(
+        &[
+            PARTITIONING.to_owned(),
+            property("cm.notifier.numnotifiers", "4"),
+            property("hadoop.http.max.threads", "many"),
+            property("hadoop.http.filter.initializers", "com.example.Guard"),
+            property("cm.pools.config.document.generator", " "),
+            property("cm.sesion.expiryinterval", "5"),
+            property("corona.cm.max.session", "5"),
+            property("mapred.fairscheduler.pool", "a.b"),
+            property("mapred.anything", "x"),
+        ]
+        .join("\n"),
+    );
+    let loaded = load(Some(dir.path()), &[]).unwrap();
+    assert_eq!(
+        lines(&loaded.warnings, dir.path()),
+        [
+            "core-site.xml:4: hadoop.http.max.threads: value \"many\" is not a whole number; expected threads from -1 to 2147483647",
+            "core-site.xml:5: hadoop.http.filter.initializers: has no effect: Java servlet filters. If one of them restricts access to the pages, put a proxy before them.",
+            "core-site.xml:7: cm.sesion.expiryinterval: unknown key, ignored",
+            "core-site.xml:8: corona.cm.max.session: unknown key, ignored",
+        ]
+    );
+}
+
+#[test]
+fn the_command_line_wins_over_a_final_value() {
+    let fixed = "<property><name>cm.server.address</name><value>localhost:1</value><final>true</final></property>";
+    let dir = directory(&format!("{PARTITIONING}{fixed}"));
+    let port = |pairs: &[(&str, &str)]| {
+        load(Some(dir.path()), &overrides(pairs)).unwrap().settings.server_address.port
+    };
+    assert_eq!(port(&[]), 1);
+    assert_eq!(
+        port(&[("cm.server.address", "localhost:2"), ("cm.server.address", "localhost:3")]),
+        3
+    );
+}
+
+#[test]
+fn values_reach_their_fields() {
+    let set = settings(&[
+        ("cm.server.sotimeout", "0"),
+        ("cm.node.reserved.memory.mb", "0x10"),
+        ("cm.notifier.retry.max", "2"),
+        ("cm.hosts", "/etc/hosts.allow"),
+        ("cm.configured.pools.only", "TRUE"),
+        ("corona.cm.max.nodes", "7"),
+        ("cm.state", "${java.io.tmpdir}/state"),
+    ]);
+    assert_eq!(set.socket_timeout, None);
+    assert_eq!(set.engine.reserved_memory_mb, 16);
+    assert_eq!(set.engine.session_expiry_ms, 25_000);
+    assert_eq!(
+        set.host_files,
+        HostFiles { include: Some("/etc/hosts.allow".into()), exclude: None }
+    );
+    assert!(set.engine.configured_pools_only && set.scheduling_files.configured_pools_only);
+    assert_eq!(set.engine.bounds.nodes, 7);
+    assert_eq!(set.state_file, PathBuf::from("/tmp/state"));
+    assert_eq!(
+        settings(&[("cm.session.expiryinterval", "120000")]).engine.session_expiry_ms,
+        120_000
+    );
+}
+
+#[test]
+fn topologies() {
+    let class = |name: &str| format!("org.apache.hadoop.net.{name}");
+    let key = "topology.node.switch.mapping.impl";
+    let script = ("topology.script.file.name", "bin/rack");
+    let topology = |name: &str, more: &[(&str, &str)]| {
+        let class = class(name);
+        settings(&[&[(key, class.as_str())], more].concat()).topology
+    };
+    assert_eq!(topology("ScriptBasedMapping", &[]), Topology::DefaultRack);
+    assert_eq!(
+        topology("ScriptBasedMapping", &[script, ("topology.script.number.args", "1")]),
+        Topology::Script { path: "bin/rack".into(), args_per_call: 1 }
+    );
+    assert_eq!(
+        topology("IPv4AddressTruncationMapping", &[script]),
+        Topology::Ipv4Truncation { header: "/".into() }
+    );
+    assert_eq!(
+        topology("IPv6AddressTruncationMapping", &[("topology.node.rackid.header", "/dc1/")]),
+        Topology::Ipv6Truncation { header: "/dc1/".into() }
+    );
+    assert_eq!(
+        topology("StaticMapping", &[("hadoop.configured.node.mapping", "a=/r1,b=/r2")]),
+        Topology::Static { racks: [("a".into(), "/r1".into()), ("b".into(), "/r2".into())].into() }
+    );
+}
+
+#[test]
+fn a_partitioning_without_types_is_told() {
+    let loaded =
+        load(None, &overrides(&[("cm.cpu.to.resource.partitioning", "{\"1\":{}}")])).unwrap();
+    let told = "-D: cm.cpu.to.resource.partitioning: names no type: no node can be used";
+    assert_eq!(lines(&loaded.warnings, Path::new("-")), [told]);
+}
+
+#[test]
+fn recorded_configurations_load() {
+    for name in [
+        "fair_two_pools",
+        "locality_wait",
+        "min_and_max",
+        "node_locality",
+        "preempt",
+        "session_expiry",
+        "strict_pools",
+    ] {
+        let loaded = fixture(name);
+        assert_eq!(loaded.warnings, [], "{name}");
+        assert_eq!(loaded.settings.engine.partitioning.0.len(), 4, "{name}");
+        let port = loaded.settings.server_address.port;
+        assert!([18800, 18888].contains(&port), "{name}: {port}");
+    }
+}
+
+#[test]
+fn recorded_values_are_read() {
+    let pool = |group: &str, pool: &str| PoolName::new(group, pool);
+    let fair = fixture("fair_two_pools").settings.engine;
+    assert_eq!(fair.scheduling.default_mode, SchedulingMode::Fair);
+    assert_eq!(fair.pools.pools[&pool("g", "heavy")].weight, 2.0);
+    assert_eq!(fair.pools.pools[&pool("g", "light")], PoolSettings::default());
+
+    let preempt = fixture("preempt").settings;
+    assert_eq!(preempt.proxy_job_tracker_address.port, 18036);
+    assert_eq!(preempt.engine.scheduling.share_starving_ratio, 0.9);
+    assert_eq!(preempt.engine.scheduling.min_preempt_period_ms, 2000);
+    assert_eq!(preempt.engine.scheduling.preempted_task_max_running_time_ms, 60_000);
+    let pools = &preempt.engine.pools;
+    assert_eq!(pools.groups["group_a"].minimum[ResourceType::Map], 2);
+    assert_eq!(pools.pools[&pool("group_a", "pool_a")].minimum[ResourceType::Reduce], 1);
+    assert!(pools.pools.contains_key(&pool("group_b", "pool_b")));
+
+    assert!(fixture("strict_pools").settings.engine.configured_pools_only);
+    let locality = fixture("node_locality").settings.topology;
+    assert_eq!(locality, Topology::Ipv4Truncation { header: "/".into() });
+    let waits = fixture("locality_wait").settings.engine.scheduling;
+    assert_eq!(waits.node_locality_wait_ms[ResourceType::Map], 2000);
+    assert_eq!(waits.rack_locality_wait_ms[ResourceType::Map], 1000);
+}
+
+#[test]
+fn broken_json_that_both_loads_read_is_told_once() {
+    let dir = directory(PARTITIONING);
+    std::fs::write(dir.path().join("config.materialized_JSON"), "{").unwrap();
+    let loaded = load(Some(dir.path()), &[]).unwrap();
+    assert_eq!(
+        lines(&loaded.warnings, dir.path()),
+        [
+            "config.materialized_JSON: is not usable JSON: EOF while parsing an object at line 1 column 1; the XML files are read"
+        ]
+    );
+}
+
+#[test]
+fn a_file_in_the_way_is_an_error_and_not_a_missing_file() {
+    let dir = directory(PARTITIONING);
+    std::fs::create_dir(dir.path().join("mapred-site.xml")).unwrap();
+    // Looking into a file as if it were a directory fails otherwise than by absence.
+    let pools = dir.path().join("corona.xml/pools.xml").display().to_string();
+    let refused =
+        load(Some(dir.path()), &overrides(&[("cm.pools.config.file", &pools)])).unwrap_err();
+    assert_eq!(
+        lines(&refused.problems, dir.path()),
+        [
+            "mapred-site.xml: cannot be read: not a file",
+            "corona.xml/pools.xml: cannot be read: Not a directory (os error 20)",
+        ]
+    );
+}
+
+#[test]
+fn a_change_of_the_pools_file_is_noticed_and_loaded() {
+    let dir =
+        directory(&format!("{PARTITIONING}{}", property("cm.pools.config.file", "pools.xml")));
+    let pools = dir.path().join("pools.xml");
+    let pool = |name: &str| {
+        format!("<configuration><group name='g'><pool name='{name}'/></group></configuration>")
+    };
+    std::fs::write(&pools, pool("first")).unwrap();
+    let loaded = load(Some(dir.path()), &[]).unwrap();
+    assert!(loaded.scheduling_files.iter().all(|stamp| !stamp.has_changed()));
+
+    std::fs::write(&pools, pool("the_second")).unwrap();
+    assert!(loaded.scheduling_files.iter().any(FileStamp::has_changed));
+    let again = loaded.settings.scheduling_files.load().unwrap();
+    assert!(again.pools.pools.contains_key(&PoolName::new("g", "the_second")));
+
+    std::fs::write(&pools, "<configuration><group name='g'>").unwrap();
+    let refused = loaded.settings.scheduling_files.load().unwrap_err();
+    assert_eq!(
+        lines(&refused.problems, dir.path()),
+        ["pools.xml:1: is not well-formed XML: <group> is never closed"]
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_value_of_any_key_panics(index in 0..keys::ALL.len(), value in "\\PC{0,30}|[0-9xX.:/${}a-z-]{0,30}") {
+        let key = keys::ALL[index].name;
+        let _ = load(None, &overrides(&[(key, &value), ("cm.state", "${cm.hosts}")]));
+    }
+
+    #[test]
+    fn no_file_panics(inside in "(<[a-z]{0,3}>|</[a-z]{0,3}>|<property><name>cm.state</name>|<value>|</value></property>|<final>true</final>|\\$\\{|\\PC){0,12}") {
+        let dir = directory(&inside);
+        std::fs::write(dir.path().join("corona.xml"), format!("<configuration>{inside}</configuration>")).unwrap();
+        std::fs::write(dir.path().join("config.materialized_JSON"), &inside).unwrap();
+        let _ = load(Some(dir.path()), &[]);
+    }
+}
