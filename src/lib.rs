@@ -8,7 +8,11 @@
 //!   Nobody else sees a raw key.
 //! * [`wire`] moves messages: Thrift over TCP as Corona's peers speak it, with limits on what a peer
 //!   may cost. It knows no cluster, and nothing outside it sees an encoded byte.
+//! * [`cluster_manager`] is the live service: the engine behind one short mutex, since handlers on
+//!   all threads then apply their inputs without a switch of tasks, and a pass is short enough not
+//!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
 
+pub mod cluster_manager;
 pub mod config;
 pub mod engine;
 pub mod wire;

@@ -4,10 +4,14 @@
 
 use std::ffi::OsString;
 use std::future::Future;
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use corona::cluster_manager::ClusterManager;
+use corona::config;
+use tokio::sync::watch;
 
 use super::arguments::{Override, parse_override};
 use super::logging::LogArguments;
@@ -15,7 +19,7 @@ use super::signals::{StopSignal, shutdown_signal};
 
 const EXAMPLES: &str = "\
 Examples:
-  Start with the files in ./conf:
+  Start with embedded defaults:
     corona cluster-manager
   Start with the files of an existing Hadoop installation:
     corona cluster-manager --conf-dir /etc/hadoop/conf
@@ -32,13 +36,14 @@ why; 2 wrong usage.";
 ///
 /// Reads core-site.xml, mapred-site.xml and the files that they name, listens
 /// on the port of cm.server.address for task trackers and sessions, and runs
-/// until it is told to stop.
+/// until it is told to stop. When it is ready it prints one line with the
+/// addresses of its Thrift service and of its pages.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// Directory of the configuration files
     ///
-    /// [default: $HADOOP_CONF_DIR, else $HADOOP_HOME/conf, else conf]
+    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
@@ -56,13 +61,13 @@ pub(super) struct Arguments {
 
 /// What the service needs from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Start {
-    /// An existing directory with the configuration files.
-    pub(crate) conf_dir: PathBuf,
+struct Start {
+    /// An existing directory with the configuration files; none for embedded defaults.
+    conf_dir: Option<PathBuf>,
     /// Settings that win over the files, in the order given.
-    pub(crate) overrides: Vec<Override>,
+    overrides: Vec<Override>,
     /// Whether to go on from the state file.
-    pub(crate) recover_from_disk: bool,
+    recover_from_disk: bool,
 }
 
 /// Runs the cluster manager until a signal stops it.
@@ -83,29 +88,49 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Runs the service until `stop` is done.
-async fn serve(start: Start, _stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    tracing::debug!(?start, "command line");
-    bail!("this build holds no cluster manager service yet")
+async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
+    if start.recover_from_disk {
+        bail!("recovery from the state file is not available yet; start without it");
+    }
+    let overrides: Vec<(String, String)> =
+        start.overrides.into_iter().map(|Override { key, value }| (key, value)).collect();
+    let loaded = config::load(start.conf_dir.as_deref(), &overrides)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
+    let manager = ClusterManager::bind(loaded.settings).await?;
+    let (thrift, web) = (manager.thrift_address(), manager.web_address());
+    tracing::info!("Starting Cluster Manager with clean state");
+    announce(&format!("corona cluster manager ready: thrift {thrift} http {web}"));
+    let (stop_sender, stop_receiver) = watch::channel(false);
+    let serving = tokio::spawn(manager.run(stop_receiver));
+    let signal = stop.await;
+    tracing::info!("SHUTDOWN_MSG: Shutting down ClusterManager after {signal}");
+    stop_sender.send_replace(true);
+    serving.await.context("the service broke down")
+}
+
+/// The one line on stdout. That nobody reads it is no reason to end.
+fn announce(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 impl Arguments {
     fn into_start(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Start> {
-        let conf_dir = self.conf_dir.unwrap_or_else(|| default_conf_dir(variable));
-        ensure!(
-            conf_dir.is_dir(),
-            "configuration directory {} does not exist; name one with --conf-dir",
-            conf_dir.display()
-        );
+        let from_environment =
+            || variable("HADOOP_CONF_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let conf_dir = self.conf_dir.or_else(from_environment);
+        if let Some(dir) = &conf_dir {
+            ensure!(
+                dir.is_dir(),
+                "configuration directory {} does not exist; name one with --conf-dir",
+                dir.display()
+            );
+        }
         Ok(Start { conf_dir, overrides: self.overrides, recover_from_disk: self.recover_from_disk })
     }
-}
-
-/// Where the original's scripts look. Spec: cluster-manager/06 §1.1.
-fn default_conf_dir(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
-    let directory = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    directory("HADOOP_CONF_DIR")
-        .or_else(|| directory("HADOOP_HOME").map(|home| home.join("conf")))
-        .unwrap_or_else(|| PathBuf::from("conf"))
 }
 
 #[cfg(test)]
@@ -142,7 +167,8 @@ mod tests {
             ),
         ] {
             let line = [&["--conf-dir", "/"], line].concat();
-            let expected = Start { conf_dir: "/".into(), overrides, recover_from_disk };
+            let conf_dir = Some("/".into());
+            let expected = Start { conf_dir, overrides, recover_from_disk };
             assert_eq!(start_of(&line).unwrap(), expected, "{line:?}");
         }
     }
@@ -154,19 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn configuration_is_looked_for_where_the_scripts_look() {
-        for (conf_dir, home, expected) in [
-            (None, None, "conf"),
-            (None, Some("/h"), "/h/conf"),
-            (Some("/c"), Some("/h"), "/c"),
-            (Some(""), Some(""), "conf"),
+    fn directory_comes_from_the_line_then_the_environment() {
+        for (line, variable, expected) in [
+            (&[][..], None, None),
+            (&[], Some(""), None),
+            (&[], Some("/"), Some("/")),
+            (&["--conf-dir", "/"], Some("/no/such/directory"), Some("/")),
         ] {
-            let variable = |name: &str| match name {
-                "HADOOP_CONF_DIR" => conf_dir.map(OsString::from),
-                "HADOOP_HOME" => home.map(OsString::from),
-                _ => None,
-            };
-            assert_eq!(default_conf_dir(variable), PathBuf::from(expected));
+            let words = ["cluster-manager"].iter().chain(line).map(OsString::from);
+            let arguments = Line::try_parse_from(words).unwrap().arguments;
+            let start = arguments.into_start(|_| variable.map(OsString::from)).unwrap();
+            assert_eq!(start.conf_dir, expected.map(PathBuf::from), "{line:?} {variable:?}");
         }
     }
 }

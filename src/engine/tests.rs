@@ -197,7 +197,7 @@ fn slots_are_granted_released_and_granted_again() {
     assert_eq!(world.granted("2026.1"), [2]);
     world.start("2026.2", "g.p");
     world.ask("2026.2", requests(1..=5, Map));
-    assert_eq!(world.granted("2026.2"), []);
+    assert_eq!(world.granted("2026.2"), [0; 0]);
     world.end("2026.1");
     assert_eq!(world.granted("2026.2").len(), 2);
 }
@@ -239,7 +239,7 @@ fn excluded_hosts_are_not_used() {
     let mut nowhere = request(2, Map, &[]);
     nowhere.exclude_hosts = ["h1", "h2", "h3"].map(Arc::from).to_vec();
     world.ask("2026.1", vec![nowhere]);
-    assert_eq!(world.granted("2026.1"), []);
+    assert_eq!(world.granted("2026.1"), [0; 0]);
     world.node("late", "h4", 1);
     assert_eq!(world.told("2026.1"), [Granted(vec![(2, "late".into())])]);
     let mut contradiction = request(3, Map, &["h1"]);
@@ -264,7 +264,7 @@ fn near_nodes_are_waited_for_as_configured() {
         world.ask("2026.1", vec![request(1, Map, &["absent"])]);
         if granted_after > 0 {
             world.wait(granted_after - 1);
-            assert_eq!(world.granted("2026.1"), [], "{node_wait} {rack_wait}");
+            assert_eq!(world.granted("2026.1"), [0; 0], "{node_wait} {rack_wait}");
             world.wait(1);
         }
         assert_eq!(world.granted("2026.1"), [1], "{node_wait} {rack_wait}");
@@ -280,7 +280,7 @@ fn a_near_node_that_comes_ends_the_wait() {
     world.node("far", "far", 4);
     world.start("2026.1", "g.p");
     world.ask("2026.1", vec![request(1, Map, &["near"]), request(2, Map, &["absent"])]);
-    assert_eq!(world.granted("2026.1"), []);
+    assert_eq!(world.granted("2026.1"), [0; 0]);
     world.node("near", "near", 1);
     assert_eq!(world.told("2026.1"), [Granted(vec![(1, "near".into())])]);
     // A request without hosts does not wait; requests of other types neither.

@@ -1,0 +1,104 @@
+//! Serves the pages over HTTP.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use super::core::Core;
+use super::notifier::Notifier;
+use super::page;
+
+/// Connections of browsers that are open at a time.
+const MAX_CONNECTIONS: usize = 256;
+/// How long a request's head may take to arrive, and a connection may wait for one.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a failure to accept, such as a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the pages show.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pub(super) core: Arc<Core>,
+    pub(super) notifier: Arc<Notifier>,
+}
+
+impl Pages {
+    /// Serves until `stop` becomes true.
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut stopped = stop.clone();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stop| *stop) => return,
+                accepted = listener.accept() => accepted,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            let (pages, stop) = (self.clone(), stop.clone());
+            tokio::spawn(async move {
+                pages.serve_connection(stream, stop).await;
+                drop(place);
+            });
+        }
+    }
+
+    async fn serve_connection(self: Arc<Self>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+        let service = service_fn(|request| {
+            let response = self.answer(&request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            // What goes wrong with one browser is of no interest to the cluster.
+            _ = connection => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are known here\n");
+        }
+        match request.uri().path() {
+            "/" => {
+                let calls = self.notifier.pending_calls();
+                let page = self.core.look(|engine, now| page::render(engine, now, calls));
+                respond(StatusCode::OK, "text/html; charset=utf-8", page)
+            }
+            "/healthz" => text(StatusCode::OK, "ok\n"),
+            _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        }
+    }
+}
+
+fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
+    respond(status, "text/plain; charset=utf-8", body.to_owned())
+}
+
+fn respond(status: StatusCode, content_type: &str, body: String) -> Response<Full<Bytes>> {
+    let response = Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, content_type)
+        .header(CACHE_CONTROL, "no-store")
+        .header(X_CONTENT_TYPE_OPTIONS, "nosniff")
+        .header(CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'")
+        .body(Full::new(Bytes::from(body)));
+    // All parts are constants that make a valid head.
+    response.unwrap_or_default()
+}

@@ -1,0 +1,297 @@
+//! Tells sessions what was decided: one ordered queue for each session, each with a task of its
+//! own, so that no session waits for another.
+//!
+//! Spec: cluster-manager/05 §4. A call is repeated until it is answered (at least once), with
+//! growing pauses; a session that is not reached for too long is given up. Other than the
+//! original, which closes a connection as soon as its queue is empty, it is kept for a little
+//! while, so that the next grant finds it open.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::core::Core;
+use super::translate;
+use crate::engine::types::Address;
+use crate::engine::{Input, Notification, Refusal};
+use crate::wire::calls::SessionDriver;
+use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
+
+/// How patient the notifier is.
+#[derive(Clone, Debug)]
+pub(super) struct Patience {
+    /// For a connection, and for an answer. `cm.server.sotimeout`
+    pub(super) timeout: Duration,
+    /// Pause between attempts towards a session that was never reached.
+    pub(super) poll_interval: Duration,
+    /// First pause after a failure towards one that was.
+    pub(super) retry_start: Duration,
+    /// Each pause is this many times the one before.
+    pub(super) retry_factor: u32,
+    /// The session is given up when this many retries and one more have failed.
+    pub(super) retry_max: u32,
+    /// Calls of one session that may wait; with more it is given up.
+    pub(super) max_queue: usize,
+    /// How long an idle connection is kept.
+    pub(super) linger: Duration,
+}
+
+/// The queues of all sessions that there is something to tell.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    queues: Mutex<HashMap<Arc<str>, Queue>>,
+    patience: Patience,
+    core: std::sync::OnceLock<Weak<Core>>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    calls: VecDeque<Arc<Notification>>,
+    /// Wakes the task when there is a call.
+    arrived: Arc<Notify>,
+    task: AbortHandle,
+}
+
+impl Notifier {
+    pub(super) fn new(patience: Patience) -> Arc<Notifier> {
+        Arc::new(Notifier {
+            queues: Mutex::new(HashMap::new()),
+            patience,
+            core: std::sync::OnceLock::new(),
+        })
+    }
+
+    /// Where to report sessions that are given up. Once, before the first call.
+    pub(super) fn attach(&self, core: &Arc<Core>) {
+        let _ = self.core.set(Arc::downgrade(core));
+    }
+
+    /// Adds a call after all that the session is still to be told. Needs a tokio runtime.
+    pub(super) fn enqueue(self: &Arc<Self>, handle: &Arc<str>, to: Address, call: Notification) {
+        let mut queues = self.queues();
+        let queue = queues.entry(handle.clone()).or_insert_with(|| {
+            let arrived = Arc::new(Notify::new());
+            let conversation = Conversation::new(self, handle.clone(), to, arrived.clone());
+            let task = tokio::spawn(conversation.run()).abort_handle();
+            Queue { calls: VecDeque::new(), arrived, task }
+        });
+        queue.calls.push_back(Arc::new(call));
+        queue.arrived.notify_one();
+    }
+
+    /// Forgets an ended session with all that it was still to be told.
+    pub(super) fn forget(&self, handle: &Arc<str>) {
+        if let Some(queue) = self.queues().remove(handle) {
+            queue.task.abort();
+            tracing::info!("Close session {handle}");
+        }
+    }
+
+    /// Calls that wait, of all sessions.
+    pub(super) fn pending_calls(&self) -> usize {
+        self.queues().values().map(|queue| queue.calls.len()).sum()
+    }
+
+    fn head(&self, handle: &Arc<str>) -> Option<(Arc<Notification>, usize)> {
+        let queues = self.queues();
+        let calls = &queues.get(handle)?.calls;
+        Some((calls.front()?.clone(), calls.len()))
+    }
+
+    fn delivered(&self, handle: &Arc<str>) {
+        if let Some(queue) = self.queues().get_mut(handle) {
+            queue.calls.pop_front();
+        }
+    }
+
+    /// Drops the queue of a session that there is nothing to tell; false if there is.
+    fn retire(&self, handle: &Arc<str>) -> bool {
+        let mut queues = self.queues();
+        let empty = queues.get(handle).is_none_or(|queue| queue.calls.is_empty());
+        if empty {
+            queues.remove(handle);
+        }
+        empty
+    }
+
+    /// No panic happens while the lock is held; the queues are whole whatever happened elsewhere.
+    fn queues(&self) -> MutexGuard<'_, HashMap<Arc<str>, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The talk with one session.
+struct Conversation {
+    notifier: Arc<Notifier>,
+    handle: Arc<str>,
+    to: Address,
+    arrived: Arc<Notify>,
+    connection: Option<Client<SessionDriver>>,
+    /// Failures in a row.
+    retries: u32,
+    /// Pause after the next failure; zero until the session was reached once.
+    pause: Duration,
+}
+
+impl Conversation {
+    fn new(
+        notifier: &Arc<Notifier>,
+        handle: Arc<str>,
+        to: Address,
+        arrived: Arc<Notify>,
+    ) -> Conversation {
+        let pause = Duration::ZERO;
+        let notifier = notifier.clone();
+        Conversation { notifier, handle, to, arrived, connection: None, retries: 0, pause }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let Some((call, waiting)) = self.notifier.head(&self.handle) else {
+                if self.wait_for_a_call().await {
+                    continue;
+                }
+                return;
+            };
+            let max_queue = self.notifier.patience.max_queue;
+            if waiting > max_queue {
+                tracing::warn!(
+                    "Session {} has {waiting} calls waiting, more than {max_queue}",
+                    self.handle
+                );
+                if self.give_up().await {
+                    return;
+                }
+            }
+            match self.deliver(&call).await {
+                Ok(()) => self.succeeded(&call),
+                Err(failure) => {
+                    if self.failed(&call, &failure).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits with the connection open, then closes it. Returns whether there is a call.
+    async fn wait_for_a_call(&mut self) -> bool {
+        if timeout(self.notifier.patience.linger, self.arrived.notified()).await.is_ok() {
+            return true;
+        }
+        self.connection = None;
+        !self.notifier.retire(&self.handle)
+    }
+
+    /// One attempt. A connection that was kept may have been closed by the session meanwhile: that
+    /// counts only if a fresh one fails as well.
+    async fn deliver(&mut self, call: &Notification) -> Result<(), Failure> {
+        let call = translate::notification(&self.handle, call);
+        if let Some(mut kept) = self.connection.take() {
+            match kept.call(&call).await {
+                Ok(_) => {
+                    self.connection = Some(kept);
+                    return Ok(());
+                }
+                Err(CallError::Closed | CallError::Io(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let patience = &self.notifier.patience;
+        let options = ClientOptions {
+            connect_timeout: patience.timeout,
+            call_timeout: patience.timeout,
+            ..ClientOptions::default()
+        };
+        let port = u16::try_from(self.to.port).map_err(|_| Failure::Port(self.to.port))?;
+        let mut connection = Client::connect((&*self.to.host, port), options).await?;
+        connection.call(&call).await?;
+        self.connection = Some(connection);
+        Ok(())
+    }
+
+    fn succeeded(&mut self, call: &Notification) {
+        self.notifier.delivered(&self.handle);
+        self.retries = 0;
+        self.pause = self.notifier.patience.retry_start;
+        let handle = &self.handle;
+        match call {
+            Notification::Granted(grants) => {
+                tracing::info!("Dispatching grant {handle} {}", grants.len());
+            }
+            Notification::Revoked(grants) => {
+                tracing::info!("Dispatching revoke {handle} {}", grants.len());
+            }
+            Notification::DeadNode(_) => tracing::info!("Dispatching deadnode  {handle}"),
+        }
+    }
+
+    /// Waits before the next attempt. Returns whether the session was given up.
+    async fn failed(&mut self, call: &Notification, failure: &Failure) -> bool {
+        let patience = &self.notifier.patience;
+        let (retry_max, poll_interval) = (patience.retry_max, patience.poll_interval);
+        let retry_factor = patience.retry_factor;
+        tracing::warn!(
+            "Call to session: {} for call: {}, numRetry: {}(retryCountMax={retry_max}) failed: \
+             {failure}",
+            self.handle,
+            java_name(call),
+            self.retries,
+        );
+        if self.retries > retry_max {
+            return self.give_up().await;
+        }
+        self.retries += 1;
+        sleep(self.pause.max(poll_interval)).await;
+        self.pause = self.pause.saturating_mul(retry_factor);
+        false
+    }
+
+    /// Has the session ended. In safe mode that is refused and tried again later.
+    async fn give_up(&mut self) -> bool {
+        let Some(core) = self.notifier.core.get().and_then(Weak::upgrade) else { return true };
+        let handle = self.handle.clone();
+        match core.apply(Input::NotificationFailed { handle }) {
+            Err(Refusal::SafeMode) => {
+                tracing::info!("Cluster Manager in Safe Mode");
+                sleep(self.notifier.patience.poll_interval).await;
+                false
+            }
+            // Its end has dropped the queue, or there is no such session any more.
+            Ok(_) | Err(_) => {
+                self.notifier.forget(&self.handle);
+                true
+            }
+        }
+    }
+}
+
+/// The name that the original's log has for the call.
+fn java_name(call: &Notification) -> &'static str {
+    match call {
+        Notification::Granted(_) => {
+            "org.apache.hadoop.corona.SessionDriverService$grantResource_args"
+        }
+        Notification::Revoked(_) => {
+            "org.apache.hadoop.corona.SessionDriverService$revokeResource_args"
+        }
+        Notification::DeadNode(_) => {
+            "org.apache.hadoop.corona.SessionDriverService$processDeadNode_args"
+        }
+    }
+}
+
+/// Why a call did not get through.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("{0} is not a port")]
+    Port(i32),
+}

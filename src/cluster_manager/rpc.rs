@@ -1,0 +1,299 @@
+//! The calls of `ClusterManagerService`, each translated for the engine and back.
+//!
+//! No rule of scheduling is here: what may be refused is refused by the engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::core::Core;
+use super::racks::{RackError, Racks};
+use super::safe_mode::SafeModeSwitch;
+use super::translate;
+use crate::config::HostFiles;
+use crate::engine::types::{ResourceRequest, SessionStatus};
+use crate::engine::{Input, Refusal, Reply};
+use crate::wire::calls::{
+    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
+};
+use crate::wire::generated as wire;
+use crate::wire::server::{Answer, Handler};
+
+/// Answers the calls of peers.
+#[derive(Debug)]
+pub(super) struct Rpc {
+    pub(super) core: Arc<Core>,
+    pub(super) racks: Racks,
+    pub(super) host_files: HostFiles,
+    pub(super) safe_mode: SafeModeSwitch,
+}
+
+impl Handler<ClusterManager> for Rpc {
+    async fn call(&self, _peer: SocketAddr, call: Call) -> Answer<Answered> {
+        match call {
+            Call::GetNextSessionId => self.next_session_id(),
+            Call::SessionStart { handle: Some(handle), info: Some(info) } => {
+                self.start_session(handle.into(), info)
+            }
+            Call::SessionUpdateInfo { handle: Some(handle), info: Some(info) } => {
+                let info = translate::session_info(info);
+                self.done(
+                    Input::UpdateSession { handle: handle.into(), info },
+                    Answered::SessionUpdateInfo,
+                )
+            }
+            Call::SessionEnd { handle: Some(handle), status } => {
+                // Without a status that we know the session ends all the same.
+                let status = status.and_then(translate::session_status);
+                let status = status.unwrap_or(SessionStatus::KilledAborted);
+                self.done(Input::EndSession { handle: handle.into(), status }, Answered::SessionEnd)
+            }
+            Call::SessionHeartbeat { handle: Some(handle) } => self.done(
+                Input::HeartbeatSession { handle: handle.into(), view: None },
+                Answered::SessionHeartbeat,
+            ),
+            Call::SessionHeartbeatV2 { handle: Some(handle), args: Some(args) } => {
+                let view = Some(translate::session_view(args));
+                self.done(
+                    Input::HeartbeatSession { handle: handle.into(), view },
+                    Answered::SessionHeartbeatV2,
+                )
+            }
+            // A fault would make the client give up the method for good.
+            Call::SessionHeartbeatV2 { .. } => Answer::Close,
+            Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
+                self.request(handle.into(), requests).await
+            }
+            Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } => self.done(
+                Input::ReleaseResources { handle: handle.into(), ids },
+                Answered::ReleaseResource,
+            ),
+            Call::NodeHeartbeat { node: Some(node) } => self.heartbeat_node(node).await,
+            Call::NodeFeedback { handle, types: Some(types), reports: Some(reports) } => {
+                let kinds = types.into_iter().filter_map(translate::resource_type).collect();
+                let reports = reports.into_iter().map(translate::usage_report).collect();
+                let handle = handle.unwrap_or_default().into();
+                self.done(Input::NodeFeedback { handle, kinds, reports }, Answered::NodeFeedback)
+            }
+            Call::RefreshNodes => self.refresh_nodes().await,
+            Call::RestartNodes { args: Some(args) } => {
+                let wire::RestartNodesArgs { force, batch_size } = args;
+                self.apply(Input::RestartNodes { force, batch_size }, |_| {
+                    Some(Answered::RestartNodes(wire::RestartNodesResponse {}))
+                })
+            }
+            Call::GetSessions => self.get_sessions(),
+            Call::GetSessionInfo { handle: Some(handle) } => {
+                match self.core.look(|engine, _| engine.session_info(&handle)) {
+                    Ok(info) => Answer::Reply(Answered::GetSessionInfo(
+                        translate::session_info_to_wire(info),
+                    )),
+                    Err(refusal) => refused("getSessionInfo", refusal),
+                }
+            }
+            Call::KillSession { id: Some(id) } => self.kill_session(id.into()),
+            Call::KillSessions { args: Some(args) } => self.kill_sessions(args),
+            Call::GetActualPoolInfo { args: Some(args) } => match self.actual_pool(&args) {
+                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)),
+                Err(refusal) => refused("getActualPoolInfo", refusal),
+            },
+            Call::GetActualPoolInfoV2 { args: Some(args) } => match self.actual_pool(&args) {
+                Ok((pool_info_string, whitelist)) => {
+                    Answer::Reply(Answered::GetActualPoolInfoV2(wire::ActualPoolInfoResponse {
+                        pool_info_string,
+                        whitelist,
+                    }))
+                }
+                Err(refusal) => refused("getActualPoolInfoV2", refusal),
+            },
+            Call::SetSafeMode { safe_mode } => Answer::Reply(Answered::SetSafeMode(
+                self.safe_mode.set(&self.core, safe_mode).await,
+            )),
+            Call::PersistState => translate::fault("persistState is not available yet"),
+            incomplete => translate::fault(format!(
+                "an argument of {} is missing",
+                <ClusterManager as crate::wire::Service>::method_name(&incomplete)
+            )),
+        }
+    }
+}
+
+impl Rpc {
+    fn next_session_id(&self) -> Answer<Answered> {
+        self.apply(Input::NextSessionId, |reply| match reply {
+            Reply::SessionId(id) => Some(Answered::GetNextSessionId(id)),
+            _ => None,
+        })
+    }
+
+    fn start_session(&self, handle: Arc<str>, info: wire::SessionInfo) -> Answer<Answered> {
+        let info = translate::session_info(info);
+        let started = handle.to_string();
+        self.apply(Input::StartSession { handle, info }, |reply| match reply {
+            Reply::Started { log_path, pool } => {
+                Some(Answered::SessionStart(wire::SessionRegistrationData {
+                    handle: started,
+                    cluster_manager_info: wire::ClusterManagerInfo {
+                        url: String::new(),
+                        job_history_location: log_path,
+                    },
+                    pool_info_strings: translate::pool_name_to_wire(&pool),
+                }))
+            }
+            _ => None,
+        })
+    }
+
+    async fn request(
+        &self,
+        handle: Arc<str>,
+        requests: Vec<wire::ResourceRequest>,
+    ) -> Answer<Answered> {
+        let requests: Option<Vec<ResourceRequest>> =
+            requests.into_iter().map(translate::request).collect();
+        let Some(requests) = requests else {
+            return translate::fault(format!("Bad resource type from session: {handle}"));
+        };
+        let hosts = requests.iter().flat_map(|request| &request.hosts);
+        match self.racks.of(hosts).await {
+            Ok(racks) => self.done(
+                Input::RequestResources { handle, requests, racks },
+                Answered::RequestResource,
+            ),
+            Err(error) => no_rack(&error),
+        }
+    }
+
+    async fn heartbeat_node(&self, node: wire::ClusterNodeInfo) -> Answer<Answered> {
+        let report = translate::node_report(node);
+        let mut racks = match self.racks.of(std::iter::once(&report.address.host)).await {
+            Ok(racks) => racks,
+            Err(error) => return no_rack(&error),
+        };
+        let rack = racks.pop().map(|(_, rack)| rack);
+        self.apply(Input::HeartbeatNode { report, rack }, |reply| match reply {
+            Reply::NodeHeard { restart } => {
+                Some(Answered::NodeHeartbeat(wire::NodeHeartbeatResponse { restart_flag: restart }))
+            }
+            _ => None,
+        })
+    }
+
+    /// Spec: cluster-manager/02 §3.11. A file that cannot be read leaves all as it is.
+    async fn refresh_nodes(&self) -> Answer<Answered> {
+        if self.core.look(|engine, _| engine.safe_mode()) {
+            return refused("refreshNodes", Refusal::SafeMode);
+        }
+        let files = self.host_files.clone();
+        match tokio::task::spawn_blocking(move || files.load()).await {
+            Ok(Ok(loaded)) => {
+                for (path, entries) in &loaded.read {
+                    tracing::info!("Reading hosts file: {}, read {entries} nodes", path.display());
+                }
+                tracing::info!(
+                    "After refresh Included hosts: {} Excluded hosts: {}",
+                    loaded.hosts.include.len(),
+                    loaded.hosts.exclude.len()
+                );
+                self.done(Input::HostsChanged { hosts: loaded.hosts }, Answered::RefreshNodes)
+            }
+            Ok(Err(errors)) => translate::fault(errors.to_string()),
+            Err(error) => translate::fault(format!("the host files were not read: {error}")),
+        }
+    }
+
+    fn get_sessions(&self) -> Answer<Answered> {
+        match self.core.look(|engine, now| engine.running_sessions(now)) {
+            Ok(sessions) => Answer::Reply(Answered::GetSessions(
+                sessions.into_iter().map(translate::running_session).collect(),
+            )),
+            Err(refusal) => refused("getSessions", refusal),
+        }
+    }
+
+    fn kill_session(&self, handle: Arc<str>) -> Answer<Answered> {
+        tracing::info!("Killing session {handle}");
+        self.done(Input::KillSession { handle }, Answered::KillSession)
+    }
+
+    /// Each in turn; sessions that do not exist are passed over.
+    fn kill_sessions(&self, args: wire::KillSessionsArgs) -> Answer<Answered> {
+        for handle in &args.session_ids {
+            let handle: Arc<str> = handle.as_str().into();
+            tracing::info!("Killing session {handle}");
+            if let Err(refusal) = self.core.apply(Input::KillSession { handle }) {
+                return refused("killSession", refusal);
+            }
+        }
+        if !args.session_ids.is_empty() {
+            tracing::info!("{} killed session {}", args.who, args.session_ids.join(" "));
+        }
+        Answer::Reply(Answered::KillSessions)
+    }
+
+    fn actual_pool(
+        &self,
+        args: &wire::ActualPoolInfoArgs,
+    ) -> Result<(wire::PoolInfoStrings, String), Refusal> {
+        let asked = translate::pool_name(&args.pool_info_string);
+        let (pool, whitelist) =
+            self.core.look(|engine, _| engine.actual_pool(&asked, args.job_input_size))?;
+        Ok((translate::pool_name_to_wire(&pool), whitelist.to_string()))
+    }
+
+    /// An input that is answered with nothing.
+    fn done(&self, input: Input, answered: Answered) -> Answer<Answered> {
+        self.apply(input, |_| Some(answered))
+    }
+
+    fn apply(
+        &self,
+        input: Input,
+        answer: impl FnOnce(Reply) -> Option<Answered>,
+    ) -> Answer<Answered> {
+        let name = name_in_log(&input);
+        match self.core.apply(input) {
+            // The engine gives each input the reply that belongs to it.
+            Ok(reply) => answer(reply).map_or(Answer::Close, Answer::Reply),
+            Err(refusal) => refused(name, refusal),
+        }
+    }
+}
+
+fn refused(method: &str, refusal: Refusal) -> Answer<Answered> {
+    match &refusal {
+        Refusal::SafeMode => {
+            tracing::info!("{method}() called while ClusterManager is in Safe Mode");
+        }
+        Refusal::Malformed(text) | Refusal::TooMany(text) => tracing::error!("{text}"),
+        _ => {}
+    }
+    translate::refusal(refusal)
+}
+
+fn no_rack(error: &RackError) -> Answer<Answered> {
+    translate::fault(error.to_string())
+}
+
+/// The method as the original names it in its log. Spec: cluster-manager/02 §2.
+fn name_in_log(input: &Input) -> &'static str {
+    match input {
+        Input::NextSessionId => "getNextSessionId",
+        Input::StartSession { .. } => "sessionStart",
+        Input::UpdateSession { .. } => "sessionUpdateInfo",
+        Input::EndSession { .. } => "sessionEnd",
+        Input::HeartbeatSession { view: None, .. } => "sessionHeartbeat",
+        Input::HeartbeatSession { .. } => "sessionHeartbeatV2",
+        Input::RequestResources { .. } => "requestResource",
+        Input::ReleaseResources { .. } => "releaseResource",
+        Input::HeartbeatNode { .. } => "nodeHeartbeat",
+        Input::NodeFeedback { .. } => "nodeFeedback",
+        Input::HostsChanged { .. } => "refreshNodes",
+        Input::RestartNodes { .. } => "restartNode",
+        Input::KillSession { .. } => "killSession",
+        Input::SetSafeMode { .. } => "setSafeMode",
+        Input::SettingsChanged { .. }
+        | Input::NotificationFailed { .. }
+        | Input::Tick
+        | Input::Pass => "an internal step",
+    }
+}
