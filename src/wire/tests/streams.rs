@@ -65,9 +65,18 @@ async fn answer(_: SocketAddr, call: Call) -> Answer<Reply> {
     }
 }
 
+/// The same as a type of its own.
+struct Manager;
+
+impl Handler<ClusterManager> for Manager {
+    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
+        answer(peer, call).await
+    }
+}
+
 #[tokio::test]
 async fn calls_are_answered_on_a_framed_stream() {
-    let server = Running::start::<ClusterManager>(answer, Limits::default());
+    let server = Running::start::<ClusterManager>(Manager, Limits::default());
     let mut client = server.client::<ClusterManager>().await;
     assert_eq!(client.get_next_session_id().await.unwrap(), "202611210003.1");
     client.session_heartbeat("good".to_owned()).await.unwrap();
