@@ -8,6 +8,7 @@
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::inbox::Inbox;
 pub use super::limits::{Counters, Ending, Limits};
@@ -179,7 +180,7 @@ impl<H> Server<H> {
                 }
                 Err(error) => {
                     self.shared.counters.count_accept_error();
-                    pause = (pause * 2).clamp(FIRST_ACCEPT_PAUSE, LAST_ACCEPT_PAUSE);
+                    pause = longer(pause);
                     tracing::error!(%error, service = S::NAME, "cannot accept connections");
                     let _ = timeout(pause, stop.wait_for(|stop| *stop)).await;
                 }
@@ -193,9 +194,11 @@ impl<H> Server<H> {
     }
 }
 
-/// Pauses after failures to accept that would repeat at once, such as a lack of file descriptors.
-const FIRST_ACCEPT_PAUSE: Duration = Duration::from_millis(5);
-const LAST_ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after another failure to accept that would repeat at once, such as a lack of file
+/// descriptors: 5 ms, then twice as long each time, at most a second.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
+}
 
 fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
@@ -216,6 +219,9 @@ struct Connection<H> {
     replies: Vec<u8>,
     /// When the frame or message that has begun to arrive must be there.
     frame_due: Option<Instant>,
+    /// Rings at or before the time when the connection has waited too long. Each wait moves that
+    /// time; moving the alarm each time would cost more than decoding most messages.
+    alarm: Pin<Box<Sleep>>,
     account: Account<H>,
 }
 
@@ -257,9 +263,19 @@ impl<H> Connection<H> {
         shared.counters.count_accepted();
         let limits = &shared.limits;
         let inbox = Inbox::new(framing, limits.bounds(), limits.max_frame_bytes);
+        let alarm = Box::pin(sleep(limits.frame_timeout));
         // A task that is dropped before its end was stopped with the server.
         let account = Account { shared, inflight_bytes: 0, ending: Ending::Shutdown };
-        Connection { stream, peer, framing, inbox, replies: vec![], frame_due: None, account }
+        Connection {
+            stream,
+            peer,
+            framing,
+            inbox,
+            replies: vec![],
+            frame_due: None,
+            alarm,
+            account,
+        }
     }
 
     async fn run<S>(mut self, mut stop: watch::Receiver<bool>)
@@ -269,13 +285,15 @@ impl<H> Connection<H> {
     {
         // Without it replies are slower; that is no reason to refuse the peer.
         let _ = self.stream.set_nodelay(true);
+        let stop_now = stop.clone();
+        let mut stopped = pin!(stop.wait_for(|stop| *stop));
         let ending = loop {
-            let handled = self.handle_arrived::<S>(&stop).await;
+            let handled = self.handle_arrived::<S>(&stop_now).await;
             let written = self.write().await;
             if let Err(ending) = handled.and(written) {
                 break ending;
             }
-            if let Err(ending) = self.read(&mut stop).await {
+            if let Err(ending) = self.read(stopped.as_mut()).await {
                 break ending;
             }
         };
@@ -381,45 +399,69 @@ impl<H> Connection<H> {
     }
 
     /// Waits for bytes from the peer.
-    async fn read(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), Ending> {
-        let limits = &self.account.shared.limits;
+    async fn read(&mut self, mut stopped: Pin<&mut impl Future>) -> Result<(), Ending> {
         let begun = !self.inbox.is_empty();
-        let due = if begun {
-            let due = self.frame_due.get_or_insert_with(|| Instant::now() + limits.frame_timeout);
-            Some(*due)
-        } else {
-            self.frame_due = None;
-            let never = limits.idle_timeout.is_zero();
-            if never { None } else { Instant::now().checked_add(limits.idle_timeout) }
-        };
-        let stream = &mut self.stream;
-        let space = self.inbox.space();
-        let arrival = async {
-            match due {
-                None => Ok(stream.read_buf(space).await),
-                Some(due) => timeout_at(due, stream.read_buf(space)).await,
+        let due = self.due(begun);
+        if let Some(due) = due
+            && (due < self.alarm.deadline() || self.alarm.is_elapsed())
+        {
+            self.alarm.as_mut().reset(due);
+        }
+        let arrival = loop {
+            tokio::select! {
+                biased;
+                arrival = self.stream.read_buf(self.inbox.space()) => break arrival,
+                _ = stopped.as_mut() => return Err(Ending::Shutdown),
+                () = self.alarm.as_mut(), if due.is_some() => match due {
+                    Some(due) if Instant::now() < due => self.alarm.as_mut().reset(due),
+                    _ if begun => return Err(Ending::SlowFrame),
+                    _ => return Err(Ending::Idle),
+                },
             }
-        };
-        let arrival = tokio::select! {
-            biased;
-            arrival = arrival => arrival,
-            _ = stop.wait_for(|stop| *stop) => return Err(Ending::Shutdown),
         };
         match arrival {
-            Err(_) if begun => Err(Ending::SlowFrame),
-            Err(_) => Err(Ending::Idle),
-            Ok(Err(_)) => Err(Ending::Broken),
-            Ok(Ok(0)) if begun => Err(Ending::Broken),
-            Ok(Ok(0)) => Err(Ending::Peer),
-            Ok(Ok(_)) if self.inbox.len() > self.account.shared.limits.max_inflight_bytes => {
+            Err(_) => Err(Ending::Broken),
+            Ok(0) if begun => Err(Ending::Broken),
+            Ok(0) => Err(Ending::Peer),
+            Ok(_) if self.inbox.len() > self.account.shared.limits.max_inflight_bytes => {
                 Err(Ending::Memory)
             }
-            Ok(Ok(_)) => self.account.hold(self.inbox.len()),
+            Ok(_) => self.account.hold(self.inbox.len()),
         }
+    }
+
+    /// When the peer must have sent something; never, if silence may last.
+    fn due(&mut self, begun: bool) -> Option<Instant> {
+        let limits = &self.account.shared.limits;
+        if begun {
+            let frame_timeout = limits.frame_timeout;
+            return Some(*self.frame_due.get_or_insert_with(|| Instant::now() + frame_timeout));
+        }
+        self.frame_due = None;
+        let idle = Some(limits.idle_timeout).filter(|idle| !idle.is_zero());
+        idle.and_then(|idle| Instant::now().checked_add(idle))
     }
 
     fn malformed(&self, malformed: Malformed) -> Ending {
         tracing::debug!(peer = %self.peer, %malformed, "not a message");
         Ending::Malformed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_accept_are_told_apart() {
+        // ECONNABORTED is about a peer that has gone; EMFILE and ENFILE last.
+        for (number, one) in [(103, true), (24, false), (23, false)] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(concerns_one_connection(&error), one, "{error}");
+        }
+        let pauses =
+            std::iter::successors(Some(longer(Duration::ZERO)), |last| Some(longer(*last)));
+        let pauses: Vec<_> = pauses.take(10).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
     }
 }

@@ -162,12 +162,13 @@ impl Message {
         let mut body = vec![];
         let value = self.body.as_ref().map_err(|_| MismatchError(self.name.clone()))?;
         write_value(&Kind::Struct(body_id(service, self.kind, &self.name)), value, &mut body)?;
-        let length = 12 + self.name.len() + body.len();
+        let length = count(12 + self.name.len() + body.len())?;
+        let name_length = count(self.name.len())?;
         if framing == Framing::Framed {
-            out.extend_from_slice(&count(length)?);
+            out.extend_from_slice(&length);
         }
         out.extend_from_slice(&[0x80, 0x01, 0x00, self.kind.number()]);
-        out.extend_from_slice(&count(self.name.len())?);
+        out.extend_from_slice(&name_length);
         out.extend_from_slice(self.name.as_bytes());
         out.extend_from_slice(&self.seqid.to_be_bytes());
         out.extend_from_slice(&body);
