@@ -89,6 +89,7 @@ fn write_sessions(page: &mut String, sessions: &[RunningSession], now: Millis) -
          <th class=n>Reduces granted<th class=n>waiting</tr></thead><tbody>",
     )?;
     for session in sessions.iter().take(MAX_ROWS) {
+        page.write_str("<tr>")?;
         let pool = session.scheduling_pool.to_string();
         for text in [&session.handle, &session.info.name, &session.info.user_id, &pool.into()] {
             write!(page, "<td>{}", Escaped(text))?;

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::cluster_manager::ClusterManager;
 use corona::config;
@@ -94,7 +94,10 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
     }
     let overrides: Vec<(String, String)> =
         start.overrides.into_iter().map(|Override { key, value }| (key, value)).collect();
-    let loaded = config::load(start.conf_dir.as_deref(), &overrides)?;
+    let loaded = config::load(start.conf_dir.as_deref(), &overrides).map_err(|problems| {
+        let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+        anyhow!(each.join("; "))
+    })?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
