@@ -34,8 +34,8 @@ async fn measure(rounds: usize) {
     let overrides =
         [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let settings = config::load(None, &overrides).expect("the defaults are sound").settings;
-    let manager = ClusterManager::bind(settings).await.expect("the manager starts");
+    let loaded = config::load(None, &overrides).expect("the defaults are sound");
+    let manager = ClusterManager::bind(loaded).await.expect("the manager starts");
     let port = manager.thrift_address().port();
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped.clone()));

@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use super::access::Access;
 use super::core::Core;
 use super::notifier::Notifier;
 use super::page;
@@ -29,6 +30,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Pages {
     pub(super) core: Arc<Core>,
     pub(super) notifier: Arc<Notifier>,
+    pub(super) access: Arc<Access>,
 }
 
 impl Pages {
@@ -42,10 +44,13 @@ impl Pages {
                 _ = stopped.wait_for(|stop| *stop) => return,
                 accepted = listener.accept() => accepted,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
+            if !self.access.may_see_pages(peer) {
+                continue;
+            }
             let Ok(place) = places.clone().try_acquire_owned() else { continue };
             let (pages, stop) = (self.clone(), stop.clone());
             tokio::spawn(async move {

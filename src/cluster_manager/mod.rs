@@ -3,12 +3,14 @@
 //! It holds no rule of scheduling. What peers say is translated for the engine, and what the
 //! engine wants done is done.
 
+mod access;
 mod core;
 mod http;
 mod log;
 mod notifier;
 mod page;
 mod racks;
+mod reload;
 mod rpc;
 mod safe_mode;
 mod translate;
@@ -25,13 +27,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::access::Access;
 use self::core::{Clock, Core};
 use self::http::Pages;
 use self::notifier::{Notifier, Patience};
 use self::racks::Racks;
+use self::reload::Reloader;
+pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
-use crate::config::{ClusterManagerSettings, ConfigErrors};
+use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};
 use crate::engine::{Engine, Input, Start};
 use crate::wire::calls::ClusterManager as Contract;
 use crate::wire::server::{Limits, ListenOn, Server, listen};
@@ -50,6 +55,7 @@ pub struct ClusterManager {
     web_address: SocketAddr,
     core: Arc<Core>,
     pages: Pages,
+    reloader: Arc<Reloader>,
 }
 
 /// Why a cluster manager cannot start.
@@ -82,7 +88,8 @@ pub enum StartError {
 impl ClusterManager {
     /// Opens both ports. Nothing is served before [`Self::run`].
     /// Must be called within a tokio runtime.
-    pub async fn bind(settings: ClusterManagerSettings) -> Result<Self, StartError> {
+    pub async fn bind(loaded: Loaded) -> Result<Self, StartError> {
+        let settings = loaded.settings.clone();
         if settings.state_file.exists() {
             let path = std::path::absolute(&settings.state_file).unwrap_or(settings.state_file);
             return Err(StartError::StateFileExists { path });
@@ -105,8 +112,11 @@ impl ClusterManager {
         let _ = core.apply(Input::HostsChanged { hosts: hosts.hosts });
 
         let limits = limits(&settings);
+        let access = Arc::new(Access::new(settings.access));
+        access.log_openness();
         let rpc = Rpc {
             core: core.clone(),
+            access: access.clone(),
             racks: Racks::new(settings.topology),
             host_files: settings.host_files,
             safe_mode: SafeModeSwitch::new(settings.proxy_job_tracker_address),
@@ -123,7 +133,8 @@ impl ClusterManager {
             web_address: address(&web, HTTP_ADDRESS)?,
             thrift: Server::new(thrift, rpc, limits),
             web,
-            pages: Pages { core: core.clone(), notifier },
+            pages: Pages { core: core.clone(), notifier, access },
+            reloader: Arc::new(Reloader::new(&loaded, core.clone())),
             core,
         })
     }
@@ -138,13 +149,24 @@ impl ClusterManager {
         self.web_address
     }
 
+    /// A way to have the scheduling files read again at once.
+    pub fn reload_request(&self) -> ReloadRequest {
+        self.reloader.request()
+    }
+
+    /// What is known of the configuration.
+    pub fn config_status(&self) -> ConfigStatus {
+        self.reloader.status()
+    }
+
     /// Serves until `stop` becomes true or its sender is gone; then lets calls under way be
     /// answered and returns.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let ClusterManager { thrift, web, core, pages, .. } = self;
+        let ClusterManager { thrift, web, core, pages, reloader, .. } = self;
         let mut tasks = JoinSet::new();
         let stop_driving = stop.clone();
         tasks.spawn(async move { core.drive(stop_driving).await });
+        tasks.spawn(reloader.run(stop.clone()));
         tasks.spawn(Arc::new(pages).serve(web, stop.clone()));
         tasks.spawn(thrift.run::<Contract>(stop));
         while tasks.join_next().await.is_some() {}

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::access::Access;
 use super::core::Core;
 use super::racks::{RackError, Racks};
 use super::safe_mode::SafeModeSwitch;
@@ -12,6 +13,7 @@ use super::translate;
 use crate::config::HostFiles;
 use crate::engine::types::{ResourceRequest, SessionStatus};
 use crate::engine::{Input, Refusal, Reply};
+use crate::wire::Exception;
 use crate::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
 };
@@ -22,13 +24,23 @@ use crate::wire::server::{Answer, Handler};
 #[derive(Debug)]
 pub(super) struct Rpc {
     pub(super) core: Arc<Core>,
+    pub(super) access: Arc<Access>,
     pub(super) racks: Racks,
     pub(super) host_files: HostFiles,
     pub(super) safe_mode: SafeModeSwitch,
 }
 
 impl Handler<ClusterManager> for Rpc {
-    async fn call(&self, _peer: SocketAddr, call: Call) -> Answer<Answered> {
+    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+        if let Some(objection) = self.access.objection(peer, &call).await {
+            tracing::warn!("{objection}");
+            return match call {
+                Call::SessionStart { .. } => {
+                    Answer::Exception(Exception::invalid_session_handle(objection))
+                }
+                _ => translate::fault(objection),
+            };
+        }
         match call {
             Call::GetNextSessionId => self.next_session_id(),
             Call::SessionStart { handle: Some(handle), info: Some(info) } => {

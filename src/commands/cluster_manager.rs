@@ -9,9 +9,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use corona::cluster_manager::ClusterManager;
+use corona::cluster_manager::{ClusterManager, ReloadRequest};
 use corona::config;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::arguments::{Override, parse_override};
 use super::logging::LogArguments;
@@ -28,7 +30,8 @@ Examples:
   Follow one part of the program closely, as JSON:
     corona cluster-manager --log-level info,corona::wire=debug --log-format json
 
-SIGTERM and SIGINT stop the cluster manager.
+SIGTERM and SIGINT stop the cluster manager; SIGHUP has it read the
+scheduling files again.
 Exit status: 0 stopped; 1 could not start, with one line on stderr that says
 why; 2 wrong usage.";
 
@@ -102,16 +105,28 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
-    let manager = ClusterManager::bind(loaded.settings).await?;
+    let manager = ClusterManager::bind(loaded).await?;
     let (thrift, web) = (manager.thrift_address(), manager.web_address());
     tracing::info!("Starting Cluster Manager with clean state");
     announce(&format!("corona cluster manager ready: thrift {thrift} http {web}"));
+    let hangups = reload_on_hangup(manager.reload_request())?;
     let (stop_sender, stop_receiver) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stop_receiver));
     let signal = stop.await;
     tracing::info!("SHUTDOWN_MSG: Shutting down ClusterManager after {signal}");
     stop_sender.send_replace(true);
+    hangups.abort();
     serving.await.context("the service broke down")
+}
+
+/// SIGHUP has the scheduling files read again, as operators expect of a daemon.
+fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    Ok(tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            request.send();
+        }
+    }))
 }
 
 /// The one line on stdout. That nobody reads it is no reason to end.

@@ -254,6 +254,12 @@ keys! {
         "Nodes that may be known at a time.";
     MAX_POOLS = "corona.cm.max.pools", int(1), "10000", "pools", Own,
         "Pools that sessions may have brought up, configured ones not counted.";
+    ADMIN_NETWORKS = "corona.cm.admin.networks", List, "", "", Own,
+        "Networks from which sessions may be killed, nodes restarted or refreshed, safe mode set and state persisted; unset: all.";
+    WEB_NETWORKS = "corona.cm.web.networks", List, "", "", Own,
+        "Networks from which the pages may be seen; unset: all.";
+    SESSIONS_SAME_HOST = "corona.cm.sessions.same.host", Boolean, "false", "", Own,
+        "Whether a session is told things only on the host that it registered from; a session that names another host is refused.";
 
     CLIENT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Client,
         "Pause between the heartbeats of a task tracker.";

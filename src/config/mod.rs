@@ -13,6 +13,7 @@
 
 use std::path::Path;
 
+mod access;
 mod files;
 mod general;
 mod hosts;
@@ -28,6 +29,7 @@ mod topology;
 mod typed;
 mod xml;
 
+pub use access::{AccessSettings, Networks};
 pub use files::FileStamp;
 pub use hosts::{HostFiles, LoadedHosts};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};

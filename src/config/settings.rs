@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::access::{self, AccessSettings};
 use super::hosts::HostFiles;
 use super::keys::{self, Key, Kind, Use};
 use super::partitioning;
@@ -47,6 +48,8 @@ pub struct ClusterManagerSettings {
     pub restart_batch: u32,
     /// Bounds on what peers may send.
     pub wire: WireSettings,
+    /// Who may do what.
+    pub access: AccessSettings,
     /// What the engine is told, the scheduling files included.
     pub engine: Settings,
 }
@@ -130,6 +133,7 @@ impl<'a> SettingsReader<'a> {
             topology: self.topology(),
             restart_batch: self.number(&keys::RESTART_BATCH),
             wire: self.wire(),
+            access: self.access(),
             engine,
         };
         self.look_at_the_rest();
@@ -224,6 +228,14 @@ impl<'a> SettingsReader<'a> {
             max_connections: self.number(&keys::WIRE_MAX_CONNECTIONS),
             max_inflight_bytes: self.number(&keys::WIRE_MAX_INFLIGHT),
             frame_timeout: self.span(&keys::WIRE_FRAME_TIMEOUT),
+        }
+    }
+
+    fn access(&mut self) -> AccessSettings {
+        AccessSettings {
+            admin_networks: self.value(&keys::ADMIN_NETWORKS, access::networks),
+            web_networks: self.value(&keys::WEB_NETWORKS, access::networks),
+            sessions_same_host: self.value(&keys::SESSIONS_SAME_HOST, typed::boolean),
         }
     }
 

@@ -82,6 +82,7 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
         host_files: HostFiles::default(),
         topology: Topology::DefaultRack,
         restart_batch: 1000,
+        access: AccessSettings::default(),
         wire: WireSettings {
             max_frame_bytes: 64 << 20,
             max_depth: 64,

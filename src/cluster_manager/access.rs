@@ -1,0 +1,142 @@
+//! Who may do what. Everybody may do everything unless configured otherwise, as in the original.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::config::AccessSettings;
+use crate::wire::calls::ClusterManagerCall as Call;
+
+/// How long the look-up of a session's host name may take.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The rules in force.
+#[derive(Debug)]
+pub(super) struct Access(AccessSettings);
+
+impl Access {
+    pub(super) fn new(settings: AccessSettings) -> Access {
+        Access(settings)
+    }
+
+    /// One line for each thing that is open to everybody.
+    pub(super) fn log_openness(&self) {
+        let AccessSettings { admin_networks, web_networks, sessions_same_host } = &self.0;
+        tracing::info!("Administrative calls are accepted from {admin_networks}");
+        tracing::info!("Pages are shown to {web_networks}");
+        if !sessions_same_host {
+            tracing::info!("Sessions may name any host to be told things on");
+        }
+    }
+
+    /// Why the peer may not make this call; `None` if it may.
+    pub(super) async fn objection(&self, peer: SocketAddr, call: &Call) -> Option<String> {
+        if is_administrative(call) && !self.0.admin_networks.contain(peer.ip()) {
+            return Some(format!("administrative calls are not accepted from {}", peer.ip()));
+        }
+        match call {
+            Call::SessionStart { info: Some(info), .. } if self.0.sessions_same_host => {
+                let host = &info.address.host;
+                let own = is_own_address(host, peer.ip()).await;
+                (!own).then(|| format!("a session from {} may not name {host:?}", peer.ip()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the peer may see the pages.
+    pub(super) fn may_see_pages(&self, peer: SocketAddr) -> bool {
+        self.0.web_networks.contain(peer.ip())
+    }
+}
+
+fn is_administrative(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::KillSession { .. }
+            | Call::KillSessions { .. }
+            | Call::RestartNodes { .. }
+            | Call::RefreshNodes
+            | Call::SetSafeMode { .. }
+            | Call::PersistState
+    )
+}
+
+/// Whether the host is the peer itself. A name must resolve to the peer's address.
+async fn is_own_address(host: &str, peer: IpAddr) -> bool {
+    let peer = peer.to_canonical();
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.to_canonical() == peer;
+    }
+    let found = timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
+    let Ok(Ok(mut found)) = found else { return false };
+    found.any(|address| address.ip().to_canonical() == peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::wire::generated::{InetAddress, KillSessionsArgs, SessionInfo};
+
+    fn access(key: &str, value: &str) -> Access {
+        let loaded = config::load(None, &[(key.to_owned(), value.to_owned())]).unwrap();
+        Access::new(loaded.settings.access)
+    }
+
+    fn start_on(host: &str) -> Call {
+        let info = SessionInfo {
+            address: InetAddress { host: host.into(), port: 1 },
+            name: String::new(),
+            user_id: String::new(),
+            group_ids: None,
+            pool_info_strings: None,
+            priority: None,
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        Call::SessionStart { handle: None, info: Some(info) }
+    }
+
+    #[tokio::test]
+    async fn administrative_calls_may_be_limited_to_networks() {
+        let kill = Call::KillSessions {
+            args: Some(KillSessionsArgs { session_ids: vec![], who: String::new() }),
+        };
+        let far: SocketAddr = "10.1.2.3:4".parse().unwrap();
+        let near: SocketAddr = "[::ffff:127.0.0.1]:4".parse().unwrap();
+        let limited = access("corona.cm.admin.networks", "127.0.0.0/8");
+        for call in [&kill, &Call::RefreshNodes, &Call::PersistState] {
+            assert!(limited.objection(far, call).await.is_some(), "{call:?}");
+            assert_eq!(limited.objection(near, call).await, None, "{call:?}");
+        }
+        assert_eq!(limited.objection(far, &Call::GetSessions).await, None);
+        let open = access("corona.cm.web.networks", "");
+        assert_eq!(open.objection(far, &kill).await, None);
+    }
+
+    #[tokio::test]
+    async fn sessions_may_be_held_to_the_host_they_come_from() {
+        let peer: SocketAddr = "[::ffff:127.0.0.1]:4".parse().unwrap();
+        for (same_host, host, objected) in [
+            ("false", "10.1.1.1", false),
+            ("true", "10.1.1.1", true),
+            ("true", "127.0.0.1", false),
+            ("true", "localhost", false),
+            ("true", "no.such.host.invalid", true),
+        ] {
+            let access = access("corona.cm.sessions.same.host", same_host);
+            let objection = access.objection(peer, &start_on(host)).await;
+            assert_eq!(objection.is_some(), objected, "{same_host} {host}");
+        }
+    }
+
+    #[test]
+    fn pages_may_be_limited_to_networks() {
+        let limited = access("corona.cm.web.networks", "10.0.0.0/8");
+        assert!(limited.may_see_pages("10.1.1.1:1".parse().unwrap()));
+        assert!(!limited.may_see_pages("11.1.1.1:1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,261 @@
+//! Reads the scheduling files again when they change, and keeps what is known of the configuration.
+//!
+//! Spec: cluster-manager/06 §4.6. Both files are read together and applied together; a file with
+//! an error leaves everything as it was, and is told once, not at each attempt.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use super::core::Core;
+use crate::config::{
+    FileStamp, InForce, Loaded, LoadedScheduling, Origin, Problem, SchedulingFiles,
+};
+use crate::engine::Input;
+use crate::engine::settings::Settings;
+
+/// What is known of the configuration, for pages, metrics and tools.
+#[derive(Clone, Debug)]
+pub struct ConfigStatus {
+    /// Every key that was looked at, with its value and where it comes from.
+    pub in_force: Vec<InForce>,
+    /// What is odd in what is in force.
+    pub warnings: Vec<String>,
+    /// Why the scheduling files as they are now are not in force; empty when they are.
+    pub errors: Vec<String>,
+    /// When what is in force was read.
+    pub loaded_at: SystemTime,
+    /// How often changed files were taken over since the start.
+    pub reloads: u64,
+    /// How often changed files were refused since the start.
+    pub failures: u64,
+}
+
+/// Asks for the scheduling files to be read again at once. A copy asks the same.
+#[derive(Clone, Debug)]
+pub struct ReloadRequest(Arc<Notify>);
+
+impl ReloadRequest {
+    /// Reads them soon, changed or not.
+    pub fn send(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Looks after the scheduling files.
+#[derive(Debug)]
+pub(super) struct Reloader {
+    files: SchedulingFiles,
+    period: Duration,
+    core: Arc<Core>,
+    requested: Arc<Notify>,
+    /// How the files looked when they were last read, well or not.
+    stamps: Mutex<Vec<FileStamp>>,
+    /// Warnings of the property files, which are read only at the start.
+    start_warnings: Vec<String>,
+    status: Mutex<ConfigStatus>,
+}
+
+impl Reloader {
+    /// `loaded` is what the core was started with.
+    pub(super) fn new(loaded: &Loaded, core: Arc<Core>) -> Reloader {
+        let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        let of_scheduling = |problem: &&Problem| match &problem.origin {
+            Origin::File { path, .. } => {
+                loaded.scheduling_files.iter().any(|stamp| *stamp.path == **path)
+            }
+            Origin::CommandLine | Origin::Default => false,
+        };
+        let start_warnings = loaded.warnings.iter().filter(|problem| !of_scheduling(problem));
+        Reloader {
+            files: loaded.settings.scheduling_files.clone(),
+            period: loaded.settings.reload_period,
+            core,
+            requested: Arc::new(Notify::new()),
+            stamps: Mutex::new(loaded.scheduling_files.clone()),
+            start_warnings: start_warnings.map(ToString::to_string).collect(),
+            status: Mutex::new(ConfigStatus {
+                in_force: loaded.in_force.clone(),
+                warnings,
+                errors: Vec::new(),
+                loaded_at: SystemTime::now(),
+                reloads: 0,
+                failures: 0,
+            }),
+        }
+    }
+
+    /// A way to ask for a reload.
+    pub(super) fn request(&self) -> ReloadRequest {
+        ReloadRequest(self.requested.clone())
+    }
+
+    /// What is known of the configuration now.
+    pub(super) fn status(&self) -> ConfigStatus {
+        lock(&self.status).clone()
+    }
+
+    /// Looks at the files each period, and when asked, until `stop` becomes true.
+    pub(super) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        loop {
+            let asked = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = self.requested.notified() => true,
+                () = sleep(self.period) => false,
+            };
+            // Files may lie on a disk that hangs.
+            let reloader = self.clone();
+            let looked = tokio::task::spawn_blocking(move || reloader.look(asked)).await;
+            if let Err(error) = looked {
+                tracing::error!("Failed to reload config because of an unknown exception: {error}");
+            }
+        }
+    }
+
+    /// Takes the files over if they have changed, or in any case when asked.
+    fn look(&self, asked: bool) {
+        if asked {
+            tracing::info!("Reading the scheduling files again, as asked");
+        } else if !lock(&self.stamps).iter().any(FileStamp::has_changed) {
+            return;
+        }
+        match self.files.load() {
+            Ok(loaded) => self.take_over(loaded),
+            Err(errors) => {
+                let errors: Vec<String> = errors.errors().map(ToString::to_string).collect();
+                self.refuse(errors);
+            }
+        }
+    }
+
+    fn take_over(&self, loaded: LoadedScheduling) {
+        *lock(&self.stamps) = loaded.files;
+        let mut settings = Settings::clone(&self.core.look(|engine, _| engine.settings().clone()));
+        settings.scheduling = loaded.scheduling;
+        settings.pools = loaded.pools;
+        // Settings that were checked when they were read are not refused.
+        let _ = self.core.apply(Input::SettingsChanged { settings: Box::new(settings) });
+        let warnings = loaded.warnings.iter().map(ToString::to_string);
+        for warning in warnings.clone() {
+            tracing::warn!("{warning}");
+        }
+        tracing::info!("The scheduling files are in force as they are now");
+        let mut status = lock(&self.status);
+        status.warnings = self.start_warnings.iter().cloned().chain(warnings).collect();
+        status.errors.clear();
+        status.loaded_at = SystemTime::now();
+        status.reloads += 1;
+    }
+
+    /// Tells what is wrong, unless that is known already.
+    fn refuse(&self, errors: Vec<String>) {
+        let stamps = std::mem::take(&mut *lock(&self.stamps));
+        *lock(&self.stamps) = stamps.into_iter().map(|stamp| FileStamp::of(&stamp.path)).collect();
+        let mut status = lock(&self.status);
+        if status.errors != errors {
+            for error in &errors {
+                tracing::error!("Failed to load the scheduling files: {error}");
+            }
+            status.failures += 1;
+            status.errors = errors;
+        }
+    }
+}
+
+/// No panic happens while one of these locks is held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::cluster_manager::core::Clock;
+    use crate::cluster_manager::notifier::{Notifier, Patience};
+    use crate::engine::settings::SchedulingMode;
+    use crate::engine::types::Millis;
+    use crate::engine::{Engine, Start};
+
+    fn reloader(dir: &Path, period_ms: &str) -> Arc<Reloader> {
+        let overrides = [("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1}}")]
+            .into_iter()
+            .chain([("cm.config.reload.period.ms", period_ms)])
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect::<Vec<_>>();
+        let loaded = crate::config::load(Some(dir), &overrides).unwrap();
+        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
+        let engine = Engine::new(loaded.settings.engine.clone(), start);
+        let patience = Patience {
+            timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
+            retry_start: Duration::from_secs(1),
+            retry_factor: 1,
+            retry_max: 1,
+            max_queue: 1,
+            linger: Duration::ZERO,
+        };
+        let core = Arc::new(Core::new(engine, Clock::new(), Notifier::new(patience)));
+        Arc::new(Reloader::new(&loaded, core))
+    }
+
+    fn write(dir: &Path, mode: &str) {
+        let text = format!(
+            "<configuration><defaultSchedulingMode>{mode}</defaultSchedulingMode></configuration>"
+        );
+        std::fs::write(dir.join("corona.xml"), text).unwrap();
+    }
+
+    async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn mode(reloader: &Reloader) -> SchedulingMode {
+        reloader.core.look(|engine, _| engine.settings().scheduling.default_mode)
+    }
+
+    #[tokio::test]
+    async fn changed_files_are_taken_over_and_broken_ones_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "FIFO");
+        let reloader = reloader(dir.path(), "20");
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(reloader.clone().run(stopped));
+
+        write(dir.path(), "FAIR");
+        until("the change is in force", || mode(&reloader) == SchedulingMode::Fair).await;
+        write(dir.path(), "BEST");
+        until("the error is known", || !reloader.status().errors.is_empty()).await;
+        assert!(reloader.status().errors[0].contains("corona.xml"));
+        assert_eq!(mode(&reloader), SchedulingMode::Fair);
+        write(dir.path(), "DEADLINE");
+        until("the mended file is in force", || mode(&reloader) == SchedulingMode::Deadline).await;
+        assert_eq!(reloader.status().errors, [""; 0]);
+        stop.send_replace(true);
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_request_does_not_wait_for_the_period() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "FIFO");
+        let reloader = reloader(dir.path(), "3600000");
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(reloader.clone().run(stopped));
+        write(dir.path(), "FAIR");
+        reloader.request().send();
+        until("the change is in force", || mode(&reloader) == SchedulingMode::Fair).await;
+        assert_eq!(reloader.status().failures, 0);
+        stop.send_replace(true);
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,92 @@
+//! Who may do what, by where they come from. The original lets everybody do everything.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::typed::Wrong;
+
+/// Restrictions on peers. The defaults restrict nobody, as the original.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessSettings {
+    /// Who may make administrative calls. `corona.cm.admin.networks`
+    pub admin_networks: Networks,
+    /// Who may see the pages. `corona.cm.web.networks`
+    pub web_networks: Networks,
+    /// Whether a session is told things only on the host that it registered from.
+    /// `corona.cm.sessions.same.host`
+    pub sessions_same_host: bool,
+}
+
+/// A set of networks; the empty set stands for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(Vec<IpNet>);
+
+impl Networks {
+    /// Whether the address is in one of the networks. An IPv4 address that arrives on an IPv6
+    /// socket counts as what it is.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.is_empty() || self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// Whether everybody is allowed.
+    pub fn are_all(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("all networks");
+        }
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&names.join(", "))
+    }
+}
+
+/// `10.0.0.0/8, 192.168.1.7, ::1`
+pub(super) fn networks(text: &str) -> Result<Networks, Wrong> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let network = |item: &str| {
+        let host = || item.parse::<IpAddr>().ok().map(IpNet::from);
+        item.parse::<IpNet>().ok().or_else(host).ok_or_else(|| {
+            Wrong::new(
+                format!("has the illegal network {item:?}"),
+                "networks with commas between, such as 10.0.0.0/8, 192.168.1.7, ::1",
+            )
+        })
+    };
+    items.map(network).collect::<Result<_, _>>().map(Networks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_contain_what_they_say() {
+        let cases = [
+            ("", "1.2.3.4", true),
+            ("10.0.0.0/8", "10.9.8.7", true),
+            ("10.0.0.0/8", "::ffff:10.9.8.7", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("127.0.0.1, ::1", "::1", true),
+            ("127.0.0.1, ::1", "127.0.0.2", false),
+            ("2001:db8::/32,", "2001:db8:1::5", true),
+        ];
+        for (text, address, expected) in cases {
+            let networks = networks(text).unwrap();
+            assert_eq!(networks.contain(address.parse().unwrap()), expected, "{text} {address}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["everyone", "10.0.0.0/33", "10.0.0", "::1/129", "10.0.0.0/8;10.1.0.0/16"] {
+            assert!(networks(text).is_err(), "{text}");
+        }
+    }
+}
