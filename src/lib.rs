@@ -11,8 +11,11 @@
 //! * [`cluster_manager`] is the live service: the engine behind one short mutex, since handlers on
 //!   all threads then apply their inputs without a switch of tasks, and a pass is short enough not
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
+//! * [`conformance`] imports packet captures, plays recorded peers against a cluster manager and
+//!   compares what it does with what was recorded.
 
 pub mod cluster_manager;
 pub mod config;
+pub mod conformance;
 pub mod engine;
 pub mod wire;
