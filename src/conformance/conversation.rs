@@ -1,0 +1,214 @@
+//! What the programs of a cluster said to one another: the connections of a capture cut into
+//! Thrift messages.
+//!
+//! Cutting follows the wire (spec: cluster-manager/01 §1, §2). Whatever is no message is kept as it
+//! was: peers that break the protocol are part of a recording, too.
+
+mod cutter;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::conformance::capture::{Capture, Connection, ConnectionId, Side, What};
+use crate::wire::calls::{ClusterManager, ClusterManagerCall, ProxyJobTracker, SessionDriver};
+use crate::wire::schema::ServiceSchema;
+use crate::wire::value::Message;
+use crate::wire::{Framing, Service};
+
+use cutter::Cutter;
+
+/// Which service the server of a conversation offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Offered {
+    /// A cluster manager: framed.
+    ClusterManager,
+    /// A proxy job tracker: framed.
+    ProxyJobTracker,
+    /// A session driver: bare.
+    SessionDriver,
+}
+
+/// The ports whose services are known beforehand. Those of session drivers are found in the
+/// registrations of their sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Where the cluster manager takes calls.
+    pub cluster_manager: u16,
+    /// Where the proxy job tracker takes Thrift calls, if it is known.
+    pub proxy_job_tracker: Option<u16>,
+}
+
+/// One connection as a conversation.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// The connection in the capture.
+    pub connection: ConnectionId,
+    /// Who called.
+    pub client: SocketAddr,
+    /// Who was called.
+    pub server: SocketAddr,
+    /// What was called.
+    pub service: Offered,
+    /// When it was opened, since the first packet of the capture.
+    pub opened_at: Duration,
+    /// Whether the capture holds its beginning.
+    pub whole: bool,
+    /// Whether the server took it.
+    pub accepted: bool,
+    /// What was said, in the order of time.
+    pub parts: Vec<Part>,
+}
+
+/// Something that one side said or did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// When its last byte came, since the first packet of the capture.
+    pub at: Duration,
+    /// Who said it.
+    pub from: Side,
+    /// What it was.
+    pub what: Said,
+}
+
+/// What a side can say or do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Whole messages: one as a rule; several when they share a frame.
+    Messages {
+        /// The bytes on the stream, frame lengths included.
+        raw: Vec<u8>,
+        /// The messages in them.
+        messages: Vec<Message>,
+    },
+    /// Bytes that are no message.
+    Bytes(Vec<u8>),
+    /// So many bytes are missing from the capture.
+    Missing(u64),
+    /// It will say no more.
+    End,
+    /// It broke the connection off.
+    Reset,
+}
+
+impl Offered {
+    /// The service in the contract.
+    pub fn schema(self) -> &'static ServiceSchema {
+        match self {
+            Self::ClusterManager => ClusterManager::schema(),
+            Self::ProxyJobTracker => ProxyJobTracker::schema(),
+            Self::SessionDriver => SessionDriver::schema(),
+        }
+    }
+
+    /// How its messages follow one another.
+    pub fn framing(self) -> Framing {
+        match self {
+            Self::ClusterManager | Self::ProxyJobTracker => Framing::Framed,
+            Self::SessionDriver => Framing::Bare,
+        }
+    }
+}
+
+/// The conversations of a capture with the cluster manager, the proxy job tracker and the session
+/// drivers, in the order in which they were opened. Other connections are left out.
+pub fn conversations(capture: &Capture, ports: &Ports) -> Vec<Conversation> {
+    let mut services = BTreeMap::from([(ports.cluster_manager, Offered::ClusterManager)]);
+    if let Some(port) = ports.proxy_job_tracker {
+        services.insert(port, Offered::ProxyJobTracker);
+    }
+    let mut found = cut_all(capture, &services);
+    let drivers: BTreeSet<u16> = found.iter().flat_map(session_driver_ports).collect();
+    let drivers: BTreeMap<u16, Offered> = drivers
+        .into_iter()
+        .filter(|port| !services.contains_key(port))
+        .map(|port| (port, Offered::SessionDriver))
+        .collect();
+    found.extend(cut_all(capture, &drivers));
+    found.sort_by_key(|conversation| (conversation.opened_at, conversation.connection));
+    found
+}
+
+fn cut_all(capture: &Capture, services: &BTreeMap<u16, Offered>) -> Vec<Conversation> {
+    let of_service = |connection: &Connection| {
+        let opening = &connection.opening;
+        if let Some(service) = services.get(&opening.server.port()) {
+            return Some(cut(connection, *service, false));
+        }
+        // Who is the server of a connection that was open before the capture is a guess.
+        let service = services.get(&opening.client.port()).filter(|_| !opening.whole)?;
+        Some(cut(connection, *service, true))
+    };
+    capture.connections.iter().filter_map(of_service).collect()
+}
+
+/// Cuts one connection; `turned` when client and server were guessed the wrong way round.
+fn cut(connection: &Connection, service: Offered, turned: bool) -> Conversation {
+    let opening = &connection.opening;
+    let cutter = || Cutter::new(service, opening.whole);
+    let mut client = cutter();
+    let mut server = cutter();
+    let mut parts = Vec::new();
+    for event in &connection.events {
+        let from = if turned { event.from.other() } else { event.from };
+        let cutter = if from == Side::Client { &mut client } else { &mut server };
+        let at = event.at;
+        let mut say = |at, what| parts.push(Part { at, from, what });
+        match &event.what {
+            What::Data(data) => cutter.data(at, data, &mut say),
+            What::Missing(bytes) => {
+                cutter.lose(&mut say);
+                say(at, Said::Missing(*bytes));
+            }
+            What::End => {
+                cutter.finish(&mut say);
+                say(at, Said::End);
+            }
+            What::Reset => {
+                cutter.finish(&mut say);
+                say(at, Said::Reset);
+            }
+        }
+    }
+    for (from, mut cutter) in [(Side::Client, client), (Side::Server, server)] {
+        cutter.finish(&mut |at, what| parts.push(Part { at, from, what }));
+    }
+    parts.sort_by_key(|part| part.at);
+    let (caller, called) =
+        if turned { (opening.server, opening.client) } else { (opening.client, opening.server) };
+    Conversation {
+        connection: connection.id,
+        client: caller,
+        server: called,
+        service,
+        opened_at: opening.at,
+        whole: opening.whole,
+        accepted: connection.accepted,
+        parts,
+    }
+}
+
+impl Conversation {
+    /// All messages with their times and senders.
+    pub fn messages(&self) -> impl Iterator<Item = (&Part, &Message)> {
+        self.parts.iter().flat_map(|part| {
+            let messages = match &part.what {
+                Said::Messages { messages, .. } => messages.as_slice(),
+                _ => &[],
+            };
+            messages.iter().map(move |message| (part, message))
+        })
+    }
+}
+
+/// Where the sessions that start in a conversation want to be told their grants.
+fn session_driver_ports(conversation: &Conversation) -> Vec<u16> {
+    let calls = conversation.messages().filter(|(part, _)| part.from == Side::Client);
+    let port = |message: &Message| match message.call::<ClusterManager>().ok()? {
+        ClusterManagerCall::SessionStart { info, .. } => u16::try_from(info?.address.port).ok(),
+        _ => None,
+    };
+    calls.filter_map(|(_, message)| port(message)).collect()
+}

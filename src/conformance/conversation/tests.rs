@@ -1,0 +1,215 @@
+//! Recorded conversations, held against what another program made of the same captures.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use serde_json::Value as Json;
+
+use super::*;
+use crate::conformance::capture::Limits;
+
+fn recording(name: &str, file: &str) -> Vec<u8> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(root.join("fixtures/recordings").join(name).join(file)).unwrap()
+}
+
+fn read(name: &str, ports: &Ports) -> Vec<Conversation> {
+    let file = recording(name, "traffic.pcap");
+    conversations(&Capture::read(&file[..], &Limits::default()).unwrap(), ports)
+}
+
+/// A message, without anything that depends on how connections are numbered.
+#[derive(Debug, PartialEq)]
+struct Line {
+    client_port: u16,
+    server_port: u16,
+    from: Side,
+    kind: String,
+    name: String,
+    sequence: i32,
+    framed: bool,
+    body: Json,
+}
+
+/// The messages of a recording as `thrift.txt` lists them: time in seconds, and what was said.
+///
+/// ```text
+///    0.4083 #003 -- connect to CM :18888 from :40396
+///    5.1253 #004 -> CM CALL nodeHeartbeat seq=1 framed {"node": ...}
+/// ```
+fn listed(job: &str) -> Vec<(f64, Line)> {
+    let mut text = String::new();
+    let packed = recording(job, "thrift.txt.gz");
+    flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
+    let mut ports: HashMap<&str, (u16, u16)> = HashMap::new();
+    let mut lines = Vec::new();
+    let port = |word: &str| word.trim_start_matches(':').parse::<u16>().unwrap();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let at: f64 = words.next().unwrap().parse().unwrap();
+        let connection = words.next().unwrap();
+        let from = match words.next().unwrap() {
+            "->" => Side::Client,
+            "<-" => Side::Server,
+            _ => {
+                if words.next() == Some("connect") {
+                    let server = port(words.nth(2).unwrap());
+                    ports.insert(connection, (port(words.nth(1).unwrap()), server));
+                }
+                continue;
+            }
+        };
+        let mut word = || words.next().unwrap().to_owned();
+        let (client_port, server_port) = ports[connection];
+        let (_peer, kind, name, sequence, framing) = (word(), word(), word(), word(), word());
+        lines.push((
+            at,
+            Line {
+                client_port,
+                server_port,
+                from,
+                kind,
+                name,
+                sequence: sequence.trim_start_matches("seq=").parse().unwrap(),
+                framed: framing == "framed",
+                body: serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap(),
+            },
+        ));
+    }
+    lines
+}
+
+fn found(conversations: &[Conversation]) -> Vec<(f64, Line)> {
+    let mut lines = Vec::new();
+    for conversation in conversations {
+        for (part, message) in conversation.messages() {
+            lines.push((
+                part.at.as_secs_f64(),
+                Line {
+                    client_port: conversation.client.port(),
+                    server_port: conversation.server.port(),
+                    from: part.from,
+                    kind: message.kind.name().to_owned(),
+                    name: message.name.clone(),
+                    sequence: message.seqid,
+                    framed: conversation.service.framing() == Framing::Framed,
+                    body: serde_json::to_value(message.body.as_ref().unwrap()).unwrap(),
+                },
+            ));
+        }
+    }
+    lines
+}
+
+#[test]
+fn jobs_say_what_another_decoder_found() {
+    for (job, messages) in [
+        ("inproc-sleep", 46),
+        ("remote-sleep", 70),
+        ("wc-remote", 76),
+        ("nodedeath", 80),
+        ("preempt", 200),
+    ] {
+        let job = format!("jobs/{job}");
+        let ports = Ports { cluster_manager: 18_888, proxy_job_tracker: Some(18_036) };
+        let conversations = read(&job, &ports);
+        let mut found = found(&conversations);
+        let mut listed = listed(&job);
+        assert!(listed.len() >= messages, "{job}: {} messages listed", listed.len());
+        let order = |lines: &mut Vec<(f64, Line)>| {
+            lines.sort_by(|(at_a, a), (at_b, b)| {
+                let key = |line: &Line| (line.client_port, line.server_port);
+                (key(a), *at_a).partial_cmp(&(key(b), *at_b)).unwrap()
+            });
+        };
+        order(&mut found);
+        order(&mut listed);
+        for ((found_at, found), (listed_at, listed)) in found.iter().zip(&listed) {
+            assert_eq!(found, listed, "{job} at {listed_at}");
+            assert!((found_at - listed_at).abs() < 0.02, "{job}: {found_at}, not {listed_at}");
+        }
+        assert_eq!(found.len(), listed.len(), "{job}");
+        assert!(bytes(&conversations).is_empty(), "{job}: {:?}", bytes(&conversations));
+    }
+}
+
+/// What is no message.
+fn bytes(conversations: &[Conversation]) -> Vec<&Part> {
+    let parts = conversations.iter().flat_map(|conversation| &conversation.parts);
+    parts.filter(|part| matches!(part.what, Said::Bytes(_) | Said::Missing(_))).collect()
+}
+
+#[test]
+fn broken_peers_are_kept_as_they_were() {
+    let ports = Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802) };
+    let conversations = read("scenarios/wire", &ports);
+    let strange: Vec<_> =
+        bytes(&conversations).into_iter().map(|part| (part.from, part.what.clone())).collect();
+    let unversioned =
+        [&[0, 0, 0, 26, 0, 0, 0, 16][..], b"getNextSessionId\x01\0\0\0\x01\0"].concat();
+    assert_eq!(
+        strange,
+        [
+            (Side::Client, Said::Bytes(b"\0\0\0\x05hello".to_vec())),
+            (Side::Client, Said::Bytes(vec![0xff; 4])),
+            (Side::Client, Said::Bytes(unversioned)),
+        ]
+    );
+    let names: Vec<_> = conversations
+        .iter()
+        .flat_map(Conversation::messages)
+        .map(|(_, message)| (message.kind.name(), message.name.as_str(), message.seqid))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("CALL", "getNextSessionId", 1),
+            ("REPLY", "getNextSessionId", 1),
+            ("CALL", "getSessions", 42),
+            ("REPLY", "getSessions", 42),
+            ("CALL", "getNextSessionId", 7),
+            ("CALL", "getNextSessionId", 8),
+            ("REPLY", "getNextSessionId", 7),
+            ("REPLY", "getNextSessionId", 8),
+        ]
+    );
+}
+
+#[test]
+fn what_was_said_puts_the_stream_together_again() {
+    let ports = Ports { cluster_manager: 18_800, proxy_job_tracker: Some(18_802) };
+    let file = recording("scenarios/grants", "traffic.pcap");
+    let capture = Capture::read(&file[..], &Limits::default()).unwrap();
+    for conversation in conversations(&capture, &ports) {
+        let connection = capture
+            .connections
+            .iter()
+            .find(|connection| connection.id == conversation.connection)
+            .unwrap();
+        for side in [Side::Client, Side::Server] {
+            let sent: Vec<u8> = connection
+                .events
+                .iter()
+                .filter(|event| event.from == side)
+                .filter_map(|event| match &event.what {
+                    What::Data(data) => Some(data.clone()),
+                    _ => None,
+                })
+                .flatten()
+                .collect();
+            let said: Vec<u8> = conversation
+                .parts
+                .iter()
+                .filter(|part| part.from == side)
+                .filter_map(|part| match &part.what {
+                    Said::Messages { raw, .. } => Some(raw.clone()),
+                    Said::Bytes(bytes) => Some(bytes.clone()),
+                    _ => None,
+                })
+                .flatten()
+                .collect();
+            assert_eq!(sent, said);
+        }
+    }
+}
