@@ -5,3 +5,6 @@
 //! live service: they are what is judged here.
 
 pub mod capture;
+pub mod conversation;
+pub mod launch;
+pub mod replay;

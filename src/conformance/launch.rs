@@ -1,0 +1,254 @@
+//! Starts a cluster manager program for a replay and finds its addresses.
+//!
+//! Knows the command line and the line that the program prints when it is ready, nothing else.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How to start a cluster manager.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The `corona` program.
+    pub program: PathBuf,
+    /// Directory of the configuration files.
+    pub conf_dir: PathBuf,
+    /// Settings that win over the files: key and value.
+    pub overrides: Vec<(String, String)>,
+    /// Further arguments of the subcommand.
+    pub arguments: Vec<OsString>,
+    /// How long it may take until it is ready.
+    pub ready_within: Duration,
+}
+
+/// A cluster manager that is ready. It is ended when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    thrift: SocketAddr,
+    http: Option<SocketAddr>,
+    log: Log,
+}
+
+/// Why a cluster manager is not ready.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The program cannot be started.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system says.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The program ended before it was ready.
+    #[error("the cluster manager ended before it was ready ({status}); its log ends with:\n{log}")]
+    Ended {
+        /// How it ended.
+        status: String,
+        /// The last lines that it wrote.
+        log: String,
+    },
+    /// The program did not say that it is ready.
+    #[error("the cluster manager was not ready in time; its log ends with:\n{log}")]
+    NotReady {
+        /// The last lines that it wrote.
+        log: String,
+    },
+}
+
+/// Lines of the log that are kept.
+const LOG_LINES: usize = 200;
+
+impl Launch {
+    /// Starts the program and waits for its line with `thrift ADDRESS` and `http ADDRESS`.
+    pub fn start(&self) -> Result<Running, LaunchError> {
+        let mut command = Command::new(&self.program);
+        command.arg("cluster-manager").arg("--conf-dir").arg(&self.conf_dir);
+        for (key, value) in &self.overrides {
+            command.arg("-D").arg(format!("{key}={value}"));
+        }
+        command.args(&self.arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| LaunchError::Start {
+            program: self.program.display().to_string(),
+            error,
+        })?;
+        let log = Log::default();
+        let (found, ready) = sync_channel(1);
+        if let Some(stderr) = child.stderr.take() {
+            let log = log.clone();
+            thread::spawn(move || log.follow(stderr, None));
+        }
+        if let Some(stdout) = child.stdout.take() {
+            let log = log.clone();
+            thread::spawn(move || log.follow(stdout, Some(found)));
+        }
+        let mut running = Running { child, thrift: NOWHERE, http: None, log };
+        match ready.recv_timeout(self.ready_within) {
+            Ok((thrift, http)) => {
+                running.thrift = reachable(thrift);
+                running.http = http.map(reachable);
+                Ok(running)
+            }
+            Err(RecvTimeoutError::Timeout) => Err(LaunchError::NotReady { log: running.log() }),
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = running.ended_within(Duration::from_secs(5));
+                let status = status.map_or("stdout closed".to_owned(), |status| status.to_string());
+                Err(LaunchError::Ended { status, log: running.log() })
+            }
+        }
+    }
+}
+
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+impl Running {
+    /// Where it takes calls.
+    pub fn thrift(&self) -> SocketAddr {
+        self.thrift
+    }
+
+    /// Where its pages are, if it has any.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// The last lines that it wrote.
+    pub fn log(&self) -> String {
+        self.log.text()
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn ended_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way nothing is left behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A wildcard address is reached through loopback.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        ip if !ip.is_unspecified() => address,
+        IpAddr::V4(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
+        IpAddr::V6(_) => SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), address.port()),
+    }
+}
+
+/// The addresses in a line such as `corona cluster manager ready: thrift 0.0.0.0:1 http [::1]:2`.
+fn addresses(line: &str) -> Option<(SocketAddr, Option<SocketAddr>)> {
+    let after = |word: &str| {
+        let mut words = line.split_whitespace().skip_while(|next| *next != word);
+        words.nth(1)?.trim_end_matches([',', ';']).parse().ok()
+    };
+    Some((after("thrift")?, after("http")))
+}
+
+type Found = SyncSender<(SocketAddr, Option<SocketAddr>)>;
+
+/// The last lines of a program's output.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<VecDeque<String>>>);
+
+impl Log {
+    /// Reads to the end, so that the program never waits for a reader.
+    fn follow(&self, output: impl Read, mut found: Option<Found>) {
+        let mut lines = BufReader::new(output);
+        let mut line = Vec::new();
+        while matches!(lines.read_until(b'\n', &mut line), Ok(size) if size > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if let Some(addresses) = addresses(&text)
+                && let Some(found) = found.take()
+            {
+                // Nobody waits any more when the deadline has passed.
+                let _ = found.try_send(addresses);
+            }
+            self.push(text);
+        }
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if lines.len() == LOG_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    fn text(&self) -> String {
+        let lines = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_tells_both_addresses() {
+        let both =
+            |thrift: &str, http: &str| Some((thrift.parse().unwrap(), Some(http.parse().unwrap())));
+        for (line, expected) in [
+            (
+                "corona cluster manager ready: thrift 0.0.0.0:41234 http 127.0.0.1:41235",
+                both("0.0.0.0:41234", "127.0.0.1:41235"),
+            ),
+            ("ready, thrift [::]:1, http [::1]:2", both("[::]:1", "[::1]:2")),
+            ("thrift 127.0.0.1:9", Some(("127.0.0.1:9".parse().unwrap(), None))),
+            ("thrift is what peers speak", None),
+            ("", None),
+        ] {
+            assert_eq!(addresses(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_told_with_its_log() {
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            conf_dir: "-c".into(),
+            overrides: vec![],
+            arguments: vec![],
+            ready_within: Duration::from_secs(5),
+        };
+        // `sh cluster-manager` finds no such script.
+        let error = launch.start().unwrap_err();
+        assert!(matches!(error, LaunchError::Ended { .. }), "{error}");
+        assert!(error.to_string().contains("cluster-manager"), "{error}");
+    }
+
+    #[test]
+    fn wildcard_addresses_are_reached_through_loopback() {
+        assert_eq!(reachable("0.0.0.0:5".parse().unwrap()), "127.0.0.1:5".parse().unwrap());
+        assert_eq!(reachable("[::]:5".parse().unwrap()), "[::1]:5".parse().unwrap());
+        assert_eq!(reachable("10.0.0.1:5".parse().unwrap()), "10.0.0.1:5".parse().unwrap());
+    }
+}

@@ -1,0 +1,406 @@
+//! Whether an answer of the manager under test is the recorded one, and if not, which row of the
+//! compatibility table allows the difference.
+//!
+//! Knows answers and the model of the cluster; talks to nobody.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::cluster::Cluster;
+use super::names::Names;
+use super::report::Rule;
+use super::values::{handle_of, is_unknown_session, ordered, text, translate_message};
+use crate::wire::value::{Message, MessageKind, Value};
+
+/// What an answer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The same, once names are translated.
+    Equal,
+    /// Another one, which this row allows.
+    Explained(Rule),
+    /// Another one.
+    Different,
+}
+
+/// What a judgement depends on besides the answer.
+pub(super) struct Circumstances<'a> {
+    /// When the answer was recorded.
+    pub(super) at: Duration,
+    pub(super) names: &'a Names,
+    pub(super) cluster: &'a Cluster,
+    /// The recorded expiry interval of sessions, if it is known.
+    pub(super) session_expiry: Option<Duration>,
+    /// The same of nodes.
+    pub(super) node_expiry: Option<Duration>,
+    /// How many grants of a type to a session the recording tells soon after this.
+    pub(super) granted_soon: &'a dyn Fn(&str, i32) -> usize,
+}
+
+/// Judges the answer to a recorded call.
+pub(super) fn answer(
+    call: Option<&Message>,
+    recorded: &Message,
+    live: &Message,
+    circumstances: &Circumstances<'_>,
+) -> Verdict {
+    let expected = translate_message(recorded, circumstances.names);
+    if (expected.kind, &expected.name, expected.seqid) == (live.kind, &live.name, live.seqid) {
+        if same_body(&expected, live) {
+            return Verdict::Equal;
+        }
+        if live.name == "getSessions"
+            && let (Ok(expected), Ok(live)) = (&expected.body, &live.body)
+        {
+            return sessions(recorded, expected, live, circumstances);
+        }
+    }
+    if says_not_available(live) && recorded.kind == MessageKind::Reply {
+        return Verdict::Explained(Rule::NOT_AVAILABLE);
+    }
+    if expected.seqid == live.seqid && one_found_it_expired(call, &expected, live, circumstances) {
+        return Verdict::Explained(Rule::PROMPT_EXPIRY);
+    }
+    Verdict::Different
+}
+
+/// Judges an answer to a call on which the original closed the connection without a word.
+/// Spec: cluster-manager/01 §3.
+pub(super) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict {
+    if live.seqid != call.seqid || live.name != call.name {
+        return Verdict::Different;
+    }
+    let is_fault = live.kind == MessageKind::Exception;
+    let rule = match call.name.as_str() {
+        // Would turn a Java client to the older method for good.
+        "sessionHeartbeatV2" if is_fault => return Verdict::Different,
+        _ if is_fault => Rule::FAULT_INSTEAD_OF_CLOSE,
+        "killSession" | "killSessions" => Rule::KILLED_UNKNOWN,
+        "getActualPoolInfo" => Rule::NO_POOLS_FILE,
+        "getActualPoolInfoV2" => Rule::NO_WHITELIST,
+        "sessionStart" if succeeded(live) => Rule::NO_POOL,
+        "sessionStart" => Rule::MALFORMED_HANDLE,
+        "nodeHeartbeat" => Rule::OFFER_CHANGED,
+        _ => return Verdict::Different,
+    };
+    Verdict::Explained(rule)
+}
+
+fn succeeded(answer: &Message) -> bool {
+    answer.body.as_ref().is_ok_and(|body| body.field("success").is_some())
+}
+
+fn says_not_available(live: &Message) -> bool {
+    let body = live.body.as_ref().ok();
+    live.kind == MessageKind::Exception
+        && body
+            .and_then(|body| text(body, "message"))
+            .is_some_and(|message| message.contains("not available yet"))
+}
+
+fn same_body(expected: &Message, live: &Message) -> bool {
+    match (&expected.body, &live.body) {
+        (Ok(expected), Ok(live)) if expected == live => true,
+        (Ok(expected), Ok(live)) if live_is_list_of_sessions(live) => {
+            by_handle(expected) == by_handle(live)
+        }
+        (Ok(expected), Ok(live)) => ordered(expected) == ordered(live),
+        (Err(expected), Err(live)) => expected == live,
+        _ => false,
+    }
+}
+
+/// The answer of `getSessions` is the only list; its order is not specified.
+fn live_is_list_of_sessions(body: &Value) -> bool {
+    matches!(body.field("success"), Some(Value::List(_)))
+}
+
+fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
+    let Some(Value::List(sessions)) = body.field("success") else { return None };
+    let mut by_handle = BTreeMap::new();
+    for session in sessions {
+        let handle = text(session, "handle")?.to_owned();
+        if by_handle.insert(handle, ordered(session)).is_some() {
+            return None;
+        }
+    }
+    Some(by_handle)
+}
+
+/// One side knows the session, the other one has let it expire; and it is overdue.
+fn one_found_it_expired(
+    call: Option<&Message>,
+    expected: &Message,
+    live: &Message,
+    circumstances: &Circumstances<'_>,
+) -> bool {
+    let (Some(handle), Some(expiry)) = (call.and_then(handle_of), circumstances.session_expiry)
+    else {
+        return false;
+    };
+    let live_handle = circumstances.names.live_text(handle);
+    let gone = |answer: &Message| is_unknown_session(answer, &live_handle);
+    gone(expected) != gone(live)
+        && circumstances.cluster.session_is_overdue(handle, circumstances.at, expiry)
+}
+
+/// Lists of sessions that differ, session by session.
+fn sessions(
+    recorded: &Message,
+    expected: &Value,
+    live: &Value,
+    circumstances: &Circumstances<'_>,
+) -> Verdict {
+    let (Some(expected), Some(live)) = (by_handle(expected), by_handle(live)) else {
+        return Verdict::Different;
+    };
+    // Model and script go by recorded ids.
+    let recorded_ids: BTreeMap<String, String> = recorded
+        .body
+        .as_ref()
+        .ok()
+        .and_then(by_handle)
+        .unwrap_or_default()
+        .into_keys()
+        .map(|id| (circumstances.names.live_text(&id), id))
+        .collect();
+    let id_of = |live: &String| {
+        let known = recorded_ids.get(live).cloned();
+        known.unwrap_or_else(|| circumstances.names.recorded_session(live))
+    };
+    let mut rule = None;
+    let handles =
+        expected.keys().chain(live.keys().filter(|handle| !expected.contains_key(*handle)));
+    for handle in handles {
+        let verdict = match (expected.get(handle), live.get(handle)) {
+            (Some(expected), Some(live)) if expected == live => continue,
+            (Some(expected), Some(live)) => {
+                one_session(&id_of(handle), expected, live, circumstances)
+            }
+            _ => {
+                let overdue = circumstances.session_expiry.is_some_and(|expiry| {
+                    let at = circumstances.at;
+                    circumstances.cluster.session_is_overdue(&id_of(handle), at, expiry)
+                });
+                overdue.then_some(Rule::PROMPT_EXPIRY)
+            }
+        };
+        match verdict {
+            Some(found) => rule = Some(found),
+            None => return Verdict::Different,
+        }
+    }
+    rule.map_or(Verdict::Equal, Verdict::Explained)
+}
+
+/// One session on both sides: only the number of its running resources may differ.
+fn one_session(
+    handle: &str,
+    expected: &Value,
+    live: &Value,
+    circumstances: &Circumstances<'_>,
+) -> Option<Rule> {
+    let (Value::Struct(expected), Value::Struct(live)) = (expected, live) else { return None };
+    if expected.len() != live.len() {
+        return None;
+    }
+    let mut rule = None;
+    for ((name, expected), (live_name, live)) in expected.iter().zip(live) {
+        if name != live_name {
+            return None;
+        }
+        if expected == live {
+            continue;
+        }
+        if *name != "runningResources" {
+            return None;
+        }
+        rule = Some(running_resources(handle, expected, live, circumstances)?);
+    }
+    rule
+}
+
+fn running_resources(
+    handle: &str,
+    expected: &Value,
+    live: &Value,
+    circumstances: &Circumstances<'_>,
+) -> Option<Rule> {
+    let (Value::Map(expected), Value::Map(live)) = (expected, live) else { return None };
+    if expected.len() != live.len() {
+        return None;
+    }
+    let mut rule = None;
+    for ((kind, expected), (live_kind, live)) in expected.iter().zip(live) {
+        let (Value::Enum(kind, _), Value::Enum(live_kind, _)) = (kind, live_kind) else {
+            return None;
+        };
+        let (Value::I32(expected), Value::I32(live)) = (expected, live) else { return None };
+        if kind != live_kind {
+            return None;
+        }
+        let more = usize::try_from(live.checked_sub(*expected)?);
+        let fewer = usize::try_from(expected.checked_sub(*live)?);
+        match (more, fewer) {
+            (Ok(0), _) => {}
+            (Ok(more), _) if more <= (circumstances.granted_soon)(handle, *kind) => {
+                rule = Some(Rule::PROMPT_GRANTS);
+            }
+            (_, Ok(fewer)) if fewer <= lost_with_nodes(handle, *kind, circumstances) => {
+                rule = Some(Rule::PROMPT_EXPIRY);
+            }
+            _ => return None,
+        }
+    }
+    rule
+}
+
+fn lost_with_nodes(handle: &str, kind: i32, circumstances: &Circumstances<'_>) -> usize {
+    circumstances.node_expiry.map_or(0, |expiry| {
+        circumstances.cluster.held_on_overdue_nodes(handle, kind, circumstances.at, expiry)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::calls::ClusterManagerCall;
+    use crate::wire::generated::{InetAddress, SessionInfo};
+
+    fn message(kind: MessageKind, name: &str, body: Value) -> Message {
+        Message { kind, name: name.to_owned(), seqid: 5, body: Ok(body) }
+    }
+
+    fn string(text: &str) -> Value {
+        Value::String(text.to_owned())
+    }
+
+    fn listed(sessions: &[(&str, &str, i32)]) -> Message {
+        let session = |(handle, name, maps): &(&str, &str, i32)| {
+            let running = vec![(Value::Enum(0, Some("MAP")), Value::I32(*maps))];
+            Value::Struct(vec![
+                ("handle", string(handle)),
+                ("name", string(name)),
+                ("runningResources", Value::Map(running)),
+            ])
+        };
+        let list = Value::List(sessions.iter().map(session).collect());
+        message(MessageKind::Reply, "getSessions", Value::Struct(vec![("success", list)]))
+    }
+
+    fn heartbeat_answer(gone: Option<&str>) -> Message {
+        let fields = gone.map(|handle| ("e", Value::Struct(vec![("handle", string(handle))])));
+        let body = Value::Struct(fields.into_iter().collect());
+        message(MessageKind::Reply, "sessionHeartbeat", body)
+    }
+
+    fn fault(text: &str) -> Message {
+        let body = Value::Struct(vec![("message", string(text)), ("type", Value::I32(6))]);
+        message(MessageKind::Exception, "persistState", body)
+    }
+
+    /// Session `a` has been silent for 2 s, which is its expiry interval; two maps are granted
+    /// soon.
+    fn judge(call: Option<&Message>, recorded: &Message, live: &Message) -> Verdict {
+        let mut cluster = Cluster::default();
+        let address = InetAddress::new("h".to_owned(), 1);
+        let info = SessionInfo::new(
+            address,
+            "n".to_owned(),
+            "u".to_owned(),
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+        );
+        let start =
+            ClusterManagerCall::SessionStart { handle: Some("a".to_owned()), info: Some(info) };
+        cluster.called(Duration::ZERO, &start);
+        let circumstances = Circumstances {
+            at: Duration::from_secs(2),
+            names: &Names::default(),
+            cluster: &cluster,
+            session_expiry: Some(Duration::from_secs(2)),
+            node_expiry: None,
+            granted_soon: &|handle, kind| if (handle, kind) == ("b", 0) { 2 } else { 0 },
+        };
+        answer(call, recorded, live, &circumstances)
+    }
+
+    #[test]
+    fn lists_of_sessions_are_sets() {
+        let (a, b) = (("a", "n", 1), ("b", "m", 2));
+        assert_eq!(judge(None, &listed(&[a, b]), &listed(&[b, a])), Verdict::Equal);
+        let renamed = ("b", "x", 2);
+        assert_eq!(judge(None, &listed(&[a, b]), &listed(&[a, renamed])), Verdict::Different);
+        assert_eq!(judge(None, &listed(&[a, b]), &listed(&[a, b, b])), Verdict::Different);
+    }
+
+    #[test]
+    fn overdue_sessions_may_be_gone_already() {
+        let (a, b) = (("a", "n", 1), ("b", "m", 2));
+        let explained = Verdict::Explained(Rule::PROMPT_EXPIRY);
+        assert_eq!(judge(None, &listed(&[a, b]), &listed(&[b])), explained);
+        assert_eq!(judge(None, &listed(&[b]), &listed(&[a, b])), explained);
+        assert_eq!(judge(None, &listed(&[a, b]), &listed(&[a])), Verdict::Different);
+
+        let handle = Value::Struct(vec![("handle", string("a"))]);
+        let call = message(MessageKind::Call, "sessionHeartbeat", handle);
+        let (known, gone) = (heartbeat_answer(None), heartbeat_answer(Some("a")));
+        assert_eq!(judge(Some(&call), &known, &gone), explained);
+        assert_eq!(judge(Some(&call), &gone, &known), explained);
+        assert_eq!(judge(None, &known, &gone), Verdict::Different);
+        assert_eq!(judge(Some(&call), &known, &heartbeat_answer(Some("b"))), Verdict::Different);
+    }
+
+    #[test]
+    fn grants_may_come_at_once_but_not_from_nowhere() {
+        let maps = |count| listed(&[("b", "m", count)]);
+        let explained = Verdict::Explained(Rule::PROMPT_GRANTS);
+        assert_eq!(judge(None, &maps(1), &maps(3)), explained);
+        assert_eq!(judge(None, &maps(1), &maps(4)), Verdict::Different);
+        assert_eq!(judge(None, &maps(1), &maps(0)), Verdict::Different);
+    }
+
+    #[test]
+    fn a_flipped_field_is_different() {
+        let reply = |flag| {
+            let flag = Value::Struct(vec![("restartFlag", Value::Bool(flag))]);
+            message(MessageKind::Reply, "nodeHeartbeat", Value::Struct(vec![("success", flag)]))
+        };
+        assert_eq!(judge(None, &reply(false), &reply(false)), Verdict::Equal);
+        assert_eq!(judge(None, &reply(false), &reply(true)), Verdict::Different);
+        let mut other = reply(false);
+        other.seqid += 1;
+        assert_eq!(judge(None, &reply(false), &other), Verdict::Different);
+    }
+
+    #[test]
+    fn calls_that_are_not_there_yet_say_so() {
+        let recorded = message(MessageKind::Reply, "persistState", Value::Struct(vec![]));
+        let explained = Verdict::Explained(Rule::NOT_AVAILABLE);
+        assert_eq!(judge(None, &recorded, &fault("not available yet: state")), explained);
+        assert_eq!(judge(None, &recorded, &fault("broken")), Verdict::Different);
+    }
+
+    #[test]
+    fn a_word_instead_of_a_closed_connection_has_a_row() {
+        let call = |name| message(MessageKind::Call, name, Value::Struct(vec![]));
+        let fault = |name: &str| Message { name: name.to_owned(), ..fault("broken") };
+        let reply = |name| message(MessageKind::Reply, name, Value::Struct(vec![]));
+        for (name, live, verdict) in [
+            (
+                "requestResource",
+                fault("requestResource"),
+                Verdict::Explained(Rule::FAULT_INSTEAD_OF_CLOSE),
+            ),
+            ("sessionHeartbeatV2", fault("sessionHeartbeatV2"), Verdict::Different),
+            ("killSession", reply("killSession"), Verdict::Explained(Rule::KILLED_UNKNOWN)),
+            ("requestResource", reply("requestResource"), Verdict::Different),
+        ] {
+            assert_eq!(answer_instead_of_close(&call(name), &live), verdict, "{name}");
+        }
+    }
+}

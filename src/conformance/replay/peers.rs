@@ -1,0 +1,155 @@
+//! The recorded servers that a cluster manager calls: session drivers and the proxy job tracker.
+//!
+//! They answer as the recorded ones did, with nothing but success, on ports of their own, and tell
+//! what they heard. A door that was closed in the recording is closed here.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::wire::Service;
+use crate::wire::calls::{
+    ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply, SessionDriver, SessionDriverCall,
+    SessionDriverReply,
+};
+use crate::wire::server::{Answer, Handler, Limits, Server};
+
+/// What a peer was told.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Heard {
+    /// The session driver at this live port.
+    Session(u16, SessionDriverCall),
+    /// The proxy job tracker: the flag of safe mode.
+    SafeMode(bool),
+}
+
+/// Where peers tell what they hear. A full one makes the caller wait for its answer.
+pub(super) type Ear = mpsc::Sender<Heard>;
+
+/// Calls that may wait to be looked at.
+pub(super) const WAITING_CALLS: usize = 4_096;
+
+/// All peers of a replay, by their recorded addresses.
+pub(super) struct Peers {
+    ear: Ear,
+    proxy: Door,
+    drivers: HashMap<(String, i32), Door>,
+}
+
+impl Peers {
+    /// No session drivers yet, and a proxy job tracker whose door is closed.
+    pub(super) fn new(ear: Ear) -> io::Result<Peers> {
+        Ok(Peers { ear, proxy: Door::closed()?, drivers: HashMap::new() })
+    }
+
+    /// Where the proxy job tracker is.
+    pub(super) fn proxy(&self) -> SocketAddr {
+        self.proxy.address
+    }
+
+    /// Lets the proxy job tracker listen, or not.
+    pub(super) fn set_proxy(&mut self, listens: bool) -> io::Result<()> {
+        let ear = self.ear.clone();
+        self.proxy.set::<ProxyJobTracker, _>(listens, move |_, call| be_proxy(ear.clone(), call))
+    }
+
+    /// Lets the session driver with this recorded address listen, or not, and gives its address.
+    pub(super) fn set_driver(
+        &mut self,
+        recorded: &(String, i32),
+        listens: bool,
+    ) -> io::Result<SocketAddr> {
+        if !self.drivers.contains_key(recorded) {
+            self.drivers.insert(recorded.clone(), Door::closed()?);
+        }
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let door = self.drivers.get_mut(recorded).ok_or_else(missing)?;
+        let (ear, port) = (self.ear.clone(), door.address.port());
+        door.set::<SessionDriver, _>(listens, move |_, call| be_driver(ear.clone(), port, call))?;
+        Ok(door.address)
+    }
+}
+
+async fn be_driver(ear: Ear, port: u16, call: SessionDriverCall) -> Answer<SessionDriverReply> {
+    let reply = match &call {
+        SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
+        SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
+        SessionDriverCall::ProcessDeadNode { .. } => SessionDriverReply::ProcessDeadNode,
+    };
+    match ear.send(Heard::Session(port, call)).await {
+        Ok(()) => Answer::Reply(reply),
+        Err(_) => Answer::Close,
+    }
+}
+
+async fn be_proxy(ear: Ear, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
+    let ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag } = call else {
+        // The cluster manager makes no other call. Spec: cluster-manager/01 §1.
+        return Answer::Close;
+    };
+    match ear.send(Heard::SafeMode(flag)).await {
+        Ok(()) => Answer::Reply(ProxyJobTrackerReply::SetClusterManagerSafeModeFlag),
+        Err(_) => Answer::Close,
+    }
+}
+
+/// A port of this machine that is taken, and on which somebody listens or nobody.
+struct Door {
+    address: SocketAddr,
+    /// Keeps the port while nobody listens, so that callers are refused and nobody else gets it.
+    closed: Option<Socket>,
+    open: Option<(watch::Sender<bool>, JoinHandle<()>)>,
+}
+
+impl Door {
+    fn closed() -> io::Result<Door> {
+        let socket = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let no_address = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let address = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
+        Ok(Door { address, closed: Some(socket), open: None })
+    }
+
+    fn set<S, H>(&mut self, listens: bool, handler: H) -> io::Result<()>
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        if !listens {
+            if let Some((_, serving)) = self.open.take() {
+                serving.abort();
+                self.closed = Some(bind(self.address)?);
+            }
+            return Ok(());
+        }
+        let Some(socket) = self.closed.take() else { return Ok(()) };
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from_std(socket.into())?;
+        let server = Server::new(listener, handler, Limits::default());
+        let (stop, stopped) = watch::channel(false);
+        self.open = Some((stop, tokio::spawn(server.run::<S>(stopped))));
+        Ok(())
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Some((_, serving)) = self.open.take() {
+            serving.abort();
+        }
+    }
+}
+
+const BACKLOG: i32 = 128;
+
+fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
