@@ -1,1 +1,88 @@
-//! What the tests of the whole share: starting the built binary and playing recorded peers.
+//! What the tests of the whole share: finding the built program, and playing recordings against
+//! it.
+//!
+//! The program under test is the one named by the variable `CORONA_BIN`; without it, `corona` is
+//! built the way these tests were, once, and taken from the same target directory. So a test never
+//! runs against a program older than the source.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use corona::conformance::capture::{Capture, Ending, Limits};
+use corona::conformance::conversation::conversations;
+use corona::conformance::launch::Launch;
+use corona::conformance::replay::{Report, Stage};
+use corona::conformance::setup::RecordedSetup;
+
+/// The program under test.
+///
+/// # Panics
+/// When it cannot be built or is not where cargo puts it.
+pub fn corona_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| match env::var_os("CORONA_BIN") {
+        Some(named) => PathBuf::from(named),
+        None => build(),
+    })
+}
+
+/// A test lies in `<target>/<profile>/deps`, the program in `<target>/<profile>`.
+fn build() -> PathBuf {
+    let test = env::current_exe().expect("the path of this test is known");
+    let profile = test.parent().and_then(Path::parent).expect("a test lies in a target directory");
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(repository()).args(["build", "--quiet", "--workspace", "--bins"]);
+    if profile.file_name().is_some_and(|name| name == "release") {
+        command.arg("--release");
+    }
+    if let Some(target) = profile.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    let status = command.status().expect("cargo can be started");
+    assert!(status.success(), "corona cannot be built: {status}");
+    let program = profile.join(format!("corona{}", env::consts::EXE_SUFFIX));
+    assert!(program.is_file(), "no program {}; name one with CORONA_BIN", program.display());
+    program
+}
+
+/// The root of the repository.
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this package lies in the repository")
+}
+
+/// Plays the recording `name` below `fixtures/recordings` against the program under test, started
+/// anew with the recorded configuration, with pauses and expiry intervals `speed` times shorter.
+///
+/// # Panics
+/// When the recording cannot be read or the program does not start.
+pub fn replay(name: &str, speed: f64) -> Report {
+    let directory = repository().join("fixtures/recordings").join(name);
+    let setup = RecordedSetup::read(&directory).expect("the recorded configuration");
+    let file = std::fs::File::open(directory.join("traffic.pcap")).expect("the recorded traffic");
+    let capture = Capture::read(file, &Limits::default()).expect("a packet capture");
+    assert_eq!(capture.ending, Ending::Complete, "{name}");
+    let conversations = conversations(&capture, &setup.ports);
+    let scratch = tempfile::tempdir().expect("a directory for files of the program");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime for the recorded peers");
+    runtime.block_on(async {
+        let stage = Stage::set(&conversations, setup.options(name, speed)).expect("free ports");
+        let state_file = scratch.path().join("cm.state");
+        let launch = Launch {
+            program: corona_program().to_path_buf(),
+            conf_dir: directory,
+            overrides: setup.overrides(speed, stage.proxy_job_tracker(), &state_file),
+            arguments: vec![],
+            ready_within: Duration::from_secs(20),
+        };
+        let mut manager = launch.start().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let report = stage.play(manager.thrift()).await;
+        assert!(manager.is_alive(), "{name}: the program has ended:\n{}", manager.log());
+        report
+    })
+}

@@ -8,3 +8,4 @@ pub mod capture;
 pub mod conversation;
 pub mod launch;
 pub mod replay;
+pub mod setup;

@@ -131,6 +131,11 @@ impl Play {
             Happening::HungUp => self.hung_up(at, connection).await,
             Happening::Notice(call) => self.notice(at, call).await,
             Happening::SafeMode(flag) => self.safe_mode(at, *flag).await,
+            Happening::Restart => {
+                let recorded = "the cluster manager is started again".to_owned();
+                let live = "not played, like all that follows".to_owned();
+                self.differ(at, "the whole recording".to_owned(), recorded, live);
+            }
             Happening::ProxyListens(listens) => {
                 if let Err(error) = self.peers.set_proxy(*listens) {
                     let place = "the proxy job tracker".to_owned();

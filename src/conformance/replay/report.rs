@@ -69,10 +69,24 @@ impl Rule {
     pub const NO_POOL: Rule = Rule { row: "D-2.5" };
     /// A malformed handle is an invalid one.
     pub const MALFORMED_HANDLE: Rule = Rule { row: "D-2.6" };
-    /// What follows a missing required field is dropped with its frame.
-    pub const FRAME_DROPPED: Rule = Rule { row: "D-2.7" };
     /// A node may change what it offers.
     pub const OFFER_CHANGED: Rule = Rule { row: "D-3.4" };
+
+    /// All of them.
+    pub const ALL: [Rule; 12] = [
+        Self::FREE_NODE,
+        Self::FREE_ORDER,
+        Self::PROMPT_GRANTS,
+        Self::NOT_AVAILABLE,
+        Self::PROMPT_EXPIRY,
+        Self::FAULT_INSTEAD_OF_CLOSE,
+        Self::KILLED_UNKNOWN,
+        Self::NO_WHITELIST,
+        Self::NO_POOLS_FILE,
+        Self::NO_POOL,
+        Self::MALFORMED_HANDLE,
+        Self::OFFER_CHANGED,
+    ];
 }
 
 impl Report {

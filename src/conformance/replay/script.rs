@@ -48,6 +48,8 @@ pub(super) enum Happening {
     SafeMode(bool),
     /// The proxy job tracker listens from here on, or no longer.
     ProxyListens(bool),
+    /// The recorded cluster manager was started again; what follows is not played.
+    Restart,
 }
 
 /// The steps of a recording, in order.
@@ -65,7 +67,55 @@ pub(super) fn script(conversations: &[Conversation]) -> Vec<Step> {
     }
     // Stable: what one conversation holds at one time stays in its order.
     steps.sort_by_key(|step| step.at);
+    open_doors_early(&mut steps);
+    if let Some(restart) = restarted(conversations) {
+        end_at_restart(&mut steps, restart);
+    }
     steps
+}
+
+/// Whether the proxy job tracker listens shows only when it is called. Whoever made the manager call
+/// it had better find it so: the change is moved before the last thing that a client sent.
+fn open_doors_early(steps: &mut [Step]) {
+    for place in 0..steps.len() {
+        let (before, rest) = steps.split_at_mut(place);
+        let Some(door) = rest.first_mut().filter(|step| is_door(step)) else { continue };
+        let is_send = |step: &Step| matches!(step.what, Happening::Send { .. });
+        let Some(cause) = before.iter().rposition(is_send) else { continue };
+        if before.iter().skip(cause).any(is_door) {
+            // The earlier change belongs to that call, this one to nothing that is recorded.
+            continue;
+        }
+        if let Some(sent) = before.get(cause) {
+            door.at = sent.at;
+        }
+        if let Some(span) = steps.get_mut(cause..=place) {
+            span.rotate_right(1);
+        }
+    }
+}
+
+fn is_door(step: &Step) -> bool {
+    matches!(step.what, Happening::ProxyListens(_))
+}
+
+/// When the cluster manager refused a connection after it had taken others, which it does only
+/// when it is not there.
+fn restarted(conversations: &[Conversation]) -> Option<(Duration, ConnectionId)> {
+    let of_manager = conversations.iter().filter(|one| one.service == Offered::ClusterManager);
+    let mut of_manager = of_manager.skip_while(|one| !one.accepted);
+    of_manager.find(|one| !one.accepted).map(|one| (one.opened_at, one.connection))
+}
+
+/// What the end of the manager did to its connections is left out, too.
+fn end_at_restart(steps: &mut Vec<Step>, (at, connection): (Duration, ConnectionId)) {
+    steps.retain(|step| step.at < at);
+    while steps.last().is_some_and(|step| {
+        matches!(step.what, Happening::HungUp | Happening::HangUp { .. }) || is_door(step)
+    }) {
+        steps.pop();
+    }
+    steps.push(Step { at, connection, what: Happening::Restart });
 }
 
 type Add<'a> = &'a mut dyn FnMut(Duration, Happening);
@@ -137,4 +187,47 @@ fn with_proxy(conversation: &Conversation, add: Add<'_>) {
 /// Whether a message is a call that a cluster manager answers.
 pub(super) fn is_call(message: &Message) -> bool {
     matches!(message.kind, MessageKind::Call | MessageKind::Oneway | MessageKind::Other(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(ms: u64, what: Happening) -> Step {
+        Step { at: Duration::from_millis(ms), connection: ConnectionId(0), what }
+    }
+
+    fn send() -> Happening {
+        Happening::Send { raw: vec![], calls: vec![] }
+    }
+
+    fn order(steps: &[Step]) -> String {
+        let one = |step: &Step| match step.what {
+            Happening::Send { .. } => "send",
+            Happening::ProxyListens(true) => "open",
+            Happening::ProxyListens(false) => "close",
+            _ => "other",
+        };
+        steps.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_door_is_open_before_the_call_that_needs_it() {
+        use Happening::{HungUp, ProxyListens};
+        for (what, expected) in [
+            (vec![send(), HungUp, ProxyListens(true)], "open send other"),
+            (vec![ProxyListens(false), send()], "close send"),
+            (
+                vec![send(), ProxyListens(false), HungUp, send(), ProxyListens(true)],
+                "close send other open send",
+            ),
+            (vec![send(), ProxyListens(false), ProxyListens(true)], "close send open"),
+        ] {
+            let mut steps: Vec<Step> =
+                what.into_iter().zip(0..).map(|(what, ms)| step(ms, what)).collect();
+            open_doors_early(&mut steps);
+            assert_eq!(order(&steps), expected);
+            assert!(steps.is_sorted_by_key(|step| step.at), "{expected}");
+        }
+    }
 }

@@ -114,7 +114,10 @@ impl Pretender {
             Happening::Answer(message) => self.answer(step.connection, message).await,
             Happening::HungUp => drop(self.streams.remove(&step.connection)),
             Happening::Notice(call) => self.tell(call).await,
-            Happening::HangUp { .. } | Happening::SafeMode(_) | Happening::ProxyListens(_) => {}
+            Happening::HangUp { .. }
+            | Happening::SafeMode(_)
+            | Happening::ProxyListens(_)
+            | Happening::Restart => {}
         }
     }
 
