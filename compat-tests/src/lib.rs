@@ -71,7 +71,8 @@ pub fn replay(name: &str, speed: f64) -> Report {
         .build()
         .expect("a runtime for the recorded peers");
     runtime.block_on(async {
-        let stage = Stage::set(&conversations, setup.options(name, speed)).expect("free ports");
+        let stage = Stage::set(&conversations, setup.options(name, speed)).await;
+        let stage = stage.expect("free ports");
         let state_file = scratch.path().join("cm.state");
         let launch = Launch {
             program: corona_program().to_path_buf(),

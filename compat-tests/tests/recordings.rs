@@ -70,10 +70,13 @@ cases! {
     job_preempt: case("jobs/preempt", 8.0, &[Rule::FREE_NODE]);
 }
 
-/// Waits for the report of a case and holds it against what is expected.
+/// Waits for the report of a case, shows it (to be seen with `--nocapture`), and holds it against
+/// what is expected.
+#[expect(clippy::print_stdout, reason = "a test may show what it found")]
 fn check(place: usize) {
     let case = &CASES[place];
     let report = report(place);
+    println!("{report}");
     assert!(report.calls > 0, "nothing was compared: {report}");
     match case.differs_because {
         None => assert!(report.agrees(), "{report}"),

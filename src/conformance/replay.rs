@@ -38,8 +38,8 @@ use script::{Step, script};
 pub struct ReplayOptions {
     /// What the report is called.
     pub name: String,
-    /// How much faster than recorded pauses pass. 1 keeps them. Intervals in the configuration of
-    /// the manager under test must be shortened to match.
+    /// How much faster than recorded pauses pass. 1 keeps them; infinity goes as fast as the answers
+    /// allow. Intervals in the configuration of the manager under test must be shortened to match.
     pub speed: f64,
     /// How much longer than recorded an answer may take, in real time.
     pub answer_within: Duration,
@@ -84,15 +84,15 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Prepares a recording. Must be called within a tokio runtime.
+    /// Prepares a recording.
     ///
     /// Errors: those of the system, when no port is free.
-    pub fn set(conversations: &[Conversation], options: ReplayOptions) -> io::Result<Stage> {
+    pub async fn set(conversations: &[Conversation], options: ReplayOptions) -> io::Result<Stage> {
         let (ear, heard) = mpsc::channel(WAITING_CALLS);
         let mut peers = Peers::new(ear)?;
         let steps = script(conversations);
         if listens_first(&steps) {
-            peers.set_proxy(true)?;
+            peers.set_proxy(true).await?;
         }
         Ok(Stage { steps, options, peers, heard })
     }

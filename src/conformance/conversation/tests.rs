@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 
+use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::conformance::capture::Limits;
+use crate::conformance::capture::{Limits, Opening, StreamEvent};
 
 fn recording(name: &str, file: &str) -> Vec<u8> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -212,4 +213,56 @@ fn what_was_said_puts_the_stream_together_again() {
             assert_eq!(sent, said);
         }
     }
+}
+
+proptest! {
+    /// Nothing of what two sides sent is lost or comes in another order, whatever it was.
+    #[test]
+    fn any_bytes_are_kept(
+        whole in any::<bool>(),
+        offered in 0..3_usize,
+        sent in proptest::collection::vec(
+            (any::<bool>(), proptest::collection::vec(any_byte(), 0..60)),
+            0..20,
+        ),
+    ) {
+        let service =
+            [Offered::ClusterManager, Offered::ProxyJobTracker, Offered::SessionDriver][offered];
+        let opening = Opening {
+            client: ([127, 0, 0, 1], 1).into(),
+            server: ([127, 0, 0, 1], 2).into(),
+            at: Duration::ZERO,
+            whole,
+        };
+        let events = sent.iter().map(|(from_client, data)| StreamEvent {
+            at: Duration::ZERO,
+            from: if *from_client { Side::Client } else { Side::Server },
+            what: What::Data(data.clone()),
+        });
+        let connection =
+            Connection { id: ConnectionId(0), opening, accepted: true, events: events.collect() };
+        let conversation = cut(&connection, service, false);
+        for side in [Side::Client, Side::Server] {
+            let of_side = sent.iter().filter(|(client, _)| *client == (side == Side::Client));
+            let expected: Vec<u8> = of_side.flat_map(|(_, data)| data.clone()).collect();
+            let of_side = conversation.parts.iter().filter(|part| part.from == side);
+            let kept: Vec<u8> = of_side
+                .flat_map(|part| match &part.what {
+                    Said::Messages { raw, .. } | Said::Bytes(raw) => raw.clone(),
+                    _ => Vec::new(),
+                })
+                .collect();
+            prop_assert_eq!(kept, expected);
+        }
+    }
+}
+
+/// Bytes that often look like lengths, versions, kinds and types.
+fn any_byte() -> impl Strategy<Value = u8> {
+    prop_oneof![
+        3 => Just(0_u8),
+        1 => Just(0x80),
+        2 => 1..16_u8,
+        1 => any::<u8>(),
+    ]
 }

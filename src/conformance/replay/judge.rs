@@ -58,7 +58,7 @@ pub(super) fn answer(
     if says_not_available(live) && recorded.kind == MessageKind::Reply {
         return Verdict::Explained(Rule::NOT_AVAILABLE);
     }
-    if expected.seqid == live.seqid && one_found_it_expired(call, &expected, live, circumstances) {
+    if expected.seqid == live.seqid && has_expired_already(call, &expected, live, circumstances) {
         return Verdict::Explained(Rule::PROMPT_EXPIRY);
     }
     Verdict::Different
@@ -127,8 +127,9 @@ fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
     Some(by_handle)
 }
 
-/// One side knows the session, the other one has let it expire; and it is overdue.
-fn one_found_it_expired(
+/// The original has not found out yet that the session is overdue. The other way round would be
+/// wrong: who finds out at once does not know the session any more.
+fn has_expired_already(
     call: Option<&Message>,
     expected: &Message,
     live: &Message,
@@ -140,7 +141,8 @@ fn one_found_it_expired(
     };
     let live_handle = circumstances.names.live_text(handle);
     let gone = |answer: &Message| is_unknown_session(answer, &live_handle);
-    gone(expected) != gone(live)
+    !gone(expected)
+        && gone(live)
         && circumstances.cluster.session_is_overdue(handle, circumstances.at, expiry)
 }
 
@@ -177,7 +179,8 @@ fn sessions(
             (Some(expected), Some(live)) => {
                 one_session(&id_of(handle), expected, live, circumstances)
             }
-            _ => {
+            (None, _) => None,
+            (Some(_), None) => {
                 let overdue = circumstances.session_expiry.is_some_and(|expiry| {
                     let at = circumstances.at;
                     circumstances.cluster.session_is_overdue(&id_of(handle), at, expiry)
@@ -343,14 +346,14 @@ mod tests {
         let (a, b) = (("a", "n", 1), ("b", "m", 2));
         let explained = Verdict::Explained(Rule::PROMPT_EXPIRY);
         assert_eq!(judge(None, &listed(&[a, b]), &listed(&[b])), explained);
-        assert_eq!(judge(None, &listed(&[b]), &listed(&[a, b])), explained);
+        assert_eq!(judge(None, &listed(&[b]), &listed(&[a, b])), Verdict::Different);
         assert_eq!(judge(None, &listed(&[a, b]), &listed(&[a])), Verdict::Different);
 
         let handle = Value::Struct(vec![("handle", string("a"))]);
         let call = message(MessageKind::Call, "sessionHeartbeat", handle);
         let (known, gone) = (heartbeat_answer(None), heartbeat_answer(Some("a")));
         assert_eq!(judge(Some(&call), &known, &gone), explained);
-        assert_eq!(judge(Some(&call), &gone, &known), explained);
+        assert_eq!(judge(Some(&call), &gone, &known), Verdict::Different);
         assert_eq!(judge(None, &known, &gone), Verdict::Different);
         assert_eq!(judge(Some(&call), &known, &heartbeat_answer(Some("b"))), Verdict::Different);
     }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,13 +20,16 @@ use crate::wire::value::{Message, StreamReader};
 /// An open connection, and the calls on it that wait for an answer.
 #[derive(Debug)]
 pub(super) struct Line {
-    writer: OwnedWriteHalf,
+    /// None once the connection is broken off.
+    writer: Option<OwnedWriteHalf>,
     arrivals: Receiver<Arrival>,
     reader: JoinHandle<()>,
     /// Recorded calls that are not answered yet, the oldest first.
     pub(super) unanswered: VecDeque<Message>,
     /// Whether the other side is known to have ended it.
     pub(super) is_dead: bool,
+    /// Whether this side has ended it.
+    has_hung_up: bool,
 }
 
 /// What comes from the cluster manager.
@@ -50,11 +54,21 @@ impl Line {
         let (reader, writer) = stream.into_split();
         let (sender, arrivals) = mpsc::channel(WAITING_ARRIVALS);
         let reader = tokio::spawn(read(reader, sender));
-        Ok(Line { writer, arrivals, reader, unanswered: VecDeque::new(), is_dead: false })
+        Ok(Line {
+            writer: Some(writer),
+            arrivals,
+            reader,
+            unanswered: VecDeque::new(),
+            is_dead: false,
+            has_hung_up: false,
+        })
     }
 
     pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.writer.write_all(bytes).await
+        match &mut self.writer {
+            Some(writer) => writer.write_all(bytes).await,
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// What comes next.
@@ -64,15 +78,28 @@ impl Line {
         arrival
     }
 
-    /// Ends the connection as its client did. What is still sent to it can be read.
+    /// What came and was not asked for: a message, or the end of a connection that neither side
+    /// should have ended.
+    pub(super) fn surplus(&mut self) -> Option<Arrival> {
+        let arrival = self.arrivals.try_recv().ok()?;
+        let is_due = self.is_dead || self.has_hung_up;
+        (!is_due || matches!(arrival, Arrival::Message(_))).then_some(arrival)
+    }
+
+    /// Ends the connection as its client did. Unless it is `broken` off, what is still sent to it
+    /// can be read.
     pub(super) async fn hang_up(&mut self, broken: bool) {
+        self.has_hung_up = true;
         if broken {
-            let socket = socket2::SockRef::from(self.writer.as_ref());
+            let Some(writer) = self.writer.take() else { return };
+            let socket = socket2::SockRef::from(writer.as_ref());
             // A socket that is gone already needs no breaking.
-            let _ = socket.set_linger(Some(std::time::Duration::ZERO));
+            let _ = socket.set_linger(Some(Duration::ZERO));
+            // Else it would say goodbye first.
+            writer.forget();
             self.reader.abort();
-        } else {
-            let _ = self.writer.shutdown().await;
+        } else if let Some(writer) = &mut self.writer {
+            let _ = writer.shutdown().await;
         }
     }
 }
@@ -109,5 +136,29 @@ async fn read(mut stream: OwnedReadHalf, sender: Sender<Arrival>) {
             }
             Ok(size) => messages.push(buffer.get(..size).unwrap_or_default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What the other side of a connection sees when this one hangs up.
+    async fn seen(broken: bool) -> io::Result<usize> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut line = Line::open(listener.local_addr().unwrap()).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        line.send(b"x").await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), b'x');
+        line.hang_up(broken).await;
+        stream.read(&mut [0; 8]).await
+    }
+
+    #[tokio::test]
+    async fn both_ways_to_hang_up_are_kept_apart() {
+        assert_eq!(seen(false).await.unwrap(), 0);
+        assert_eq!(seen(true).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
     }
 }

@@ -53,13 +53,14 @@ impl Peers {
     }
 
     /// Lets the proxy job tracker listen, or not.
-    pub(super) fn set_proxy(&mut self, listens: bool) -> io::Result<()> {
+    pub(super) async fn set_proxy(&mut self, listens: bool) -> io::Result<()> {
         let ear = self.ear.clone();
-        self.proxy.set::<ProxyJobTracker, _>(listens, move |_, call| be_proxy(ear.clone(), call))
+        let handler = move |_, call| be_proxy(ear.clone(), call);
+        self.proxy.set::<ProxyJobTracker, _>(listens, handler).await
     }
 
     /// Lets the session driver with this recorded address listen, or not, and gives its address.
-    pub(super) fn set_driver(
+    pub(super) async fn set_driver(
         &mut self,
         recorded: &(String, i32),
         listens: bool,
@@ -70,7 +71,8 @@ impl Peers {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let door = self.drivers.get_mut(recorded).ok_or_else(missing)?;
         let (ear, port) = (self.ear.clone(), door.address.port());
-        door.set::<SessionDriver, _>(listens, move |_, call| be_driver(ear.clone(), port, call))?;
+        let handler = move |_, call| be_driver(ear.clone(), port, call);
+        door.set::<SessionDriver, _>(listens, handler).await?;
         Ok(door.address)
     }
 }
@@ -114,7 +116,7 @@ impl Door {
         Ok(Door { address, closed: Some(socket), open: None })
     }
 
-    fn set<S, H>(&mut self, listens: bool, handler: H) -> io::Result<()>
+    async fn set<S, H>(&mut self, listens: bool, handler: H) -> io::Result<()>
     where
         S: Service,
         H: Handler<S>,
@@ -122,6 +124,8 @@ impl Door {
         if !listens {
             if let Some((_, serving)) = self.open.take() {
                 serving.abort();
+                // The port is free when the task is gone; that it was aborted is no news.
+                let _ = serving.await;
                 self.closed = Some(bind(self.address)?);
             }
             return Ok(());
@@ -152,4 +156,32 @@ fn bind(address: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::client::{Client, ClientOptions};
+
+    #[tokio::test]
+    async fn a_closed_door_refuses_and_keeps_its_port() {
+        let (ear, mut heard) = mpsc::channel(4);
+        let mut peers = Peers::new(ear).unwrap();
+        let recorded = ("10.0.0.1".to_owned(), 7);
+        let call = SessionDriverCall::ProcessDeadNode {
+            handle: Some("s".to_owned()),
+            node: Some("n".to_owned()),
+        };
+        let mut address = None;
+        for listens in [true, false, true] {
+            let now = peers.set_driver(&recorded, listens).await.unwrap();
+            assert_eq!(*address.get_or_insert(now), now);
+            let client = Client::<SessionDriver>::connect(now, ClientOptions::default()).await;
+            assert_eq!(client.is_ok(), listens);
+            if let Ok(mut client) = client {
+                client.call(&call).await.unwrap();
+                assert_eq!(heard.recv().await, Some(Heard::Session(now.port(), call.clone())));
+            }
+        }
+    }
 }

@@ -67,7 +67,7 @@ impl Play {
         peers: Peers,
         heard: mpsc::Receiver<Heard>,
     ) -> Play {
-        let speed = if options.speed.is_finite() { options.speed.max(0.001) } else { 1.0 };
+        let speed = if options.speed > 0.0 { options.speed } else { 1.0 };
         let report = Report { name: options.name.clone(), ..Report::default() };
         Play {
             target,
@@ -100,7 +100,9 @@ impl Play {
         while let Ok(Some(heard)) = timeout_at(end, self.heard.recv()).await {
             self.hear(heard);
         }
-        self.conclude(steps.last().map_or(Duration::ZERO, |step| step.at));
+        let at = steps.last().map_or(Duration::ZERO, |step| step.at);
+        self.conclude_lines(at);
+        self.conclude(at);
         self.report
     }
 
@@ -137,7 +139,7 @@ impl Play {
                 self.differ(at, "the whole recording".to_owned(), recorded, live);
             }
             Happening::ProxyListens(listens) => {
-                if let Err(error) = self.peers.set_proxy(*listens) {
+                if let Err(error) = self.peers.set_proxy(*listens).await {
                     let place = "the proxy job tracker".to_owned();
                     self.differ(at, place, format!("listens: {listens}"), error.to_string());
                 }
@@ -165,7 +167,7 @@ impl Play {
         calls: &[Message],
     ) {
         for call in calls.iter().filter_map(|call| call.call::<ClusterManager>().ok()) {
-            self.about_to_call(at, &call);
+            self.about_to_call(at, &call).await;
         }
         if self.lines.get(&connection).is_none_or(|line| line.is_dead) {
             // The manager under test has ended it; a client would connect anew.
@@ -179,10 +181,10 @@ impl Play {
     }
 
     /// A call changes what the model of the cluster knows; a session that starts needs its driver.
-    fn about_to_call(&mut self, at: Duration, call: &ClusterManagerCall) {
+    async fn about_to_call(&mut self, at: Duration, call: &ClusterManagerCall) {
         if let ClusterManagerCall::SessionStart { info: Some(info), .. } = call {
             let recorded = (info.address.host.clone(), info.address.port);
-            match self.peers.set_driver(&recorded, true) {
+            match self.peers.set_driver(&recorded, true).await {
                 Ok(live) => {
                     let live = (live.ip().to_string(), i32::from(live.port()));
                     self.names.driver(recorded, live);
@@ -420,7 +422,28 @@ impl Play {
     /// The present as recorded time.
     fn now(&self) -> Duration {
         let passed = Instant::now().saturating_duration_since(self.clock.base);
-        self.clock.zero + passed.mul_f64(self.clock.speed)
+        let passed = passed.as_secs_f64() * self.clock.speed;
+        self.clock.zero + Duration::try_from_secs_f64(passed).unwrap_or_default()
+    }
+
+    /// Nothing may have been said that nobody asked for.
+    fn conclude_lines(&mut self, at: Duration) {
+        let mut surplus = Vec::new();
+        for (connection, line) in &mut self.lines {
+            while let Some(arrival) = line.surplus() {
+                let what = match arrival {
+                    Arrival::Message(message) => show(&message),
+                    Arrival::Nonsense(why) => format!("no message: {why}"),
+                    Arrival::Closed => CLOSED.to_owned(),
+                };
+                surplus.push((*connection, what));
+            }
+        }
+        surplus.sort_by_key(|(connection, _)| *connection);
+        for (connection, what) in surplus {
+            let place = format!("connection {}, at the end", connection.0);
+            self.differ(at, place, "nothing more".to_owned(), what);
+        }
     }
 
     /// Compares what sessions were told over the whole run.

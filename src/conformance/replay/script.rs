@@ -82,13 +82,16 @@ fn open_doors_early(steps: &mut [Step]) {
         let Some(door) = rest.first_mut().filter(|step| is_door(step)) else { continue };
         let is_send = |step: &Step| matches!(step.what, Happening::Send { .. });
         let Some(cause) = before.iter().rposition(is_send) else { continue };
-        if before.iter().skip(cause).any(is_door) {
+        let Some(sent_at) = before.get(cause).map(|sent| sent.at) else { continue };
+        if before
+            .iter()
+            .skip(cause.saturating_sub(1))
+            .any(|step| is_door(step) && step.at >= sent_at)
+        {
             // The earlier change belongs to that call, this one to nothing that is recorded.
             continue;
         }
-        if let Some(sent) = before.get(cause) {
-            door.at = sent.at;
-        }
+        door.at = sent_at;
         if let Some(span) = steps.get_mut(cause..=place) {
             span.rotate_right(1);
         }

@@ -64,7 +64,7 @@ async fn play(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> Report {
         // Stays until the harness has seen the end.
         std::future::pending::<()>().await;
     });
-    let stage = Stage::set(&conversations, quick(name)).unwrap();
+    let stage = Stage::set(&conversations, quick(name)).await.unwrap();
     let report = stage.play(target).await;
     manager.abort();
     report
@@ -416,11 +416,29 @@ async fn an_answer_where_the_original_hung_up_shows() {
 }
 
 #[tokio::test]
+async fn what_nobody_asked_for_shows() {
+    check_lie("scenarios/session_lifecycle", &["nothing more", "getSessionInfo"], |steps| {
+        let is_answer = |step: &&Step| matches!(step.what, Happening::Answer(_));
+        let last = steps.iter().rfind(is_answer).unwrap().clone();
+        let place = steps.iter().rposition(|step| matches!(step.what, Happening::Answer(_)));
+        steps.insert(place.unwrap(), last);
+    })
+    .await;
+    check_lie("scenarios/dead_node", &["connection is closed"], |steps| {
+        let place = steps.iter().rposition(|step| matches!(step.what, Happening::Answer(_)));
+        let hung_up = Step { what: Happening::HungUp, ..steps[place.unwrap()].clone() };
+        steps.truncate(place.unwrap());
+        steps.push(hung_up);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_manager_that_is_not_there_shows() {
     let conversations = recorded("scenarios/session_lifecycle");
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let options = quick("nobody");
-    let report = Stage::set(&conversations, options).unwrap().play(nobody).await;
+    let report = Stage::set(&conversations, options).await.unwrap().play(nobody).await;
     assert!(!report.agrees());
     assert_eq!(report.equal_calls, 0, "{report}");
 }
@@ -438,7 +456,7 @@ async fn pauses_are_kept_and_shortened_by_the_speed() {
         ..quick("pauses")
     };
     let target = nobody.local_addr().unwrap();
-    Stage::set(&conversations, options).unwrap().play(target).await;
+    Stage::set(&conversations, options).await.unwrap().play(target).await;
     let took = started.elapsed();
     // 2.14 s lie between the first and the last step.
     assert!(took >= Duration::from_millis(210), "{took:?}");
