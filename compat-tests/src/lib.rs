@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use corona::conformance::capture::{Capture, Ending, Limits};
 use corona::conformance::conversation::conversations;
-use corona::conformance::launch::Launch;
+use corona::conformance::launch::{Launch, Running};
 use corona::conformance::replay::{Report, Stage};
 use corona::conformance::setup::RecordedSetup;
 
@@ -53,6 +53,23 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this package lies in the repository")
 }
 
+/// The program under test on embedded defaults and free ports.
+///
+/// # Panics
+/// When the program does not start.
+pub fn start_plain() -> Running {
+    let overrides =
+        [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")];
+    let launch = Launch {
+        program: corona_program().to_path_buf(),
+        conf_dir: None,
+        overrides: overrides.map(|(key, value)| (key.into(), value.into())).to_vec(),
+        arguments: vec![],
+        ready_within: Duration::from_secs(20),
+    };
+    launch.start().unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// Plays the recording `name` below `fixtures/recordings` against the program under test, started
 /// anew with the recorded configuration, with pauses and expiry intervals `speed` times shorter.
 ///
@@ -76,7 +93,7 @@ pub fn replay(name: &str, speed: f64) -> Report {
         let state_file = scratch.path().join("cm.state");
         let launch = Launch {
             program: corona_program().to_path_buf(),
-            conf_dir: directory,
+            conf_dir: Some(directory),
             overrides: setup.overrides(speed, stage.proxy_job_tracker(), &state_file),
             arguments: vec![],
             ready_within: Duration::from_secs(20),

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 pub struct Launch {
     /// The `corona` program.
     pub program: PathBuf,
-    /// Directory of the configuration files.
-    pub conf_dir: PathBuf,
+    /// Directory of the configuration files; none for embedded defaults.
+    pub conf_dir: Option<PathBuf>,
     /// Settings that win over the files: key and value.
     pub overrides: Vec<(String, String)>,
     /// Further arguments of the subcommand.
@@ -72,7 +72,10 @@ impl Launch {
     /// Starts the program and waits for its line with `thrift ADDRESS` and `http ADDRESS`.
     pub fn start(&self) -> Result<Running, LaunchError> {
         let mut command = Command::new(&self.program);
-        command.arg("cluster-manager").arg("--conf-dir").arg(&self.conf_dir);
+        command.arg("cluster-manager").env_remove("HADOOP_CONF_DIR");
+        if let Some(conf_dir) = &self.conf_dir {
+            command.arg("--conf-dir").arg(conf_dir);
+        }
         for (key, value) in &self.overrides {
             command.arg("-D").arg(format!("{key}={value}"));
         }
@@ -125,6 +128,11 @@ impl Running {
     /// The last lines that it wrote.
     pub fn log(&self) -> String {
         self.log.text()
+    }
+
+    /// The number of its process.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it still runs.

@@ -1,0 +1,202 @@
+//! Peers that send anything but messages. The process stays up, its memory stays where it was, and
+//! a well-behaved peer is served meanwhile.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use compat_tests::start_plain;
+use corona::wire::calls::ClusterManager;
+use corona::wire::client::{Client, ClientOptions};
+use corona::wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
+
+/// Malformed frames in all.
+const FRAMES: usize = 10_000;
+/// Connections that send them at the same time.
+const ATTACKERS: usize = 8;
+/// Half frames that hang at a time.
+const HANGING: usize = 200;
+/// How long the well-behaved peer may wait for one answer on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A kind of malformed frame: a name, and the bytes of the `n`-th one.
+type Kind = (&'static str, fn(u32) -> Vec<u8>);
+
+const KINDS: [Kind; 14] = [
+    ("a request of a browser", |_| b"GET / HTTP/1.0\r\nHost: x\r\n\r\n".to_vec()),
+    ("the hello of TLS", |_| b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec()),
+    ("a frame longer than any", |_| frame_of(u32::MAX >> 1, b"")),
+    ("a frame of negative length", |n| frame_of(0x8000_0000 | n, b"")),
+    ("an empty frame", |_| frame_of(0, b"")),
+    ("random bytes", |n| framed(&noise(n, 200))),
+    ("the old header", |n| framed(&[b"\0\0\0\x04ping\x01".as_slice(), &n.to_be_bytes()].concat())),
+    ("another version", |_| framed(b"\x80\x02\0\x01\0\0\0\x04ping\0\0\0\x01\0")),
+    ("a name longer than the frame", |_| framed(b"\x80\x01\0\x01\x7f\xff\xff\xffping")),
+    ("a list with a huge count", |_| {
+        framed(&call("requestResource", b"\x0b\0\x01\0\0\0\x01x\x0f\0\x02\x0c\x7f\xff\xff\xff"))
+    }),
+    ("a map with a negative count", |_| {
+        framed(&call("nodeHeartbeat", b"\x0c\0\x01\x0d\0\x05\x08\x0b\xff\xff\xff\xff"))
+    }),
+    ("deep nesting", |_| framed(&call("nodeHeartbeat", &b"\x0c\0\x09".repeat(5_000)))),
+    ("fields of the wrong type", |n| {
+        framed(&call("sessionHeartbeat", &[b"\x08\0\x01".as_slice(), &n.to_be_bytes()].concat()))
+    }),
+    ("a truncated message", |n| {
+        let whole =
+            framed(&call("releaseResource", b"\x0b\0\x01\0\0\0\x01x\x0f\0\x02\x08\0\0\0\x01"));
+        whole[..whole.len() - 1 - n as usize % 9].to_vec()
+    }),
+];
+
+#[test]
+fn ten_thousand_malformed_frames_hurt_nobody() {
+    let mut manager = start_plain();
+    let address = manager.thrift();
+    let peer = GoodPeer::start(address);
+
+    // What the process needs once, such as threads and buffers, does not count.
+    flood(address, FRAMES / 10);
+    let before = peer.answers_within_patience();
+    let memory_before = resident_kib(manager.process_id());
+
+    let hanging: Vec<TcpStream> = (0..HANGING).map(|_| half_frame(address)).collect();
+    flood(address, FRAMES);
+    let memory_after = resident_kib(manager.process_id());
+    let after = peer.answers_within_patience();
+    drop(hanging);
+
+    assert!(manager.is_alive(), "the program has ended:\n{}", manager.log());
+    assert!(after > before, "the well-behaved peer was served meanwhile");
+    peer.stop();
+    let grown = memory_after.saturating_sub(memory_before);
+    assert!(grown < 32 * 1024, "memory grew by {grown} KiB, from {memory_before} KiB");
+}
+
+/// Sends malformed frames of every kind over many connections, each to its end.
+fn flood(address: SocketAddr, frames: usize) {
+    thread::scope(|scope| {
+        for attacker in 0..ATTACKERS {
+            scope.spawn(move || {
+                for number in (attacker..frames).step_by(ATTACKERS) {
+                    let (what, bytes) = KINDS[number % KINDS.len()];
+                    attack(address, &bytes(number as u32))
+                        .unwrap_or_else(|error| panic!("{what}: {error}"));
+                }
+            });
+        }
+    });
+}
+
+/// Sends the bytes and reads until the connection ends. That it is cut is what is expected.
+fn attack(address: SocketAddr, bytes: &[u8]) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = [0; 4096];
+    while matches!(stream.read(&mut answer), Ok(count) if count > 0) {}
+    Ok(())
+}
+
+/// A connection with a frame that never ends.
+fn half_frame(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&frame_of(60 << 20, b"\x80\x01\0\x01\0\0\0\x04ping")).unwrap();
+    stream
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    frame_of(message.len() as u32, message)
+}
+
+fn frame_of(length: u32, content: &[u8]) -> Vec<u8> {
+    [&length.to_be_bytes(), content].concat()
+}
+
+fn call(method: &str, arguments: &[u8]) -> Vec<u8> {
+    let name_length = (method.len() as u32).to_be_bytes();
+    [b"\x80\x01\0\x01".as_slice(), &name_length, method.as_bytes(), b"\0\0\0\x01", arguments]
+        .concat()
+}
+
+/// Bytes that follow from the seed, by xorshift.
+fn noise(seed: u32, count: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state.to_be_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// A node that heartbeats as fast as it is answered.
+struct GoodPeer {
+    shared: std::sync::Arc<Shared>,
+    thread: thread::JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    answers: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl GoodPeer {
+    fn start(address: SocketAddr) -> GoodPeer {
+        let shared = std::sync::Arc::new(Shared::default());
+        let of_thread = shared.clone();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(heartbeat(address, &of_thread));
+        });
+        GoodPeer { shared, thread }
+    }
+
+    /// Waits for one more answer and gives the number of all.
+    fn answers_within_patience(&self) -> u64 {
+        let before = self.shared.answers.load(Ordering::SeqCst);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answers = self.shared.answers.load(Ordering::SeqCst);
+            if answers > before {
+                return answers;
+            }
+            assert!(Instant::now() < deadline, "the well-behaved peer waits for its answer");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn stop(self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.thread.join().expect("the well-behaved peer was answered each time");
+    }
+}
+
+async fn heartbeat(address: SocketAddr, shared: &Shared) {
+    let options = ClientOptions { call_timeout: PATIENCE, ..ClientOptions::default() };
+    let mut client = Client::<ClusterManager>::connect(address, options).await.unwrap();
+    let specs = ComputeSpecs::new(1, None, None, None);
+    let node = ClusterNodeInfo {
+        name: "good".into(),
+        address: InetAddress::new("10.0.0.1".into(), 1),
+        total: specs.clone(),
+        free: Some(specs),
+        resource_infos: Some([(ResourceType::MAP, "10.0.0.1:1".to_owned())].into()),
+    };
+    while !shared.stop.load(Ordering::SeqCst) {
+        client.node_heartbeat(Some(node.clone())).await.unwrap();
+        shared.answers.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Memory of a process that is in use, by the system's own account.
+fn resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
