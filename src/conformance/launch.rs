@@ -242,7 +242,7 @@ mod tests {
     fn a_program_that_ends_at_once_is_told_with_its_log() {
         let launch = Launch {
             program: "/bin/sh".into(),
-            conf_dir: "-c".into(),
+            conf_dir: None,
             overrides: vec![],
             arguments: vec![],
             ready_within: Duration::from_secs(5),
