@@ -51,9 +51,17 @@ pub(super) struct Notifier {
 #[derive(Debug)]
 struct Queue {
     calls: VecDeque<Arc<Notification>>,
-    /// Wakes the task when there is a call.
-    arrived: Arc<Notify>,
+    signals: Arc<Signals>,
     task: AbortHandle,
+}
+
+/// What a queue tells its task.
+#[derive(Debug, Default)]
+struct Signals {
+    /// There is a call.
+    arrived: Notify,
+    /// There are more calls than may wait.
+    overflow: Notify,
 }
 
 impl Notifier {
@@ -74,13 +82,16 @@ impl Notifier {
     pub(super) fn enqueue(self: &Arc<Self>, handle: &Arc<str>, to: Address, call: Notification) {
         let mut queues = self.queues();
         let queue = queues.entry(handle.clone()).or_insert_with(|| {
-            let arrived = Arc::new(Notify::new());
-            let conversation = Conversation::new(self, handle.clone(), to, arrived.clone());
+            let signals = Arc::new(Signals::default());
+            let conversation = Conversation::new(self, handle.clone(), to, signals.clone());
             let task = tokio::spawn(conversation.run()).abort_handle();
-            Queue { calls: VecDeque::new(), arrived, task }
+            Queue { calls: VecDeque::new(), signals, task }
         });
         queue.calls.push_back(Arc::new(call));
-        queue.arrived.notify_one();
+        queue.signals.arrived.notify_one();
+        if queue.calls.len() > self.patience.max_queue {
+            queue.signals.overflow.notify_one();
+        }
     }
 
     /// Forgets an ended session with all that it was still to be told.
@@ -96,10 +107,8 @@ impl Notifier {
         self.queues().values().map(|queue| queue.calls.len()).sum()
     }
 
-    fn head(&self, handle: &Arc<str>) -> Option<(Arc<Notification>, usize)> {
-        let queues = self.queues();
-        let calls = &queues.get(handle)?.calls;
-        Some((calls.front()?.clone(), calls.len()))
+    fn head(&self, handle: &Arc<str>) -> Option<Arc<Notification>> {
+        self.queues().get(handle)?.calls.front().cloned()
     }
 
     fn delivered(&self, handle: &Arc<str>) {
@@ -129,7 +138,7 @@ struct Conversation {
     notifier: Arc<Notifier>,
     handle: Arc<str>,
     to: Address,
-    arrived: Arc<Notify>,
+    signals: Arc<Signals>,
     connection: Option<Client<SessionDriver>>,
     /// Failures in a row.
     retries: u32,
@@ -142,45 +151,50 @@ impl Conversation {
         notifier: &Arc<Notifier>,
         handle: Arc<str>,
         to: Address,
-        arrived: Arc<Notify>,
+        signals: Arc<Signals>,
     ) -> Conversation {
         let pause = Duration::ZERO;
         let notifier = notifier.clone();
-        Conversation { notifier, handle, to, arrived, connection: None, retries: 0, pause }
+        Conversation { notifier, handle, to, signals, connection: None, retries: 0, pause }
     }
 
     async fn run(mut self) {
+        let signals = self.signals.clone();
         loop {
-            let Some((call, waiting)) = self.notifier.head(&self.handle) else {
-                if self.wait_for_a_call().await {
-                    continue;
+            // A session that hangs must not keep its queue from being seen to overflow.
+            let ended = tokio::select! {
+                biased;
+                () = signals.overflow.notified() => {
+                    let max_queue = self.notifier.patience.max_queue;
+                    tracing::warn!("Session {} has more than {max_queue} calls waiting", self.handle);
+                    self.give_up().await
                 }
-                return;
+                ended = self.attend() => ended,
             };
-            let max_queue = self.notifier.patience.max_queue;
-            if waiting > max_queue {
-                tracing::warn!(
-                    "Session {} has {waiting} calls waiting, more than {max_queue}",
-                    self.handle
-                );
-                if self.give_up().await {
-                    return;
-                }
+            if ended {
+                return;
             }
-            match self.deliver(&call).await {
-                Ok(()) => self.succeeded(&call),
-                Err(failure) => {
-                    if self.failed(&call, &failure).await {
-                        return;
-                    }
-                }
+        }
+    }
+
+    /// One attempt to deliver the oldest call, or a wait for one. Returns whether all is over.
+    async fn attend(&mut self) -> bool {
+        let Some(call) = self.notifier.head(&self.handle) else {
+            return !self.wait_for_a_call().await;
+        };
+        match self.deliver(&call).await {
+            Ok(()) => {
+                self.succeeded(&call);
+                false
             }
+            Err(failure) => self.failed(&call, &failure).await,
         }
     }
 
     /// Waits with the connection open, then closes it. Returns whether there is a call.
     async fn wait_for_a_call(&mut self) -> bool {
-        if timeout(self.notifier.patience.linger, self.arrived.notified()).await.is_ok() {
+        let arrived = self.signals.arrived.notified();
+        if timeout(self.notifier.patience.linger, arrived).await.is_ok() {
             return true;
         }
         self.connection = None;
@@ -295,3 +309,6 @@ enum Failure {
     #[error("{0} is not a port")]
     Port(i32),
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Sessions that answer, hang, refuse, close early or never were there.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use super::*;
+use crate::cluster_manager::core::Clock;
+use crate::engine::settings::Settings;
+use crate::engine::types::{
+    ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
+    SessionInfo, SessionStatus,
+};
+use crate::engine::{Engine, Reply, Start};
+use crate::wire::calls::{SessionDriverCall, SessionDriverReply};
+use crate::wire::server::{Answer, Limits, ListenOn, Server, listen};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn patience() -> Patience {
+    Patience {
+        timeout: Duration::from_millis(300),
+        poll_interval: Duration::from_millis(10),
+        retry_start: Duration::from_millis(10),
+        retry_factor: 1,
+        retry_max: 2,
+        max_queue: 1000,
+        linger: Duration::from_secs(5),
+    }
+}
+
+/// A core with one node of many slots.
+fn core(patience: Patience) -> (Arc<Core>, Arc<Notifier>) {
+    let mut settings = Settings::default();
+    settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
+    let clock = Clock::new();
+    let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
+    let notifier = Notifier::new(patience);
+    let core = Arc::new(Core::new(Engine::new(settings, start), clock, notifier.clone()));
+    notifier.attach(&core);
+    let specs = ComputeSpecs { num_cpus: 10_000, ..ComputeSpecs::default() };
+    let report = NodeReport {
+        name: "node".into(),
+        address: address(1),
+        total: specs,
+        free: Some(specs),
+        apps: PerType([Some("app:1".into()), None, None]),
+    };
+    core.apply(Input::HeartbeatNode { report, rack: None }).unwrap();
+    (core, notifier)
+}
+
+fn address(port: u16) -> Address {
+    Address { host: "127.0.0.1".into(), port: port.into() }
+}
+
+fn start(core: &Core, handle: &str, port: i32) {
+    let info = SessionInfo {
+        address: Address { host: "127.0.0.1".into(), port },
+        name: "name".into(),
+        user_id: "user".into(),
+        group_ids: None,
+        pool: Some(PoolName::new("g", "p")),
+        priority: None,
+        no_preempt: None,
+        url: None,
+        deadline: None,
+    };
+    core.apply(Input::StartSession { handle: handle.into(), info }).unwrap();
+}
+
+/// Asks for one slot and lets the engine give it.
+fn ask(core: &Core, handle: &str, id: i32) {
+    let request = ResourceRequest {
+        id,
+        hosts: vec![],
+        specs: None,
+        kind: ResourceType::Map,
+        exclude_hosts: vec![],
+    };
+    let handle = handle.into();
+    core.apply(Input::RequestResources { handle, requests: vec![request], racks: vec![] }).unwrap();
+    core.apply(Input::Pass).unwrap();
+}
+
+fn is_running(core: &Core, handle: &str) -> bool {
+    core.look(|engine, _| engine.session_info(handle).is_ok())
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A driver that answers; what it is told comes out of the channel.
+fn driver() -> (u16, mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
+    let listener = listen(ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = mpsc::channel(1000);
+    let answer = move |_peer, call| {
+        let tell = tell.clone();
+        async move {
+            let SessionDriverCall::GrantResource { granted, .. } = call else {
+                return Answer::Close;
+            };
+            let ids = granted.unwrap_or_default().iter().map(|grant| grant.id).collect();
+            let _ = tell.send(ids).await;
+            Answer::Reply(SessionDriverReply::GrantResource)
+        }
+    };
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(Server::new(listener, answer, Limits::default()).run::<SessionDriver>(stopped));
+    (port, told, stop)
+}
+
+async fn next(told: &mut mpsc::Receiver<Vec<i32>>) -> Vec<i32> {
+    timeout(SOON, told.recv()).await.expect("the driver is told in time").expect("it serves")
+}
+
+#[tokio::test]
+async fn calls_arrive_in_order_whatever_other_sessions_do() {
+    let (core, _notifier) = core(Patience { timeout: Duration::from_secs(60), ..patience() });
+    // One accepts and never answers, one is not there.
+    let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let (port, mut told, _stop) = driver();
+    for (handle, port) in
+        [("2026.1", stuck.local_addr().unwrap().port()), ("2026.2", absent), ("2026.3", port)]
+    {
+        start(&core, handle, port.into());
+    }
+    for id in 1..=50 {
+        for handle in ["2026.1", "2026.2", "2026.3"] {
+            ask(&core, handle, id);
+        }
+        assert_eq!(next(&mut told).await, [id]);
+        if !is_running(&core, "2026.2") {
+            start(&core, "2026.2", absent.into());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_never_reached_is_given_up() {
+    let (core, notifier) = core(patience());
+    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    for (handle, port) in [("2026.1", i32::from(absent)), ("2026.2", 70_000), ("2026.3", -1)] {
+        start(&core, handle, port);
+        ask(&core, handle, 1);
+        until("the session ends", || !is_running(&core, handle)).await;
+        let status = core.look(|engine, _| engine.retired_sessions().back().unwrap().status);
+        assert_eq!(status, SessionStatus::TimedOut);
+    }
+    assert_eq!(notifier.pending_calls(), 0);
+    assert_eq!(core.look(|engine, _| engine.slots(ResourceType::Map).used), 0);
+}
+
+#[tokio::test]
+async fn a_stuck_session_is_given_up_after_as_many_attempts_as_the_original_makes() {
+    let (core, _notifier) = core(patience());
+    let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start(&core, "2026.1", stuck.local_addr().unwrap().port().into());
+    ask(&core, "2026.1", 1);
+    let mut attempts = 0;
+    let mut open = Vec::new();
+    while is_running(&core, "2026.1") {
+        if let Ok(accepted) = timeout(Duration::from_millis(50), stuck.accept()).await {
+            open.push(accepted);
+            attempts += 1;
+        }
+    }
+    // Spec: cluster-manager/05 §4: retries + 2.
+    assert_eq!(attempts, 4);
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_is_made_again() {
+    let (core, _notifier) = core(patience());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start(&core, "2026.1", listener.local_addr().unwrap().port().into());
+    ask(&core, "2026.1", 7);
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let (mut stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
+        let mut call = vec![0; 4096];
+        let length = timeout(SOON, stream.read(&mut call)).await.unwrap().unwrap();
+        call.truncate(length);
+        calls.push(call);
+    }
+    assert!(!calls[0].is_empty());
+    assert_eq!(calls[0], calls[1]);
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_the_session_closed_is_no_failure() {
+    let (core, _notifier) =
+        core(Patience { poll_interval: SOON * 2, retry_start: SOON * 2, ..patience() });
+    let (port, mut told, stop) = driver();
+    start(&core, "2026.1", port.into());
+    ask(&core, "2026.1", 1);
+    assert_eq!(next(&mut told).await, [1]);
+    stop.send_replace(true);
+    assert_eq!(timeout(SOON, told.recv()).await, Ok(None), "the driver is gone");
+    // The same port is served again; a failure would cost a pause longer than the test waits.
+    let at = ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let (tell, mut told) = mpsc::channel(10);
+    let answer = move |_peer, _call| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(()).await;
+            Answer::Reply(SessionDriverReply::GrantResource)
+        }
+    };
+    let (_stop, stopped) = watch::channel(false);
+    let server = Server::new(listen(at).unwrap(), answer, Limits::default());
+    tokio::spawn(server.run::<SessionDriver>(stopped));
+    ask(&core, "2026.1", 2);
+    assert_eq!(timeout(SOON, told.recv()).await, Ok(Some(())));
+}
+
+#[tokio::test]
+async fn a_session_with_too_much_waiting_is_given_up() {
+    let (core, _notifier) =
+        core(Patience { timeout: Duration::from_secs(60), max_queue: 3, ..patience() });
+    let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start(&core, "2026.1", stuck.local_addr().unwrap().port().into());
+    ask(&core, "2026.1", 1);
+    let _hangs = timeout(SOON, stuck.accept()).await.unwrap().unwrap();
+    for id in 2..=4 {
+        ask(&core, "2026.1", id);
+    }
+    until("the session ends", || !is_running(&core, "2026.1")).await;
+}
+
+#[tokio::test]
+async fn safe_mode_keeps_a_session_that_cannot_be_reached() {
+    let (core, notifier) = core(patience());
+    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    start(&core, "2026.1", absent.into());
+    ask(&core, "2026.1", 1);
+    assert_eq!(core.apply(Input::SetSafeMode { on: true }), Ok(Reply::Done));
+    // Far more than all attempts take.
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(notifier.pending_calls(), 1);
+    assert_eq!(core.apply(Input::SetSafeMode { on: false }), Ok(Reply::Done));
+    until("the session ends", || !is_running(&core, "2026.1")).await;
+}
