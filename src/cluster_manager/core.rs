@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use super::log;
 use super::notifier::Notifier;
 use crate::engine::types::Millis;
-use crate::engine::{Effect, Engine, Input, Refusal, Reply};
+use crate::engine::{Effect, Engine, Input, Record, Refusal, Reply};
 
 /// The engine, shared by all that talk to it.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Core {
     /// Applies one input.
     pub(super) fn apply(&self, input: Input) -> Result<Reply, Refusal> {
         let mut state = self.state();
-        let reply = self.apply_to(&mut state.engine, input);
+        let (reply, records) = self.apply_to(&mut state.engine, input);
         let sooner = match (state.engine.next_deadline(), state.wakes_at) {
             (Some(deadline), Some(wakes_at)) => deadline < wakes_at,
             (Some(_), None) => true,
@@ -51,6 +51,8 @@ impl Core {
         if sooner || state.engine.wants_pass() {
             self.due.notify_one();
         }
+        drop(state);
+        records.iter().for_each(log::record);
         reply
     }
 
@@ -83,14 +85,17 @@ impl Core {
             return false;
         }
         // A pass is never refused outside safe mode, and not wanted in it.
-        let _ = self.apply_to(&mut state.engine, Input::Pass);
-        state.engine.wants_pass()
+        let (_, records) = self.apply_to(&mut state.engine, Input::Pass);
+        let wants_another = state.engine.wants_pass();
+        drop(state);
+        records.iter().for_each(log::record);
+        wants_another
     }
 
     fn tick(&self) {
-        let mut state = self.state();
         // In safe mode time stands still.
-        let _ = self.apply_to(&mut state.engine, Input::Tick);
+        let (_, records) = self.apply_to(&mut self.state().engine, Input::Tick);
+        records.iter().for_each(log::record);
     }
 
     fn sleep_until_deadline(&self) -> impl Future<Output = ()> + use<> {
@@ -105,18 +110,21 @@ impl Core {
         }
     }
 
-    fn apply_to(&self, engine: &mut Engine, input: Input) -> Result<Reply, Refusal> {
+    /// Applies an input and hands on what sessions are to be told. What happened is given back, to
+    /// be logged when the mutex is free again.
+    fn apply_to(&self, engine: &mut Engine, input: Input) -> (Result<Reply, Refusal>, Vec<Record>) {
         let outcome = engine.apply(self.clock.now(), input);
+        let mut records = Vec::new();
         for effect in outcome.effects {
             match effect {
                 Effect::Notify { handle, to, notification } => {
                     self.notifier.enqueue(&handle, to, notification);
                 }
                 Effect::ForgetSession { handle } => self.notifier.forget(&handle),
-                Effect::Record(record) => log::record(&record),
+                Effect::Record(record) => records.push(record),
             }
         }
-        outcome.reply
+        (outcome.reply, records)
     }
 
     /// The engine leaves no half-done change behind: it does not panic, which the simulation

@@ -78,7 +78,7 @@ struct Start {
 /// # Errors
 /// When it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    arguments.log.init()?;
+    let _log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -10,6 +10,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use jiff::Zoned;
 use tracing::{Event, Subscriber};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{DefaultFields, FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter};
@@ -17,6 +18,9 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// What is logged when nobody says otherwise, the original's level.
 const DEFAULT_LEVEL: &str = "info";
+
+/// Lines that may wait to be written.
+const QUEUED_LINES: usize = 32_768;
 
 /// What to log and how; part of every command that runs for long.
 #[derive(Args, Clone, Debug)]
@@ -46,13 +50,20 @@ enum LogFormat {
 }
 
 impl LogArguments {
-    /// Sends the process's log to stderr from now on.
+    /// Sends the process's log to stderr from now on, through a thread of its own: a terminal or
+    /// a pipe that does not take lines must not hold up the cluster. Lines that do not fit into
+    /// its queue are dropped. What is still in the queue is written when the guard is dropped.
     ///
     /// # Errors
     /// When a log was set up before.
-    pub(super) fn init(&self) -> anyhow::Result<()> {
-        tracing::subscriber::set_global_default(self.subscriber(std::io::stderr))
-            .map_err(|_| anyhow!("the log is already set up"))
+    pub(super) fn init(&self) -> anyhow::Result<WorkerGuard> {
+        let (writer, guard) = NonBlockingBuilder::default()
+            .buffered_lines_limit(QUEUED_LINES)
+            .thread_name("log")
+            .finish(std::io::stderr());
+        tracing::subscriber::set_global_default(self.subscriber(writer))
+            .map_err(|_| anyhow!("the log is already set up"))?;
+        Ok(guard)
     }
 
     fn subscriber<W>(&self, writer: W) -> Box<dyn Subscriber + Send + Sync>
