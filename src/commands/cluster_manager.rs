@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use corona::cluster_manager::{ClusterManager, ReloadRequest};
 use corona::config;
+use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -109,11 +110,13 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
     let (thrift, web) = (manager.thrift_address(), manager.web_address());
     tracing::info!("Starting Cluster Manager with clean state");
     announce(&format!("corona cluster manager ready: thrift {thrift} http {web}"));
+    tell_systemd(NotifyState::Ready);
     let hangups = reload_on_hangup(manager.reload_request())?;
     let (stop_sender, stop_receiver) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stop_receiver));
     let signal = stop.await;
     tracing::info!("SHUTDOWN_MSG: Shutting down ClusterManager after {signal}");
+    tell_systemd(NotifyState::Stopping);
     stop_sender.send_replace(true);
     hangups.abort();
     serving.await.context("the service broke down")
@@ -127,6 +130,13 @@ fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
             request.send();
         }
     }))
+}
+
+/// Where systemd started the program it waits for this; elsewhere nothing happens.
+fn tell_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("cannot tell systemd of a change of state: {error}");
+    }
 }
 
 /// The one line on stdout. That nobody reads it is no reason to end.
