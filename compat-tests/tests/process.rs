@@ -1,0 +1,141 @@
+//! The program as a process: how it starts, says that it is ready, refuses to start, and ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use compat_tests::corona_program;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn cluster_manager(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(corona_program());
+    command.arg("cluster-manager").args(arguments).current_dir(directory);
+    command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+const FREE_PORTS: [&str; 4] =
+    ["-D", "cm.server.address=localhost:0", "-D", "cm.server.http.address=localhost:0"];
+
+/// Starts it on embedded defaults and waits for its line.
+fn start(command: &mut Command) -> (Child, String) {
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    (child, line)
+}
+
+fn send(signal: &str, child: &Child) {
+    let script = format!("kill -s {signal} \"$0\"");
+    let status = Command::new("sh").args(["-c", &script, &child.id().to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn wait(mut child: Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() >= deadline {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn address(line: &str, after: &str) -> SocketAddr {
+    let mut words = line.split_whitespace().skip_while(|word| *word != after);
+    words.nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn it_starts_on_defaults_says_where_it_listens_and_ends_on_signals() {
+    let directory = tempfile::tempdir().unwrap();
+    for signal in ["TERM", "INT"] {
+        let (child, line) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
+        let thrift = address(&line, "thrift");
+        TcpStream::connect(("127.0.0.1", thrift.port())).unwrap();
+        TcpStream::connect(address(&line, "http")).unwrap();
+        send(signal, &child);
+        assert_eq!(wait(child), Some(0), "{signal}");
+        assert!(TcpStream::connect(("127.0.0.1", thrift.port())).is_err());
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no file is left behind");
+}
+
+#[test]
+fn it_tells_systemd_that_it_is_ready_and_that_it_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut word = || {
+        let mut bytes = [0; 100];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
+    };
+    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
+    let (child, _) = start(command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(word(), "READY=1");
+    send("TERM", &child);
+    assert_eq!(word(), "STOPPING=1");
+    assert_eq!(wait(child), Some(0));
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_told_in_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let thrift = format!("cm.server.address=localhost:{}", taken.local_addr().unwrap().port());
+    std::fs::write(directory.path().join("cm.state"), "{}").unwrap();
+    let cases: [(&[&str], &[&str]); 5] = [
+        (&["-D", "cm.state=none", "-D", &thrift], &["cm.server.address", "in use"]),
+        (&["--conf-dir", "/no/such/directory"], &["/no/such/directory", "--conf-dir"]),
+        (&["--conf-dir", "."], &["cm.cpu.to.resource.partitioning"]),
+        (
+            &["-D", "cm.node.expiryinterval=soon", "-D", "cm.server.sotimeout=-1"],
+            &["cm.node.expiryinterval", "\"soon\"", "cm.server.sotimeout", "\"-1\"", "expected"],
+        ),
+        (&FREE_PORTS, &["cm.state", "exists"]),
+    ];
+    for (arguments, parts) in cases {
+        let Output { status, stdout, stderr } =
+            cluster_manager(directory.path(), arguments).output().unwrap();
+        assert_eq!(status.code(), Some(1), "{arguments:?}");
+        assert!(stdout.is_empty(), "{arguments:?}");
+        let text = String::from_utf8(stderr).unwrap();
+        let told: Vec<&str> = text.lines().filter(|line| line.starts_with("corona: ")).collect();
+        assert_eq!(told.len(), 1, "{text}");
+        for part in parts {
+            assert!(told[0].contains(part), "{part} is missing in: {}", told[0]);
+        }
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
+    // stderr is a pipe that nobody reads; at this level it is full at once.
+    let (child, line) = start(command.args(["--log-level", "trace"]));
+    let http = address(&line, "http");
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(http).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = Vec::new();
+        stream.read_to_end(&mut page).unwrap();
+        assert!(page.starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&page));
+    }
+    let mut child = child;
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
