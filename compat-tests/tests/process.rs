@@ -77,7 +77,7 @@ fn it_tells_systemd_that_it_is_ready_and_that_it_stops() {
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut word = || {
+    let word = || {
         let mut bytes = [0; 100];
         let length = socket.recv(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
