@@ -18,6 +18,7 @@
 //! share one pass), and [`Input::Tick`] once [`Engine::next_deadline`] is reached. The same inputs
 //! at the same times give the same outcomes, always.
 
+mod audit;
 mod input;
 mod lookup;
 mod node_calls;

@@ -36,6 +36,7 @@ impl World {
 
     fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
         let outcome = self.engine.apply(Millis(self.now), input);
+        assert_eq!(self.engine.audit(), Ok(()));
         for effect in outcome.effects {
             if let Effect::Notify { handle, notification, .. } = effect {
                 let told = match notification {
