@@ -21,6 +21,8 @@
 mod audit;
 mod input;
 mod lookup;
+#[cfg(test)]
+mod model_tests;
 mod node_calls;
 mod nodes;
 mod pending;

@@ -212,11 +212,16 @@ impl Nodes {
         }
     }
 
+    /// Sets what the node has. [`Self::reindex`] follows.
     pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
         let entry = &mut self.slab[node as usize];
         for kind in ResourceType::ALL {
             self.capacity[kind] -= u64::from(entry.slots[kind]);
             self.capacity[kind] += u64::from(slots[kind]);
+            // Requests that need several slots may fit now.
+            if entry.in_index[kind] && slots[kind] > entry.slots[kind] {
+                self.runnable[kind.index()].note_room(node);
+            }
         }
         entry.slots = slots;
     }

@@ -737,6 +737,17 @@ fn nodes_may_change_lie_and_share_a_host() {
 }
 
 #[test]
+fn a_node_that_grows_serves_what_was_too_large_for_it() {
+    let mut world = World::new(|_| {});
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
+    world.node("n1", "h1", 2);
+    assert_eq!(world.granted("2026.1"), []);
+    world.node("n1", "h1", 3);
+    assert_eq!(world.granted("2026.1"), [1]);
+}
+
+#[test]
 fn reserved_memory_and_disk_are_kept_free() {
     let mut world = World::new(|settings| {
         settings.reserved_memory_mb = 100;

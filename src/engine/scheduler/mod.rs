@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexSet;
 
-use self::matching::Search;
+pub(in crate::engine) use self::matching::Search;
 pub(in crate::engine) use self::order::{PoolIdx, SessionKey, SessionStanding};
 pub(in crate::engine) use self::tree::Tree;
 use super::Engine;
