@@ -742,7 +742,7 @@ fn a_node_that_grows_serves_what_was_too_large_for_it() {
     world.start("2026.1", "g.p");
     world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
     world.node("n1", "h1", 2);
-    assert_eq!(world.granted("2026.1"), []);
+    assert_eq!(world.granted("2026.1"), [0; 0]);
     world.node("n1", "h1", 3);
     assert_eq!(world.granted("2026.1"), [1]);
 }
