@@ -50,7 +50,6 @@ pub(super) struct Pending {
     tail: ReqIdx,
     len: usize,
     cursor: Cursor,
-    next_seq: u64,
     classes: Slab<Class>,
     class_by_key: Lookup<Arc<ClassKey>, usize>,
     /// Present for types that are matched by place.
@@ -74,7 +73,6 @@ impl Pending {
             tail: NONE,
             len: 0,
             cursor: Cursor::BehindEnd(0),
-            next_seq: 0,
             classes: Slab::new(),
             class_by_key: Lookup::new(seed),
             places: by_place.then(|| Places::new(seed)),
@@ -84,8 +82,7 @@ impl Pending {
 
     /// Appends a request; it becomes pending.
     pub(super) fn push(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
-        let seq = self.next_seq;
-        self.next_seq += 1;
+        let seq = requests.next_seq();
         let prev = self.tail;
         match prev {
             NONE => self.head = req,
@@ -300,7 +297,7 @@ impl Pending {
             live += 1;
             (last, last_seq, req) = (req, Some(seq), next);
         }
-        hold(self.tail == last && last_seq < Some(self.next_seq), || "wrong end".into())?;
+        hold(self.tail == last, || "wrong end".into())?;
         hold(self.len == live, || format!("{live} pending, not {}", self.len))?;
         if let Cursor::At(at) = self.cursor {
             let sound = requests.seq(at).is_some() && requests[at].kind == kind;
@@ -342,10 +339,9 @@ impl Pending {
 
     fn forget_all(&mut self) {
         let by_place = self.places.is_some();
-        let (cursor, next_seq) = (self.cursor, self.next_seq);
+        let cursor = self.cursor;
         *self = Pending::new(self.seed, by_place);
         self.cursor = cursor;
-        self.next_seq = next_seq;
     }
 }
 

@@ -50,11 +50,12 @@ impl Request {
 pub(super) struct Requests {
     slab: Slab<Request>,
     by_id: Lookup<i32, ReqIdx>,
+    next_seq: u64,
 }
 
 impl Requests {
     pub(super) fn new(seed: HashSeed) -> Self {
-        Requests { slab: Slab::new(), by_id: Lookup::new(seed) }
+        Requests { slab: Slab::new(), by_id: Lookup::new(seed), next_seq: 0 }
     }
 
     /// Adds a request, of which the id must be new.
@@ -97,6 +98,13 @@ impl Requests {
             hold(found, || format!("request {} is not found by id", request.id))?;
         }
         Ok(())
+    }
+
+    /// The next place in the order of arrival. Types share the numbers, so that a number and its
+    /// place never come again together.
+    pub(super) fn next_seq(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq
     }
 
     /// The place of a pending request in the order of arrival; `None` for any other.

@@ -694,6 +694,26 @@ fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
 }
 
 #[test]
+fn types_of_a_session_do_not_mix() {
+    // A request of another type may take the number of one that is gone, and come at the same
+    // place in the order of its type.
+    let mut world = World::new(|settings| {
+        settings.scheduling.node_locality_wait_ms[Map] = 60_000;
+        settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
+    });
+    world.start("2026.1", "g.p");
+    let near = |ids: std::ops::Range<i32>, kind| ids.map(|id| request(id, kind, &["h1"])).collect();
+    world.ask("2026.1", near(0..20, Map));
+    world.ask("2026.1", (20..40).map(|id| request(id, Map, &["absent"])).collect());
+    world.release("2026.1", &(0..20).rev().collect::<Vec<_>>());
+    world.ask("2026.1", near(100..120, Reduce));
+    let mut map_only = report("n1", "h1", 9);
+    map_only.apps = PerType([Some("m:1".into()), None, None]);
+    world.try_node(map_only).unwrap();
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+}
+
+#[test]
 fn a_changed_service_loses_the_grants_of_its_type_only() {
     let mut world = World::new(|_| {});
     world.node("n1", "h1", 1);
