@@ -694,6 +694,32 @@ fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
 }
 
 #[test]
+fn a_node_cannot_name_another_host_to_be_allowed() {
+    let mut world = World::new(|settings| settings.reserved_memory_mb = 100);
+    let with_memory = |host, memory_mb| {
+        let mut report = report("n1", host, 1);
+        report.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
+        report
+    };
+    let exclude = |host: &str| Input::HostsChanged {
+        hosts: Hosts { include: Default::default(), exclude: [host.into()].into() },
+    };
+    world.try_node(with_memory("h1", Some(100))).unwrap();
+    world.start("2026.1", "g.p");
+    world.run(exclude("h1")).unwrap();
+    world.try_node(with_memory("h2", Some(100))).unwrap();
+    world.ask("2026.1", requests(1..=1, Map));
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+    // Whatever host it names, what it says of its memory counts.
+    world.run(exclude("h2")).unwrap();
+    assert_eq!(world.granted("2026.1"), [1]);
+    world.release("2026.1", &[1]);
+    world.try_node(with_memory("h2", Some(99))).unwrap();
+    world.ask("2026.1", requests(2..=2, Map));
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+}
+
+#[test]
 fn types_of_a_session_do_not_mix() {
     // A request of another type may take the number of one that is gone, and come at the same
     // place in the order of its type.
