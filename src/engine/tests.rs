@@ -720,6 +720,28 @@ fn a_node_cannot_name_another_host_to_be_allowed() {
 }
 
 #[test]
+fn configured_pools_do_not_count_against_the_bound_on_pools() {
+    let mut world = World::new(|settings| {
+        settings.bounds.pools = 1;
+        pool(settings, "g.a", |_| {});
+        pool(settings, "g.b", |_| {});
+    });
+    for (handle, pool, allowed) in [
+        ("2026.1", "g.x", true),
+        ("2026.2", "g.x", true),
+        ("2026.3", "g.y", false),
+        ("2026.4", "g.a", true),
+    ] {
+        let reply = world.start_with(handle, pool, |_| {});
+        assert_eq!(reply.is_ok(), allowed, "{pool}: {reply:?}");
+    }
+    let mut settings = Settings::clone(world.engine.settings());
+    pool(&mut settings, "g.x", |_| {});
+    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.start("2026.5", "g.y");
+}
+
+#[test]
 fn types_of_a_session_do_not_mix() {
     // A request of another type may take the number of one that is gone, and come at the same
     // place in the order of its type.
