@@ -762,6 +762,22 @@ fn types_of_a_session_do_not_mix() {
 }
 
 #[test]
+fn what_a_lost_node_held_of_a_pools_maximum_is_given_elsewhere() {
+    let mut world = World::new(|settings| {
+        settings.node_expiry_ms = 1_000;
+        pool(settings, "g.p", |pool| pool.maximum[JobTracker] = 1);
+    });
+    world.node("n1", "h1", 1);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=2, JobTracker));
+    world.wait(600);
+    world.node("n2", "h2", 1);
+    world.told("2026.1");
+    world.wait(600);
+    assert_eq!(world.told("2026.1"), [Dead("n1".into()), Granted(vec![(2, "n2".into())])]);
+}
+
+#[test]
 fn a_changed_service_loses_the_grants_of_its_type_only() {
     let mut world = World::new(|_| {});
     world.node("n1", "h1", 1);

@@ -327,6 +327,11 @@ impl Engine {
             self.requeue(session, kind);
         }
         self.scheduler.tree.add(pool, kind, change);
+        // A grant that is gone may have kept a pool or group at its maximum, and need not leave a
+        // slot behind that would tell of it.
+        if change.granted < 0 && self.scheduler.tree.first(kind).is_some() {
+            self.scheduler.wanted[kind] = true;
+        }
     }
 
     /// Puts a session into its pool's queue with its present standing, or takes it out.
