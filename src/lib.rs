@@ -4,6 +4,8 @@
 //!
 //! * [`engine`] decides: a pure state machine of nodes, sessions and the fair scheduler. It has no
 //!   sockets, threads, clock, randomness or files; time and inputs are arguments.
+//! * [`simulation`] runs seeded random clusters around the engine and checks what must always hold.
+//!   A run is a seed; a run that fails gives the inputs that show it.
 //! * [`config`] reads the configuration files, once, into typed settings, the engine's among them.
 //!   Nobody else sees a raw key.
 //! * [`wire`] moves messages: Thrift over TCP as Corona's peers speak it, with limits on what a peer
@@ -18,4 +20,5 @@ pub mod cluster_manager;
 pub mod config;
 pub mod conformance;
 pub mod engine;
+pub mod simulation;
 pub mod wire;

@@ -7,6 +7,7 @@ mod arguments;
 mod cluster_manager;
 mod logging;
 mod signals;
+mod simulate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -49,12 +50,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     ClusterManager(cluster_manager::Arguments),
+    Simulate(simulate::Arguments),
 }
 
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Command::ClusterManager(arguments) => cluster_manager::run(arguments),
+            Command::Simulate(arguments) => simulate::run(arguments),
         }
     }
 }

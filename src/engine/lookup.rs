@@ -7,6 +7,8 @@ use std::hash::Hash;
 
 use ahash::RandomState;
 
+use super::audit::hold;
+
 /// The key of every hash in one engine. Peers choose names and ids; a secret seed keeps them from
 /// choosing ones that collide. It never shows in what the engine decides, since a [`Lookup`]
 /// cannot be iterated.
@@ -34,6 +36,10 @@ impl<K: Hash + Eq, V> Lookup<K, V> {
         K: Borrow<Q>,
     {
         self.0.get(key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
@@ -126,6 +132,33 @@ impl Chains {
     pub(super) fn chains(&self) -> usize {
         self.ends.len()
     }
+
+    /// Whether the chains are well linked and hold exactly the `count` items for which `chain_of`
+    /// names a chain.
+    pub(super) fn audit(
+        &self,
+        what: &str,
+        count: usize,
+        chain_of: impl Fn(u32) -> Option<usize>,
+    ) -> Result<(), String> {
+        let mut found = 0;
+        for (chain, ends) in self.ends.iter().enumerate() {
+            let mut last = NONE;
+            let mut item = ends.head;
+            while item != NONE {
+                let link = self.links.get(item as usize).copied();
+                let link = link.ok_or_else(|| format!("{what}: item {item} has no link"))?;
+                hold(link.prev == last, || format!("{what}: {item} is badly linked"))?;
+                hold(chain_of(item) == Some(chain), || {
+                    format!("{what}: {item} is in chain {chain}, not {:?}", chain_of(item))
+                })?;
+                found += 1;
+                (last, item) = (item, link.next);
+            }
+            hold(ends.tail == last, || format!("{what}: chain {chain} has the wrong end"))?;
+        }
+        hold(found == count, || format!("{what}: {found} items, not {count}"))
+    }
 }
 
 /// A set of dense indices: O(1) insertion, removal and membership, iteration in a defined order.
@@ -169,6 +202,18 @@ impl DenseSet {
 
     pub(super) fn len(&self) -> usize {
         self.items.len()
+    }
+
+    /// Whether the set is sound and holds items for which `belongs` only. That it holds all of
+    /// them is for the caller to compare.
+    pub(super) fn audit(&self, what: &str, belongs: impl Fn(u32) -> bool) -> Result<(), String> {
+        for (position, item) in self.items.iter().enumerate() {
+            let noted = self.position.get(*item as usize).copied();
+            hold(noted == Some(position as u32), || format!("{what}: {item} is misplaced"))?;
+            hold(belongs(*item), || format!("{what}: {item} does not belong"))?;
+        }
+        let placed = self.position.iter().filter(|position| **position != NONE).count();
+        hold(placed == self.items.len(), || format!("{what}: {placed} items have a place"))
     }
 }
 

@@ -18,8 +18,11 @@
 //! share one pass), and [`Input::Tick`] once [`Engine::next_deadline`] is reached. The same inputs
 //! at the same times give the same outcomes, always.
 
+mod audit;
 mod input;
 mod lookup;
+#[cfg(test)]
+mod model_tests;
 mod node_calls;
 mod nodes;
 mod pending;

@@ -26,6 +26,7 @@ impl Engine {
             self.nodes.heard(node, now);
             if let Some(free) = report.free {
                 self.nodes[node].free = free;
+                self.reindex_node(node, effects);
             }
             return Ok(false);
         }
@@ -137,7 +138,6 @@ impl Engine {
     ) -> Result<(), Refusal> {
         self.check_cpus(report)?;
         let entry = &mut self.nodes[node];
-        entry.allowed = true;
         // A report without free resources leaves the last one in force.
         entry.free = report.free.unwrap_or(entry.free);
         let capacity_changed =

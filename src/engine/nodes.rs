@@ -10,6 +10,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use slab::Slab;
 
+use super::audit::hold;
 use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
 use super::requests::ReqIdx;
 use super::settings::Settings;
@@ -211,11 +212,16 @@ impl Nodes {
         }
     }
 
+    /// Sets what the node has. [`Self::reindex`] follows.
     pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
         let entry = &mut self.slab[node as usize];
         for kind in ResourceType::ALL {
             self.capacity[kind] -= u64::from(entry.slots[kind]);
             self.capacity[kind] += u64::from(slots[kind]);
+            // Requests that need several slots may fit now.
+            if entry.in_index[kind] && slots[kind] > entry.slots[kind] {
+                self.runnable[kind.index()].note_room(node);
+            }
         }
         entry.slots = slots;
     }
@@ -319,6 +325,39 @@ impl Nodes {
         self.iter().map(|(node, _)| node).collect()
     }
 
+    /// Recomputes what the nodes themselves tell: totals, indexes and the order of heartbeats.
+    pub(super) fn audit(&self, settings: &Settings) -> Result<(), String> {
+        hold(self.by_name.len() == self.slab.len(), || "nodes by name: too many".into())?;
+        for (node, entry) in self.iter() {
+            let named = self.by_name.get(&entry.name) == Some(&node);
+            hold(named, || format!("node {} is not found by name", entry.name))?;
+        }
+        let all = |node: u32| self.slab.contains(node as usize).then_some(0);
+        self.by_heartbeat.audit("nodes by heartbeat", self.slab.len(), all)?;
+        let heard = self.by_heartbeat.iter(0).map(|node| self[node].last_heartbeat);
+        hold(heard.is_sorted(), || "nodes are not in the order of their heartbeats".into())?;
+        for kind in ResourceType::ALL {
+            let nodes = || self.iter().map(|(_, entry)| entry);
+            let capacity: u64 = nodes().map(|entry| u64::from(entry.slots[kind])).sum();
+            let allocated: u64 = nodes().map(|entry| u64::from(entry.used[kind])).sum();
+            hold((capacity, allocated) == (self.capacity[kind], self.allocated[kind]), || {
+                format!(
+                    "{kind}: capacity {capacity} and allocated {allocated}, but the totals are {} \
+                     and {}",
+                    self.capacity[kind], self.allocated[kind]
+                )
+            })?;
+            for entry in nodes() {
+                let belongs = entry.room(kind) > 0 && entry.serves(kind, settings);
+                hold(belongs == entry.in_index[kind], || {
+                    format!("{} in the index of {kind}: should be {belongs}", entry.name)
+                })?;
+            }
+            self.runnable[kind.index()].audit(kind, self)?;
+        }
+        Ok(())
+    }
+
     fn enter_index(&mut self, node: NodeIdx, kind: ResourceType) {
         let entry = &mut self.slab[node as usize];
         entry.in_index[kind] = true;
@@ -401,6 +440,30 @@ impl Runnable {
     /// Whether some node has gained room since the last [`Nodes::take_fresh`].
     pub(super) fn has_fresh(&self) -> bool {
         !self.fresh.is_empty()
+    }
+
+    fn audit(&self, kind: ResourceType, nodes: &Nodes) -> Result<(), String> {
+        let indexed = |node: u32| {
+            nodes.slab.get(node as usize).filter(|entry| entry.in_index[kind]).map(|entry| {
+                (entry.host as usize, entry.rack as usize, entry.grant_counts[kind] as usize)
+            })
+        };
+        let count = nodes.iter().filter(|(_, entry)| entry.in_index[kind]).count();
+        hold(count == self.count, || format!("{kind}: {count} nodes have room: {}", self.count))?;
+        self.by_host.audit("by host", count, |node| indexed(node).map(|place| place.0))?;
+        self.by_rack.audit("by rack", count, |node| indexed(node).map(|place| place.1))?;
+        self.by_load.audit("by load", count, |node| indexed(node).map(|place| place.2))?;
+        for (what, set, chains) in
+            [("hosts", &self.hosts, &self.by_host), ("racks", &self.racks, &self.by_rack)]
+        {
+            set.audit(what, |place| !chains.is_empty(place as usize))?;
+            let used = (0..chains.chains()).filter(|chain| !chains.is_empty(*chain)).count();
+            hold(set.len() == used, || format!("{kind}: {used} {what} have room"))?;
+        }
+        let lowest = (0..self.by_load.chains()).find(|load| !self.by_load.is_empty(*load));
+        hold(lowest.is_none_or(|lowest| lowest == self.lowest_load), || {
+            format!("{kind}: the lowest load is {lowest:?}, not {}", self.lowest_load)
+        })
     }
 
     fn note_room(&mut self, node: NodeIdx) {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use slab::Slab;
 
+use super::audit::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
-use super::requests::{ReqIdx, RequestState, Requests};
+use super::requests::{ReqIdx, Request, RequestState, Requests};
 use super::topology::{HostIdx, RackIdx, Topology};
+use super::types::ResourceType;
 
 /// Requests that the same nodes can serve when no host is preferred.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +50,6 @@ pub(super) struct Pending {
     tail: ReqIdx,
     len: usize,
     cursor: Cursor,
-    next_seq: u64,
     classes: Slab<Class>,
     class_by_key: Lookup<Arc<ClassKey>, usize>,
     /// Present for types that are matched by place.
@@ -72,7 +73,6 @@ impl Pending {
             tail: NONE,
             len: 0,
             cursor: Cursor::BehindEnd(0),
-            next_seq: 0,
             classes: Slab::new(),
             class_by_key: Lookup::new(seed),
             places: by_place.then(|| Places::new(seed)),
@@ -82,8 +82,7 @@ impl Pending {
 
     /// Appends a request; it becomes pending.
     pub(super) fn push(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
-        let seq = self.next_seq;
-        self.next_seq += 1;
+        let seq = requests.next_seq();
         let prev = self.tail;
         match prev {
             NONE => self.head = req,
@@ -181,6 +180,10 @@ impl Pending {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Numbers of the classes, in a defined order.
     pub(super) fn class_numbers(&self) -> Vec<usize> {
         self.classes.iter().map(|(number, _)| number).collect()
@@ -264,6 +267,56 @@ impl Pending {
         self.places.as_ref().is_some_and(|places| places.by_host.contains_key(&host))
     }
 
+    /// Recomputes the order of arrival and the indexes over the pending requests of the type.
+    pub(super) fn audit(
+        &self,
+        requests: &Requests,
+        topology: &Topology,
+        kind: ResourceType,
+    ) -> Result<(), String> {
+        let (mut last, mut last_seq) = (NONE, None);
+        let mut live = 0;
+        let mut live_of_class = vec![0; self.classes.capacity()];
+        let mut live_entries = 0;
+        let mut req = self.head;
+        while req != NONE {
+            let request = &requests[req];
+            let RequestState::Pending { seq, prev, next, class } = request.state else {
+                return Err(format!("request {} is listed as pending", request.id));
+            };
+            let in_order = request.kind == kind && prev == last && last_seq < Some(seq);
+            hold(in_order, || format!("request {} is out of its order", request.id))?;
+            let entry = self.classes.get(class as usize);
+            let entry = entry.ok_or_else(|| format!("request {} has no class", request.id))?;
+            entry.audit_member(request, seq, req)?;
+            live_of_class[class as usize] += 1;
+            if let (Some(places), false) = (&self.places, request.hosts.is_empty()) {
+                places.audit_member(request, topology, seq, req)?;
+                live_entries += entries_of(&request.hosts, topology);
+            }
+            live += 1;
+            (last, last_seq, req) = (req, Some(seq), next);
+        }
+        hold(self.tail == last, || "wrong end".into())?;
+        hold(self.len == live, || format!("{live} pending, not {}", self.len))?;
+        if let Cursor::At(at) = self.cursor {
+            let sound = requests.seq(at).is_some() && requests[at].kind == kind;
+            hold(sound, || "the cursor is on a request that does not wait".into())?;
+        }
+        hold(self.class_by_key.len() == self.classes.len(), || "classes by key".into())?;
+        for (number, class) in &self.classes {
+            let found = self.class_by_key.get(&class.key) == Some(&number);
+            hold(found, || "a class is not found by its key".into())?;
+            let live = live_of_class[number];
+            let items = class.hostless.items.len() + class.hosted.items.len();
+            hold(class.live == live && live > 0, || format!("class of {live}: {}", class.live))?;
+            hold(items <= 2 * live + 64, || format!("class of {live} has {items} items"))?;
+            let sorted = class.hostless.items.is_sorted() && class.hosted.items.is_sorted();
+            hold(sorted, || "a class is not in the order of arrival".into())?;
+        }
+        self.places.as_ref().map_or(Ok(()), |places| places.audit(live_entries))
+    }
+
     fn class_of(&mut self, requests: &Requests, req: ReqIdx) -> usize {
         let request = &requests[req];
         let mut excluded = request.excluded.clone();
@@ -286,14 +339,22 @@ impl Pending {
 
     fn forget_all(&mut self) {
         let by_place = self.places.is_some();
-        let (cursor, next_seq) = (self.cursor, self.next_seq);
+        let cursor = self.cursor;
         *self = Pending::new(self.seed, by_place);
         self.cursor = cursor;
-        self.next_seq = next_seq;
     }
 }
 
 impl Class {
+    fn audit_member(&self, request: &Request, seq: u64, req: ReqIdx) -> Result<(), String> {
+        let mut excluded = request.excluded.clone();
+        excluded.sort_unstable();
+        let fits = self.key.need == request.need() && self.key.excluded == excluded;
+        hold(fits, || format!("request {} is in a wrong class", request.id))?;
+        let list = if request.hosts.is_empty() { &self.hostless } else { &self.hosted };
+        list.audit_member(seq, req)
+    }
+
     /// As [`Places::sweep_if_stale`].
     fn sweep_if_stale(&mut self, requests: &Requests) {
         if self.hostless.items.len() + self.hosted.items.len() > 2 * self.live + 64 {
@@ -330,6 +391,35 @@ impl Places {
         let entries = entries_of(hosts, topology);
         self.entries += entries;
         self.live += entries;
+    }
+
+    fn audit_member(
+        &self,
+        request: &Request,
+        topology: &Topology,
+        seq: u64,
+        req: ReqIdx,
+    ) -> Result<(), String> {
+        let hosts = request.hosts.iter().map(|host| self.by_host.get(host));
+        let racks = racks_of(&request.hosts, topology).map(|rack| self.by_rack.get(&rack));
+        for list in hosts.chain(racks) {
+            let list = list.ok_or_else(|| format!("request {} has no place", request.id))?;
+            list.audit_member(seq, req)?;
+        }
+        Ok(())
+    }
+
+    fn audit(&self, live: usize) -> Result<(), String> {
+        hold(self.live == live, || format!("{live} live places, not {}", self.live))?;
+        let lists = || self.by_host.values().chain(self.by_rack.values());
+        let sorted = lists().all(|list| list.items.is_sorted());
+        hold(sorted, || "a place is not in the order of arrival".into())?;
+        let listed: usize = lists().map(|list| list.items.len()).sum();
+        hold(listed <= self.entries && self.entries <= 2 * live + 64, || {
+            format!("{listed} places are listed, counted as {}, of {live} live", self.entries)
+        })?;
+        let places = self.by_host.len() + self.by_rack.len();
+        hold(places <= self.entries, || format!("{places} places for {} entries", self.entries))
     }
 
     /// Entries of requests that are gone stay until they are more than the live ones, so that a
@@ -380,6 +470,13 @@ impl Arrivals {
 
     fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    /// Whether the list is in order and has the request.
+    fn audit_member(&self, seq: u64, req: ReqIdx) -> Result<(), String> {
+        let at = self.items.partition_point(|(listed, _)| *listed < seq);
+        let found = self.items.get(at) == Some(&(seq, req));
+        hold(found, || format!("request number {req} is missing in a list"))
     }
 
     fn keep(&mut self, live: impl Fn(u64, ReqIdx) -> bool) {

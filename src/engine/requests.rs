@@ -7,6 +7,7 @@ use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
+use super::audit::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
 use super::nodes::NodeIdx;
 use super::topology::HostIdx;
@@ -49,11 +50,12 @@ impl Request {
 pub(super) struct Requests {
     slab: Slab<Request>,
     by_id: Lookup<i32, ReqIdx>,
+    next_seq: u64,
 }
 
 impl Requests {
     pub(super) fn new(seed: HashSeed) -> Self {
-        Requests { slab: Slab::new(), by_id: Lookup::new(seed) }
+        Requests { slab: Slab::new(), by_id: Lookup::new(seed), next_seq: 0 }
     }
 
     /// Adds a request, of which the id must be new.
@@ -74,6 +76,11 @@ impl Requests {
         self.by_id.get(&id).copied()
     }
 
+    /// The request of this number, if there is one.
+    pub(super) fn get(&self, req: ReqIdx) -> Option<&Request> {
+        self.slab.get(req as usize)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
@@ -81,6 +88,23 @@ impl Requests {
     /// All requests in a defined order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ReqIdx, &Request)> {
         self.slab.iter().map(|(req, request)| (req as ReqIdx, request))
+    }
+
+    /// Recomputes the index by id.
+    pub(super) fn audit(&self) -> Result<(), String> {
+        hold(self.by_id.len() == self.slab.len(), || "requests by id: too many".into())?;
+        for (req, request) in self.iter() {
+            let found = self.by_id.get(&request.id) == Some(&req);
+            hold(found, || format!("request {} is not found by id", request.id))?;
+        }
+        Ok(())
+    }
+
+    /// The next place in the order of arrival. Types share the numbers, so that a number and its
+    /// place never come again together.
+    pub(super) fn next_seq(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq
     }
 
     /// The place of a pending request in the order of arrival; `None` for any other.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::audit::hold;
 use super::types::Millis;
 
 /// The nodes that are still to be told to restart, by name.
@@ -64,6 +65,18 @@ impl Restarts {
     /// When the next batch is due.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
         self.next_batch
+    }
+
+    /// Whether only nodes that exist are waited for, each once, and nothing piles up.
+    pub(super) fn audit(&self, exists: impl Fn(&str) -> bool) -> Result<(), String> {
+        for name in self.waiting.iter().chain(&self.ready) {
+            hold(exists(name), || format!("{name} is to restart, but is gone"))?;
+        }
+        hold(self.waiting.is_disjoint(&self.ready), || "a node is to restart twice".into())?;
+        let listed = self.waiting.iter().all(|name| self.order.contains(name));
+        hold(listed, || "a node that waits for its restart is not in the order".into())?;
+        let (order, waiting) = (self.order.len(), self.waiting.len());
+        hold(order <= 2 * waiting + 64, || format!("{order} entries for {waiting} restarts"))
     }
 
     fn release_batch(&mut self, now: Millis, interval_ms: i64) {

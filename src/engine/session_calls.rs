@@ -320,8 +320,10 @@ impl Engine {
         }
         let tree = &mut self.scheduler.tree;
         if tree.find(&name).is_none() && tree.pool_count() >= self.settings.bounds.pools {
-            let text = format!("{} pools are in use already", tree.pool_count());
-            return Err(Refusal::TooMany(text));
+            let own = tree.pools().filter(|(_, pool)| !pool.configured).count();
+            if own >= self.settings.bounds.pools {
+                return Err(Refusal::TooMany(format!("{own} pools are in use already")));
+            }
         }
         Ok(tree.acquire_pool(&name, &self.settings))
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 use slab::Slab;
 
+use super::audit::hold;
 use super::lookup::{Chains, HashSeed, Lookup};
 use super::nodes::{NodeIdx, SessionIdx};
 use super::pending::Pending;
@@ -188,6 +189,11 @@ impl Sessions {
         self.by_handle.get(handle).copied()
     }
 
+    /// The session of this number, if it runs.
+    pub(super) fn get(&self, session: SessionIdx) -> Option<&Session> {
+        self.slab.get(session as usize)
+    }
+
     /// All running sessions in a defined order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SessionIdx, &Session)> {
         self.slab.iter().map(|(session, entry)| (session as SessionIdx, entry))
@@ -273,6 +279,20 @@ impl Sessions {
         for (_, session) in &mut self.slab {
             session.last_heartbeat = now;
         }
+    }
+
+    /// Recomputes the indexes over the sessions.
+    pub(super) fn audit(&self) -> Result<(), String> {
+        hold(self.by_handle.len() == self.slab.len(), || "sessions by handle: too many".into())?;
+        for (session, entry) in self.iter() {
+            let named = self.by_handle.get(&entry.handle) == Some(&session);
+            hold(named, || format!("session {} is not found by handle", entry.handle))?;
+            hold(entry.serial < self.next_serial, || "a session is yet to come".into())?;
+        }
+        let all = |session: u32| self.slab.contains(session as usize).then_some(0);
+        self.by_heartbeat.audit("sessions by heartbeat", self.slab.len(), all)?;
+        let heard = self.by_heartbeat.iter(0).map(|session| self[session].last_heartbeat);
+        hold(heard.is_sorted(), || "sessions are not in the order of their heartbeats".into())
     }
 
     /// Remembers an ended session; of the oldest ones at most `keep` stay.

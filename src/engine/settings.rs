@@ -140,6 +140,7 @@ pub struct Scheduling {
     /// `preemptionRounds`
     pub preemption_rounds: u32,
     /// `redirect`: source to destination, one level
+    #[serde(with = "by_pool")]
     pub redirects: BTreeMap<PoolName, PoolName>,
 }
 
@@ -149,8 +150,10 @@ pub struct Pools {
     /// Limits of groups, by name; also groups that only hold pools.
     pub groups: BTreeMap<Arc<str>, GroupSettings>,
     /// Settings of pools that differ from the defaults or are named.
+    #[serde(with = "by_pool")]
     pub pools: BTreeMap<PoolName, PoolSettings>,
     /// Pools of which large jobs are sent elsewhere.
+    #[serde(with = "by_pool")]
     pub size_redirects: BTreeMap<PoolName, SizeRedirect>,
 }
 
@@ -270,5 +273,46 @@ impl Default for PoolSettings {
             request_max: false,
             whitelist: None,
         }
+    }
+}
+
+/// Maps by pool as lists of pairs: formats such as JSON take only text as a key.
+mod by_pool {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::PoolName;
+
+    pub(super) fn serialize<V: Serialize, S: Serializer>(
+        map: &BTreeMap<PoolName, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<PoolName, V>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_json() {
+        let mut settings = Settings::default();
+        settings.partitioning.0.insert(4, [(ResourceType::Map, 3)].into());
+        let (small, large) = (PoolName::new("g", "small"), PoolName::new("g", "large"));
+        settings.scheduling.redirects.insert(small.clone(), large.clone());
+        settings.pools.groups.insert("g".into(), GroupSettings::default());
+        settings.pools.pools.insert(small.clone(), PoolSettings::default());
+        let redirect = SizeRedirect { input_size_limit_bytes: 7, destination: large };
+        settings.pools.size_redirects.insert(small, redirect);
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
     }
 }

@@ -36,6 +36,7 @@ impl World {
 
     fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
         let outcome = self.engine.apply(Millis(self.now), input);
+        assert_eq!(self.engine.audit(), Ok(()));
         for effect in outcome.effects {
             if let Effect::Notify { handle, notification, .. } = effect {
                 let told = match notification {
@@ -693,6 +694,90 @@ fn excluded_nodes_get_nothing_new_and_their_slots_are_freed() {
 }
 
 #[test]
+fn a_node_cannot_name_another_host_to_be_allowed() {
+    let mut world = World::new(|settings| settings.reserved_memory_mb = 100);
+    let with_memory = |host, memory_mb| {
+        let mut report = report("n1", host, 1);
+        report.free = Some(ComputeSpecs { memory_mb, ..ComputeSpecs::default() });
+        report
+    };
+    let exclude = |host: &str| Input::HostsChanged {
+        hosts: Hosts { include: Default::default(), exclude: [host.into()].into() },
+    };
+    world.try_node(with_memory("h1", Some(100))).unwrap();
+    world.start("2026.1", "g.p");
+    world.run(exclude("h1")).unwrap();
+    world.try_node(with_memory("h2", Some(100))).unwrap();
+    world.ask("2026.1", requests(1..=1, Map));
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+    // Whatever host it names, what it says of its memory counts.
+    world.run(exclude("h2")).unwrap();
+    assert_eq!(world.granted("2026.1"), [1]);
+    world.release("2026.1", &[1]);
+    world.try_node(with_memory("h2", Some(99))).unwrap();
+    world.ask("2026.1", requests(2..=2, Map));
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+}
+
+#[test]
+fn configured_pools_do_not_count_against_the_bound_on_pools() {
+    let mut world = World::new(|settings| {
+        settings.bounds.pools = 1;
+        pool(settings, "g.a", |_| {});
+        pool(settings, "g.b", |_| {});
+    });
+    for (handle, pool, allowed) in [
+        ("2026.1", "g.x", true),
+        ("2026.2", "g.x", true),
+        ("2026.3", "g.y", false),
+        ("2026.4", "g.a", true),
+    ] {
+        let reply = world.start_with(handle, pool, |_| {});
+        assert_eq!(reply.is_ok(), allowed, "{pool}: {reply:?}");
+    }
+    let mut settings = Settings::clone(world.engine.settings());
+    pool(&mut settings, "g.x", |_| {});
+    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    world.start("2026.5", "g.y");
+}
+
+#[test]
+fn types_of_a_session_do_not_mix() {
+    // A request of another type may take the number of one that is gone, and come at the same
+    // place in the order of its type.
+    let mut world = World::new(|settings| {
+        settings.scheduling.node_locality_wait_ms[Map] = 60_000;
+        settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
+    });
+    world.start("2026.1", "g.p");
+    let near = |ids: std::ops::Range<i32>, kind| ids.map(|id| request(id, kind, &["h1"])).collect();
+    world.ask("2026.1", near(0..20, Map));
+    world.ask("2026.1", (20..40).map(|id| request(id, Map, &["absent"])).collect());
+    world.release("2026.1", &(0..20).rev().collect::<Vec<_>>());
+    world.ask("2026.1", near(100..120, Reduce));
+    let mut map_only = report("n1", "h1", 9);
+    map_only.apps = PerType([Some("m:1".into()), None, None]);
+    world.try_node(map_only).unwrap();
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+}
+
+#[test]
+fn what_a_lost_node_held_of_a_pools_maximum_is_given_elsewhere() {
+    let mut world = World::new(|settings| {
+        settings.node_expiry_ms = 1_000;
+        pool(settings, "g.p", |pool| pool.maximum[JobTracker] = 1);
+    });
+    world.node("n1", "h1", 1);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=2, JobTracker));
+    world.wait(600);
+    world.node("n2", "h2", 1);
+    world.told("2026.1");
+    world.wait(600);
+    assert_eq!(world.told("2026.1"), [Dead("n1".into()), Granted(vec![(2, "n2".into())])]);
+}
+
+#[test]
 fn a_changed_service_loses_the_grants_of_its_type_only() {
     let mut world = World::new(|_| {});
     world.node("n1", "h1", 1);
@@ -733,6 +818,17 @@ fn nodes_may_change_lie_and_share_a_host() {
     assert_eq!(world.holds("2026.1", Map), 1);
     world.node("n3", "h3", -5);
     assert_eq!(world.holds("2026.1", Map), 1);
+}
+
+#[test]
+fn a_node_that_grows_serves_what_was_too_large_for_it() {
+    let mut world = World::new(|_| {});
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", vec![cpus(request(1, Map, &[]), 3)]);
+    world.node("n1", "h1", 2);
+    assert_eq!(world.granted("2026.1"), [0; 0]);
+    world.node("n1", "h1", 3);
+    assert_eq!(world.granted("2026.1"), [1]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 
+use super::audit::hold;
 use super::lookup::{HashSeed, Lookup};
 
 /// The rack of a host of which nothing else is known.
@@ -84,6 +85,31 @@ impl Topology {
             let rack = self.racks.remove(entry.rack as usize);
             self.rack_by_path.remove(&rack.path);
         }
+    }
+
+    /// Whether the hosts that are known are those with uses in `uses`, which has a number for each
+    /// host by its index, and the racks those of these hosts.
+    pub(super) fn audit(&self, uses: &[u32]) -> Result<(), String> {
+        let mut rack_uses = vec![0; self.racks.capacity()];
+        for (host, entry) in &self.hosts {
+            let counted = uses.get(host).copied().unwrap_or(0);
+            hold(entry.uses == counted && counted > 0, || {
+                format!("host {} is used {counted} times, not {}", entry.name, entry.uses)
+            })?;
+            let named = self.host_by_name.get(&entry.name) == Some(&(host as HostIdx));
+            hold(named, || format!("host {} is not found by name", entry.name))?;
+            rack_uses[entry.rack as usize] += 1;
+        }
+        let used = uses.iter().filter(|uses| **uses > 0).count();
+        hold(used == self.hosts.len(), || format!("{used} hosts of {} exist", self.hosts.len()))?;
+        hold(self.host_by_name.len() == self.hosts.len(), || "hosts by name: too many".into())?;
+        for (rack, entry) in &self.racks {
+            let named = self.rack_by_path.get(&entry.path) == Some(&(rack as RackIdx));
+            hold(named && entry.uses == rack_uses[rack] && entry.uses > 0, || {
+                format!("rack {} has {} hosts, not {}", entry.path, rack_uses[rack], entry.uses)
+            })?;
+        }
+        hold(self.rack_by_path.len() == self.racks.len(), || "racks by path: too many".into())
     }
 
     /// The number of a host that something refers to.

@@ -14,15 +14,16 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexSet;
 
-use self::matching::Search;
+pub(in crate::engine) use self::matching::Search;
 pub(in crate::engine) use self::order::{PoolIdx, SessionKey, SessionStanding};
 pub(in crate::engine) use self::tree::Tree;
 use super::Engine;
+use super::audit::hold;
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
 use super::nodes::{NodeIdx, SessionIdx};
 use super::requests::{ReqIdx, RequestState};
-use super::sessions::{Blocked, FirstWait, Session, Tally};
+use super::sessions::{Blocked, FirstWait, Session, Sessions, Tally};
 use super::settings::SchedulingMode;
 use super::types::{Grant, Millis, PerType, ResourceType};
 
@@ -113,6 +114,36 @@ impl Scheduler {
             pending: PerType::all(0),
             preemption: PerType::default(),
         }
+    }
+
+    /// Recomputes the tree, the sets of sessions that were tried in vain, and their waits.
+    pub(in crate::engine) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
+        self.tree.audit(sessions)?;
+        let mut wakes = 0;
+        for kind in ResourceType::ALL {
+            let mut pending = 0;
+            let mut blocked = 0;
+            for (session, entry) in sessions.iter() {
+                let demand = entry.demand(kind);
+                pending += demand.tally.pending;
+                let Some(block) = demand.blocked else { continue };
+                blocked += 1;
+                let noted = self.blocked[kind.index()].contains(&session);
+                hold(noted && demand.tally.pending > 0, || {
+                    format!("{kind}: session {} is wrongly set aside", entry.handle)
+                })?;
+                if let Some(at) = block.until {
+                    wakes += 1;
+                    let noted = self.wakes.contains(&(at, session, kind));
+                    hold(noted, || format!("{kind}: nobody wakes session {}", entry.handle))?;
+                }
+            }
+            hold(self.blocked[kind.index()].len() == blocked, || {
+                format!("{kind}: {blocked} sessions are set aside")
+            })?;
+            hold(self.pending[kind] == pending, || format!("{kind}: {pending} requests wait"))?;
+        }
+        hold(self.wakes.len() == wakes, || format!("{wakes} sessions wait for near nodes"))
     }
 
     /// When a pass is due even if nothing happens.
@@ -296,6 +327,11 @@ impl Engine {
             self.requeue(session, kind);
         }
         self.scheduler.tree.add(pool, kind, change);
+        // A grant that is gone may have kept a pool or group at its maximum, and need not leave a
+        // slot behind that would tell of it.
+        if change.granted < 0 && self.scheduler.tree.first(kind).is_some() {
+            self.scheduler.wanted[kind] = true;
+        }
     }
 
     /// Puts a session into its pool's queue with its present standing, or takes it out.

@@ -10,8 +10,9 @@ use slab::Slab;
 
 use super::order::{PoolIdx, PoolKey, SessionKey};
 use super::shares::Claim;
+use crate::engine::audit::hold;
 use crate::engine::lookup::{HashSeed, Lookup};
-use crate::engine::sessions::Tally;
+use crate::engine::sessions::{Sessions, Tally};
 use crate::engine::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
 use crate::engine::types::{Millis, PoolName, ResourceType};
 
@@ -225,6 +226,94 @@ impl Tree {
         let group = entry.group;
         self.set_pool_place(pool, kind, place);
         self.refresh_group(group, kind);
+    }
+
+    /// Recomputes counts, queues and orders from the sessions.
+    pub(in crate::engine) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
+        let mut members = 0;
+        for (pool, entry) in self.pools() {
+            self.audit_pool(pool, entry, sessions)
+                .map_err(|what| format!("pool {}: {what}", entry.name))?;
+            members += entry.sessions.len();
+        }
+        hold(members == sessions.len(), || format!("{members} sessions are in pools"))?;
+        hold(self.pool_by_name.len() == self.pools.len(), || "pools by name: too many".into())?;
+        for (group, entry) in self.groups() {
+            self.audit_group(group, entry)
+                .map_err(|what| format!("group {}: {what}", entry.name))?;
+        }
+        hold(self.group_by_name.len() == self.groups.len(), || "groups by name: too many".into())?;
+        for kind in ResourceType::ALL {
+            let placed = self.groups().filter(|(_, g)| g.kinds[kind.index()].place.is_some());
+            let (placed, order) = (placed.count(), self.order[kind.index()].len());
+            hold(placed == order, || format!("{kind}: {placed} groups have a place of {order}"))?;
+        }
+        Ok(())
+    }
+
+    fn audit_pool(&self, pool: PoolIdx, entry: &Pool, sessions: &Sessions) -> Result<(), String> {
+        let named = self.pool_by_name.get(&entry.name) == Some(&pool);
+        hold(named, || "is not found by name".into())?;
+        hold(entry.configured || !entry.sessions.is_empty(), || "is of no use".into())?;
+        let members = || {
+            let entries = entry.sessions.iter().map(|session| (*session, sessions.get(*session)));
+            entries.filter_map(|(session, entry)| entry.map(|entry| (session, entry)))
+        };
+        let own = members().filter(|(_, session)| session.pool == pool).count();
+        hold(own == entry.sessions.len(), || "holds sessions of others".into())?;
+        for kind in ResourceType::ALL {
+            let state = &entry.kinds[kind.index()];
+            let mut tally = Tally::default();
+            let mut waiting = 0;
+            for (number, session) in members() {
+                let demand = session.demand(kind);
+                tally.add(demand.tally);
+                let belongs = demand.tally.pending > 0 && demand.blocked.is_none();
+                let key = SessionKey::new(entry.mode, session.standing(kind), number);
+                let place = belongs.then_some(&key);
+                hold(demand.place.as_ref() == place, || {
+                    format!("{kind}: session {} is out of place", session.handle)
+                })?;
+                hold(!belongs || state.queue.contains(&key), || {
+                    format!("{kind}: session {} is not in the queue", session.handle)
+                })?;
+                waiting += usize::from(belongs);
+            }
+            hold(state.tally == tally, || format!("{kind}: {tally:?}, not {:?}", state.tally))?;
+            let queued = state.queue.len();
+            hold(queued == waiting, || format!("{kind}: {waiting} may be given more: {queued}"))?;
+            let open = waiting > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
+            let place = open.then(|| entry.key(kind, pool));
+            hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
+            let order = &self.groups[entry.group as usize].kinds[kind.index()].order;
+            let placed = place.is_none_or(|place| order.contains(&place));
+            hold(placed, || format!("{kind}: not in the order of its group"))?;
+        }
+        Ok(())
+    }
+
+    fn audit_group(&self, group: GroupIdx, entry: &Group) -> Result<(), String> {
+        let named = self.group_by_name.get(&entry.name) == Some(&group);
+        hold(named, || "is not found by name".into())?;
+        hold(!entry.pools.is_empty(), || "has no pool".into())?;
+        let members = || entry.pools.iter().filter_map(|pool| self.pools.get(*pool as usize));
+        let own = members().filter(|pool| pool.group == group).count();
+        hold(own == entry.pools.len(), || "holds pools of others".into())?;
+        for kind in ResourceType::ALL {
+            let state = &entry.kinds[kind.index()];
+            let mut tally = Tally::default();
+            members().for_each(|pool| tally.add(pool.kinds[kind.index()].tally));
+            hold(state.tally == tally, || format!("{kind}: {tally:?}, not {:?}", state.tally))?;
+            let placed = members().filter(|pool| pool.kinds[kind.index()].place.is_some()).count();
+            let order = state.order.len();
+            hold(placed == order, || format!("{kind}: {placed} pools have a place of {order}"))?;
+            let open = placed > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
+            let place = open.then(|| entry.key(kind, group));
+            hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
+            let noted = place.is_none_or(|place| self.order[kind.index()].contains(&place));
+            hold(noted, || format!("{kind}: not in the order of the groups"))?;
+        }
+        Ok(())
     }
 
     fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) {

@@ -1,0 +1,293 @@
+//! `corona simulate`: runs seeded random clusters around the engine.
+//!
+//! Wiring only: which seeds, on how many threads, and how the result is shown.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use corona::simulation::{self, Failure, History, Plan, Summary};
+
+const EXAMPLES: &str = "\
+Examples:
+  One run:
+    corona simulate --seed 7 --steps 10000
+  What every change must pass:
+    corona simulate --seed 1 --seeds 1000 --steps 10000
+  Keep the inputs of a run that fails, and play them again:
+    corona simulate --seed 7 --steps 10000 --save inputs.jsonl
+    corona simulate --replay inputs.jsonl
+
+Exit status: 0 everything held; 1 something did not, with the command that
+shows it and the inputs up to there; 2 wrong usage.";
+
+/// Run simulated clusters around the scheduler and check that its rules hold
+///
+/// Nodes join, die, change and lie; sessions ask, release, repeat themselves
+/// and vanish; settings change; time jumps. Everything follows from the seed.
+/// The first seed that fails ends the command: it tells how to repeat it with
+/// the fewest steps, and prints the inputs, one in a line.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Inputs in each run
+    #[arg(long, value_name = "M", default_value_t = 10_000)]
+    steps: u64,
+
+    /// Runs, with one seed after the other
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    seeds: u64,
+
+    /// Runs at a time [default: one for each processor]
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Write the inputs of a run that fails to a file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+
+    /// Play inputs that were kept, instead of a seed
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "steps", "save"])]
+    replay: Option<PathBuf>,
+}
+
+/// Runs what the arguments say.
+///
+/// # Errors
+/// When something does not hold in a run, or a file cannot be read or written.
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    if let Some(file) = &arguments.replay {
+        return replay(file);
+    }
+    let started = Instant::now();
+    match run_all(&arguments) {
+        Ok(summary) => say(&summary_text(&arguments, &summary, started.elapsed())),
+        Err(failure) => report(&arguments, &failure),
+    }
+}
+
+/// Runs all seeds. Of several that fail the smallest is given, whatever the number of threads.
+fn run_all(arguments: &Arguments) -> Result<Summary, Box<Failure>> {
+    let Arguments { seed, seeds, steps, .. } = *arguments;
+    let progress = Progress::new(seeds);
+    let next = AtomicU64::new(0);
+    let total = Mutex::new(Ok::<Summary, Box<Failure>>(Summary::default()));
+    let total_now = || total.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= seeds || total_now().is_err() {
+                return;
+            }
+            let result = simulation::run(Plan { seed: seed.wrapping_add(number), steps });
+            let mut total = total_now();
+            match (&mut *total, result) {
+                (Ok(total), Ok(summary)) => total.add(summary),
+                (Err(known), Err(failure)) if failure.plan.seed < known.plan.seed => {
+                    *known = failure;
+                }
+                (total @ Ok(_), Err(failure)) => *total = Err(failure),
+                (Err(_), _) => {}
+            }
+            drop(total);
+            progress.advance();
+        }
+    };
+    let jobs = arguments.jobs.or_else(|| std::thread::available_parallelism().ok());
+    let jobs = jobs.map_or(1, NonZeroUsize::get).min(usize::try_from(seeds).unwrap_or(usize::MAX));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(work);
+        }
+    });
+    progress.clear();
+    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn summary_text(arguments: &Arguments, summary: &Summary, took: Duration) -> String {
+    let Summary { inputs, granted, revoked, dead_nodes, refused } = summary;
+    let Arguments { seed, seeds, steps, .. } = arguments;
+    let per_second = *inputs as f64 / took.as_secs_f64().max(1e-9);
+    format!(
+        "everything held: {seeds} runs of {steps} steps from seed {seed}\n\
+         inputs {inputs}, refused {refused}, slots granted {granted}, taken back {revoked}, \
+         notices of dead nodes {dead_nodes}\n\
+         {:.1} s, {per_second:.0} inputs a second\n",
+        took.as_secs_f64(),
+    )
+}
+
+fn report(arguments: &Arguments, failure: &Failure) -> anyhow::Result<()> {
+    let Plan { seed, steps } = failure.plan;
+    let mut text =
+        format!("{failure}\nrepeat it with: corona simulate --seed {seed} --steps {steps}\n");
+    match &arguments.save {
+        Some(file) => {
+            let _ = writeln!(text, "its inputs are in {}", file.display());
+            let out = std::fs::File::create(file);
+            let out = out.with_context(|| format!("cannot write {}", file.display()))?;
+            write_history(&failure.history, BufWriter::new(out))?;
+            say(&text)?;
+        }
+        None => {
+            text.push_str("its settings and inputs, one in a line:\n");
+            say(&text)?;
+            write_history(&failure.history, std::io::stdout().lock())?;
+        }
+    }
+    bail!("seed {seed} fails at step {}: {}", failure.history.inputs.len(), failure.what)
+}
+
+/// The settings in the first line, then an input with its time in each line.
+fn write_history(history: &History, mut out: impl Write) -> anyhow::Result<()> {
+    writeln!(out, "{}", serde_json::to_string(&history.settings)?)?;
+    for input in &history.inputs {
+        writeln!(out, "{}", serde_json::to_string(input)?)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn replay(file: &Path) -> anyhow::Result<()> {
+    let history = read_history(file).with_context(|| format!("cannot read {}", file.display()))?;
+    match simulation::replay(&history) {
+        Ok(summary) => say(&format!("everything held: {} inputs\n", summary.inputs)),
+        Err((at, what)) => bail!("input {at} fails: {what}"),
+    }
+}
+
+fn read_history(file: &Path) -> anyhow::Result<History> {
+    let mut lines = BufReader::new(std::fs::File::open(file)?).lines();
+    let settings = lines.next().context("the file is empty")??;
+    let settings = serde_json::from_str(&settings).context("line 1 holds no settings")?;
+    let inputs = lines.enumerate().map(|(number, line)| {
+        let input = serde_json::from_str(&line?);
+        input.with_context(|| format!("line {} holds no input", number + 2))
+    });
+    Ok(History { settings, inputs: inputs.collect::<anyhow::Result<_>>()? })
+}
+
+#[expect(clippy::print_stdout, reason = "the result of the command")]
+fn say(text: &str) -> anyhow::Result<()> {
+    print!("{text}");
+    Ok(std::io::stdout().flush()?)
+}
+
+/// A line on stderr that tells how far the runs are, when somebody looks.
+struct Progress {
+    total: u64,
+    done: AtomicU64,
+    visible: bool,
+}
+
+impl Progress {
+    fn new(total: u64) -> Self {
+        let visible = total > 1 && std::io::stderr().is_terminal();
+        Progress { total, done: AtomicU64::new(0), visible }
+    }
+
+    fn advance(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.visible {
+            write_stderr(&format!("\r{}", bar(done, self.total)));
+        }
+    }
+
+    fn clear(&self) {
+        if self.visible {
+            write_stderr(&format!("\r{:79}\r", ""));
+        }
+    }
+}
+
+/// At most 79 columns, so that the cursor stays in the line of a terminal of 80.
+fn bar(done: u64, total: u64) -> String {
+    const WIDTH: u64 = 50;
+    let filled = (done * WIDTH).checked_div(total).unwrap_or(WIDTH).min(WIDTH) as usize;
+    let count = format!("{done} of {total} runs");
+    format!("[{:<50}] {count:.26}", "#".repeat(filled))
+}
+
+#[expect(clippy::print_stderr, reason = "progress is for people, not for what reads the output")]
+fn write_stderr(text: &str) {
+    eprint!("{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_grows_and_stays_within_the_line() {
+        for (done, filled) in [(0, 0), (1, 0), (500, 25), (1_000, 50)] {
+            assert_eq!(bar(done, 1_000).matches('#').count(), filled, "{done}");
+        }
+        for (done, total) in [(0, 0), (u64::MAX / 50, u64::MAX / 50)] {
+            assert!(bar(done, total).chars().count() < 80);
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn arguments(line: &[&str]) -> Arguments {
+        let words = ["simulate"].iter().chain(line);
+        <Line as clap::Parser>::parse_from(words).arguments
+    }
+
+    #[test]
+    fn runs_are_shared_among_threads_and_summed() {
+        let one = |seed: &str| {
+            run_all(&arguments(&["--seed", seed, "--steps", "300", "--jobs", "1"])).unwrap()
+        };
+        let mut sum = one("5");
+        sum.add(one("6"));
+        sum.add(one("7"));
+        let line = ["--seed", "5", "--seeds", "3", "--steps", "300", "--jobs", "2"];
+        assert_eq!(run_all(&arguments(&line)).unwrap(), sum);
+    }
+
+    #[test]
+    fn a_failure_is_told_and_its_inputs_are_kept() {
+        let file = std::env::temp_dir().join(format!("corona-failure-{}", std::process::id()));
+        let inputs = vec![(corona::engine::types::Millis(5), corona::engine::Input::NextSessionId)];
+        let failure = Failure {
+            plan: Plan { seed: 9, steps: 1 },
+            what: "nothing adds up".into(),
+            history: History { settings: Default::default(), inputs },
+        };
+        let arguments = arguments(&["--save", file.to_str().unwrap()]);
+        let error = report(&arguments, &failure).unwrap_err();
+        assert_eq!(error.to_string(), "seed 9 fails at step 1: nothing adds up");
+        assert_eq!(read_history(&file).unwrap(), failure.history);
+        replay(&file).unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn histories_survive_their_file() {
+        let inputs = vec![
+            (corona::engine::types::Millis(5), corona::engine::Input::Tick),
+            (corona::engine::types::Millis(6), corona::engine::Input::NextSessionId),
+        ];
+        let history = History { settings: Default::default(), inputs };
+        let file = std::env::temp_dir().join(format!("corona-history-{}", std::process::id()));
+        write_history(&history, std::fs::File::create(&file).unwrap()).unwrap();
+        assert_eq!(read_history(&file).unwrap(), history);
+        std::fs::write(&file, "{}").unwrap();
+        assert!(read_history(&file).is_err());
+        std::fs::remove_file(file).unwrap();
+    }
+}

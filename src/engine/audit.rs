@@ -1,0 +1,258 @@
+//! Whether the books agree: everything that the engine keeps in more than one place is computed
+//! anew from requests and nodes and compared.
+//!
+//! Nothing of the engine depends on this; simulations and tests call it. Each part checks its own
+//! indexes, here they are compared with each other.
+
+use super::Engine;
+use super::nodes::{NodeIdx, SessionIdx};
+use super::requests::RequestState;
+use super::sessions::{Session, Tally};
+use super::types::{PerType, ResourceType};
+
+impl Engine {
+    /// Recomputes every count, list and index from the requests of the sessions and the nodes
+    /// themselves, and compares. To be called between inputs. Takes time in proportion to all that
+    /// the engine holds.
+    ///
+    /// Whether a limit was respected when a slot was given cannot be seen afterwards, since limits
+    /// and capacities change; that is for whoever sees the inputs and outcomes.
+    ///
+    /// # Errors
+    /// A sentence about the first difference found. Each is a bug of the engine.
+    pub fn audit(&self) -> Result<(), String> {
+        self.nodes.audit(&self.settings)?;
+        self.sessions.audit()?;
+        for (session, entry) in self.sessions.iter() {
+            self.audit_session(session, entry)
+                .map_err(|what| format!("session {}: {what}", entry.handle))?;
+        }
+        for (node, entry) in self.nodes.iter() {
+            self.audit_node(node).map_err(|what| format!("node {}: {what}", entry.name))?;
+        }
+        self.scheduler.audit(&self.sessions)?;
+        self.audit_hosts()?;
+        self.restarts.audit(|name| self.nodes.find(name).is_some())
+    }
+
+    fn audit_session(&self, session: SessionIdx, entry: &Session) -> Result<(), String> {
+        entry.requests.audit()?;
+        for kind in ResourceType::ALL {
+            let demand = entry.demand(kind);
+            let mut tally = Tally::default();
+            for (_, request) in entry.requests.iter().filter(|(_, r)| r.kind == kind) {
+                tally.requested += 1;
+                match request.state {
+                    RequestState::Pending { .. } => tally.pending += 1,
+                    RequestState::Granted { .. } => tally.granted += 1,
+                    RequestState::Lost => {}
+                }
+            }
+            hold(demand.tally == tally, || format!("{kind}: {tally:?}, not {:?}", demand.tally))?;
+            hold(demand.max_concurrent >= tally.requested, || format!("{kind}: maximum"))?;
+            hold(demand.batch.is_empty(), || format!("{kind}: grants that nobody was told"))?;
+            demand
+                .pending
+                .audit(&entry.requests, &self.topology, kind)
+                .map_err(|what| format!("{kind}: {what}"))?;
+            hold(demand.pending.len() as i64 == tally.pending, || format!("{kind}: pending"))?;
+        }
+        for (req, request) in entry.requests.iter() {
+            let RequestState::Granted { node, slot, .. } = request.state else { continue };
+            let holder = self.nodes.get(node).and_then(|node| node.grants.get(slot as usize));
+            hold(holder == Some(&(session, req)), || {
+                format!("request {} holds a slot of which its node knows {holder:?}", request.id)
+            })?;
+        }
+        for node in &entry.nodes {
+            let knows = self.nodes.get(*node).is_some_and(|n| n.sessions.contains_key(&session));
+            hold(knows, || format!("node number {node} does not know it"))?;
+        }
+        Ok(())
+    }
+
+    fn audit_node(&self, node: NodeIdx) -> Result<(), String> {
+        let entry = &self.nodes[node];
+        let (mut used, mut counts) = (PerType::all(0), PerType::all(0));
+        for (slot, (session, req)) in entry.grants.iter().enumerate() {
+            let holder = self.sessions.get(*session).and_then(|s| s.requests.get(*req));
+            let Some(request) = holder else {
+                return Err(format!("entry {slot} belongs to nobody"));
+            };
+            let agrees = matches!(request.state, RequestState::Granted { node: at, slot: place, .. }
+                if at == node && place as usize == slot);
+            hold(agrees, || format!("entry {slot} belongs to a request in {:?}", request.state))?;
+            let visit = entry.sessions.get(session);
+            hold(visit.is_some_and(|visit| visit.granted.contains(request.kind)), || {
+                format!("a session with a grant of {} is not noted", request.kind)
+            })?;
+            hold(entry.apps[request.kind].is_some(), || {
+                format!("a grant of {}, which it does not serve", request.kind)
+            })?;
+            used[request.kind] += request.need();
+            counts[request.kind] += 1;
+        }
+        hold(entry.used == used, || format!("uses {used:?}, not {:?}", entry.used))?;
+        hold(entry.grant_counts == counts, || format!("{counts:?} grants"))?;
+        for session in entry.sessions.keys() {
+            let known = self.sessions.get(*session).is_some_and(|s| s.nodes.contains(&node));
+            hold(known, || format!("session number {session} does not know it"))?;
+        }
+        let rack = self.topology.rack_of(entry.host);
+        hold(entry.rack == rack, || "in another rack than its host".into())
+    }
+
+    fn audit_hosts(&self) -> Result<(), String> {
+        let mut uses = Vec::new();
+        let mut count = |host: u32| {
+            let index = host as usize;
+            if uses.len() <= index {
+                uses.resize(index + 1, 0);
+            }
+            uses[index] += 1;
+        };
+        for (_, node) in self.nodes.iter() {
+            count(node.host);
+        }
+        for (_, session) in self.sessions.iter() {
+            for (_, request) in session.requests.iter() {
+                request.hosts.iter().chain(&request.excluded).copied().for_each(&mut count);
+            }
+        }
+        self.topology.audit(&uses)
+    }
+}
+
+/// Turns what should be true into an error that says what is not.
+pub(super) fn hold(condition: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(otherwise()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::settings::Settings;
+    use crate::engine::types::{
+        Address, ComputeSpecs, Millis, NodeReport, PoolName, ResourceRequest, SessionInfo,
+    };
+    use crate::engine::{Input, Start};
+
+    /// Two nodes; a session with two grants and three requests that wait, one of them set aside.
+    fn engine() -> Engine {
+        let mut settings = Settings::default();
+        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
+        settings.scheduling.node_locality_wait_ms = PerType::all(1000);
+        settings.scheduling.rack_locality_wait_ms = PerType::all(1000);
+        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 7 };
+        let mut engine = Engine::new(settings, start);
+        let handle: Arc<str> = "2026.1".into();
+        let info = SessionInfo {
+            address: Address { host: "driver".into(), port: 1 },
+            name: "n".into(),
+            user_id: "u".into(),
+            group_ids: None,
+            pool: Some(PoolName::new("g", "p")),
+            priority: None,
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        let node = |name: &str| Input::HeartbeatNode {
+            report: NodeReport {
+                name: name.into(),
+                address: Address { host: name.into(), port: 1 },
+                total: ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() },
+                free: None,
+                apps: PerType([0; 3].map(|_| Some("a:1".into()))),
+            },
+            rack: Some("/r".into()),
+        };
+        let request = |id, kind, host: Option<&str>| ResourceRequest {
+            id,
+            hosts: host.into_iter().map(Arc::from).collect(),
+            specs: None,
+            kind,
+            exclude_hosts: vec!["bad".into()],
+        };
+        use ResourceType::{Map, Reduce};
+        let requests = vec![
+            request(1, Map, Some("a")),
+            request(2, Map, Some("absent")),
+            request(3, Reduce, None),
+            request(4, Reduce, None),
+            request(5, Reduce, None),
+        ];
+        for input in [
+            node("a"),
+            node("b"),
+            Input::StartSession { handle: handle.clone(), info },
+            Input::RequestResources { handle, requests, racks: Vec::new() },
+            Input::Pass,
+        ] {
+            engine.apply(Millis(0), input).reply.unwrap();
+        }
+        engine
+    }
+
+    #[test]
+    fn books_that_agree_pass() {
+        assert_eq!(engine().audit(), Ok(()));
+    }
+
+    #[test]
+    fn each_book_that_is_wrong_is_named() {
+        let map = ResourceType::Map.index();
+        let reduce = ResourceType::Reduce.index();
+        type Damage = fn(&mut Engine, usize);
+        let cases: [(&str, usize, Damage); 12] = [
+            ("session 2026.1: MAP: Tally", map, |e, kind| {
+                e.sessions[0].demand[kind].tally.granted += 1;
+            }),
+            ("session 2026.1: REDUCE: pending", reduce, |e, kind| {
+                let session = &mut e.sessions[0];
+                let pending = &mut session.demand[kind].pending;
+                let (req, _) = pending.start(&session.requests).unwrap();
+                let state = session.requests[req].state;
+                pending.remove(&mut session.requests, &e.topology, req);
+                session.requests[req].state = state;
+            }),
+            ("of which its node knows", reduce, |e, _| {
+                e.nodes[0].grants.pop();
+            }),
+            ("but the totals are 2 and 2", reduce, |e, kind| e.nodes[1].used.0[kind] = 0),
+            ("in the index of MAP", map, |e, _| e.nodes[1].allowed = false),
+            ("session 2026.1: node number 0 does not know it", map, |e, _| {
+                e.nodes[0].sessions.clear();
+            }),
+            ("host bad is used", map, |e, _| {
+                let host = e.sessions[0].requests[0].excluded[0];
+                e.topology.release(host);
+            }),
+            ("pool g.p: MAP: Tally", map, |e, kind| {
+                let pool = e.sessions[0].pool;
+                e.scheduler.tree[pool].kinds[kind].tally.pending = 0;
+            }),
+            ("pool g.p: holds sessions of others", map, |e, _| {
+                e.scheduler.tree[0].sessions.insert(99);
+            }),
+            ("session 2026.1 is out of place", reduce, |e, kind| {
+                e.sessions[0].demand[kind].place = None;
+            }),
+            ("session 2026.1 is out of place", map, |e, kind| {
+                let session = &mut e.sessions[0];
+                session.demand[kind].blocked = None;
+            }),
+            ("ghost is to restart, but is gone", map, |e, _| {
+                e.restarts.add(Millis(0), ["ghost".into()].into_iter(), true, 0, 1);
+            }),
+        ];
+        for (expected, kind, damage) in cases {
+            let mut engine = engine();
+            damage(&mut engine, kind);
+            let found = engine.audit().unwrap_err();
+            assert!(found.contains(expected), "expected {expected:?}, found {found:?}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What must hold whatever happened: the engine's books are the peers' books, nothing waits without
+//! a reason, and nobody starves for longer than configured.
+//!
+//! Found the naive way, from the [`Model`] alone; the engine is only looked at from outside.
+
+use std::collections::BTreeMap;
+
+use super::model::{Counts, Model, Name, Session, Wish, WishState};
+use super::shares;
+use crate::engine::settings::PoolSettings;
+use crate::engine::types::{Millis, PerType, PoolName, ResourceType};
+use crate::engine::{Effect, SlotCounts, TypeCounts};
+use crate::engine::{Engine, Input, Notification, Outcome};
+
+/// The engine's own view of everything is what the peers were told.
+pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {
+    if engine.safe_mode() != model.safe_mode {
+        return Err("safe mode".into());
+    }
+    compare_nodes(model, engine)?;
+    compare_sessions(model, engine, now)?;
+    compare_pools(model, engine)?;
+    for kind in ResourceType::ALL {
+        let nodes = || model.nodes.values();
+        let total = nodes().map(|node| u64::from(model.slots(node, kind))).sum();
+        let used = nodes().map(|node| u64::from(node.used[kind])).sum();
+        let (seen, expected) = (engine.slots(kind), SlotCounts { total, used });
+        equal(|| format!("slots of {kind}"), seen, expected)?;
+    }
+    Ok(())
+}
+
+fn compare_nodes(model: &Model, engine: &Engine) -> Result<(), String> {
+    let views = engine.nodes();
+    equal(|| "nodes".into(), views.len(), model.nodes.len())?;
+    for (view, (name, node)) in views.iter().zip(&model.nodes) {
+        let what = || format!("node {name}");
+        equal(what, &view.name, name)?;
+        equal(what, &view.address, &node.address)?;
+        equal(what, &view.apps, &node.apps)?;
+        equal(what, view.last_heartbeat, node.heard)?;
+        equal(what, view.allowed, model.allowed(&node.address.host))?;
+        equal(what, view.sessions, node.visitors.len())?;
+        for kind in ResourceType::ALL {
+            let total = u64::from(model.slots(node, kind));
+            let slots = SlotCounts { total, used: u64::from(node.used[kind]) };
+            equal(what, view.slots[kind], slots)?;
+            equal(what, view.blacklisted[kind], model.blacklisted(node, kind))?;
+        }
+    }
+    Ok(())
+}
+
+fn compare_sessions(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {
+    let views = engine.sessions_at(now);
+    equal(|| "sessions".into(), views.len(), model.sessions.len())?;
+    for view in views {
+        let what = || format!("session {}", view.handle);
+        let session = model.sessions.get(&view.handle).ok_or_else(what)?;
+        equal(what, &view.scheduling_pool, &session.pool)?;
+        for kind in ResourceType::ALL {
+            equal(what, view.counts[kind].now, session.counts[kind].into())?;
+        }
+        let held = engine.grants(&view.handle).unwrap_or_default();
+        let held = held.iter().map(|view| {
+            let grant = &view.grant;
+            (grant.id, grant.kind, &grant.node_name, grant.granted_at)
+        });
+        let told = session.wishes.iter().filter_map(|(id, wish)| match &wish.state {
+            WishState::Holds { node, at } => Some((*id, wish.kind, node, *at)),
+            _ => None,
+        });
+        if !held.clone().eq(told.clone()) {
+            let (held, told): (Vec<_>, Vec<_>) = (held.collect(), told.collect());
+            return Err(format!("{}: holds {held:?}, was told {told:?}", what()));
+        }
+    }
+    Ok(())
+}
+
+fn compare_pools(model: &Model, engine: &Engine) -> Result<(), String> {
+    let views = engine.pools();
+    for view in &views {
+        let what = || format!("pool {}.{:?}", view.group, view.pool);
+        let counts = match &view.pool {
+            Some(pool) => {
+                model.pools.get(&PoolName { group: view.group.clone(), pool: pool.clone() })
+            }
+            None => model.groups.get(&view.group),
+        };
+        let counts = counts.copied().unwrap_or_default();
+        for kind in ResourceType::ALL {
+            equal(what, view.counts[kind], counts[kind].into())?;
+        }
+        let useless = view.pool.is_some() && !view.configured && view.sessions == 0;
+        equal(what, useless, false)?;
+    }
+    let in_use = views.iter().filter(|view| view.pool.is_some() && view.sessions > 0).count();
+    equal(|| "pools with sessions".into(), in_use, model.pools.len())
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(
+    what: impl Fn() -> String,
+    seen: T,
+    expected: T,
+) -> Result<(), String> {
+    if seen == expected {
+        return Ok(());
+    }
+    Err(format!("{}: the engine shows {seen:?}, the peers know {expected:?}", what()))
+}
+
+impl From<Counts> for TypeCounts {
+    fn from(counts: Counts) -> Self {
+        let Counts { requested, pending, granted } = counts;
+        TypeCounts { requested, pending, granted }
+    }
+}
+
+/// Requests that could be served but are not: allowed only while they wait for a near node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patience {
+    waiting_since: BTreeMap<(Name, ResourceType), Millis>,
+}
+
+impl Patience {
+    /// A session that is given something may start to wait anew.
+    pub(super) fn note(&mut self, input: &Input, outcome: &Outcome) {
+        if matches!(input, Input::SettingsChanged { .. }) {
+            self.waiting_since.clear();
+        }
+        for effect in &outcome.effects {
+            match effect {
+                Effect::Notify { handle, notification: Notification::Granted(grants), .. } => {
+                    for grant in grants {
+                        self.waiting_since.remove(&(handle.clone(), grant.kind));
+                    }
+                }
+                Effect::ForgetSession { handle } => {
+                    self.waiting_since.retain(|(waits, _), _| waits != handle);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// To be called when the engine has nothing left to do at `now`.
+    pub(super) fn check(&mut self, model: &Model, now: Millis) -> Result<(), String> {
+        for kind in ResourceType::ALL {
+            let nodes = model.nodes.values().map(|node| (node, model.room(node, kind)));
+            let nodes: Vec<_> = nodes.filter(|(_, room)| *room > 0).collect();
+            for (handle, session) in &model.sessions {
+                let reachable = || {
+                    let waiting = session
+                        .wishes
+                        .iter()
+                        .filter(|(_, wish)| wish.kind == kind && wish.state == WishState::Waits);
+                    waiting.filter_map(|(id, wish)| nearest(wish, &nodes).map(|near| (*id, near)))
+                };
+                let key = (handle.clone(), kind);
+                let open = !nodes.is_empty() && session.counts[kind].pending > 0;
+                if !open || is_full(model, session, kind) || reachable().next().is_none() {
+                    self.waiting_since.remove(&key);
+                    continue;
+                }
+                let scheduling = &model.settings.scheduling;
+                let waits =
+                    kind == ResourceType::Map && scheduling.rack_locality_wait_ms[kind] != 0;
+                let since = *self.waiting_since.entry(key).or_insert(now);
+                let over = now.since(since) > scheduling.node_locality_wait_ms[kind];
+                if let Some((id, _)) = reachable().find(|(_, near)| *near || !waits || over) {
+                    return Err(format!(
+                        "{handle}: request {id} of {kind} waits while a slot that it may use is \
+                         free, seen since {since:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the request could be served, and if so whether without any wait.
+fn nearest(wish: &Wish, nodes: &[(&super::model::Node, u32)]) -> Option<bool> {
+    let usable = nodes
+        .iter()
+        .filter(|(node, room)| *room >= wish.need && !wish.excluded.contains(&node.address.host));
+    let near =
+        usable.map(|(node, _)| wish.hosts.is_empty() || wish.hosts.contains(&node.address.host));
+    near.max()
+}
+
+/// Whether the session's pool or group must not be given more.
+fn is_full(model: &Model, session: &Session, kind: ResourceType) -> bool {
+    let pools = &model.settings.pools;
+    let of_pool = pools.pools.get(&session.pool).map(|pool| pool.maximum[kind]);
+    let of_group = pools.groups.get(&session.pool.group).map(|group| group.maximum[kind]);
+    let full = |granted: i64, most: Option<i32>| most.is_some_and(|most| granted >= most.into());
+    full(model.pools[&session.pool][kind].granted, of_pool)
+        || full(model.groups[&session.pool.group][kind].granted, of_group)
+}
+
+/// Pools that should be given slots of others and are not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fairness {
+    starving_since: BTreeMap<(PoolName, ResourceType), Millis>,
+}
+
+/// Shares of the engine may be lower by this, since its search stops near the solution.
+const TOLERANCE: f64 = 0.1;
+
+impl Fairness {
+    /// To be called after each input. `quiet` when the engine has nothing left to do at `now`.
+    pub(super) fn check(
+        &mut self,
+        model: &Model,
+        now: Millis,
+        input: &Input,
+        outcome: &Outcome,
+        quiet: bool,
+    ) -> Result<(), String> {
+        let disturbs = matches!(input, Input::SettingsChanged { .. } | Input::SetSafeMode { .. });
+        let revoked = outcome.effects.iter().any(|effect| {
+            matches!(effect, Effect::Notify { notification: Notification::Revoked(_), .. })
+        });
+        if disturbs || revoked {
+            self.starving_since.clear();
+        }
+        // Whoever has nothing to wait for has all that it wants.
+        self.starving_since.retain(|(pool, kind), _| {
+            model.pools.get(pool).is_some_and(|counts| counts[*kind].pending > 0)
+        });
+        if !matches!(input, Input::Pass) || model.safe_mode {
+            return Ok(());
+        }
+        [ResourceType::Map, ResourceType::Reduce]
+            .into_iter()
+            .try_for_each(|kind| self.check_kind(model, kind, now, quiet))
+    }
+
+    fn check_kind(
+        &mut self,
+        model: &Model,
+        kind: ResourceType,
+        now: Millis,
+        quiet: bool,
+    ) -> Result<(), String> {
+        let scheduling = &model.settings.scheduling;
+        let clocks =
+            [scheduling.starving_time_for_share_ms, scheduling.starving_time_for_minimum_ms];
+        if !model.pools.values().any(|counts| counts[kind].pending > 0) || clocks.contains(&0) {
+            self.starving_since.retain(|(_, of), _| *of != kind);
+            return Ok(());
+        }
+        let shares = pool_shares(model, kind);
+        let victims = shares.iter().any(|(pool, share)| can_give(model, pool, *share, kind, now));
+        for (pool, share) in &shares {
+            let counts = model.pools.get(*pool).map(|counts| counts[kind]).unwrap_or_default();
+            let granted = counts.granted as f64;
+            let due = ((share - TOLERANCE) * scheduling.share_starving_ratio).ceil();
+            let starves = counts.pending > 0 && granted < due && share - granted >= 1.0 + TOLERANCE;
+            let key = ((*pool).clone(), kind);
+            if !starves || !victims {
+                self.starving_since.remove(&key);
+                continue;
+            }
+            let since = *self.starving_since.entry(key).or_insert(now);
+            let patience_ms =
+                clocks[0].saturating_add(scheduling.min_preempt_period_ms).saturating_add(3000);
+            if quiet && now.since(since) > patience_ms {
+                return Err(format!(
+                    "pool {pool} has {granted} slots of {kind} of its share of {share:.3} since \
+                     {since:?}, and nothing is taken from others"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pool has so much more than its share that at least one of its sessions has as well,
+/// and all that it has may be taken.
+fn can_give(model: &Model, pool: &PoolName, share: f64, kind: ResourceType, now: Millis) -> bool {
+    let limit_ms = model.settings.scheduling.preempted_task_max_running_time_ms;
+    let settings = model.settings.pools.pools.get(pool);
+    let Some(counts) = model.pools.get(pool) else { return false };
+    let sessions = || model.sessions.values().filter(|session| session.pool == *pool);
+    let young = |wish: &Wish| match wish.state {
+        WishState::Holds { at, .. } => wish.kind != kind || now.since(at) < limit_ms,
+        _ => true,
+    };
+    settings.is_none_or(|pool| pool.preemptable)
+        && counts[kind].granted as f64 - share >= sessions().count() as f64 * (1.0 + TOLERANCE)
+        && sessions().all(|session| !session.no_preempt && session.wishes.values().all(young))
+}
+
+/// The share of each pool that has sessions or is configured.
+fn pool_shares(model: &Model, kind: ResourceType) -> Vec<(&PoolName, f64)> {
+    let slots: u32 = model.nodes.values().map(|node| node.used[kind]).sum();
+    let configured = &model.settings.pools;
+    let mut names: Vec<&PoolName> = model.pools.keys().chain(configured.pools.keys()).collect();
+    names.sort();
+    names.dedup();
+    let mut groups: Vec<(&Name, Vec<&PoolName>)> = Vec::new();
+    for name in names {
+        match groups.last_mut().filter(|(group, _)| **group == name.group) {
+            Some((_, pools)) => pools.push(name),
+            None => groups.push((&name.group, vec![name])),
+        }
+    }
+    let of_groups: Vec<shares::Claim> = groups
+        .iter()
+        .map(|(group, _)| {
+            let limits = configured.groups.get(*group).cloned().unwrap_or_default();
+            let counts = model.groups.get(*group).copied().unwrap_or_default();
+            claim(counts, kind, limits.minimum, limits.maximum, 1.0, 0)
+        })
+        .collect();
+    let mut result = Vec::new();
+    for ((_, pools), share) in groups.iter().zip(shares::fair(f64::from(slots), &of_groups)) {
+        let claims: Vec<shares::Claim> = pools
+            .iter()
+            .map(|pool| {
+                let PoolSettings { minimum, maximum, weight, priority, .. } =
+                    configured.pools.get(*pool).cloned().unwrap_or_default();
+                let counts = model.pools.get(*pool).copied().unwrap_or_default();
+                claim(counts, kind, minimum, maximum, weight, priority)
+            })
+            .collect();
+        result.extend(pools.iter().copied().zip(shares::by_priority(share, &claims)));
+    }
+    result
+}
+
+fn claim(
+    counts: PerType<Counts>,
+    kind: ResourceType,
+    minimum: PerType<i32>,
+    maximum: PerType<i32>,
+    weight: f64,
+    priority: i32,
+) -> shares::Claim {
+    shares::Claim {
+        requested: counts[kind].requested as f64,
+        minimum: f64::from(minimum[kind]),
+        maximum: f64::from(maximum[kind]),
+        weight,
+        priority,
+    }
+}

@@ -1,0 +1,302 @@
+//! Seeded random clusters around the engine, and what must hold in them.
+//!
+//! A run follows from its seed: peers that request, run, fail and lie, operators who change
+//! settings, time that jumps. After every step the plainest books of what everybody was told are
+//! compared with what the engine does, and regularly with all that it keeps. A run that fails gives
+//! the inputs up to the failure, which can be played again without the peers.
+//!
+//! It has no threads, clock or files; printing is the caller's.
+
+mod invariants;
+mod model;
+mod peers;
+mod random;
+mod shares;
+#[cfg(test)]
+mod tests;
+mod weather;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::{Deserialize, Serialize};
+
+use self::invariants::{Fairness, Patience, compare};
+use self::model::Model;
+use self::peers::{BEGIN, ID_PREFIX, Peers};
+use self::random::Random;
+use crate::engine::settings::Settings;
+use crate::engine::types::{Millis, ResourceType};
+use crate::engine::{Effect, Engine, Input, Notification, Outcome, Start};
+
+/// All books are compared after each so many steps of a run that has not failed yet.
+const AUDIT_EVERY: u64 = 16;
+
+/// Inputs that the farewell may take at most.
+const FAREWELL_STEPS: u64 = 20_000;
+
+/// Which run, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Everything that happens follows from it.
+    pub seed: u64,
+    /// Inputs, those with which everybody leaves in the end not counted.
+    pub steps: u64,
+}
+
+/// What came of a run in which everything held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Inputs that the engine took.
+    pub inputs: u64,
+    /// Slots that were given.
+    pub granted: u64,
+    /// Slots that were taken back.
+    pub revoked: u64,
+    /// Notices of nodes that were lost.
+    pub dead_nodes: u64,
+    /// Inputs that were refused.
+    pub refused: u64,
+}
+
+impl Summary {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: Summary) {
+        self.inputs += other.inputs;
+        self.granted += other.granted;
+        self.revoked += other.revoked;
+        self.dead_nodes += other.dead_nodes;
+        self.refused += other.refused;
+    }
+
+    fn count(&mut self, outcome: &Outcome) {
+        self.inputs += 1;
+        self.refused += u64::from(outcome.reply.is_err());
+        for effect in &outcome.effects {
+            let Effect::Notify { notification, .. } = effect else { continue };
+            match notification {
+                Notification::Granted(grants) => self.granted += grants.len() as u64,
+                Notification::Revoked(grants) => self.revoked += grants.len() as u64,
+                Notification::DeadNode(_) => self.dead_nodes += 1,
+            }
+        }
+    }
+}
+
+/// A run in which something did not hold.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("seed {} fails at step {}: {what}", plan.seed, history.inputs.len())]
+pub struct Failure {
+    /// The shortest run of the seed that shows it.
+    pub plan: Plan,
+    /// What did not hold, or how the engine panicked.
+    pub what: String,
+    /// The settings and the inputs up to the failure; the last one shows it.
+    pub history: History,
+}
+
+/// What an engine was started with and told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// The settings at the start.
+    pub settings: Settings,
+    /// Inputs with their times.
+    pub inputs: Vec<(Millis, Input)>,
+}
+
+/// What takes inputs: the engine, or in tests an engine with a fault.
+trait Subject {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome;
+    fn engine(&self) -> &Engine;
+}
+
+impl Subject for Engine {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        Engine::apply(self, now, input)
+    }
+
+    fn engine(&self) -> &Engine {
+        self
+    }
+}
+
+/// Runs a simulation.
+///
+/// # Errors
+/// The first thing that does not hold, with the shortest prefix of the run's inputs that shows it.
+pub fn run(plan: Plan) -> Result<Summary, Box<Failure>> {
+    run_with(plan, new_engine)
+}
+
+/// Gives the inputs of a history to a new engine, with all checks after each of them.
+///
+/// # Errors
+/// What does not hold, with the number of inputs up to there.
+pub fn replay(history: &History) -> Result<Summary, (usize, String)> {
+    let settings = history.settings.clone();
+    let mut watch = Watch::new(new_engine(&settings), settings, 1);
+    for (at, (now, input)) in history.inputs.iter().enumerate() {
+        guarded(|| watch.step(*now, input)).map_err(|what| (at + 1, what))?;
+    }
+    Ok(watch.summary)
+}
+
+fn new_engine(settings: &Settings) -> Engine {
+    let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: 1 };
+    Engine::new(settings.clone(), start)
+}
+
+fn run_with<S: Subject>(
+    plan: Plan,
+    subject: impl Fn(&Settings) -> S,
+) -> Result<Summary, Box<Failure>> {
+    let first = match attempt(plan, &subject, AUDIT_EVERY, None) {
+        Ok(summary) => return Ok(summary),
+        Err(what) => what,
+    };
+    // Once more, and this time with all checks after each step, so that it stops at the first one
+    // that shows the fault. Closer checks may be kinder to waits; then the first run is repeated.
+    for audit_every in [1, AUDIT_EVERY] {
+        let mut history = History { settings: Settings::default(), inputs: Vec::new() };
+        if let Err(what) = attempt(plan, &subject, audit_every, Some(&mut history)) {
+            let steps = plan.steps.min(history.inputs.len() as u64);
+            let short = Plan { steps, ..plan };
+            let repeats = attempt(short, &subject, AUDIT_EVERY, None).is_err();
+            let plan = if repeats { short } else { plan };
+            return Err(Box::new(Failure { plan, what, history }));
+        }
+    }
+    let what = format!("{first}; but not when the run is repeated");
+    let history = History { settings: Settings::default(), inputs: Vec::new() };
+    Err(Box::new(Failure { plan, what, history }))
+}
+
+fn attempt<S: Subject>(
+    plan: Plan,
+    subject: impl Fn(&Settings) -> S,
+    audit_every: u64,
+    mut history: Option<&mut History>,
+) -> Result<Summary, String> {
+    guarded(|| {
+        let mut random = Random::new(plan.seed);
+        let settings = weather::settings(&mut random);
+        if let Some(history) = &mut history {
+            history.settings = settings.clone();
+        }
+        let mut watch = Watch::new(subject(&settings), settings, audit_every);
+        let mut peers = Peers::new(random);
+        let mut steps = 0;
+        loop {
+            let engine = watch.subject.engine();
+            let next = match steps < plan.steps {
+                true => Some(peers.next(&watch.model, engine)),
+                false => peers.farewell(&watch.model, engine),
+            };
+            let Some((now, input)) = next else { break };
+            if let Some(history) = &mut history {
+                history.inputs.push((now, input.clone()));
+            }
+            watch.step(now, &input)?;
+            steps += 1;
+            if steps == plan.steps {
+                watch.inspect(now)?;
+            }
+            if steps > plan.steps + FAREWELL_STEPS {
+                return Err("the engine never comes to rest".into());
+            }
+        }
+        watch.finish()
+    })
+}
+
+/// Turns a panic into an error.
+fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(words(&*panic)))
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panic: {}", text.unwrap_or("without words"))
+}
+
+/// An engine, or one with a fault, under watch.
+struct Watch<S> {
+    subject: S,
+    model: Model,
+    patience: Patience,
+    fairness: Fairness,
+    summary: Summary,
+    audit_every: u64,
+    /// Steps since it was last looked for requests that wait without a reason.
+    unwatched: u64,
+}
+
+impl<S: Subject> Watch<S> {
+    fn new(subject: S, settings: Settings, audit_every: u64) -> Self {
+        Watch {
+            subject,
+            model: Model::new(settings, ID_PREFIX.into()),
+            patience: Patience::default(),
+            fairness: Fairness::default(),
+            summary: Summary::default(),
+            audit_every,
+            unwatched: 0,
+        }
+    }
+
+    fn step(&mut self, now: Millis, input: &Input) -> Result<(), String> {
+        let outcome = self.subject.apply(now, input.clone());
+        self.summary.count(&outcome);
+        self.model.observe(now, input, &outcome)?;
+        self.patience.note(input, &outcome);
+        let quiet = self.is_quiet(now);
+        self.fairness.check(&self.model, now, input, &outcome, quiet)?;
+        self.unwatched += 1;
+        if quiet && self.unwatched >= self.audit_every {
+            self.unwatched = 0;
+            self.patience.check(&self.model, now)?;
+        }
+        if self.summary.inputs.is_multiple_of(self.audit_every) {
+            self.compare_all(now)?;
+        }
+        Ok(())
+    }
+
+    /// Makes all checks that can be made now.
+    fn inspect(&mut self, now: Millis) -> Result<(), String> {
+        if self.is_quiet(now) {
+            self.patience.check(&self.model, now)?;
+        }
+        self.compare_all(now)
+    }
+
+    fn compare_all(&self, now: Millis) -> Result<(), String> {
+        self.subject.engine().audit()?;
+        compare(&self.model, self.subject.engine(), now)
+    }
+
+    /// Whether the engine has nothing left to do at `now`.
+    fn is_quiet(&self, now: Millis) -> bool {
+        let engine = self.subject.engine();
+        let idle = !engine.safe_mode() && !engine.wants_pass();
+        idle && engine.next_deadline().is_none_or(|at| at > now)
+    }
+
+    /// Everybody has left: nothing may stay behind.
+    fn finish(self) -> Result<Summary, String> {
+        let engine = self.subject.engine();
+        engine.audit()?;
+        let left = (engine.node_count(), engine.session_count());
+        let used: u64 = ResourceType::ALL.into_iter().map(|kind| engine.slots(kind).used).sum();
+        let pools =
+            engine.pools().into_iter().filter(|pool| pool.pool.is_some() && !pool.configured);
+        match (left, used, pools.count()) {
+            ((0, 0), 0, 0) => Ok(self.summary),
+            (left, used, pools) => Err(format!(
+                "after all have left: nodes and sessions {left:?}, {used} slots in use, \
+                 {pools} pools of nobody"
+            )),
+        }
+    }
+}

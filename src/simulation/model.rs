@@ -1,0 +1,746 @@
+//! What everybody in a simulated cluster knows: nodes what they reported, sessions what they asked
+//! for and were told. The plainest books that follow the rules, without any index.
+//!
+//! It sees inputs and outcomes only. What it foresees and what the engine does must be the same,
+//! and what the engine gives away must be there to give.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::settings::{Hosts, Settings};
+use crate::engine::types::{
+    Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest,
+    ResourceType, SessionInfo,
+};
+use crate::engine::{
+    Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, SessionView,
+};
+
+/// A handle, a node's name or a host.
+pub(super) type Name = Arc<str>;
+
+/// Requests by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) requested: i64,
+    pub(super) pending: i64,
+    pub(super) granted: i64,
+}
+
+/// A request as its session sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) kind: ResourceType,
+    pub(super) need: u32,
+    pub(super) hosts: Vec<Name>,
+    pub(super) excluded: Vec<Name>,
+    pub(super) state: WishState,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum WishState {
+    Waits,
+    Holds { node: Name, at: Millis },
+    Lost,
+}
+
+/// A running session.
+#[derive(Clone, Debug)]
+pub(super) struct Session {
+    address: Address,
+    /// The pool in which it is scheduled.
+    pub(super) pool: PoolName,
+    told_pool: PoolName,
+    pub(super) no_preempt: bool,
+    pub(super) started: Millis,
+    heard: Millis,
+    pub(super) request_id: i32,
+    pub(super) wishes: BTreeMap<i32, Wish>,
+    pub(super) counts: PerType<Counts>,
+}
+
+/// A node that is alive as far as anybody knows.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) address: Address,
+    pub(super) total: ComputeSpecs,
+    free: ComputeSpecs,
+    pub(super) heard: Millis,
+    pub(super) apps: PerType<Option<Name>>,
+    pub(super) used: PerType<u32>,
+    faults: PerType<Faults>,
+    pub(super) visitors: BTreeMap<Name, Visit>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    connections: u32,
+    failures: u32,
+    blacklisted: bool,
+}
+
+/// What a running session has had of a node, and has said of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Visit {
+    granted: PerType<bool>,
+    connections: PerType<bool>,
+    failures: PerType<bool>,
+}
+
+/// The books.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub(super) settings: Settings,
+    pub(super) safe_mode: bool,
+    pub(super) hosts: Hosts,
+    pub(super) nodes: BTreeMap<Name, Node>,
+    pub(super) sessions: BTreeMap<Name, Session>,
+    /// Pools that have sessions.
+    pub(super) pools: BTreeMap<PoolName, PerType<Counts>>,
+    pub(super) groups: BTreeMap<Name, PerType<Counts>>,
+    /// When the settings were last changed.
+    pub(super) settings_from: Millis,
+    to_restart: BTreeSet<Name>,
+    id_prefix: Name,
+    ids_given: i64,
+}
+
+/// What the rules say that an input leads to, passes aside.
+struct Foreseen {
+    answer: Answer,
+    /// Who is told of which node, in any order.
+    dead: Vec<(Name, Name)>,
+    ended: Vec<Name>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Answer {
+    Done,
+    SessionId(String),
+    Started(PoolName),
+    Heard,
+    Refused(Why),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Why {
+    SafeMode,
+    InvalidSession,
+    DisallowedNode,
+    Malformed,
+    TooMany,
+}
+
+use Answer::{Done, Heard, Refused, Started};
+
+impl Model {
+    pub(super) fn new(settings: Settings, id_prefix: Name) -> Self {
+        Model {
+            settings,
+            safe_mode: false,
+            hosts: Hosts::default(),
+            nodes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            settings_from: Millis(i64::MIN),
+            to_restart: BTreeSet::new(),
+            id_prefix,
+            ids_given: 0,
+        }
+    }
+
+    /// Enters an input and what the engine did, or says what is wrong with that.
+    pub(super) fn observe(
+        &mut self,
+        now: Millis,
+        input: &Input,
+        outcome: &Outcome,
+    ) -> Result<(), String> {
+        let mut foreseen = self.foresee(now, input);
+        if let (Input::HeartbeatNode { report, .. }, Ok(Reply::NodeHeard { restart: true })) =
+            (input, &outcome.reply)
+        {
+            if !self.to_restart.contains(&report.name) {
+                return Err(format!("{} is told to restart without reason", report.name));
+            }
+            foreseen.dead.extend(self.lose_node(&report.name));
+        }
+        let answer = answer(&outcome.reply);
+        if answer != foreseen.answer {
+            return Err(format!("the answer is {:?}, not {:?}", outcome.reply, foreseen.answer));
+        }
+        let passes = matches!(input, Input::Pass) && !self.safe_mode;
+        let (mut dead, mut ended) = (Vec::new(), Vec::new());
+        for effect in &outcome.effects {
+            match effect {
+                Effect::Notify { handle, to, notification } => {
+                    self.check_address(handle, to)?;
+                    match notification {
+                        Notification::Granted(grants) if passes => {
+                            self.take_grants(now, handle, grants)?;
+                        }
+                        Notification::Revoked(grants) if passes => {
+                            self.give_back(now, handle, grants)?;
+                        }
+                        Notification::DeadNode(name) => dead.push((handle.clone(), name.clone())),
+                        other => return Err(format!("{handle} is told out of turn: {other:?}")),
+                    }
+                }
+                Effect::ForgetSession { handle } => ended.push(handle.clone()),
+                Effect::Record(_) => {}
+            }
+        }
+        same("dead nodes", foreseen.dead, dead)?;
+        same("ended sessions", foreseen.ended, ended)
+    }
+
+    /// Slots of a node by its CPUs.
+    pub(super) fn slots(&self, node: &Node, kind: ResourceType) -> u32 {
+        self.settings.partitioning.slots(node.total.num_cpus).map_or(0, |slots| slots[kind])
+    }
+
+    /// Slots that a request of the type may still be given on the node.
+    pub(super) fn room(&self, node: &Node, kind: ResourceType) -> u32 {
+        if self.serves(node, kind) {
+            self.slots(node, kind).saturating_sub(node.used[kind])
+        } else {
+            0
+        }
+    }
+
+    /// Whether the node's host is allowed by the host files.
+    pub(super) fn allowed(&self, host: &str) -> bool {
+        let Hosts { include, exclude } = &self.hosts;
+        (include.is_empty() || include.contains(host)) && !exclude.contains(host)
+    }
+
+    /// Whether the node may be given grants of the type, apart from its room.
+    fn serves(&self, node: &Node, kind: ResourceType) -> bool {
+        let Settings { reserved_memory_mb, reserved_disk_gb, .. } = self.settings;
+        self.allowed(&node.address.host)
+            && node.apps[kind].is_some()
+            && !node.faults[kind].blacklisted
+            && node.free.memory_mb.unwrap_or(0) >= reserved_memory_mb
+            && node.free.disk_gb.unwrap_or(0) >= reserved_disk_gb
+    }
+
+    /// Whether the node is blacklisted for the type.
+    pub(super) fn blacklisted(&self, node: &Node, kind: ResourceType) -> bool {
+        node.faults[kind].blacklisted
+    }
+
+    fn foresee(&mut self, now: Millis, input: &Input) -> Foreseen {
+        let mut foreseen = Foreseen { answer: Done, dead: Vec::new(), ended: Vec::new() };
+        let always = matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. });
+        if self.safe_mode && !always {
+            foreseen.answer = Refused(Why::SafeMode);
+            return foreseen;
+        }
+        let answer = match input {
+            Input::NextSessionId => {
+                self.ids_given += 1;
+                Ok(Answer::SessionId(format!("{}.{}", self.id_prefix, self.ids_given)))
+            }
+            Input::StartSession { handle, info } => self.start_session(now, handle, info),
+            Input::UpdateSession { handle, .. } => self.hear(now, handle).map(|_| Done),
+            Input::EndSession { handle, .. } | Input::NotificationFailed { handle } => {
+                let known = self.session(handle).map(|_| Done);
+                self.end(handle, &mut foreseen);
+                known
+            }
+            Input::KillSession { handle } => {
+                self.end(handle, &mut foreseen);
+                Ok(Done)
+            }
+            Input::HeartbeatSession { handle, view } => {
+                self.heartbeat_session(now, handle, view.as_ref(), &mut foreseen)
+            }
+            Input::RequestResources { handle, requests, .. } => self.request(now, handle, requests),
+            Input::ReleaseResources { handle, ids } => self.release(now, handle, ids),
+            Input::HeartbeatNode { report, .. } => self.heartbeat_node(now, report, &mut foreseen),
+            Input::NodeFeedback { handle, kinds, reports } => {
+                reports.iter().for_each(|report| self.blame(handle, kinds, report));
+                Ok(Done)
+            }
+            Input::HostsChanged { hosts } => {
+                self.hosts = hosts.clone();
+                Ok(Done)
+            }
+            Input::RestartNodes { force, .. } => {
+                if *force && !self.nodes.is_empty() {
+                    self.to_restart.clear();
+                }
+                self.to_restart.extend(self.nodes.keys().cloned());
+                Ok(Done)
+            }
+            Input::SetSafeMode { on } => {
+                self.set_safe_mode(now, *on);
+                Ok(Done)
+            }
+            Input::SettingsChanged { settings } => {
+                self.settings = Settings::clone(settings);
+                self.settings_from = now;
+                Ok(Done)
+            }
+            Input::Tick => {
+                self.expire(now, &mut foreseen);
+                Ok(Done)
+            }
+            Input::Pass => Ok(Done),
+        };
+        foreseen.answer = answer.unwrap_or_else(Refused);
+        foreseen
+    }
+
+    fn start_session(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        info: &SessionInfo,
+    ) -> Result<Answer, Why> {
+        let number = handle.split_once('.').and_then(|(_, number)| number.parse::<i32>().ok());
+        let well_formed = handle.starts_with(&*self.id_prefix) && number.is_some();
+        if !well_formed || self.sessions.contains_key(handle) {
+            return Err(Why::InvalidSession);
+        }
+        if self.sessions.len() >= self.settings.bounds.sessions {
+            return Err(Why::TooMany);
+        }
+        let redirects = &self.settings.scheduling.redirects;
+        let asked = info.pool.as_ref().map(|pool| redirects.get(pool).unwrap_or(pool).clone());
+        let configured = &self.settings.pools.pools;
+        if self.settings.configured_pools_only
+            && !asked.as_ref().is_some_and(|pool| configured.contains_key(pool) && pool.is_legal())
+        {
+            return Err(Why::InvalidSession);
+        }
+        let told_pool = asked.unwrap_or_else(|| PoolName::new("default", &info.user_id));
+        let mut pool = told_pool.clone();
+        if pool.pool.is_empty() {
+            pool = PoolName::new("default", &info.user_id);
+        }
+        if !pool.is_legal() {
+            pool = PoolName::new("default", "defaultpool");
+        }
+        let free = |pool: &PoolName| !configured.contains_key(pool);
+        let in_use = self.pools.keys().filter(|pool| free(pool)).count();
+        if free(&pool) && !self.pools.contains_key(&pool) && in_use >= self.settings.bounds.pools {
+            return Err(Why::TooMany);
+        }
+        self.pools.entry(pool.clone()).or_default();
+        self.groups.entry(pool.group.clone()).or_default();
+        let session = Session {
+            address: info.address.clone(),
+            pool,
+            told_pool: told_pool.clone(),
+            no_preempt: info.no_preempt == Some(true),
+            started: now,
+            heard: now,
+            request_id: 0,
+            wishes: BTreeMap::new(),
+            counts: PerType::default(),
+        };
+        self.sessions.insert(handle.clone(), session);
+        Ok(Started(told_pool))
+    }
+
+    fn heartbeat_session(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        view: Option<&SessionView>,
+        foreseen: &mut Foreseen,
+    ) -> Result<Answer, Why> {
+        let session = self.session(handle)?;
+        if view.is_some_and(|view| view.request_id != session.request_id) {
+            self.end(handle, foreseen);
+            return Err(Why::InvalidSession);
+        }
+        session.heard = now;
+        Ok(Done)
+    }
+
+    fn request(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        requests: &[ResourceRequest],
+    ) -> Result<Answer, Why> {
+        let legal = self.settings.partitioning.legal_types();
+        let contradicts = |wish: &ResourceRequest| {
+            wish.hosts.iter().any(|host| wish.exclude_hosts.contains(host))
+        };
+        if requests.iter().any(|wish| !legal[wish.kind] || contradicts(wish)) {
+            return Err(Why::Malformed);
+        }
+        let session = self.sessions.get_mut(handle).ok_or(Why::InvalidSession)?;
+        let limits = self.settings.pools.pools.get(&session.told_pool);
+        for kind in ResourceType::ALL {
+            let asked = requests.iter().filter(|wish| wish.kind == kind).count() as i64;
+            let limit = limits.filter(|pool| pool.request_max).map(|pool| pool.maximum[kind]);
+            if limit.is_some_and(|limit| asked > i64::from(limit)) {
+                return Err(Why::InvalidSession);
+            }
+        }
+        let known = session.wishes.len();
+        if known + requests.len() > self.settings.bounds.requests_per_session {
+            return Err(Why::TooMany);
+        }
+        session.heard = now;
+        session.request_id = requests.iter().map(|wish| wish.id).max().unwrap_or(0).max(0);
+        let mut added = Vec::new();
+        for wish in requests {
+            let Entry::Vacant(place) = session.wishes.entry(wish.id) else { continue };
+            place.insert(Wish {
+                kind: wish.kind,
+                need: wish.specs.map_or(1, |specs| specs.num_cpus).max(1) as u32,
+                hosts: wish.hosts.clone(),
+                excluded: wish.exclude_hosts.clone(),
+                state: WishState::Waits,
+            });
+            added.push(wish.kind);
+        }
+        for kind in added {
+            self.count(handle, kind, Counts { requested: 1, pending: 1, granted: 0 });
+        }
+        Ok(Done)
+    }
+
+    fn release(&mut self, now: Millis, handle: &Name, ids: &[i32]) -> Result<Answer, Why> {
+        self.hear(now, handle)?;
+        for id in ids {
+            let session = self.session(handle)?;
+            if let Some(wish) = session.wishes.remove(id) {
+                self.forget(handle, &wish);
+            }
+        }
+        Ok(Done)
+    }
+
+    /// Takes a wish that is gone out of the counts and frees its slot.
+    fn forget(&mut self, handle: &Name, wish: &Wish) {
+        let (mut pending, mut granted) = (0, 0);
+        match &wish.state {
+            WishState::Waits => pending = -1,
+            WishState::Lost => {}
+            WishState::Holds { node, .. } => {
+                granted = -1;
+                if let Some(node) = self.nodes.get_mut(node) {
+                    node.used[wish.kind] -= wish.need;
+                }
+            }
+        }
+        self.count(handle, wish.kind, Counts { requested: -1, pending, granted });
+    }
+
+    /// A session ends, if it runs.
+    fn end(&mut self, handle: &Name, foreseen: &mut Foreseen) {
+        let Some(session) = self.sessions.get_mut(handle) else { return };
+        let pool = session.pool.clone();
+        for wish in std::mem::take(&mut session.wishes).into_values() {
+            self.forget(handle, &wish);
+        }
+        self.sessions.remove(handle);
+        for node in self.nodes.values_mut() {
+            node.visitors.remove(handle);
+        }
+        if !self.sessions.values().any(|session| session.pool == pool) {
+            self.pools.remove(&pool);
+        }
+        if !self.pools.keys().any(|other| other.group == pool.group) {
+            self.groups.remove(&pool.group);
+        }
+        foreseen.ended.push(handle.clone());
+    }
+
+    fn heartbeat_node(
+        &mut self,
+        now: Millis,
+        report: &NodeReport,
+        foreseen: &mut Foreseen,
+    ) -> Result<Answer, Why> {
+        let name = &report.name;
+        if !self.allowed(&report.address.host) {
+            let node = self.nodes.get_mut(name).ok_or(Why::DisallowedNode)?;
+            node.heard = now;
+            node.free = report.free.unwrap_or(node.free);
+            return Ok(Heard);
+        }
+        let known = self.nodes.contains_key(name);
+        if !known && self.nodes.len() >= self.settings.bounds.nodes {
+            return Err(Why::TooMany);
+        }
+        let fits = self.settings.partitioning.slots(report.total.num_cpus).is_some();
+        if !known && fits {
+            self.nodes.insert(
+                name.clone(),
+                Node {
+                    address: report.address.clone(),
+                    total: report.total,
+                    free: report.total,
+                    heard: now,
+                    apps: PerType::default(),
+                    used: PerType::all(0),
+                    faults: PerType::default(),
+                    visitors: BTreeMap::new(),
+                },
+            );
+        }
+        let Some(node) = self.nodes.get_mut(name) else { return Err(Why::Malformed) };
+        node.heard = now;
+        if !fits {
+            return Err(Why::Malformed);
+        }
+        node.free = report.free.unwrap_or(node.free);
+        node.total = report.total;
+        let previous = std::mem::replace(&mut node.apps, report.apps.clone());
+        for kind in ResourceType::ALL {
+            if previous[kind].is_some() && previous[kind] != report.apps[kind] {
+                let visitors = self.nodes[name].visitors.iter();
+                let users = visitors.filter(|(_, visit)| visit.granted[kind]);
+                foreseen.dead.extend(users.map(|(handle, _)| (handle.clone(), name.clone())));
+                self.lose_grants(name, Some(kind));
+            }
+        }
+        Ok(Heard)
+    }
+
+    /// A node is gone. Gives who is told.
+    fn lose_node(&mut self, name: &Name) -> Vec<(Name, Name)> {
+        self.lose_grants(name, None);
+        self.to_restart.remove(name);
+        let Some(node) = self.nodes.remove(name) else { return Vec::new() };
+        node.visitors.into_keys().map(|handle| (handle, name.clone())).collect()
+    }
+
+    /// The grants on a node, of one type or of all, are lost.
+    fn lose_grants(&mut self, name: &Name, of: Option<ResourceType>) {
+        let mut lost = Vec::new();
+        for (handle, session) in &mut self.sessions {
+            for wish in session.wishes.values_mut() {
+                let here = matches!(&wish.state, WishState::Holds { node, .. } if node == name);
+                if here && of.is_none_or(|kind| wish.kind == kind) {
+                    wish.state = WishState::Lost;
+                    lost.push((handle.clone(), wish.kind, wish.need));
+                }
+            }
+        }
+        for (handle, kind, need) in lost {
+            self.count(&handle, kind, Counts { requested: 0, pending: 0, granted: -1 });
+            if let Some(node) = self.nodes.get_mut(name) {
+                node.used[kind] -= need;
+            }
+        }
+    }
+
+    fn blame(&mut self, handle: &Name, kinds: &[ResourceType], report: &NodeUsageReport) {
+        let limits = &self.settings.faults;
+        let Some(node) = self.nodes.get_mut(&report.node_name) else { return };
+        let Some(visit) = node.visitors.get_mut(handle) else { return };
+        for kind in ResourceType::ALL {
+            if !kinds.contains(&kind) || node.apps[kind].is_none() {
+                continue;
+            }
+            let faults = &mut node.faults[kind];
+            if report.failed_connections > limits.failed_connections_of_a_session {
+                faults.connections += u32::from(!visit.connections[kind]);
+                visit.connections[kind] = true;
+            }
+            if report.failed > limits.failures_of_a_session {
+                faults.failures += u32::from(!visit.failures[kind]);
+                visit.failures[kind] = true;
+            }
+            faults.blacklisted |= faults.connections > limits.failed_connection_sessions
+                || faults.failures > limits.failure_sessions;
+        }
+    }
+
+    fn set_safe_mode(&mut self, now: Millis, on: bool) {
+        self.safe_mode = on;
+        if !on {
+            self.nodes.values_mut().for_each(|node| node.heard = now);
+            self.sessions.values_mut().for_each(|session| session.heard = now);
+        }
+    }
+
+    fn expire(&mut self, now: Millis, foreseen: &mut Foreseen) {
+        let Settings { node_expiry_ms, session_expiry_ms, .. } = self.settings;
+        let silent = self.nodes.iter().filter(|(_, node)| now.since(node.heard) > node_expiry_ms);
+        for name in silent.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            foreseen.dead.extend(self.lose_node(&name));
+        }
+        let sessions = self.sessions.iter();
+        let silent = sessions.filter(|(_, session)| now.since(session.heard) > session_expiry_ms);
+        for handle in silent.map(|(handle, _)| handle.clone()).collect::<Vec<_>>() {
+            self.end(&handle, foreseen);
+        }
+    }
+
+    fn check_address(&self, handle: &Name, to: &Address) -> Result<(), String> {
+        match self.sessions.get(handle) {
+            Some(session) if session.address != *to => {
+                Err(format!("{handle} is told at {to:?}, not at {:?}", session.address))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take_grants(&mut self, now: Millis, handle: &Name, grants: &[Grant]) -> Result<(), String> {
+        if grants.is_empty() || grants.iter().any(|grant| grant.kind != grants[0].kind) {
+            return Err(format!("{handle} is given {grants:?} in one call"));
+        }
+        grants.iter().try_for_each(|grant| {
+            self.take_grant(now, handle, grant)
+                .map_err(|what| format!("{handle} is given {grant:?}: {what}"))
+        })
+    }
+
+    fn take_grant(&mut self, now: Millis, handle: &Name, grant: &Grant) -> Result<(), String> {
+        let kind = grant.kind;
+        let node = self.nodes.get(&grant.node_name).ok_or("no such node")?;
+        let session = self.sessions.get(handle).ok_or("no such session")?;
+        let wish = session.wishes.get(&grant.id).ok_or("never asked for")?;
+        let legal = self.settings.partitioning.legal_types()[kind];
+        let waits = &self.settings.scheduling;
+        // A wait starts after the session; settings that have changed since then count as well.
+        let may_wait = waits.rack_locality_wait_ms[kind] != 0
+            && self.settings_from < session.started
+            && kind == ResourceType::Map;
+        let near = wish.hosts.is_empty() || wish.hosts.contains(&node.address.host);
+        let waited_ms = now.since(session.started);
+        for (holds, otherwise) in [
+            (wish.kind == kind && legal, "of another type"),
+            (wish.state == WishState::Waits, "not waited for"),
+            (node.address == grant.address, "at another address"),
+            (node.apps[kind].as_ref() == Some(&grant.app_info), "of another service"),
+            (grant.granted_at == now, "at another time"),
+            (!wish.excluded.contains(&node.address.host), "on an excluded host"),
+            (self.room(node, kind) >= wish.need, "without room for it"),
+            (
+                near || !may_wait || waited_ms > waits.node_locality_wait_ms[kind],
+                "far away before its wait is over",
+            ),
+        ] {
+            if !holds {
+                return Err(otherwise.into());
+            }
+        }
+        let need = wish.need;
+        self.move_to(handle, grant.id, WishState::Holds { node: grant.node_name.clone(), at: now });
+        if let Some(node) = self.nodes.get_mut(&grant.node_name) {
+            node.used[kind] += need;
+            node.visitors.entry(handle.clone()).or_default().granted[kind] = true;
+        }
+        self.count(handle, kind, Counts { requested: 0, pending: -1, granted: 1 });
+        self.check_maxima(handle, kind)
+    }
+
+    fn check_maxima(&self, handle: &Name, kind: ResourceType) -> Result<(), String> {
+        let pools = &self.settings.pools;
+        let pool = &self.sessions[handle].pool;
+        let of_pool = pools.pools.get(pool).map(|settings| settings.maximum[kind]);
+        let of_group = pools.groups.get(&pool.group).map(|settings| settings.maximum[kind]);
+        let in_pool = self.pools[pool][kind].granted;
+        let in_group = self.groups[&pool.group][kind].granted;
+        if of_pool.is_some_and(|most| in_pool > i64::from(most)) {
+            return Err(format!("{in_pool} are too many for its pool"));
+        }
+        if of_group.is_some_and(|most| in_group > i64::from(most)) {
+            return Err(format!("{in_group} are too many for its group"));
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, now: Millis, handle: &Name, grants: &[Grant]) -> Result<(), String> {
+        if grants.is_empty() {
+            return Err(format!("{handle} is told that nothing is taken back"));
+        }
+        grants.iter().try_for_each(|grant| {
+            self.give_one_back(now, handle, grant)
+                .map_err(|what| format!("{handle} has {grant:?} taken back: {what}"))
+        })
+    }
+
+    fn give_one_back(&mut self, now: Millis, handle: &Name, grant: &Grant) -> Result<(), String> {
+        let kind = grant.kind;
+        let session = self.sessions.get(handle).ok_or("no such session")?;
+        let wish = session.wishes.get(&grant.id).ok_or("never asked for")?;
+        let WishState::Holds { node, at } = &wish.state else { return Err("not held".into()) };
+        let scheduling = &self.settings.scheduling;
+        let widened = scheduling.preemption_rounds.saturating_sub(1).min(62);
+        let limit_ms =
+            scheduling.preempted_task_max_running_time_ms.saturating_mul(1_i64 << widened);
+        let pool = self.settings.pools.pools.get(&session.pool);
+        for (holds, otherwise) in [
+            (*node == grant.node_name && wish.kind == kind, "held elsewhere"),
+            (*at == grant.granted_at, "given at another time"),
+            (kind != ResourceType::JobTracker, "of a type that is never taken back"),
+            (pool.is_none_or(|pool| pool.preemptable), "from a pool that is protected"),
+            (!session.no_preempt, "from a session that is protected"),
+            (now.since(*at) < limit_ms, "too old"),
+        ] {
+            if !holds {
+                return Err(otherwise.into());
+            }
+        }
+        let need = wish.need;
+        self.move_to(handle, grant.id, WishState::Lost);
+        if let Some(node) = self.nodes.get_mut(&grant.node_name) {
+            node.used[kind] -= need;
+        }
+        self.count(handle, kind, Counts { requested: 0, pending: 0, granted: -1 });
+        Ok(())
+    }
+
+    fn move_to(&mut self, handle: &Name, id: i32, state: WishState) {
+        if let Some(wish) = self.sessions.get_mut(handle).and_then(|s| s.wishes.get_mut(&id)) {
+            wish.state = state;
+        }
+    }
+
+    fn count(&mut self, handle: &Name, kind: ResourceType, change: Counts) {
+        let Some(session) = self.sessions.get_mut(handle) else { return };
+        let pool = self.pools.get_mut(&session.pool);
+        let group = self.groups.get_mut(&session.pool.group);
+        for counts in [Some(&mut session.counts), pool, group].into_iter().flatten() {
+            counts[kind].requested += change.requested;
+            counts[kind].pending += change.pending;
+            counts[kind].granted += change.granted;
+        }
+    }
+
+    fn session(&mut self, handle: &Name) -> Result<&mut Session, Why> {
+        self.sessions.get_mut(handle).ok_or(Why::InvalidSession)
+    }
+
+    fn hear(&mut self, now: Millis, handle: &Name) -> Result<(), Why> {
+        self.session(handle)?.heard = now;
+        Ok(())
+    }
+}
+
+fn answer(reply: &Result<Reply, Refusal>) -> Answer {
+    match reply {
+        Ok(Reply::Done) => Done,
+        Ok(Reply::SessionId(id)) => Answer::SessionId(id.clone()),
+        Ok(Reply::Started { pool, .. }) => Started(pool.clone()),
+        Ok(Reply::NodeHeard { .. }) => Heard,
+        Err(Refusal::SafeMode) => Refused(Why::SafeMode),
+        Err(Refusal::InvalidSession(_)) => Refused(Why::InvalidSession),
+        Err(Refusal::DisallowedNode(_)) => Refused(Why::DisallowedNode),
+        Err(Refusal::Malformed(_) | Refusal::InvalidPool(_)) => Refused(Why::Malformed),
+        Err(Refusal::TooMany(_)) => Refused(Why::TooMany),
+    }
+}
+
+fn same<T: Ord + std::fmt::Debug>(
+    what: &str,
+    mut expected: Vec<T>,
+    mut told: Vec<T>,
+) -> Result<(), String> {
+    expected.sort();
+    told.sort();
+    if expected == told { Ok(()) } else { Err(format!("{what}: {told:?}, not {expected:?}")) }
+}

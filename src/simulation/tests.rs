@@ -1,0 +1,282 @@
+//! The simulation itself: it repeats, it passes, and it finds what is broken.
+
+use super::*;
+use crate::engine::settings::UNLIMITED;
+use crate::engine::types::PerType;
+
+const SHORT: u64 = 1_500;
+
+#[test]
+fn runs_pass() {
+    // Many more run in an optimised build: see scripts/test.
+    for seed in 1..=20 {
+        let result = run(Plan { seed, steps: SHORT });
+        assert!(result.is_ok(), "{result:?}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_and_seeds_differ() {
+    let summary = |seed| run(Plan { seed, steps: SHORT }).unwrap();
+    assert_eq!(summary(3), summary(3));
+    assert_ne!(summary(3), summary(4));
+}
+
+/// Two engines with different secrets for their hash tables.
+struct Twins(Engine, Engine);
+
+impl Subject for Twins {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        let outcome = self.0.apply(now, input.clone());
+        assert_eq!(outcome, self.1.apply(now, input), "the secret shows in the outcome");
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.0
+    }
+}
+
+#[test]
+fn the_secret_of_the_hash_tables_does_not_show() {
+    for seed in 1..=10 {
+        let twins = |settings: &Settings| {
+            let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: seed << 40 };
+            Twins(new_engine(settings), Engine::new(settings.clone(), start))
+        };
+        let result = run_with(Plan { seed, steps: SHORT }, twins);
+        assert!(result.is_ok(), "{result:?}");
+    }
+}
+
+/// An engine that hears something else than was said, or of which something else is heard.
+struct Faulty {
+    engine: Engine,
+    fault: Fault,
+}
+
+/// What a fault does to what goes in, the settings at the start included, and to what comes out.
+#[derive(Clone, Copy)]
+struct Fault {
+    name: &'static str,
+    hears: fn(Input) -> Input,
+    says: fn(&mut Vec<Effect>),
+}
+
+impl Subject for Faulty {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        let mut outcome = self.engine.apply(now, (self.fault.hears)(input));
+        (self.fault.says)(&mut outcome.effects);
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+fn hears(name: &'static str, hears: fn(Input) -> Input) -> Fault {
+    Fault { name, hears, says: |_| {} }
+}
+
+fn says(name: &'static str, says: fn(&mut Vec<Effect>)) -> Fault {
+    Fault { name, hears: |input| input, says }
+}
+
+fn with_settings(mut input: Input, change: impl FnOnce(&mut Settings)) -> Input {
+    if let Input::SettingsChanged { settings } = &mut input {
+        change(settings);
+    }
+    input
+}
+
+fn drop_first_notice(effects: &mut Vec<Effect>, of: fn(&Notification) -> bool) {
+    let found = effects.iter().position(
+        |effect| matches!(effect, Effect::Notify { notification, .. } if of(notification)),
+    );
+    if let Some(at) = found {
+        effects.remove(at);
+    }
+}
+
+fn with_requests(
+    mut input: Input,
+    change: fn(&mut crate::engine::types::ResourceRequest),
+) -> Input {
+    if let Input::RequestResources { requests, .. } = &mut input {
+        requests.iter_mut().for_each(change);
+    }
+    input
+}
+
+fn faults() -> Vec<Fault> {
+    vec![
+        hears("releases leave one out", |mut input| {
+            if let Input::ReleaseResources { ids, .. } = &mut input {
+                ids.pop();
+            }
+            input
+        }),
+        hears("all requests take one slot", |input| {
+            with_requests(input, |request| request.specs = None)
+        }),
+        hears("excluded hosts are used", |input| {
+            with_requests(input, |request| request.exclude_hosts.clear())
+        }),
+        hears("wanted hosts do not matter", |input| {
+            with_requests(input, |request| request.hosts.clear())
+        }),
+        hears("feedback is not heard", |input| match input {
+            Input::NodeFeedback { .. } => Input::NodeFeedback {
+                handle: "nobody".into(),
+                kinds: Vec::new(),
+                reports: Vec::new(),
+            },
+            input => input,
+        }),
+        hears("host files are not read", |input| match input {
+            Input::HostsChanged { .. } => Input::HostsChanged { hosts: Default::default() },
+            input => input,
+        }),
+        hears("sessions cannot be protected", |mut input| {
+            if let Input::StartSession { info, .. } = &mut input {
+                info.no_preempt = None;
+            }
+            input
+        }),
+        hears("heartbeats do not tell free memory", |mut input| {
+            if let Input::HeartbeatNode { report, .. } = &mut input {
+                report.free = None;
+            }
+            input
+        }),
+        hears("killed sessions live on", |input| match input {
+            Input::KillSession { .. } => Input::KillSession { handle: "nobody".into() },
+            input => input,
+        }),
+        hears("pools have no maximum", |input| {
+            with_settings(input, |settings| {
+                for pool in settings.pools.pools.values_mut() {
+                    pool.maximum = PerType::all(UNLIMITED);
+                }
+            })
+        }),
+        hears("groups have no maximum", |input| {
+            with_settings(input, |settings| {
+                for group in settings.pools.groups.values_mut() {
+                    group.maximum = PerType::all(UNLIMITED);
+                }
+            })
+        }),
+        hears("pools cannot be protected", |input| {
+            with_settings(input, |settings| {
+                settings.pools.pools.values_mut().for_each(|pool| pool.preemptable = true);
+            })
+        }),
+        hears("old grants are taken back", |input| {
+            with_settings(input, |settings| settings.scheduling.preemption_rounds += 3)
+        }),
+        hears("waits are longer", |input| {
+            with_settings(input, |settings| {
+                for wait in &mut settings.scheduling.node_locality_wait_ms.0 {
+                    *wait *= 3;
+                }
+            })
+        }),
+        hears("waits are shorter", |input| {
+            with_settings(input, |settings| {
+                for wait in &mut settings.scheduling.node_locality_wait_ms.0 {
+                    *wait /= 3;
+                }
+            })
+        }),
+        hears("nobody starves", |input| {
+            with_settings(input, |settings| {
+                settings.scheduling.starving_time_for_share_ms = i64::MAX;
+                settings.scheduling.starving_time_for_minimum_ms = i64::MAX;
+            })
+        }),
+        hears("nodes expire late", |input| {
+            with_settings(input, |settings| settings.node_expiry_ms *= 2)
+        }),
+        hears("reserved memory is given away", |input| {
+            with_settings(input, |settings| settings.reserved_memory_mb = 0)
+        }),
+        says("grants are told twice", |effects| {
+            let grants = effects.iter().find(|effect| {
+                let granted = |notification: &_| matches!(notification, Notification::Granted(_));
+                matches!(effect, Effect::Notify { notification, .. } if granted(notification))
+            });
+            effects.extend(grants.cloned());
+        }),
+        says("grants are not told", |effects| {
+            drop_first_notice(effects, |notice| matches!(notice, Notification::Granted(_)));
+        }),
+        says("what is taken back is not told", |effects| {
+            drop_first_notice(effects, |notice| matches!(notice, Notification::Revoked(_)));
+        }),
+        says("dead nodes are not told", |effects| {
+            drop_first_notice(effects, |notice| matches!(notice, Notification::DeadNode(_)));
+        }),
+        says("sessions stay with the notifier", |effects| {
+            effects.retain(|effect| !matches!(effect, Effect::ForgetSession { .. }));
+        }),
+    ]
+}
+
+#[test]
+fn each_fault_is_found_within_a_hundred_seeds() {
+    for fault in faults() {
+        let faulty = |settings: &Settings| {
+            let start = Box::new(settings.clone());
+            let heard = (fault.hears)(Input::SettingsChanged { settings: start });
+            let Input::SettingsChanged { settings } = heard else { panic!("{}", fault.name) };
+            Faulty { engine: new_engine(&settings), fault }
+        };
+        let found = (1..=100).find_map(|seed| run_with(Plan { seed, steps: SHORT }, faulty).err());
+        let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
+        check_prefix(&failure, faulty);
+    }
+}
+
+/// The inputs that are given fail, with the last of them and not before.
+fn check_prefix(failure: &Failure, subject: impl Fn(&Settings) -> Faulty) {
+    let History { settings, inputs } = &failure.history;
+    let mut watch = Watch::new(subject(settings), settings.clone(), 1);
+    let failed_at = inputs.iter().position(|(now, input)| watch.step(*now, input).is_err());
+    assert_eq!(failed_at, Some(inputs.len() - 1), "{failure}");
+    assert!(run_with(failure.plan, subject).is_err(), "{failure} cannot be repeated");
+}
+
+#[test]
+fn a_panic_is_a_failure_with_its_inputs() {
+    struct Panics(Engine);
+    impl Subject for Panics {
+        fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+            assert!(!matches!(input, Input::ReleaseResources { .. }), "cannot release");
+            self.0.apply(now, input)
+        }
+        fn engine(&self) -> &Engine {
+            &self.0
+        }
+    }
+    let failure = run_with(Plan { seed: 1, steps: SHORT }, |settings: &Settings| {
+        Panics(new_engine(settings))
+    });
+    let failure = failure.unwrap_err();
+    assert!(failure.what.contains("panic: cannot release"), "{failure}");
+    let last = failure.history.inputs.last();
+    assert!(matches!(last, Some((_, Input::ReleaseResources { .. }))), "{last:?}");
+    assert!(replay(&failure.history).is_ok(), "the sound engine takes them");
+}
+
+#[test]
+fn histories_survive_json() {
+    // Whatever peers and operators do in a run can be written down and played again.
+    for seed in 1..=5 {
+        let mut history = History { settings: Settings::default(), inputs: Vec::new() };
+        attempt(Plan { seed, steps: SHORT }, new_engine, 1, Some(&mut history)).unwrap();
+        let text = serde_json::to_string(&history).unwrap();
+        assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
+    }
+}

@@ -1,0 +1,163 @@
+//! Random settings: what an operator may have configured, sensible or not.
+
+use std::sync::Arc;
+
+use super::random::Random;
+use crate::engine::settings::{
+    GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
+};
+use crate::engine::types::{PerType, PoolName, ResourceType};
+
+/// Groups and pools that sessions ask for, configured or not.
+pub(super) const GROUPS: [&str; 3] = ["red", "green", "blue"];
+pub(super) const POOLS: [&str; 3] = ["one", "two", "three"];
+
+/// Complete settings. Times are short, so that they matter within a run.
+pub(super) fn settings(random: &mut Random) -> Settings {
+    let mut settings = Settings { partitioning: partitioning(random), ..Settings::default() };
+    settings.node_expiry_ms = *random.pick(&[2_000, 20_000, 600_000]);
+    settings.session_expiry_ms = *random.pick(&[3_000, 60_000, 3_125_000]);
+    settings.retired_sessions = random.below(4);
+    settings.restart_interval_ms = *random.pick(&[0, 500, 60_000]);
+    settings.heartbeat_delay_max_ms = *random.pick(&[100, 600_000]);
+    settings.configured_pools_only = random.percent(10);
+    if random.percent(20) {
+        settings.reserved_memory_mb = 100;
+        settings.reserved_disk_gb = 10;
+    }
+    let faults = &mut settings.faults;
+    faults.failure_sessions = *random.pick(&[0, 1, 2, 40]);
+    faults.failed_connection_sessions = *random.pick(&[0, 1, 3, 20]);
+    if random.percent(15) {
+        let bounds = &mut settings.bounds;
+        bounds.sessions = random.between(1, 5) as usize;
+        bounds.nodes = random.between(1, 8) as usize;
+        bounds.pools = random.between(0, 3) as usize;
+        bounds.requests_per_session = random.between(5, 60) as usize;
+    }
+    scheduling(random, &mut settings);
+    pools(random, &mut settings);
+    settings
+}
+
+/// Settings that differ from the given ones in what an operator changes while the cluster runs.
+pub(super) fn changed(random: &mut Random, settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    match random.below(5) {
+        0 => settings.partitioning = partitioning(random),
+        1 => settings.reserved_memory_mb = *random.pick(&[0, 100]),
+        2 | 3 => pools(random, &mut settings),
+        _ => scheduling(random, &mut settings),
+    }
+    settings
+}
+
+/// Host files that leave some of the hosts out.
+pub(super) fn host_files(random: &mut Random, all: &[Arc<str>]) -> Hosts {
+    let mut hosts = Hosts::default();
+    if random.percent(60) {
+        return hosts;
+    }
+    let some = |random: &mut Random, chance| {
+        all.iter().filter(|_| random.percent(chance)).cloned().collect()
+    };
+    hosts.exclude = some(random, 25);
+    if random.percent(30) {
+        hosts.include = some(random, 75);
+    }
+    hosts
+}
+
+fn partitioning(random: &mut Random) -> Partitioning {
+    let mut partitioning = Partitioning::default();
+    let entry = |random: &mut Random, most| {
+        let kinds = ResourceType::ALL.into_iter().filter(|_| !random.percent(7));
+        kinds
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|kind| (kind, random.below(most) as u32))
+            .collect()
+    };
+    if random.percent(90) {
+        partitioning.0.insert(1, entry(random, 3));
+    }
+    for cpus in [2, 4, 8] {
+        if random.percent(50) {
+            partitioning.0.insert(cpus, entry(random, 9));
+        }
+    }
+    partitioning
+}
+
+fn scheduling(random: &mut Random, settings: &mut Settings) {
+    let scheduling = &mut settings.scheduling;
+    let waits: [i64; 5] = [0, 0, 1, 80, 3_000];
+    scheduling.node_locality_wait_ms = PerType([0; 3].map(|_: i64| *random.pick(&waits)));
+    scheduling.rack_locality_wait_ms = PerType([0; 3].map(|_: i64| *random.pick(&waits)));
+    scheduling.default_mode = mode(random);
+    scheduling.share_starving_ratio = *random.pick(&[0.0, 0.3, 0.7, 1.0]);
+    scheduling.grants_per_pass = *random.pick(&[1, 2, 5, 5_000, 5_000]);
+    scheduling.min_preempt_period_ms = *random.pick(&[0, 400, 4_000]);
+    scheduling.starving_time_for_share_ms = *random.pick(&[0, 50, 2_000, 10_000]);
+    scheduling.starving_time_for_minimum_ms = *random.pick(&[0, 50, 1_500, 10_000]);
+    scheduling.preempted_task_max_running_time_ms =
+        *random.pick(&[0, 300, 5_000, 300_000, i64::MAX / 3]);
+    scheduling.preemption_rounds = *random.pick(&[0, 1, 3, 10]);
+    scheduling.redirects.clear();
+    if random.percent(25) {
+        let (from, to) = (pool_name(random), pool_name(random));
+        scheduling.redirects.insert(from, to);
+    }
+}
+
+fn pools(random: &mut Random, settings: &mut Settings) {
+    let limits = |random: &mut Random, chance, most| {
+        PerType([0; 3].map(|_: i32| {
+            if random.percent(chance) { Some(random.between(0, most) as i32) } else { None }
+        }))
+    };
+    let minimum =
+        |random: &mut Random| PerType(limits(random, 25, 8).0.map(Option::unwrap_or_default));
+    let maximum = |random: &mut Random| {
+        PerType(limits(random, 20, 12).0.map(|most| most.unwrap_or(UNLIMITED)))
+    };
+    settings.pools.groups.clear();
+    settings.pools.pools.clear();
+    for group in GROUPS {
+        if random.percent(40) {
+            let group_settings =
+                GroupSettings { minimum: minimum(random), maximum: maximum(random) };
+            settings.pools.groups.insert(group.into(), group_settings);
+        }
+        for pool in POOLS {
+            if !random.percent(45) {
+                continue;
+            }
+            let pool_settings = PoolSettings {
+                minimum: minimum(random),
+                maximum: maximum(random),
+                weight: *random.pick(&[0.0, 0.5, 1.0, 1.0, 3.0]),
+                priority: random.between(0, 2) as i32,
+                mode: if random.percent(60) { Some(mode(random)) } else { None },
+                preemptable: !random.percent(20),
+                request_max: random.percent(10),
+                whitelist: None,
+            };
+            settings.pools.pools.insert(PoolName::new(group, pool), pool_settings);
+        }
+    }
+}
+
+fn mode(random: &mut Random) -> SchedulingMode {
+    *random.pick(&[SchedulingMode::Fifo, SchedulingMode::Fair, SchedulingMode::Deadline])
+}
+
+/// A pool, mostly one that may be configured.
+pub(super) fn pool_name(random: &mut Random) -> PoolName {
+    match random.below(20) {
+        0 => PoolName::new("Bad", "NAME"),
+        1 => PoolName::new("red", ""),
+        2 => PoolName::new("other", random.pick::<&str>(&["a", "b", "c", "d"])),
+        _ => PoolName::new(random.pick::<&str>(&GROUPS), random.pick::<&str>(&POOLS)),
+    }
+}
