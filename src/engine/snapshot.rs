@@ -184,12 +184,12 @@ pub enum RestoreError {
 }
 
 impl EngineState {
-    /// The hosts that the state names, some more than once. Their racks are needed to restore it.
+    /// The hosts of nodes and those that requests prefer, some more than once. Their racks are
+    /// needed to restore the state.
     pub fn hosts(&self) -> impl Iterator<Item = &Arc<str>> {
         let of_nodes = self.nodes.iter().map(|node| &node.address.host);
         let requests = self.sessions.iter().flat_map(|session| &session.requests);
-        let of_requests = requests
-            .flat_map(|known| known.request.hosts.iter().chain(&known.request.exclude_hosts));
+        let of_requests = requests.flat_map(|known| &known.request.hosts);
         of_nodes.chain(of_requests)
     }
 }
@@ -513,9 +513,9 @@ mod tests {
             group_ids: None,
             pool: (number % 5 != 4).then(|| PoolName::new(group, pool)),
             priority: SessionPriority::from_number(i32::from(number) % 7),
-            no_preempt: (number % 2 == 0).then_some(number % 4 == 0),
+            no_preempt: number.is_multiple_of(2).then_some(number.is_multiple_of(4)),
             url: None,
-            deadline: (number % 3 == 0).then_some(i64::from(number)),
+            deadline: number.is_multiple_of(3).then_some(i64::from(number)),
         }
     }
 
@@ -535,7 +535,7 @@ mod tests {
                         ..ComputeSpecs::default()
                     }),
                     kind: ResourceType::ALL[(usize::from(shape) + place as usize) % 3],
-                    exclude_hosts: hosts(!(shape / 3) & shape / 24),
+                    exclude_hosts: hosts(!(shape / 3) & (shape / 24)),
                 }
             })
             .collect()
