@@ -11,7 +11,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
-use corona::cluster_manager::ClusterManager;
+use corona::cluster_manager::{Beginning, ClusterManager};
 use corona::config;
 use corona::wire::calls::{
     ClusterManager as Contract, ClusterManagerCall as Call, ClusterManagerReply as Reply,
@@ -35,7 +35,7 @@ async fn measure(rounds: usize) {
         [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()));
     let loaded = config::load(None, &overrides).expect("the defaults are sound");
-    let manager = ClusterManager::bind(loaded).await.expect("the manager starts");
+    let manager = ClusterManager::bind(loaded, Beginning::Clean).await.expect("the manager starts");
     let port = manager.thrift_address().port();
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped.clone()));

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use super::log;
 use super::notifier::Notifier;
+use super::state_file::SavedState;
 use crate::engine::types::Millis;
 use crate::engine::{Effect, Engine, Input, Record, Refusal, Reply};
 
@@ -60,6 +61,17 @@ impl Core {
     pub(super) fn look<T>(&self, look: impl FnOnce(&Engine, Millis) -> T) -> T {
         let state = self.state();
         look(&state.engine, self.clock.now())
+    }
+
+    /// The engine and what sessions are still to be told, at one moment.
+    pub(super) fn save(&self) -> SavedState {
+        let state = self.state();
+        SavedState { engine: state.engine.snapshot(), undelivered: self.notifier.snapshot() }
+    }
+
+    /// Who tells sessions what the engine decides.
+    pub(super) fn notifier(&self) -> &Notifier {
+        &self.notifier
     }
 
     /// Gives the engine its passes and ticks until `stop` becomes true.
@@ -121,7 +133,12 @@ impl Core {
                     self.notifier.enqueue(&handle, to, notification);
                 }
                 Effect::ForgetSession { handle } => self.notifier.forget(&handle),
-                Effect::Record(record) => records.push(record),
+                Effect::Record(record) => {
+                    if let Record::SafeMode { on: false } = record {
+                        self.notifier.resume();
+                    }
+                    records.push(record);
+                }
             }
         }
         (outcome.reply, records)

@@ -9,10 +9,13 @@ mod http;
 mod log;
 mod notifier;
 mod page;
+mod persist;
 mod racks;
+mod recovery;
 mod reload;
 mod rpc;
 mod safe_mode;
+mod state_file;
 mod translate;
 
 use std::io;
@@ -21,7 +24,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Zoned;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,12 +33,18 @@ use self::access::Access;
 use self::core::{Clock, Core};
 use self::http::Pages;
 use self::notifier::{Notifier, Patience};
+use self::persist::Persist;
 use self::racks::Racks;
+pub use self::recovery::RecoveryError;
+use self::recovery::recover;
 use self::reload::Reloader;
 pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
+pub use self::state_file::{StateFileError, Wrong};
 use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};
+use crate::engine::settings::Hosts;
+use crate::engine::types::Millis;
 use crate::engine::{Engine, Input, Start};
 use crate::wire::calls::ClusterManager as Contract;
 use crate::wire::server::{Limits, ListenOn, Server, listen};
@@ -56,6 +64,16 @@ pub struct ClusterManager {
     core: Arc<Core>,
     pages: Pages,
     reloader: Arc<Reloader>,
+    safe_mode: Arc<SafeModeSwitch>,
+}
+
+/// From what a cluster manager starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// From nothing. There must be no state file.
+    Clean,
+    /// From the state file, which stays where it is.
+    StateFile,
 }
 
 /// Why a cluster manager cannot start.
@@ -76,50 +94,82 @@ pub enum StartError {
     HostFiles(#[from] ConfigErrors),
     /// A state file of an earlier run lies there. Spec: cluster-manager/02 §1.
     #[error(
-        "state file {} exists: a saved state may wait to be recovered; move the file away to start \
-         with a clean state", path.display()
+        "state file {} exists: start with --recover-from-disk to go on from it, or move it away \
+         to start with a clean state", path.display()
     )]
     StateFileExists {
         /// The file.
         path: PathBuf,
     },
+    /// It cannot go on from the state file.
+    #[error("cannot recover from state file {}: {error}", path.display())]
+    Recovery {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: RecoveryError,
+    },
+    /// The clock shows no time.
+    #[error("the machine's clock is wrong: {0}")]
+    Clock(Wrong),
 }
 
 impl ClusterManager {
-    /// Opens both ports. Nothing is served before [`Self::run`].
+    /// Restores the state if told so, and opens both ports. Nothing is served before [`Self::run`].
     /// Must be called within a tokio runtime.
-    pub async fn bind(loaded: Loaded) -> Result<Self, StartError> {
+    pub async fn bind(loaded: Loaded, beginning: Beginning) -> Result<Self, StartError> {
         let settings = loaded.settings.clone();
-        if settings.state_file.exists() {
-            let path = std::path::absolute(&settings.state_file).unwrap_or(settings.state_file);
-            return Err(StartError::StateFileExists { path });
+        let state_path = std::path::absolute(&settings.state_file)
+            .unwrap_or_else(|_| settings.state_file.clone());
+        if beginning == Beginning::Clean && state_path.exists() {
+            return Err(StartError::StateFileExists { path: state_path });
         }
-        let hosts = settings.host_files.load()?;
+        let hosts = settings.host_files.load()?.hosts;
+        tracing::info!(
+            "Included hosts: {} Excluded hosts: {}",
+            hosts.include.len(),
+            hosts.exclude.len()
+        );
+        let clock = Clock::new();
+        let racks = Racks::new(settings.topology.clone());
+        let (engine, undelivered) = match beginning {
+            Beginning::Clean => {
+                tracing::info!("Starting Cluster Manager with clean state");
+                (new_engine(&settings, clock.now(), hosts)?, Vec::new())
+            }
+            Beginning::StateFile => {
+                let recovered = recover(&settings, &state_path, clock.now(), hosts, &racks).await;
+                recovered
+                    .map_err(|error| StartError::Recovery { path: state_path.clone(), error })?
+            }
+        };
         let web = bind_web(&settings).await?;
         let thrift = bind_thrift(&settings)?;
 
-        let clock = Clock::new();
-        let engine = new_engine(&settings, clock);
         let notifier = Notifier::new(patience(&settings));
         let core = Arc::new(Core::new(engine, clock, notifier.clone()));
         notifier.attach(&core);
-        tracing::info!(
-            "Included hosts: {} Excluded hosts: {}",
-            hosts.hosts.include.len(),
-            hosts.hosts.exclude.len()
-        );
-        // A fresh engine is not in safe mode, so that it refuses nothing.
-        let _ = core.apply(Input::HostsChanged { hosts: hosts.hosts });
+        // Until safe mode ends.
+        notifier.pause();
+        notifier.restore(undelivered);
 
         let limits = limits(&settings);
         let access = Arc::new(Access::new(settings.access));
         access.log_openness();
+        let safe_mode = Arc::new(SafeModeSwitch::new(settings.proxy_job_tracker_address));
+        let persist = Arc::new(Persist {
+            core: core.clone(),
+            safe_mode: safe_mode.clone(),
+            path: state_path,
+            compress: settings.compress_state,
+        });
         let rpc = Rpc {
             core: core.clone(),
             access: access.clone(),
-            racks: Racks::new(settings.topology),
+            racks,
             host_files: settings.host_files,
-            safe_mode: SafeModeSwitch::new(settings.proxy_job_tracker_address),
+            safe_mode: safe_mode.clone(),
+            persist,
         };
         let address = |listener: &TcpListener, key| {
             listener.local_addr().map_err(|error| StartError::Listen {
@@ -136,6 +186,7 @@ impl ClusterManager {
             pages: Pages { core: core.clone(), notifier, access },
             reloader: Arc::new(Reloader::new(&loaded, core.clone())),
             core,
+            safe_mode,
         })
     }
 
@@ -159,11 +210,19 @@ impl ClusterManager {
         self.reloader.status()
     }
 
-    /// Serves until `stop` becomes true or its sender is gone; then lets calls under way be
-    /// answered and returns.
+    /// Ends safe mode and serves until `stop` becomes true or its sender is gone; then lets calls
+    /// under way be answered and returns.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let ClusterManager { thrift, web, core, pages, reloader, .. } = self;
+        let ClusterManager { thrift, web, core, pages, reloader, safe_mode, .. } = self;
         let mut tasks = JoinSet::new();
+        let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
+        let mut stop_telling = stop.clone();
+        tasks.spawn(async move {
+            tokio::select! {
+                _ = stop_telling.wait_for(|stop| *stop) => {}
+                () = tell_proxy_job_tracker => {}
+            }
+        });
         let stop_driving = stop.clone();
         tasks.spawn(async move { core.drive(stop_driving).await });
         tasks.spawn(reloader.run(stop.clone()));
@@ -195,15 +254,22 @@ async fn bind_web(settings: &ClusterManagerSettings) -> Result<TcpListener, Star
     })
 }
 
-fn new_engine(settings: &ClusterManagerSettings, clock: Clock) -> Engine {
-    // Spec: cluster-manager/02 §3.1: local time.
-    let id_prefix = Zoned::now().strftime("%Y%m%d%H%M").to_string().into();
-    let hash_seed = {
-        use std::hash::{BuildHasher, RandomState};
-        RandomState::new().hash_one(std::process::id())
-    };
-    let start = Start { now: clock.now(), id_prefix, hash_seed };
-    Engine::new(settings.engine.clone(), start)
+fn new_engine(
+    settings: &ClusterManagerSettings,
+    now: Millis,
+    hosts: Hosts,
+) -> Result<Engine, StartError> {
+    let id_prefix = state_file::id_prefix(now).map_err(StartError::Clock)?;
+    let start = Start { now, id_prefix, hash_seed: hash_seed() };
+    let mut engine = Engine::new(settings.engine.clone(), start);
+    // A fresh engine is not in safe mode and has no nodes: it refuses nothing, and nothing happens.
+    let _ = engine.apply(now, Input::HostsChanged { hosts });
+    Ok(engine)
+}
+
+fn hash_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }
 
 fn patience(settings: &ClusterManagerSettings) -> Patience {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -40,16 +40,29 @@ pub(super) struct Patience {
     pub(super) linger: Duration,
 }
 
+/// What a session is still to be told, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Undelivered {
+    pub(super) handle: Arc<str>,
+    pub(super) to: Address,
+    pub(super) calls: Vec<Notification>,
+}
+
 /// The queues of all sessions that there is something to tell.
 #[derive(Debug)]
 pub(super) struct Notifier {
     queues: Mutex<HashMap<Arc<str>, Queue>>,
+    /// Changed only while the queues are locked: no attempt starts once it is true.
+    paused: watch::Sender<bool>,
+    /// Attempts under way.
+    under_way: watch::Sender<usize>,
     patience: Patience,
     core: std::sync::OnceLock<Weak<Core>>,
 }
 
 #[derive(Debug)]
 struct Queue {
+    to: Address,
     calls: VecDeque<Arc<Notification>>,
     signals: Arc<Signals>,
     task: AbortHandle,
@@ -68,6 +81,8 @@ impl Notifier {
     pub(super) fn new(patience: Patience) -> Arc<Notifier> {
         Arc::new(Notifier {
             queues: Mutex::new(HashMap::new()),
+            paused: watch::Sender::new(false),
+            under_way: watch::Sender::new(0),
             patience,
             core: std::sync::OnceLock::new(),
         })
@@ -83,15 +98,62 @@ impl Notifier {
         let mut queues = self.queues();
         let queue = queues.entry(handle.clone()).or_insert_with(|| {
             let signals = Arc::new(Signals::default());
-            let conversation = Conversation::new(self, handle.clone(), to, signals.clone());
+            let conversation = Conversation::new(self, handle.clone(), to.clone(), signals.clone());
             let task = tokio::spawn(conversation.run()).abort_handle();
-            Queue { calls: VecDeque::new(), signals, task }
+            Queue { to, calls: VecDeque::new(), signals, task }
         });
         queue.calls.push_back(Arc::new(call));
         queue.signals.arrived.notify_one();
         if queue.calls.len() > self.patience.max_queue {
             queue.signals.overflow.notify_one();
         }
+    }
+
+    /// Takes up what another cluster manager did not get to tell. Needs a tokio runtime.
+    pub(super) fn restore(self: &Arc<Self>, undelivered: Vec<Undelivered>) {
+        for Undelivered { handle, to, calls } in undelivered {
+            for call in calls {
+                self.enqueue(&handle, to.clone(), call);
+            }
+        }
+    }
+
+    /// Starts no attempt any more until [`Self::resume`].
+    pub(super) fn pause(&self) {
+        let _queues = self.queues();
+        self.paused.send_replace(true);
+    }
+
+    /// Goes on after [`Self::pause`].
+    pub(super) fn resume(&self) {
+        let _queues = self.queues();
+        self.paused.send_replace(false);
+    }
+
+    /// Waits for the attempts under way, but no longer than `limit`. Of a call that is still under
+    /// way then nobody knows whether it will arrive.
+    pub(super) async fn settle(&self, limit: Duration) {
+        let mut under_way = self.under_way.subscribe();
+        if timeout(limit, under_way.wait_for(|count| *count == 0)).await.is_err() {
+            let count = *self.under_way.borrow();
+            tracing::warn!("{count} sessions do not answer; they may be told the same twice");
+        }
+    }
+
+    /// What is still to be told, by session. Complete and final only between [`Self::pause`] with
+    /// [`Self::settle`] and [`Self::resume`].
+    pub(super) fn snapshot(&self) -> Vec<Undelivered> {
+        let queues = self.queues();
+        let waiting = queues.iter().filter(|(_, queue)| !queue.calls.is_empty());
+        let mut undelivered: Vec<Undelivered> = waiting
+            .map(|(handle, queue)| Undelivered {
+                handle: handle.clone(),
+                to: queue.to.clone(),
+                calls: queue.calls.iter().map(|call| Notification::clone(call)).collect(),
+            })
+            .collect();
+        undelivered.sort_by(|a, b| a.handle.cmp(&b.handle));
+        undelivered
     }
 
     /// Forgets an ended session with all that it was still to be told.
@@ -107,8 +169,16 @@ impl Notifier {
         self.queues().values().map(|queue| queue.calls.len()).sum()
     }
 
-    fn head(&self, handle: &Arc<str>) -> Option<Arc<Notification>> {
-        self.queues().get(handle)?.calls.front().cloned()
+    fn head(&self, handle: &Arc<str>) -> Head<'_> {
+        let queues = self.queues();
+        match queues.get(handle).and_then(|queue| queue.calls.front()) {
+            None => Head::Empty,
+            Some(_) if *self.paused.borrow() => Head::Paused,
+            Some(call) => {
+                self.under_way.send_modify(|count| *count += 1);
+                Head::Call(call.clone(), UnderWay(self))
+            }
+        }
     }
 
     fn delivered(&self, handle: &Arc<str>) {
@@ -130,6 +200,24 @@ impl Notifier {
     /// No panic happens while the lock is held; the queues are whole whatever happened elsewhere.
     fn queues(&self) -> MutexGuard<'_, HashMap<Arc<str>, Queue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What there is for a session.
+enum Head<'a> {
+    Empty,
+    /// Something, but not now.
+    Paused,
+    /// The first call. An attempt has begun.
+    Call(Arc<Notification>, UnderWay<'a>),
+}
+
+/// An attempt, until it is dropped.
+struct UnderWay<'a>(&'a Notifier);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|count| *count -= 1);
     }
 }
 
@@ -179,14 +267,23 @@ impl Conversation {
 
     /// One attempt to deliver the oldest call, or a wait for one. Returns whether all is over.
     async fn attend(&mut self) -> bool {
-        let Some(call) = self.notifier.head(&self.handle) else {
-            return !self.wait_for_a_call().await;
-        };
-        match self.deliver(&call).await {
-            Ok(()) => {
-                self.succeeded(&call);
-                false
+        let notifier = self.notifier.clone();
+        let (call, under_way) = match notifier.head(&self.handle) {
+            Head::Call(call, under_way) => (call, under_way),
+            Head::Empty => return !self.wait_for_a_call().await,
+            Head::Paused => {
+                // The sender lives as long as the notifier, which is held here.
+                let _ = notifier.paused.subscribe().wait_for(|paused| !*paused).await;
+                return false;
             }
+        };
+        let delivered = self.deliver(&call).await;
+        if delivered.is_ok() {
+            self.succeeded(&call);
+        }
+        drop(under_way);
+        match delivered {
+            Ok(()) => false,
             Err(failure) => self.failed(&call, &failure).await,
         }
     }
@@ -253,7 +350,7 @@ impl Conversation {
             "Call to session: {} for call: {}, numRetry: {}(retryCountMax={retry_max}) failed: \
              {failure}",
             self.handle,
-            java_name(call),
+            translate::java_name(call),
             self.retries,
         );
         if self.retries > retry_max {
@@ -280,21 +377,6 @@ impl Conversation {
                 self.notifier.forget(&self.handle);
                 true
             }
-        }
-    }
-}
-
-/// The name that the original's log has for the call.
-fn java_name(call: &Notification) -> &'static str {
-    match call {
-        Notification::Granted(_) => {
-            "org.apache.hadoop.corona.SessionDriverService$grantResource_args"
-        }
-        Notification::Revoked(_) => {
-            "org.apache.hadoop.corona.SessionDriverService$revokeResource_args"
-        }
-        Notification::DeadNode(_) => {
-            "org.apache.hadoop.corona.SessionDriverService$processDeadNode_args"
         }
     }
 }

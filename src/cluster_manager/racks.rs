@@ -56,10 +56,13 @@ impl Racks {
     /// Racks of those hosts that are not in the default rack, sorted by host.
     pub(super) async fn of(
         &self,
-        hosts: impl Iterator<Item = &Arc<str>> + Send,
+        mut hosts: impl Iterator<Item = &Arc<str>> + Send,
     ) -> Result<Vec<HostRack>, RackError> {
         if self.topology == Topology::DefaultRack {
-            return Ok(Vec::new());
+            // Nothing is asked then, but a host with a slash is refused as ever.
+            return hosts
+                .find(|host| host.contains('/'))
+                .map_or(Ok(Vec::new()), |host| Err(RackError::Slash(host.clone())));
         }
         let hosts: BTreeSet<Arc<str>> = hosts.cloned().collect();
         if let Some(racks) = self.remembered(&hosts) {
@@ -247,7 +250,11 @@ mod tests {
         let found = racks(&v6, &["2001:db8:0:1::9", "10.1.1.1"]).await.unwrap();
         let expected = [("10.1.1.1", "/x/10.1.1"), ("2001:db8:0:1::9", "/x/2001:0db8:0000:0001::")];
         assert_eq!(found, pairs(&expected));
-        assert!(matches!(racks(&v4, &["a/b"]).await, Err(RackError::Slash(_))));
+        let none = Racks::new(Topology::DefaultRack);
+        assert_eq!(racks(&none, &["192.168.3.7", "a"]).await.unwrap(), []);
+        for any in [v4, none] {
+            assert!(matches!(racks(&any, &["10.1.1.1", "a/b"]).await, Err(RackError::Slash(_))));
+        }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::core::Core;
+use super::persist::Persist;
 use super::racks::{RackError, Racks};
 use super::safe_mode::SafeModeSwitch;
 use super::translate;
@@ -27,7 +28,8 @@ pub(super) struct Rpc {
     pub(super) access: Arc<Access>,
     pub(super) racks: Racks,
     pub(super) host_files: HostFiles,
-    pub(super) safe_mode: SafeModeSwitch,
+    pub(super) safe_mode: Arc<SafeModeSwitch>,
+    pub(super) persist: Arc<Persist>,
 }
 
 impl Handler<ClusterManager> for Rpc {
@@ -120,7 +122,7 @@ impl Handler<ClusterManager> for Rpc {
             Call::SetSafeMode { safe_mode } => Answer::Reply(Answered::SetSafeMode(
                 self.safe_mode.set(&self.core, safe_mode).await,
             )),
-            Call::PersistState => translate::fault("persistState is not available yet"),
+            Call::PersistState => self.persist_state().await,
             incomplete => translate::fault(format!(
                 "an argument of {} is missing",
                 <ClusterManager as crate::wire::Service>::method_name(&incomplete)
@@ -210,6 +212,13 @@ impl Rpc {
             }
             Ok(Err(errors)) => translate::fault(errors.to_string()),
             Err(error) => translate::fault(format!("the host files were not read: {error}")),
+        }
+    }
+
+    async fn persist_state(&self) -> Answer<Answered> {
+        match tokio::spawn(self.persist.clone().run()).await {
+            Ok(persisted) => Answer::Reply(Answered::PersistState(persisted)),
+            Err(error) => translate::fault(format!("the state was not persisted: {error}")),
         }
     }
 

@@ -146,6 +146,25 @@ pub(super) fn notification(handle: &str, notification: &Notification) -> Session
     }
 }
 
+/// The original's class for a `grantResource` that waits, in its log and in its state file.
+pub(super) const GRANT_RESOURCE: &str =
+    "org.apache.hadoop.corona.SessionDriverService$grantResource_args";
+/// As [`GRANT_RESOURCE`], for a `revokeResource`.
+pub(super) const REVOKE_RESOURCE: &str =
+    "org.apache.hadoop.corona.SessionDriverService$revokeResource_args";
+/// As [`GRANT_RESOURCE`], for a `processDeadNode`.
+pub(super) const PROCESS_DEAD_NODE: &str =
+    "org.apache.hadoop.corona.SessionDriverService$processDeadNode_args";
+
+/// The original's class for a call that waits.
+pub(super) fn java_name(call: &Notification) -> &'static str {
+    match call {
+        Notification::Granted(_) => GRANT_RESOURCE,
+        Notification::Revoked(_) => REVOKE_RESOURCE,
+        Notification::DeadNode(_) => PROCESS_DEAD_NODE,
+    }
+}
+
 /// What a caller is told who is refused. Only declared errors and faults: the connection stays.
 pub(super) fn refusal<R>(refusal: Refusal) -> Answer<R> {
     match refusal {

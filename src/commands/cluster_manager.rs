@@ -7,9 +7,9 @@ use std::future::Future;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
-use corona::cluster_manager::{ClusterManager, ReloadRequest};
+use corona::cluster_manager::{Beginning, ClusterManager, ReloadRequest};
 use corona::config;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
@@ -93,9 +93,6 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 /// Runs the service until `stop` is done.
 async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    if start.recover_from_disk {
-        bail!("recovery from the state file is not available yet; start without it");
-    }
     let overrides: Vec<(String, String)> =
         start.overrides.into_iter().map(|Override { key, value }| (key, value)).collect();
     let loaded = config::load(start.conf_dir.as_deref(), &overrides).map_err(|problems| {
@@ -106,9 +103,12 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
-    let manager = ClusterManager::bind(loaded).await?;
+    let beginning = match start.recover_from_disk {
+        true => Beginning::StateFile,
+        false => Beginning::Clean,
+    };
+    let manager = ClusterManager::bind(loaded, beginning).await?;
     let (thrift, web) = (manager.thrift_address(), manager.web_address());
-    tracing::info!("Starting Cluster Manager with clean state");
     announce(&format!("corona cluster manager ready: thrift {thrift} http {web}"));
     tell_systemd(NotifyState::Ready);
     let hangups = reload_on_hangup(manager.reload_request())?;

@@ -32,6 +32,7 @@ mod scheduler;
 mod session_calls;
 mod sessions;
 pub mod settings;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 mod topology;

@@ -294,6 +294,6 @@ fn note(kinds: &mut Kinds, kind: ResourceType) -> bool {
 }
 
 /// Whether the host may heartbeat. Spec: cluster-manager/03 §4.
-fn allowed(hosts: &Hosts, host: &Arc<str>) -> bool {
+pub(super) fn allowed(hosts: &Hosts, host: &Arc<str>) -> bool {
     (hosts.include.is_empty() || hosts.include.contains(host)) && !hosts.exclude.contains(host)
 }

@@ -309,15 +309,11 @@ impl Engine {
         info: &SessionInfo,
         effects: &mut Vec<Effect>,
     ) -> Result<PoolIdx, Refusal> {
-        let mut name = pool.clone();
-        if name.pool.is_empty() {
-            name = PoolName::new(DEFAULT_GROUP, &info.user_id);
-        }
-        if !name.is_legal() {
-            let (handle, pool) = (handle.clone(), name);
+        let name = scheduling_pool_name(pool, &info.user_id).unwrap_or_else(|illegal| {
+            let (handle, pool) = (handle.clone(), illegal);
             effects.push(Effect::Record(Record::IllegalPool { handle, pool }));
-            name = PoolName::new(DEFAULT_GROUP, DEFAULT_POOL);
-        }
+            default_pool()
+        });
         let tree = &mut self.scheduler.tree;
         if tree.find(&name).is_none() && tree.pool_count() >= self.settings.bounds.pools {
             let own = tree.pools().filter(|(_, pool)| !pool.configured).count();
@@ -417,33 +413,38 @@ impl Engine {
         racks: &[(Arc<str>, Arc<str>)],
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let ResourceRequest { id, hosts, specs, kind, exclude_hosts } = request;
+        let (id, kind) = (request.id, request.kind);
         if self.sessions[session].requests.find(id).is_some() {
             let handle = self.sessions[session].handle.clone();
             effects.push(Effect::Record(Record::DuplicateRequest { handle, id }));
             return false;
         }
-        let mut acquire = |names: Vec<Arc<str>>| -> Box<[HostIdx]> {
-            names
-                .iter()
-                .map(|name| {
-                    self.topology.acquire(name, || {
-                        let at = racks.binary_search_by(|(host, _)| host.cmp(name)).ok()?;
-                        racks.get(at).map(|(_, rack)| rack.clone())
-                    })
-                })
-                .collect()
-        };
-        let (hosts, excluded) = (acquire(hosts), acquire(exclude_hosts));
+        let req = self.insert_request(session, request, racks);
         let Session { requests, demand, .. } = &mut self.sessions[session];
-        let state = RequestState::Lost;
-        let req = requests.insert(Request { id, kind, specs, hosts, excluded, state });
         let demand = &mut demand[kind.index()];
         demand.pending.push(requests, &self.topology, req);
         if demand.first_wait == FirstWait::NotAsked {
             demand.first_wait = FirstWait::Waiting;
         }
         true
+    }
+
+    /// Notes a request of which the id is new. Its state is the caller's to set; until then it
+    /// counts as lost. `racks` is sorted by host.
+    pub(super) fn insert_request(
+        &mut self,
+        session: SessionIdx,
+        request: ResourceRequest,
+        racks: &[(Arc<str>, Arc<str>)],
+    ) -> ReqIdx {
+        let ResourceRequest { id, hosts, specs, kind, exclude_hosts } = request;
+        let mut acquire = |names: Vec<Arc<str>>| -> Box<[HostIdx]> {
+            names.iter().map(|name| self.topology.acquire(name, || rack_in(racks, name))).collect()
+        };
+        let (hosts, excluded) = (acquire(hosts), acquire(exclude_hosts));
+        let state = RequestState::Lost;
+        let request = Request { id, kind, specs, hosts, excluded, state };
+        self.sessions[session].requests.insert(request)
     }
 
     /// Forgets a request and frees its slot. [`Engine::settle`] with the change follows.
@@ -532,6 +533,25 @@ fn retired(session: Session, status: SessionStatus, now: Millis) -> RetiredSessi
         revoked: PerType([0, 1, 2].map(|kind: usize| kinds[kind].revoked)),
         usages: kinds.map(|demand| demand.usages),
     }
+}
+
+/// The rack of a host in a list sorted by host. `None` for the default rack.
+pub(super) fn rack_in(racks: &[(Arc<str>, Arc<str>)], host: &Arc<str>) -> Option<Arc<str>> {
+    let at = racks.binary_search_by(|(name, _)| name.cmp(host)).ok()?;
+    racks.get(at).map(|(_, rack)| rack.clone())
+}
+
+/// The name of the pool in which a session of `pool` is scheduled, or the name that it would have
+/// but that is not legal. Spec: cluster-manager/04 §2.
+pub(super) fn scheduling_pool_name(pool: &PoolName, user_id: &str) -> Result<PoolName, PoolName> {
+    let name =
+        if pool.pool.is_empty() { PoolName::new(DEFAULT_GROUP, user_id) } else { pool.clone() };
+    if name.is_legal() { Ok(name) } else { Err(name) }
+}
+
+/// Where sessions of illegal pools are scheduled.
+pub(super) fn default_pool() -> PoolName {
+    PoolName::new(DEFAULT_GROUP, DEFAULT_POOL)
 }
 
 fn excludes_a_wanted_host(request: &ResourceRequest) -> bool {

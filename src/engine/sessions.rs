@@ -7,6 +7,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use indexmap::IndexSet;
+use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 use super::audit::hold;
@@ -37,8 +38,8 @@ impl Tally {
 }
 
 /// How long a session waited for its first grant of a type.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum FirstWait {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FirstWait {
     /// Never asked.
     #[default]
     NotAsked,
@@ -75,10 +76,12 @@ pub(super) struct Blocked {
 }
 
 /// The ids by which a session and the cluster manager check that they are in step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) request_id: i32,
-    pub(super) grant_id: i32,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Largest id of the latest requests.
+    pub request_id: i32,
+    /// Largest id of the latest grants.
+    pub grant_id: i32,
 }
 
 /// A running session.

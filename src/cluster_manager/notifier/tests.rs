@@ -187,11 +187,7 @@ async fn a_call_without_an_answer_is_made_again() {
     ask(&core, "2026.1", 7);
     let mut calls = Vec::new();
     for _ in 0..2 {
-        let (mut stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
-        let mut call = vec![0; 4096];
-        let length = timeout(SOON, stream.read(&mut call)).await.unwrap().unwrap();
-        call.truncate(length);
-        calls.push(call);
+        calls.push(call_under_way(&listener).await.1);
     }
     assert!(!calls[0].is_empty());
     assert_eq!(calls[0], calls[1]);
@@ -250,4 +246,89 @@ async fn safe_mode_keeps_a_session_that_cannot_be_reached() {
     assert_eq!(notifier.pending_calls(), 1);
     assert_eq!(core.apply(Input::SetSafeMode { on: false }), Ok(Reply::Done));
     until("the session ends", || !is_running(&core, "2026.1")).await;
+}
+
+/// A listener that stands for a driver, and the bytes of the first call that it is sent.
+async fn call_under_way(listener: &TcpListener) -> (tokio::net::TcpStream, Vec<u8>) {
+    let (mut stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
+    let mut call = vec![0; 4096];
+    let length = timeout(SOON, stream.read(&mut call)).await.unwrap().unwrap();
+    call.truncate(length);
+    (stream, call)
+}
+
+#[tokio::test]
+async fn while_it_is_paused_nobody_is_told_anything() {
+    let (core, notifier) = core(patience());
+    let (port, mut told, _stop) = driver();
+    start(&core, "2026.1", port.into());
+    ask(&core, "2026.1", 1);
+    assert_eq!(next(&mut told).await, [1]);
+    // Whether it is idle with a connection open or new.
+    notifier.pause();
+    start(&core, "2026.2", port.into());
+    for (handle, id) in [("2026.1", 2), ("2026.2", 3), ("2026.1", 4)] {
+        ask(&core, handle, id);
+    }
+    notifier.settle(SOON).await;
+    assert!(timeout(Duration::from_millis(100), told.recv()).await.is_err());
+    let waiting = notifier.snapshot();
+    let ids = waiting.iter().map(|queue| {
+        let ids = queue.calls.iter().map(|call| match call {
+            Notification::Granted(grants) => grants[0].id,
+            other => panic!("{other:?}"),
+        });
+        (&*queue.handle, queue.to.port, ids.collect::<Vec<_>>())
+    });
+    let port = i32::from(port);
+    assert_eq!(ids.collect::<Vec<_>>(), [("2026.1", port, vec![2, 4]), ("2026.2", port, vec![3])]);
+
+    notifier.resume();
+    let mut told = [next(&mut told).await, next(&mut told).await, next(&mut told).await];
+    told.sort();
+    assert_eq!(told, [[2], [3], [4]]);
+    until("nothing waits", || notifier.snapshot().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_pause_waits_for_calls_under_way_but_not_for_ever() {
+    let (core, notifier) = core(Patience { timeout: SOON, ..patience() });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start(&core, "2026.1", listener.local_addr().unwrap().port().into());
+    ask(&core, "2026.1", 1);
+    let (stream, call) = call_under_way(&listener).await;
+    notifier.pause();
+    notifier.settle(Duration::from_millis(20)).await;
+    assert_eq!(notifier.snapshot().len(), 1, "whether it arrives nobody knows");
+
+    // The answer comes while the pause waits for it.
+    let answer = async {
+        let seqid = &call[8 + "grantResource".len()..][..4];
+        let mut reply = vec![0x80, 1, 0, 2, 0, 0, 0, 13];
+        reply.extend_from_slice(b"grantResource");
+        reply.extend_from_slice(seqid);
+        reply.push(0);
+        sleep(Duration::from_millis(20)).await;
+        stream.try_write(&reply).unwrap();
+    };
+    let (settled, ()) = tokio::join!(timeout(SOON, notifier.settle(SOON)), answer);
+    assert!(settled.is_ok());
+    assert_eq!(notifier.snapshot(), []);
+}
+
+#[tokio::test]
+async fn what_another_cluster_manager_did_not_get_to_tell_is_told_in_order() {
+    let (core, notifier) = core(patience());
+    let (port, mut told, _stop) = driver();
+    notifier.pause();
+    start(&core, "2026.1", port.into());
+    (1..=3).for_each(|id| ask(&core, "2026.1", id));
+    let undelivered = notifier.snapshot();
+    notifier.forget(&"2026.1".into());
+    assert_eq!(notifier.snapshot(), []);
+    notifier.restore(undelivered);
+    notifier.resume();
+    for id in 1..=3 {
+        assert_eq!(next(&mut told).await, [id]);
+    }
 }

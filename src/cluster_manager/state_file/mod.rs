@@ -1,0 +1,173 @@
+//! The state file: what a cluster manager writes down in safe mode, so that another one, Java or
+//! ours, goes on where it stopped.
+//!
+//! Spec: cluster-manager/07. [`read`] takes every file that the original writes, and [`write`]
+//! writes such that the original reads it. A file has no version and no checksum, so what is wrong
+//! in it is found by reading it whole, and told with the place in the document.
+
+mod java_json;
+mod layout;
+mod reading;
+mod replace;
+#[cfg(test)]
+mod tests;
+mod writing;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+use thiserror::Error;
+
+use self::java_json::JavaJson;
+pub(super) use self::reading::{Oddity, id_prefix};
+use super::notifier::Undelivered;
+use crate::engine::snapshot::EngineState;
+use crate::engine::types::Millis;
+
+/// Bytes of JSON that are read. A million requests take one and a half gigabytes in the original's
+/// layout; a compressed file can claim any size.
+const MAX_JSON_BYTES: u64 = 4 << 30;
+
+/// What a cluster manager knows that must outlive it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SavedState {
+    pub(super) engine: EngineState,
+    /// Sessions that are still to be told something.
+    pub(super) undelivered: Vec<Undelivered>,
+}
+
+/// Why a state file cannot be read.
+#[derive(Debug, Error)]
+pub enum StateFileError {
+    /// The system cannot read it, or it is damaged or too large.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is not JSON, or not the JSON of a state.
+    #[error(transparent)]
+    Content(#[from] Wrong),
+}
+
+/// Something wrong at a place in the document.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}{what}", if place.is_empty() { String::new() } else { format!("{place}: ") })]
+pub struct Wrong {
+    /// Such as `sessionManager.sessions["202611210032.1"].idToGrant["3"]`; empty for the whole.
+    pub place: String,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl Wrong {
+    fn new(place: impl Into<String>, what: impl Into<String>) -> Wrong {
+        Wrong { place: place.into(), what: what.into() }
+    }
+}
+
+/// Reads a file, compressed or not. `now` stands for the times that files of older versions do
+/// not have.
+pub(super) fn read(path: &Path, now: Millis) -> Result<(SavedState, Vec<Oddity>), StateFileError> {
+    let document = read_document(File::open(path)?, MAX_JSON_BYTES)?;
+    Ok(reading::state_of(document, now)?)
+}
+
+/// Writes a file in the place of one that may be there, which is kept as `<path>.previous`.
+///
+/// # Errors
+/// What the system says. The old file is then still in its place.
+pub(super) fn write(path: &Path, compress: bool, state: &SavedState) -> io::Result<()> {
+    replace::replace(path, |file| {
+        let mut out = BufWriter::with_capacity(1 << 16, file);
+        write_to(&mut out, compress, state)?;
+        out.flush()
+    })
+}
+
+fn write_to(out: &mut impl Write, compress: bool, state: &SavedState) -> io::Result<()> {
+    let document = writing::document_of(state);
+    if compress {
+        let mut gzip = GzEncoder::new(out, Compression::default());
+        serde_json::to_writer(&mut gzip, &document)?;
+        gzip.finish()?;
+    } else {
+        let mut json = serde_json::Serializer::with_formatter(out, JavaJson::default());
+        document.serialize(&mut json)?;
+    }
+    Ok(())
+}
+
+fn read_document<T: DeserializeOwned>(file: impl Read, limit: u64) -> Result<T, StateFileError> {
+    const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    if file.fill_buf()?.starts_with(GZIP_MAGIC) {
+        let json = Bounded { inner: MultiGzDecoder::new(file), limit, left: limit };
+        read_json(BufReader::with_capacity(1 << 16, json))
+    } else {
+        read_json(BufReader::with_capacity(1 << 16, Bounded { inner: file, limit, left: limit }))
+    }
+}
+
+fn read_json<T: DeserializeOwned>(json: impl Read) -> Result<T, StateFileError> {
+    let mut json = serde_json::Deserializer::from_reader(json);
+    let document = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let place = place(error.path());
+        wrong(place, error.into_inner())
+    })?;
+    json.end().map_err(|error| wrong(String::new(), error))?;
+    Ok(document)
+}
+
+fn wrong(place: String, error: serde_json::Error) -> StateFileError {
+    if error.is_io() {
+        io::Error::from(error).into()
+    } else {
+        Wrong::new(place, error.to_string()).into()
+    }
+}
+
+/// Names as they stand where they are plain words, in brackets otherwise.
+fn place(path: &serde_path_to_error::Path) -> String {
+    let mut place = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => place += &format!("[{index}]"),
+            Segment::Map { key } if key.chars().all(|c| c.is_ascii_alphabetic() || c == '_') => {
+                if !place.is_empty() {
+                    place.push('.');
+                }
+                place += key;
+            }
+            Segment::Map { key } => place += &format!("[{key:?}]"),
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    place
+}
+
+/// Reads no more than a limit, and fails where there is more.
+#[derive(Debug)]
+struct Bounded<R> {
+    inner: R,
+    limit: u64,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let size = self.inner.read(buffer)?;
+        match self.left.checked_sub(size as u64) {
+            Some(left) => self.left = left,
+            None => {
+                let text = format!("more than {} bytes, which is no state file", self.limit);
+                return Err(io::Error::other(text));
+            }
+        }
+        Ok(size)
+    }
+}

@@ -1,0 +1,156 @@
+//! Puts a new file in the place of an old one, so that at every moment, whatever breaks, a whole
+//! file has the name. Knows nothing of what is in it.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Writes a new file at `path`. What was there before stays as `<path>.previous`. A `path` that is
+/// a symbolic link stays one: the file that it names is replaced.
+///
+/// The new file is written under another name, `<path>.new`, in the same directory, brought to the
+/// disk, and then takes the name over. The old file gets its second name as a hard link before
+/// that: were it renamed, there would be a moment at which no file has the name.
+///
+/// # Errors
+/// What the system says, and what `write` says. The old file is then still in its place.
+pub(super) fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = target.as_path();
+    let new = beside(path, ".new");
+    // Left there by a process that was stopped while it wrote.
+    remove_if_there(&new)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+    let written = write(&mut file).and_then(|()| file.sync_all());
+    let replaced = written.and_then(|()| {
+        keep_previous(path)?;
+        fs::rename(&new, path)
+    });
+    if let Err(error) = replaced {
+        // What went wrong first is what the caller is told.
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// Where the file that was replaced last is kept.
+pub(super) fn previous(path: &Path) -> PathBuf {
+    beside(path, ".previous")
+}
+
+fn keep_previous(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(there) if !there.is_file() => return Err(io::Error::other("it is not a regular file")),
+        Ok(_) => {}
+    }
+    let previous = previous(path);
+    remove_if_there(&previous)?;
+    // File systems without hard links have no way without the moment.
+    fs::hard_link(path, &previous).or_else(|_| fs::rename(path, &previous))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn put(path: &Path, text: &str) -> io::Result<()> {
+        replace(path, |file| file.write_all(text.as_bytes()))
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_new_file_takes_the_name_and_the_last_one_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cm.state");
+        for text in ["one", "two", "three"] {
+            put(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(previous(&path)).unwrap(), "two");
+        assert_eq!(names(dir.path()), ["cm.state", "cm.state.previous"]);
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_all_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cm.state");
+        put(&path, "old").unwrap();
+        let error = replace(&path, |file| {
+            file.write_all(b"half of it")?;
+            Err(io::Error::other("no space"))
+        });
+        assert_eq!(error.unwrap_err().to_string(), "no space");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["cm.state"]);
+    }
+
+    #[test]
+    fn what_a_stopped_process_left_behind_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cm.state");
+        put(&path, "old").unwrap();
+        // Stopped while it wrote, and stopped between the link and the renaming.
+        fs::write(beside(&path, ".new"), "half").unwrap();
+        fs::hard_link(&path, previous(&path)).unwrap();
+        put(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_to_string(previous(&path)).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["cm.state", "cm.state.previous"]);
+    }
+
+    #[test]
+    fn a_link_to_the_file_stays_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, path) = (dir.path().join("link"), dir.path().join("cm.state"));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        put(&path, "old").unwrap();
+        put(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(names(dir.path()), ["cm.state", "cm.state.previous", "link"]);
+    }
+
+    #[test]
+    fn a_directory_that_is_missing_or_in_the_way_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(put(&dir.path().join("missing/cm.state"), "x").is_err());
+        let path = dir.path().join("cm.state");
+        fs::create_dir(&path).unwrap();
+        assert!(put(&path, "x").is_err());
+        assert_eq!(names(dir.path()), ["cm.state"]);
+    }
+}
