@@ -19,6 +19,8 @@
 //! at the same times give the same outcomes, always.
 
 mod audit;
+#[cfg(test)]
+mod explain_tests;
 mod input;
 mod lookup;
 #[cfg(test)]
@@ -49,6 +51,7 @@ use self::lookup::HashSeed;
 use self::nodes::Nodes;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
+pub use self::scheduler::{IdRange, WaitReason, WaitingRequests};
 pub use self::sessions::RetiredSession;
 use self::sessions::Sessions;
 use self::settings::{Hosts, Settings};

@@ -8,14 +8,14 @@ use super::types::*;
 use super::*;
 
 /// An engine with a clock, and all that sessions were told.
-struct World {
-    engine: Engine,
-    now: i64,
+pub(super) struct World {
+    pub(super) engine: Engine,
+    pub(super) now: i64,
     told: BTreeMap<String, Vec<Told>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+pub(super) enum Told {
     Granted(Vec<(i32, String)>),
     Revoked(Vec<i32>),
     Dead(String),
@@ -26,7 +26,7 @@ use Told::{Dead, Granted, Revoked};
 
 impl World {
     /// One CPU is one slot of each type.
-    fn new(change: impl FnOnce(&mut Settings)) -> World {
+    pub(super) fn new(change: impl FnOnce(&mut Settings)) -> World {
         let mut settings = Settings::default();
         settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
         change(&mut settings);
@@ -34,7 +34,7 @@ impl World {
         World { engine: Engine::new(settings, start), now: 1_000, told: BTreeMap::new() }
     }
 
-    fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
+    pub(super) fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
         let outcome = self.engine.apply(Millis(self.now), input);
         assert_eq!(self.engine.audit(), Ok(()));
         for effect in outcome.effects {
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// Applies the input and all passes that it leads to.
-    fn run(&mut self, input: Input) -> Result<Reply, Refusal> {
+    pub(super) fn run(&mut self, input: Input) -> Result<Reply, Refusal> {
         let reply = self.apply(input);
         while self.engine.wants_pass() {
             self.apply(Input::Pass).unwrap();
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Lets time pass, with ticks when they are due.
-    fn wait(&mut self, ms: i64) {
+    pub(super) fn wait(&mut self, ms: i64) {
         let end = self.now + ms;
         while let Some(due) = self.engine.next_deadline().filter(|due| due.0 <= end) {
             self.now = self.now.max(due.0);
@@ -71,19 +71,19 @@ impl World {
         self.now = end;
     }
 
-    fn node(&mut self, name: &str, host: &str, cpus: i16) {
+    pub(super) fn node(&mut self, name: &str, host: &str, cpus: i16) {
         self.try_node(report(name, host, cpus)).unwrap();
     }
 
-    fn try_node(&mut self, report: NodeReport) -> Result<Reply, Refusal> {
+    pub(super) fn try_node(&mut self, report: NodeReport) -> Result<Reply, Refusal> {
         self.run(Input::HeartbeatNode { report, rack: None })
     }
 
-    fn start(&mut self, handle: &str, pool: &str) {
+    pub(super) fn start(&mut self, handle: &str, pool: &str) {
         self.start_with(handle, pool, |_| {}).unwrap();
     }
 
-    fn start_with(
+    pub(super) fn start_with(
         &mut self,
         handle: &str,
         pool: &str,
@@ -94,31 +94,35 @@ impl World {
         self.run(Input::StartSession { handle: handle.into(), info })
     }
 
-    fn ask(&mut self, handle: &str, requests: Vec<ResourceRequest>) {
+    pub(super) fn ask(&mut self, handle: &str, requests: Vec<ResourceRequest>) {
         self.try_ask(handle, requests).unwrap();
     }
 
-    fn try_ask(&mut self, handle: &str, requests: Vec<ResourceRequest>) -> Result<Reply, Refusal> {
+    pub(super) fn try_ask(
+        &mut self,
+        handle: &str,
+        requests: Vec<ResourceRequest>,
+    ) -> Result<Reply, Refusal> {
         let handle = handle.into();
         self.run(Input::RequestResources { handle, requests, racks: Vec::new() })
     }
 
-    fn release(&mut self, handle: &str, ids: &[i32]) {
+    pub(super) fn release(&mut self, handle: &str, ids: &[i32]) {
         self.run(Input::ReleaseResources { handle: handle.into(), ids: ids.to_vec() }).unwrap();
     }
 
-    fn end(&mut self, handle: &str) {
+    pub(super) fn end(&mut self, handle: &str) {
         let status = SessionStatus::Successful;
         self.run(Input::EndSession { handle: handle.into(), status }).unwrap();
     }
 
     /// All that the session was told since the last call.
-    fn told(&mut self, handle: &str) -> Vec<Told> {
+    pub(super) fn told(&mut self, handle: &str) -> Vec<Told> {
         self.told.remove(handle).unwrap_or_default()
     }
 
     /// Ids granted to the session since the last call of this or of [`Self::told`].
-    fn granted(&mut self, handle: &str) -> Vec<i32> {
+    pub(super) fn granted(&mut self, handle: &str) -> Vec<i32> {
         let told = self.told(handle).into_iter();
         told.filter_map(|told| match told {
             Granted(grants) => Some(grants.into_iter().map(|(id, _)| id)),
@@ -129,16 +133,16 @@ impl World {
     }
 
     /// Grants of the type that the session holds.
-    fn holds(&self, handle: &str, kind: ResourceType) -> i64 {
+    pub(super) fn holds(&self, handle: &str, kind: ResourceType) -> i64 {
         self.counts(handle, kind).granted
     }
 
-    fn counts(&self, handle: &str, kind: ResourceType) -> TypeCounts {
+    pub(super) fn counts(&self, handle: &str, kind: ResourceType) -> TypeCounts {
         self.engine.session_at(handle, Millis(self.now)).unwrap().counts[kind].now
     }
 }
 
-fn report(name: &str, host: &str, cpus: i16) -> NodeReport {
+pub(super) fn report(name: &str, host: &str, cpus: i16) -> NodeReport {
     NodeReport {
         name: name.into(),
         address: Address { host: host.into(), port: 5000 },
@@ -148,7 +152,7 @@ fn report(name: &str, host: &str, cpus: i16) -> NodeReport {
     }
 }
 
-fn info(name: &str, pool: &str) -> SessionInfo {
+pub(super) fn info(name: &str, pool: &str) -> SessionInfo {
     let (group, pool) = pool.split_once('.').unwrap();
     SessionInfo {
         address: Address { host: "driver".into(), port: 1 },
@@ -163,7 +167,7 @@ fn info(name: &str, pool: &str) -> SessionInfo {
     }
 }
 
-fn request(id: i32, kind: ResourceType, hosts: &[&str]) -> ResourceRequest {
+pub(super) fn request(id: i32, kind: ResourceType, hosts: &[&str]) -> ResourceRequest {
     ResourceRequest {
         id,
         hosts: hosts.iter().map(|host| Arc::from(*host)).collect(),
@@ -173,16 +177,19 @@ fn request(id: i32, kind: ResourceType, hosts: &[&str]) -> ResourceRequest {
     }
 }
 
-fn requests(ids: std::ops::RangeInclusive<i32>, kind: ResourceType) -> Vec<ResourceRequest> {
+pub(super) fn requests(
+    ids: std::ops::RangeInclusive<i32>,
+    kind: ResourceType,
+) -> Vec<ResourceRequest> {
     ids.map(|id| request(id, kind, &[])).collect()
 }
 
-fn cpus(mut request: ResourceRequest, num_cpus: i16) -> ResourceRequest {
+pub(super) fn cpus(mut request: ResourceRequest, num_cpus: i16) -> ResourceRequest {
     request.specs = Some(ComputeSpecs { num_cpus, ..ComputeSpecs::default() });
     request
 }
 
-fn pool(settings: &mut Settings, name: &str, change: impl FnOnce(&mut PoolSettings)) {
+pub(super) fn pool(settings: &mut Settings, name: &str, change: impl FnOnce(&mut PoolSettings)) {
     let (group, pool) = name.split_once('.').unwrap();
     change(settings.pools.pools.entry(PoolName::new(group, pool)).or_default());
 }

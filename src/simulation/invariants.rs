@@ -9,8 +9,9 @@ use super::model::{Counts, Model, Name, Session, Wish, WishState};
 use super::shares;
 use crate::engine::settings::PoolSettings;
 use crate::engine::types::{Millis, PerType, PoolName, ResourceType};
-use crate::engine::{Effect, SlotCounts, TypeCounts};
-use crate::engine::{Engine, Input, Notification, Outcome};
+use crate::engine::{
+    Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
+};
 
 /// The engine's own view of everything is what the peers were told.
 pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {
@@ -97,6 +98,30 @@ fn compare_pools(model: &Model, engine: &Engine) -> Result<(), String> {
     }
     let in_use = views.iter().filter(|view| view.pool.is_some() && view.sessions > 0).count();
     equal(|| "pools with sessions".into(), in_use, model.pools.len())
+}
+
+/// Every request that waits has a reason, and when the engine has nothing left to do, the reason is
+/// not that it has something left to do.
+pub(super) fn explained(
+    model: &Model,
+    engine: &Engine,
+    now: Millis,
+    quiet: bool,
+) -> Result<(), String> {
+    for (handle, session) in &model.sessions {
+        let reasons = engine.explain(handle, now).unwrap_or_default();
+        for kind in ResourceType::ALL {
+            let of_kind = || reasons.iter().filter(|each| each.kind == kind);
+            let count: u64 = of_kind().map(|each| each.count).sum();
+            let what = || format!("requests of {handle} for {kind} with a reason to wait");
+            equal(what, count as i64, session.counts[kind].pending)?;
+            let idle = of_kind().find(|each| matches!(each.reason, WaitReason::NextPass { .. }));
+            if let Some(idle) = idle.filter(|_| quiet) {
+                return Err(format!("{handle}: {idle:?}, but there is no next pass"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn equal<T: PartialEq + std::fmt::Debug>(

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
-use self::invariants::{Fairness, Patience, compare};
+use self::invariants::{Fairness, Patience, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
 use self::random::Random;
@@ -273,7 +273,8 @@ impl<S: Subject> Watch<S> {
 
     fn compare_all(&self, now: Millis) -> Result<(), String> {
         self.subject.engine().audit()?;
-        compare(&self.model, self.subject.engine(), now)
+        compare(&self.model, self.subject.engine(), now)?;
+        explained(&self.model, self.subject.engine(), now, self.is_quiet(now))
     }
 
     /// Whether the engine has nothing left to do at `now`.

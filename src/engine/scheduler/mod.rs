@@ -4,6 +4,7 @@
 //! order is kept by each change, and a pass looks only at sessions that may be given something.
 //! A session that nothing free can serve is set aside until something happens that may help.
 
+mod explain;
 mod matching;
 mod order;
 mod preemption;
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexSet;
 
+pub use self::explain::{IdRange, WaitReason, WaitingRequests};
 pub(in crate::engine) use self::matching::Search;
 pub(in crate::engine) use self::order::{PoolIdx, SessionKey, SessionStanding};
 pub(in crate::engine) use self::tree::Tree;

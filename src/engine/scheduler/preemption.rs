@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::order::PoolKey;
 use super::shares::{self, Claim};
-use super::tree::GroupIdx;
+use super::tree::{Group, GroupIdx};
 use super::{PoolIdx, Scheduler, SessionKey};
 use crate::engine::Engine;
 use crate::engine::input::{Effect, Notification, Record, Starvation};
@@ -25,6 +25,13 @@ pub(super) struct Clock {
     last_round: Option<Millis>,
     /// Until then no request waited, so every pool had what it wanted.
     nobody_waited_until: Option<Millis>,
+}
+
+/// What a group and its pools should have, in slots.
+struct GroupShare {
+    group: GroupIdx,
+    share: f64,
+    pools: Vec<(PoolIdx, f64)>,
 }
 
 impl Clock {
@@ -65,19 +72,34 @@ impl Engine {
     }
 
     /// Computes the share of every group and pool of what is allocated now.
-    pub(in crate::engine) fn distribute_shares(&mut self, kind: ResourceType) {
-        let total = self.nodes.allocated(kind) as f64;
-        let tree = &mut self.scheduler.tree;
-        let groups: Vec<GroupIdx> = tree.groups().map(|(group, _)| group).collect();
-        let claims: Vec<Claim> = tree.groups().map(|(_, entry)| entry.claim(kind)).collect();
-        for (group, share) in groups.into_iter().zip(shares::fair(total, &claims)) {
+    fn distribute_shares(&mut self, kind: ResourceType) {
+        for GroupShare { group, share, pools } in self.shares(kind) {
+            let tree = &mut self.scheduler.tree;
             tree.group_mut(group).kinds[kind.index()].share = share;
-            let pools: Vec<PoolIdx> = tree.group(group).pools.iter().copied().collect();
-            let claims: Vec<Claim> = pools.iter().map(|pool| tree[*pool].claim(kind)).collect();
-            for (pool, share) in pools.into_iter().zip(shares::by_priority(share, &claims)) {
+            for (pool, share) in pools {
                 tree[pool].kinds[kind.index()].share = share;
             }
         }
+    }
+
+    /// The present share of a pool, in slots.
+    pub(super) fn share_of_pool(&self, kind: ResourceType, pool: PoolIdx) -> f64 {
+        let shares = self.shares(kind);
+        let mut pools = shares.iter().flat_map(|group| &group.pools);
+        pools.find(|(of, _)| *of == pool).map_or(0.0, |(_, share)| *share)
+    }
+
+    fn shares(&self, kind: ResourceType) -> Vec<GroupShare> {
+        let tree = &self.scheduler.tree;
+        let claims: Vec<Claim> = tree.groups().map(|(_, entry)| entry.claim(kind)).collect();
+        let shares = shares::fair(self.nodes.allocated(kind) as f64, &claims);
+        let with_pools = |((group, entry), share): ((GroupIdx, &Group), f64)| {
+            let pools = entry.pools.iter();
+            let claims: Vec<Claim> = pools.clone().map(|pool| tree[*pool].claim(kind)).collect();
+            let shares = shares::by_priority(share, &claims);
+            GroupShare { group, share, pools: pools.copied().zip(shares).collect() }
+        };
+        tree.groups().zip(shares).map(with_pools).collect()
     }
 
     fn slots_wanted_by_starving_pools(

@@ -188,6 +188,16 @@ impl Tree {
         Some((pool, session))
     }
 
+    /// How many sessions of a pool come before the one with the key.
+    pub(in crate::engine) fn queued_before(
+        &self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        key: &SessionKey,
+    ) -> usize {
+        self.pools[pool as usize].kinds[kind.index()].queue.range(..key).count()
+    }
+
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(in crate::engine) fn enqueue(
         &mut self,
