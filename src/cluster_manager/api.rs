@@ -141,6 +141,9 @@ pub enum NodeProblem {
     BelowReserve,
     /// Sessions reported too many failures, for at least one type: see [`NodeSlots::blacklisted`].
     Blacklisted,
+    /// A problem that this version does not know.
+    #[serde(other)]
+    Other,
 }
 
 /// Slots of one type on a node.

@@ -38,7 +38,7 @@ pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
 pub use topology::Topology;
-pub use typed::HostPort;
+pub use typed::{HostPort, NotAnAddress};
 
 use files::FileReader;
 use problem::warnings_or_errors;
@@ -78,7 +78,8 @@ pub struct InForce {
 pub struct Checked {
     /// All that is wrong, and what may not be meant so, in the order in which it was found.
     pub problems: Vec<Problem>,
-    /// The keys that were looked at, with the values in force; the default where a value is wrong.
+    /// The keys that were looked at, in the order of the documentation, with the values that the
+    /// files have, or their defaults.
     pub in_force: Vec<InForce>,
 }
 
@@ -126,7 +127,9 @@ impl Source<'_> {
             problems
                 .push(Problem::warning(Origin::file(path), kind).of(keys::TOPOLOGY_SCRIPT.name));
         }
-        Checked { problems, in_force: loaded.in_force }
+        let mut in_force = loaded.in_force;
+        in_force.sort_by_key(|value| keys::ALL.iter().position(|key| key.name == value.key));
+        Checked { problems, in_force }
     }
 
     fn load_with(&self, system: SystemProperties) -> Result<Loaded, ConfigErrors> {
