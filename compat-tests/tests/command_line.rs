@@ -255,7 +255,7 @@ impl Drop for Listener {
 }
 
 #[test]
-fn safe_mode_is_turned_on_and_off() {
+fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
     let tracker = proxy_job_tracker();
     let cluster = Cluster::start(Some(tracker.address));
     for (on, off) in [
@@ -271,6 +271,13 @@ fn safe_mode_is_turned_on_and_off() {
         cluster.corona(off).is(0, "The safeMode is: OFF\n", "");
         cluster.corona("sessions list").is(0, "No sessions.\n", "");
     }
+
+    let not_persisted = "Persisting Cluster Manager state failed. \n";
+    cluster.corona("admin -persistState").is(1, "", not_persisted);
+    cluster.corona("admin set-safe-mode").is(0, "The safeMode is: ON\n", "");
+    cluster.corona("admin persist-state").is(0, "", "");
+    assert!(cluster.conf_dir.path().join("cm.state").is_file());
+
     let key = format!("-Dcorona.proxy.job.tracker.thriftaddr={}", tracker.address);
     cluster.corona(&format!("admin {key} -forceSetSafeModeOnPJT")).is(0, "", "");
 }

@@ -371,9 +371,26 @@ pub struct Wait {
     pub kind: ResourceType,
     /// How many they are.
     pub requests: u64,
+    /// Their ids, ascending, at most [`Wait::MOST_IDS`] ranges.
+    #[serde(default)]
+    pub ids: Vec<IdRange>,
     /// What they wait for.
     #[serde(flatten)]
     pub reason: WaitReason,
+}
+
+impl Wait {
+    /// The most ranges of ids that are told of one reason.
+    pub const MOST_IDS: usize = 1000;
+}
+
+/// Request ids from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange {
+    /// The smallest id.
+    pub first: i32,
+    /// The largest id.
+    pub last: i32,
 }
 
 /// Why a request waits: an object with the member `reason` and those of the variant.
@@ -382,48 +399,76 @@ pub struct Wait {
 pub enum WaitReason {
     /// Nothing is given out in safe mode.
     SafeMode,
-    /// The pool holds as many slots as it may.
-    PoolAtMaximum {
-        /// The pool.
-        pool: PoolName,
-        /// Its maximum.
-        maximum: i64,
-    },
     /// The pool's group holds as many slots as it may.
     GroupAtMaximum {
         /// The group.
         group: String,
-        /// Its maximum.
+        /// Slots that it holds.
+        granted: i64,
+        /// Slots that it may hold.
         maximum: i64,
     },
-    /// No node serves the type.
-    NoNode,
-    /// All slots of the type are given away.
-    NoFreeSlot,
-    /// There are slots, but none on the hosts that the requests name. Others are taken later.
-    WaitsForHost {
-        /// From when on the same rack will do.
-        until_ms: i64,
+    /// The pool holds as many slots as it may.
+    PoolAtMaximum {
+        /// The pool in which the session is scheduled.
+        pool: PoolName,
+        /// Slots that it holds.
+        granted: i64,
+        /// Slots that it may hold.
+        maximum: i64,
     },
-    /// There are slots, but none in the racks of the hosts that the requests name.
-    WaitsForRack {
-        /// From when on any node will do.
-        until_ms: i64,
+    /// No node has slots of the type and says where it serves it.
+    NotServed,
+    /// All slots of the type are given away, to those who come first.
+    NoFreeSlot {
+        /// Slots that are given away.
+        used: u64,
+        /// All slots.
+        total: u64,
+        /// The pool in which the session is scheduled.
+        pool: PoolName,
+        /// Slots that it holds.
+        pool_granted: i64,
+        /// Slots that it is due.
+        pool_share: f64,
+        /// Sessions of the pool that are served first.
+        sessions_ahead: usize,
     },
-    /// All hosts with room are excluded by the requests.
-    HostsExcluded,
+    /// There are nodes with free slots, but none may be given anything now.
+    NodesUnusable {
+        /// Nodes that are blacklisted for the type.
+        blacklisted: usize,
+        /// Nodes on hosts that the host files do not allow.
+        excluded: usize,
+        /// Nodes that have less memory or disk space free than they must keep.
+        below_reserve: usize,
+    },
     /// No node has as many slots free as a request takes.
     TooLarge {
-        /// The slots that a request takes.
-        slots: u32,
+        /// Slots that a request takes.
+        need: u32,
+        /// The most that one node has free.
+        most_free: u32,
     },
-    /// The nodes with free slots have less memory or disk space free than they must keep.
-    BelowReserve,
-    /// There are slots, and others come first: they are further below their share, or before it
-    /// in the order of the pool.
-    OthersFirst,
-    /// Nothing keeps it: it will be served in the pass that comes.
-    NextPass,
+    /// The requests exclude the hosts of all nodes that could serve them.
+    HostsExcluded {
+        /// How many nodes these are.
+        nodes: usize,
+    },
+    /// A node could serve them, but the session still waits for a nearer one.
+    NearNode {
+        /// When it stops waiting.
+        until_ms: i64,
+        /// The first few of the hosts that the requests want.
+        hosts: Vec<String>,
+        /// How many hosts they want.
+        host_count: usize,
+    },
+    /// A slot is free, and the next pass looks at the requests.
+    NextPass {
+        /// Sessions of the pool that are served first.
+        sessions_ahead: usize,
+    },
     /// A reason that this version does not know.
     #[serde(other)]
     Other,
@@ -519,11 +564,13 @@ mod tests {
     #[test]
     fn a_reason_is_flat_and_an_unknown_one_can_be_read() {
         let pool = PoolName { group: "g".into(), pool: "p".into() };
-        let reason = WaitReason::PoolAtMaximum { pool, maximum: 4 };
-        let wait = Wait { kind: ResourceType::Map, requests: 3, reason };
+        let reason = WaitReason::PoolAtMaximum { pool, granted: 4, maximum: 4 };
+        let ids = vec![IdRange { first: 5, last: 7 }];
+        let wait = Wait { kind: ResourceType::Map, requests: 3, ids, reason };
         let text = json!({
-            "type": "MAP", "requests": 3, "reason": "pool_at_maximum",
-            "pool": {"group": "g", "pool": "p"}, "maximum": 4,
+            "type": "MAP", "requests": 3, "ids": [{"first": 5, "last": 7}],
+            "reason": "pool_at_maximum",
+            "pool": {"group": "g", "pool": "p"}, "granted": 4, "maximum": 4,
         });
         assert_eq!(serde_json::to_value(&wait).unwrap(), text);
         assert_eq!(serde_json::from_value::<Wait>(text).unwrap(), wait);

@@ -520,31 +520,50 @@ fn waits(session: &api::Session, waits: Option<&[Wait]>) -> String {
 /// A reason as the end of a sentence that begins with requests.
 fn reason_text(reason: &WaitReason) -> String {
     match reason {
-        WaitReason::SafeMode => "the cluster manager is in safe mode".into(),
-        WaitReason::PoolAtMaximum { pool, maximum } => {
-            format!("pool {} is at its maximum of {maximum}", pool_text(pool))
+        WaitReason::SafeMode => "safe mode is on".into(),
+        WaitReason::GroupAtMaximum { group, granted, maximum } => {
+            format!("group {group} holds {granted} slots of at most {maximum}")
         }
-        WaitReason::GroupAtMaximum { group, maximum } => {
-            format!("group {group} is at its maximum of {maximum}")
+        WaitReason::PoolAtMaximum { pool, granted, maximum } => {
+            format!("pool {} holds {granted} slots of at most {maximum}", pool_text(pool))
         }
-        WaitReason::NoNode => "no node serves the type".into(),
-        WaitReason::NoFreeSlot => "no slot is free".into(),
-        WaitReason::WaitsForHost { until_ms } => {
-            format!("no slot on their hosts; elsewhere in the rack from {}", Date(*until_ms))
+        WaitReason::NotServed => "no node serves the type".into(),
+        WaitReason::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead } => {
+            let pool = pool_text(pool);
+            format!(
+                "{used} of {total} slots are in use; pool {pool} holds {pool_granted}, is due \
+                 {pool_share:.1}, {}",
+                ahead(*sessions_ahead)
+            )
         }
-        WaitReason::WaitsForRack { until_ms } => {
-            format!("no slot in their racks; anywhere from {}", Date(*until_ms))
+        WaitReason::NodesUnusable { blacklisted, excluded, below_reserve } => format!(
+            "no node with free slots may be used: {blacklisted} blacklisted, {excluded} excluded, \
+             {below_reserve} short of memory or disk"
+        ),
+        WaitReason::TooLarge { need, most_free } => {
+            format!("each takes {need} slots of one node, and {most_free} are free at most")
         }
-        WaitReason::HostsExcluded => "all hosts with free slots are excluded by them".into(),
-        WaitReason::TooLarge { slots } => {
-            format!("no node has {slots} slots free, as each of them takes")
+        WaitReason::HostsExcluded { nodes } => {
+            format!("they exclude the hosts of all {nodes} nodes that could serve them")
         }
-        WaitReason::BelowReserve => {
-            "the nodes with free slots are below their reserve of memory or disk".into()
+        WaitReason::NearNode { until_ms, hosts, host_count } => {
+            let more = if *host_count > hosts.len() { ", ..." } else { "" };
+            let until = Date(*until_ms);
+            format!("until {until} for a node near {}{more}", hosts.join(", "))
         }
-        WaitReason::OthersFirst => "others come first".into(),
-        WaitReason::NextPass => "will be served at once".into(),
+        WaitReason::NextPass { sessions_ahead } => match sessions_ahead {
+            0 => "looked at next".into(),
+            more => format!("looked at after {more} other sessions of the pool"),
+        },
         WaitReason::Other => "for a reason that this version does not know".into(),
+    }
+}
+
+fn ahead(sessions: usize) -> String {
+    match sessions {
+        0 => "no session of it comes first".into(),
+        1 => "1 session of it comes first".into(),
+        many => format!("{many} sessions of it come first"),
     }
 }
 
@@ -567,4 +586,70 @@ fn grants_table(detail: &SessionDetail) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_a_sentence() {
+        let pool = || PoolName { group: "g".into(), pool: "p".into() };
+        let near = |host_count| WaitReason::NearNode {
+            until_ms: i64::MAX,
+            hosts: vec!["h1".into(), "h2".into()],
+            host_count,
+        };
+        let no_free_slot = |sessions_ahead| WaitReason::NoFreeSlot {
+            used: 8,
+            total: 8,
+            pool: pool(),
+            pool_granted: 3,
+            pool_share: 2.5,
+            sessions_ahead,
+        };
+        for (reason, text) in [
+            (WaitReason::SafeMode, "safe mode is on"),
+            (
+                WaitReason::GroupAtMaximum { group: "g".into(), granted: 5, maximum: 4 },
+                "group g holds 5 slots of at most 4",
+            ),
+            (
+                WaitReason::PoolAtMaximum { pool: pool(), granted: 4, maximum: 4 },
+                "pool g.p holds 4 slots of at most 4",
+            ),
+            (WaitReason::NotServed, "no node serves the type"),
+            (
+                no_free_slot(0),
+                "8 of 8 slots are in use; pool g.p holds 3, is due 2.5, no session of it comes first",
+            ),
+            (
+                no_free_slot(2),
+                "8 of 8 slots are in use; pool g.p holds 3, is due 2.5, 2 sessions of it come first",
+            ),
+            (
+                WaitReason::NodesUnusable { blacklisted: 1, excluded: 2, below_reserve: 0 },
+                "no node with free slots may be used: 1 blacklisted, 2 excluded, \
+                 0 short of memory or disk",
+            ),
+            (
+                WaitReason::TooLarge { need: 4, most_free: 3 },
+                "each takes 4 slots of one node, and 3 are free at most",
+            ),
+            (
+                WaitReason::HostsExcluded { nodes: 7 },
+                "they exclude the hosts of all 7 nodes that could serve them",
+            ),
+            (near(2), "until 9223372036854775807 ms for a node near h1, h2"),
+            (near(3), "until 9223372036854775807 ms for a node near h1, h2, ..."),
+            (WaitReason::NextPass { sessions_ahead: 0 }, "looked at next"),
+            (
+                WaitReason::NextPass { sessions_ahead: 2 },
+                "looked at after 2 other sessions of the pool",
+            ),
+            (WaitReason::Other, "for a reason that this version does not know"),
+        ] {
+            assert_eq!(reason_text(&reason), text);
+        }
+    }
 }

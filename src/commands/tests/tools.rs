@@ -445,7 +445,8 @@ fn a_session_is_explained() {
             "granted_ms": 1000,
         }],
         "waits": [
-            {"type": "MAP", "requests": 3, "reason": "pool_at_maximum", "pool": pool, "maximum": 4},
+            {"type": "MAP", "requests": 3, "reason": "pool_at_maximum", "pool": pool,
+             "granted": 4, "maximum": 4},
             {"type": "MAP", "requests": 2, "reason": "eclipse"},
         ],
     });
@@ -458,7 +459,7 @@ MAP       4        5        1               9     1.500 s
 
 ";
     let waits = "\
-3 MAP: pool g.p is at its maximum of 4
+3 MAP: pool g.p holds 4 slots of at most 4
 2 MAP: for a reason that this version does not know
 ";
     let grants = "
