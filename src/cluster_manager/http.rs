@@ -14,12 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::access::Access;
+use super::api::routes;
 use super::core::Core;
 use super::notifier::Notifier;
 use super::page;
 
 /// Connections of browsers that are open at a time.
 const MAX_CONNECTIONS: usize = 256;
+/// Answers of the API that are made at a time: each may hold a copy of all sessions or nodes.
+const MAX_API_ANSWERS: usize = 2;
 /// How long a request's head may take to arrive, and a connection may wait for one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failure to accept, such as a lack of file descriptors.
@@ -28,12 +31,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What the pages show.
 #[derive(Debug)]
 pub(super) struct Pages {
-    pub(super) core: Arc<Core>,
-    pub(super) notifier: Arc<Notifier>,
-    pub(super) access: Arc<Access>,
+    core: Arc<Core>,
+    notifier: Arc<Notifier>,
+    access: Arc<Access>,
+    /// A place for each answer of the API that is being made.
+    api: Semaphore,
 }
 
 impl Pages {
+    pub(super) fn new(core: Arc<Core>, notifier: Arc<Notifier>, access: Arc<Access>) -> Pages {
+        Pages { core, notifier, access, api: Semaphore::new(MAX_API_ANSWERS) }
+    }
+
     /// Serves until `stop` becomes true.
     pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -62,8 +71,8 @@ impl Pages {
 
     async fn serve_connection(self: Arc<Self>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
         let service = service_fn(|request| {
-            let response = self.answer(&request);
-            async move { Ok::<_, Infallible>(response) }
+            let pages = self.clone();
+            async move { Ok::<_, Infallible>(pages.answer(&request).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -76,11 +85,15 @@ impl Pages {
         }
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are known here\n");
         }
-        match request.uri().path() {
+        let path = request.uri().path();
+        if let Some(path) = path.strip_prefix(routes::PREFIX) {
+            return self.answer_api(path, request.uri().query().unwrap_or_default()).await;
+        }
+        match path {
             "/" => {
                 let calls = self.notifier.pending_calls();
                 let page = self.core.look(|engine, now| page::render(engine, now, calls));
@@ -88,6 +101,20 @@ impl Pages {
             }
             "/healthz" => text(StatusCode::OK, "ok\n"),
             _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        }
+    }
+
+    async fn answer_api(&self, path: &str, query: &str) -> Response<Full<Bytes>> {
+        let Ok(_place) = self.api.acquire().await else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        };
+        let (core, calls) = (self.core.clone(), self.notifier.pending_calls());
+        let (path, query) = (path.to_owned(), query.to_owned());
+        let made =
+            tokio::task::spawn_blocking(move || routes::answer(&core, calls, &path, &query)).await;
+        match made {
+            Ok((status, json)) => respond(status, "application/json", json),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the answer was not made\n"),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! engine wants done is done.
 
 mod access;
+pub mod api;
 mod core;
 mod http;
 mod log;
@@ -183,7 +184,7 @@ impl ClusterManager {
             web_address: address(&web, HTTP_ADDRESS)?,
             thrift: Server::new(thrift, rpc, limits),
             web,
-            pages: Pages { core: core.clone(), notifier, access },
+            pages: Pages::new(core.clone(), notifier, access),
             reloader: Arc::new(Reloader::new(&loaded, core.clone())),
             core,
             safe_mode,

@@ -1,29 +1,9 @@
-//! Spellings of arguments that the original's scripts use, and values that several subcommands
-//! take. Knows strings only.
+//! Values that several subcommands take.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
-/// Java spelling, this program's spelling. Spec: cluster-manager/06 §7.2.
-const JAVA_SPELLINGS: [(&str, &str); 1] = [("-recoverFromDisk", "--recover-from-disk")];
-
-/// The command line with the original's spellings replaced by this program's, so that scripts
-/// written for the original keep working. What follows `--` stays as it is.
-pub(super) fn accept_java_spellings(
-    arguments: impl IntoIterator<Item = OsString>,
-) -> Vec<OsString> {
-    let mut options_ended = false;
-    let translate = |argument: OsString| {
-        options_ended |= argument == "--";
-        if options_ended {
-            return argument;
-        }
-        JAVA_SPELLINGS
-            .iter()
-            .find(|(java, _)| argument == *java)
-            .map_or(argument, |(_, ours)| OsString::from(ours))
-    };
-    arguments.into_iter().map(translate).collect()
-}
+use anyhow::ensure;
 
 /// A configuration key and the value that overrides the files: `-D key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,27 +24,36 @@ pub(super) fn parse_override(text: &str) -> Result<Override, String> {
     Ok(Override { key: key.into(), value: value.into() })
 }
 
+/// The directory of the configuration files: the one that was named, else `$HADOOP_CONF_DIR`, else
+/// none for the defaults.
+///
+/// # Errors
+/// When it does not exist.
+pub(super) fn existing_conf_dir(
+    named: Option<PathBuf>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> anyhow::Result<Option<PathBuf>> {
+    let from_environment =
+        || variable("HADOOP_CONF_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let conf_dir = named.or_else(from_environment);
+    if let Some(dir) = &conf_dir {
+        ensure!(
+            dir.is_dir(),
+            "configuration directory {} does not exist; name one with --conf-dir",
+            dir.display()
+        );
+    }
+    Ok(conf_dir)
+}
+
+/// Overrides as the configuration takes them.
+pub(super) fn pairs(overrides: Vec<Override>) -> Vec<(String, String)> {
+    overrides.into_iter().map(|Override { key, value }| (key, value)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn java_spellings_become_ours_up_to_the_double_dash() {
-        for (given, expected) in [
-            ("corona cluster-manager", "corona cluster-manager"),
-            (
-                "corona cluster-manager -recoverFromDisk",
-                "corona cluster-manager --recover-from-disk",
-            ),
-            ("corona x --recover-from-disk", "corona x --recover-from-disk"),
-            ("corona x -recoverfromdisk", "corona x -recoverfromdisk"),
-            ("corona x -- -recoverFromDisk", "corona x -- -recoverFromDisk"),
-        ] {
-            let given = given.split(' ').map(OsString::from);
-            let expected: Vec<_> = expected.split(' ').map(OsString::from).collect();
-            assert_eq!(accept_java_spellings(given), expected);
-        }
-    }
 
     #[test]
     fn override_splits_at_the_first_equals_sign() {

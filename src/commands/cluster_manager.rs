@@ -7,7 +7,7 @@ use std::future::Future;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use clap::Args;
 use corona::cluster_manager::{Beginning, ClusterManager, ReloadRequest};
 use corona::config;
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::arguments::{Override, parse_override};
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -93,12 +93,11 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 /// Runs the service until `stop` is done.
 async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    let overrides: Vec<(String, String)> =
-        start.overrides.into_iter().map(|Override { key, value }| (key, value)).collect();
-    let loaded = config::load(start.conf_dir.as_deref(), &overrides).map_err(|problems| {
-        let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-        anyhow!(each.join("; "))
-    })?;
+    let loaded =
+        config::load(start.conf_dir.as_deref(), &pairs(start.overrides)).map_err(|problems| {
+            let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+            anyhow!(each.join("; "))
+        })?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -147,16 +146,7 @@ fn announce(line: &str) {
 
 impl Arguments {
     fn into_start(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Start> {
-        let from_environment =
-            || variable("HADOOP_CONF_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-        let conf_dir = self.conf_dir.or_else(from_environment);
-        if let Some(dir) = &conf_dir {
-            ensure!(
-                dir.is_dir(),
-                "configuration directory {} does not exist; name one with --conf-dir",
-                dir.display()
-            );
-        }
+        let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
         Ok(Start { conf_dir, overrides: self.overrides, recover_from_disk: self.recover_from_disk })
     }
 }
@@ -166,7 +156,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::commands::arguments::accept_java_spellings;
+    use crate::commands::java::accept_java_spellings;
 
     #[derive(Parser)]
     struct Line {
@@ -175,8 +165,9 @@ mod tests {
     }
 
     fn start_of(line: &[&str]) -> anyhow::Result<Start> {
-        let words = ["cluster-manager"].iter().chain(line).map(OsString::from);
-        Line::try_parse_from(accept_java_spellings(words))?.arguments.into_start(|_| None)
+        let words = ["corona", "cluster-manager"].iter().chain(line).map(OsString::from);
+        let words = accept_java_spellings(words).unwrap().split_off(1);
+        Line::try_parse_from(words)?.arguments.into_start(|_| None)
     }
 
     #[test]

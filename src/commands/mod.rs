@@ -3,18 +3,35 @@
 //! A subcommand has a file of its own with its arguments as a type and its wiring as a function.
 //! Nothing here decides anything about a cluster. Only this room prints.
 
+mod admin;
 mod arguments;
+mod check_config;
+mod client;
+mod cluster;
 mod cluster_manager;
+mod completions;
+mod console;
+mod java;
+mod java_pages;
 mod logging;
+mod nodes;
+mod pools;
+mod sessions;
 mod signals;
 mod simulate;
+mod table;
+#[cfg(test)]
+mod tests;
+mod times;
+mod web;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use arguments::accept_java_spellings;
+use console::Console;
+use java::{JavaUsage, accept_java_spellings};
 
 /// Exit status of a command that could not do what it was told.
 const EXIT_FAILED: u8 = 1;
@@ -25,9 +42,21 @@ const EXIT_USAGE: u8 = 2;
 /// Runs the command line `arguments`, the program's name first. The status is 0 when all went
 /// well, 1 with one line `corona: <what>` on stderr when not, 2 for wrong usage.
 pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let parsed = Cli::try_parse_from(accept_java_spellings(arguments));
-    match parsed {
-        Ok(cli) => conclude(cli.command.run()),
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    run(arguments, &mut Console::of_process(&mut out, &mut err))
+}
+
+/// The same with other streams than those of the process.
+fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>) -> ExitCode {
+    let arguments = match accept_java_spellings(arguments) {
+        Ok(arguments) => arguments,
+        Err(JavaUsage { text, asked_for }) => {
+            console.complain(&text);
+            return if asked_for { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) };
+        }
+    };
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => conclude(cli.command.run(console), console),
         Err(usage) => {
             // When stdout or stderr is closed there is nobody left to tell.
             let _ = usage.print();
@@ -50,24 +79,39 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     ClusterManager(cluster_manager::Arguments),
+    Admin(admin::Arguments),
+    Sessions(sessions::Arguments),
+    Nodes(nodes::Arguments),
+    Pools(pools::Arguments),
+    CheckConfig(check_config::Arguments),
+    Client(client::Arguments),
     Simulate(simulate::Arguments),
+    Completions(completions::Arguments),
 }
 
 impl Command {
-    fn run(self) -> anyhow::Result<()> {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         match self {
-            Command::ClusterManager(arguments) => cluster_manager::run(arguments),
-            Command::Simulate(arguments) => simulate::run(arguments),
+            Command::ClusterManager(arguments) => {
+                cluster_manager::run(arguments).map(|()| ExitCode::SUCCESS)
+            }
+            Command::Admin(arguments) => admin::run(arguments, console),
+            Command::Sessions(arguments) => sessions::run(arguments, console),
+            Command::Nodes(arguments) => nodes::run(arguments, console),
+            Command::Pools(arguments) => pools::run(arguments, console),
+            Command::CheckConfig(arguments) => check_config::run(arguments, console),
+            Command::Client(arguments) => client::run(arguments, console),
+            Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
+            Command::Completions(arguments) => completions::run(arguments, console),
         }
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the one line that says why the command failed")]
-fn conclude(outcome: anyhow::Result<()>) -> ExitCode {
+fn conclude(outcome: anyhow::Result<ExitCode>, console: &mut Console<'_>) -> ExitCode {
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
-            eprintln!("corona: {}", one_line(&error));
+            console.complain(&format!("corona: {}\n", one_line(&error)));
             ExitCode::from(EXIT_FAILED)
         }
     }
@@ -81,63 +125,4 @@ fn one_line(error: &anyhow::Error) -> String {
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
         .join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::anyhow;
-    use clap::CommandFactory;
-
-    use super::*;
-
-    fn status_of(line: &[&str]) -> ExitCode {
-        main(line.iter().map(OsString::from))
-    }
-
-    #[test]
-    fn definition_of_the_command_line_is_sound() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn exit_status_tells_usage_from_success() {
-        let usage = ExitCode::from(2);
-        for (line, expected) in [
-            (&["corona", "--version"][..], ExitCode::SUCCESS),
-            (&["corona", "--help"], ExitCode::SUCCESS),
-            (&["corona", "cluster-manager", "--help"], ExitCode::SUCCESS),
-            (&["corona"], usage),
-            (&["corona", "no-such-command"], usage),
-            (&["corona", "cluster-manager", "--no-such-option"], usage),
-            (&["corona", "cluster-manager", "stray"], usage),
-            (&["corona", "cluster-manager", "-D", "no-equals-sign"], usage),
-        ] {
-            assert_eq!(status_of(line), expected, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn failure_has_status_one() {
-        assert_eq!(conclude(Err(anyhow!("no such directory"))), ExitCode::from(1));
-        assert_eq!(conclude(Ok(())), ExitCode::SUCCESS);
-    }
-
-    #[test]
-    fn error_and_causes_fit_one_line() {
-        let error = anyhow!("bad token:\n  line 3\r\n").context("cannot read core-site.xml");
-        assert_eq!(one_line(&error), "cannot read core-site.xml: bad token: line 3");
-    }
-
-    #[test]
-    fn help_fits_a_terminal_of_80_columns() {
-        let mut cli = Cli::command();
-        cli.build();
-        let subcommands = cli.get_subcommands_mut().map(|each| each.render_long_help());
-        let mut pages: Vec<String> = subcommands.map(|page| page.to_string()).collect();
-        pages.push(cli.render_long_help().to_string());
-        assert!(pages.len() >= 2);
-        for line in pages.iter().flat_map(|page| page.lines()) {
-            assert!(line.chars().count() <= 80, "wider than 80 columns: {line}");
-        }
-    }
 }

@@ -14,6 +14,7 @@
 use std::path::Path;
 
 mod access;
+mod client;
 mod files;
 mod general;
 mod hosts;
@@ -30,13 +31,14 @@ mod typed;
 mod xml;
 
 pub use access::{AccessSettings, Networks};
+pub use client::{ClientSettings, ClientSource};
 pub use files::FileStamp;
 pub use hosts::{HostFiles, LoadedHosts};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
 pub use topology::Topology;
-pub use typed::HostPort;
+pub use typed::{HostPort, NotAnAddress};
 
 use files::FileReader;
 use problem::warnings_or_errors;
@@ -71,6 +73,16 @@ pub struct InForce {
     pub origin: Origin,
 }
 
+/// What a look at a whole configuration shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// All that is wrong, and what may not be meant so, in the order in which it was found.
+    pub problems: Vec<Problem>,
+    /// The keys that were looked at, in the order of the documentation, with the values that the
+    /// files have, or their defaults.
+    pub in_force: Vec<InForce>,
+}
+
 /// Where a configuration comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
@@ -100,29 +112,56 @@ impl Source<'_> {
         self.load_with(SystemProperties::of_process())
     }
 
+    /// Reads all that a cluster manager reads, the host files included, and tells all that is wrong.
+    /// Spec: cluster-manager/06.
+    pub fn check(&self) -> Checked {
+        let (loaded, mut problems) = self.read(SystemProperties::of_process());
+        match loaded.settings.host_files.load() {
+            Ok(hosts) => problems.extend(hosts.warnings),
+            Err(errors) => problems.extend(errors.problems),
+        }
+        if let Topology::Script { path, .. } = &loaded.settings.topology
+            && !path.is_file()
+        {
+            let kind = ProblemKind::Absent { used: "no host can be put into a rack" };
+            problems
+                .push(Problem::warning(Origin::file(path), kind).of(keys::TOPOLOGY_SCRIPT.name));
+        }
+        let mut in_force = loaded.in_force;
+        in_force.sort_by_key(|value| keys::ALL.iter().position(|key| key.name == value.key));
+        Checked { problems, in_force }
+    }
+
     fn load_with(&self, system: SystemProperties) -> Result<Loaded, ConfigErrors> {
+        let (loaded, problems) = self.read(system);
+        Ok(Loaded { warnings: warnings_or_errors(problems)?, ..loaded })
+    }
+
+    /// Everything with all problems beside it; what is wrong is replaced by its default.
+    fn read(&self, system: SystemProperties) -> (Loaded, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut files = FileReader::default();
         let properties =
-            Properties::load(self.conf_dir, self.overrides, system, &mut files, &mut problems);
+            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
         let reader = SettingsReader::new(self, &properties, &mut problems);
         let (mut settings, in_force) = reader.read();
         let mut scheduling_files = Vec::new();
-        match settings.scheduling_files.load() {
+        let told_here = match settings.scheduling_files.load() {
             Ok(loaded) => {
                 settings.engine.scheduling = loaded.scheduling;
                 settings.engine.pools = loaded.pools;
-                // Both loads look at the JSON file.
-                let new = loaded.warnings.into_iter().filter(|told| !problems.contains(told));
-                let new: Vec<Problem> = new.collect();
-                problems.extend(new);
                 scheduling_files = loaded.files;
+                loaded.warnings
             }
-            Err(errors) => problems.extend(errors.problems),
-        }
-        let warnings = warnings_or_errors(problems)?;
+            Err(errors) => errors.problems,
+        };
+        // Both loads look at the JSON file.
+        let new: Vec<Problem> =
+            told_here.into_iter().filter(|told| !problems.contains(told)).collect();
+        problems.extend(new);
         let property_files = files.into_stamps();
-        Ok(Loaded { settings, warnings, property_files, scheduling_files, in_force })
+        let warnings = Vec::new();
+        (Loaded { settings, warnings, property_files, scheduling_files, in_force }, problems)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Spec: cluster-manager/06 §1. It knows no meaning of a key.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -43,10 +43,12 @@ pub(super) struct Property {
 }
 
 impl Properties {
-    /// Reads the resources of a directory, those that exist, and puts the overrides on top, which
-    /// change even finals. Problems are added to the list; what can be read is read all the same.
+    /// Reads the resources of a directory, those that exist, then further files, and puts the
+    /// overrides on top, which change even finals. Problems are added to the list; what can be read
+    /// is read all the same.
     pub(super) fn load(
         conf_dir: Option<&Path>,
+        further: &[PathBuf],
         overrides: &[(String, String)],
         system: SystemProperties,
         files: &mut FileReader,
@@ -59,6 +61,9 @@ impl Properties {
         }
         if let Some(conf_dir) = conf_dir {
             properties.load_directory(conf_dir, files, problems);
+        }
+        for path in further {
+            properties.load_xml(path, files, problems);
         }
         for (name, value) in overrides {
             properties.set(name, value, Origin::CommandLine);
@@ -350,8 +355,14 @@ mod tests {
             overrides.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let mut problems = Vec::new();
         let mut reader = FileReader::default();
-        let properties =
-            Properties::load(Some(dir.path()), &overrides, system(), &mut reader, &mut problems);
+        let properties = Properties::load(
+            Some(dir.path()),
+            &[],
+            &overrides,
+            system(),
+            &mut reader,
+            &mut problems,
+        );
         let prefix = format!("{}/", dir.path().display());
         (properties, problems.iter().map(|p| p.to_string().replace(&prefix, "")).collect())
     }
@@ -673,7 +684,14 @@ mod tests {
     fn a_missing_directory_is_an_error() {
         let mut problems = Vec::new();
         let absent = Path::new("/nonexistent/conf");
-        Properties::load(Some(absent), &[], system(), &mut FileReader::default(), &mut problems);
+        Properties::load(
+            Some(absent),
+            &[],
+            &[],
+            system(),
+            &mut FileReader::default(),
+            &mut problems,
+        );
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(lines, ["/nonexistent/conf: cannot be read: not a directory"]);
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::access::{self, AccessSettings};
+use super::client::ClientSettings;
 use super::hosts::HostFiles;
 use super::keys::{self, Key, Kind, Use};
 use super::partitioning;
@@ -138,6 +139,16 @@ impl<'a> SettingsReader<'a> {
         };
         self.look_at_the_rest();
         (settings, self.in_force)
+    }
+
+    /// Only what a tool needs; other keys are not looked at.
+    pub(super) fn read_client(mut self) -> ClientSettings {
+        ClientSettings {
+            server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
+            http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
+            proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            restart_batch: self.number(&keys::RESTART_BATCH),
+        }
     }
 
     fn engine(&mut self) -> Settings {

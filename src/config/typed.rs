@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use super::keys::Kind;
@@ -27,6 +28,25 @@ impl fmt::Display for HostPort {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+impl FromStr for HostPort {
+    type Err = NotAnAddress;
+
+    /// By the rules of the configuration files.
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        address(text).map_err(|Wrong { wrong, expected }| NotAnAddress { wrong, expected })
+    }
+}
+
+/// Why a text is no host and port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wrong}; expected {expected}")]
+pub struct NotAnAddress {
+    /// What it is.
+    pub wrong: String,
+    /// What would be right.
+    pub expected: String,
 }
 
 /// Why a text is not a value: what it is, and what was expected.

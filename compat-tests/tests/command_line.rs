@@ -1,0 +1,559 @@
+//! The tools of the built program against the built cluster manager, as an operator uses them.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use compat_tests::corona_program;
+use corona::conformance::launch::{Launch, Running};
+use corona::wire::Service;
+use corona::wire::calls::{
+    ClusterManager, ProxyJobTracker, ProxyJobTrackerReply, SessionDriver, SessionDriverCall,
+    SessionDriverReply,
+};
+use corona::wire::client::{Client, ClientOptions};
+use corona::wire::generated::{
+    ClusterNodeInfo, ComputeSpecs, InetAddress, PoolInfoStrings, ResourceRequest, ResourceType,
+    SessionInfo, SessionPriority,
+};
+use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A cluster of one cluster manager, and what it calls.
+struct Cluster {
+    manager: Running,
+    conf_dir: tempfile::TempDir,
+    driver: Listener,
+    runtime: Runtime,
+}
+
+impl Cluster {
+    /// A cluster manager with the pools `g.limited`, of at most two map slots, and `g.plain`.
+    fn start(proxy_job_tracker: Option<SocketAddr>) -> Cluster {
+        let conf_dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| conf_dir.path().join(name).display().to_string();
+        let proxy_job_tracker = proxy_job_tracker.map_or("localhost:1".into(), |at| at.to_string());
+        let properties = [
+            ("cm.server.address", "localhost:0"),
+            ("cm.server.http.address", "localhost:0"),
+            ("corona.proxy.job.tracker.thriftaddr", &proxy_job_tracker),
+            ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":2,"REDUCE":1,"JOBTRACKER":1}}"#),
+            ("cm.hosts.exclude", &path("excluded")),
+            ("cm.config.file", "corona.xml"),
+            ("cm.pools.config.file", "pools.xml"),
+            ("cm.state", &path("cm.state")),
+        ];
+        let properties = properties.map(|(name, value)| {
+            format!("<property><name>{name}</name><value>{value}</value></property>\n")
+        });
+        let site = format!("<configuration>\n{}</configuration>\n", properties.concat());
+        let pools = "<configuration><group name=\"g\"><pool name=\"limited\"><maxMAP>2</maxMAP>\
+            </pool><pool name=\"plain\"/></group></configuration>";
+        for (name, text) in [
+            ("core-site.xml", site.as_str()),
+            ("corona.xml", "<configuration/>"),
+            ("pools.xml", pools),
+            ("excluded", ""),
+        ] {
+            fs::write(conf_dir.path().join(name), text).unwrap();
+        }
+        let launch = Launch {
+            program: corona_program().to_path_buf(),
+            conf_dir: Some(conf_dir.path().to_path_buf()),
+            overrides: vec![],
+            arguments: vec![],
+            ready_within: PATIENCE,
+        };
+        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Cluster { manager, conf_dir, driver: session_driver(), runtime }
+    }
+
+    /// Runs a tool that finds this cluster in its configuration, as on a machine of the cluster.
+    fn corona(&self, line: &str) -> Told {
+        let output = self.command(line).output().unwrap();
+        Told::of(output)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = corona(&[]);
+        let mut words = line.split(' ');
+        command.args(words.next());
+        // The ports are free ones, so that the files do not have them.
+        let http = self.manager.http().unwrap();
+        let addresses = [("server", self.manager.thrift()), ("server.http", http)]
+            .map(|(key, at)| format!("-Dcm.{key}.address={at}"));
+        if line.starts_with("admin") || line.starts_with("client") {
+            command.args(addresses).args(words);
+        } else {
+            command.args(words).args(addresses);
+        }
+        command.env("HADOOP_CONF_DIR", self.conf_dir.path());
+        command
+    }
+
+    fn call<T>(&self, call: impl AsyncFnOnce(&mut Client<ClusterManager>) -> T) -> T {
+        self.runtime.block_on(async {
+            let address = self.manager.thrift();
+            let mut client = Client::connect(address, ClientOptions::default()).await.unwrap();
+            call(&mut client).await
+        })
+    }
+
+    /// A node of one CPU that serves maps and reduces; whether it is to restart.
+    fn heartbeat(&self, name: &str, host: &str) -> bool {
+        let specs = ComputeSpecs::new(1, 100, 8192, 500);
+        let apps = [(0, "9001:9002"), (1, "9001:9002")];
+        let node = ClusterNodeInfo {
+            name: name.into(),
+            address: InetAddress { host: host.into(), port: 9001 },
+            total: specs.clone(),
+            free: Some(specs),
+            resource_infos: Some(
+                apps.map(|(kind, app)| (ResourceType(kind), app.to_owned())).into(),
+            ),
+        };
+        self.call(async |manager| manager.node_heartbeat(node).await.unwrap()).restart_flag
+    }
+
+    /// A session that asks for so many maps; its handle.
+    fn session(&self, name: &str, pool: &str, maps: i32) -> String {
+        let driver = self.driver.address;
+        let info = SessionInfo {
+            address: InetAddress { host: driver.ip().to_string(), port: driver.port().into() },
+            name: name.into(),
+            user_id: "ann".into(),
+            group_ids: None,
+            pool_info_strings: Some(PoolInfoStrings {
+                pool_group_name: "g".into(),
+                pool_name: pool.into(),
+            }),
+            priority: Some(SessionPriority(3)),
+            no_preempt: Some(false),
+            url: None,
+            deadline: None,
+        };
+        let request = |id| ResourceRequest {
+            id,
+            hosts: None,
+            specs: Some(ComputeSpecs::new(1, None, None, None)),
+            type_: ResourceType(0),
+            exclude_hosts: None,
+        };
+        self.call(async |manager| {
+            let handle = manager.get_next_session_id().await.unwrap();
+            manager.session_start(handle.clone(), info).await.unwrap();
+            let requests: Vec<_> = (1..=maps).map(request).collect();
+            manager.request_resource(handle.clone(), requests).await.unwrap();
+            handle
+        })
+    }
+
+    /// What a tool tells as JSON once it fits.
+    fn json_until(&self, line: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let told = self.corona(&format!("{line} --output json"));
+            assert!(told.status.success(), "{line}: {}", told.err);
+            let value = serde_json::from_str(&told.out).unwrap();
+            if fits(&value) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "{line} still tells {value:#}");
+        }
+    }
+}
+
+/// The program under test, with nothing of this process's environment that it looks at.
+fn corona(words: &[&str]) -> Command {
+    let mut command = Command::new(corona_program());
+    command.args(words).stdin(Stdio::null());
+    for variable in ["HADOOP_CONF_DIR", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// What a tool left behind.
+struct Told {
+    status: ExitStatus,
+    out: String,
+    err: String,
+}
+
+impl Told {
+    fn of(output: std::process::Output) -> Told {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Told { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    #[track_caller]
+    fn is(self, status: i32, out: &str, err: &str) {
+        let told = (self.status.code(), self.out.as_str(), self.err.as_str());
+        assert_eq!(told, (Some(status), out, err));
+    }
+}
+
+/// A service that says yes to all.
+struct Listener {
+    address: SocketAddr,
+    stop: Option<watch::Sender<bool>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn session_driver() -> Listener {
+    Listener::start::<SessionDriver>(|call| match call {
+        SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
+        SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
+        SessionDriverCall::ProcessDeadNode { .. } => SessionDriverReply::ProcessDeadNode,
+    })
+}
+
+fn proxy_job_tracker() -> Listener {
+    Listener::start::<ProxyJobTracker>(|_| ProxyJobTrackerReply::SetClusterManagerSafeModeFlag)
+}
+
+impl Listener {
+    fn start<S: Service + 'static>(
+        answer: impl Fn(S::Call) -> S::Reply + Clone + Send + Sync + 'static,
+    ) -> Listener {
+        let (stop, stopped) = watch::channel(false);
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let loopback = ListenOn::Address(([127, 0, 0, 1], 0).into());
+                let handler = move |_peer: SocketAddr, call: S::Call| {
+                    let reply = answer(call);
+                    async move { Answer::Reply(reply) }
+                };
+                let server = Server::new(listen(loopback).unwrap(), handler, Limits::default());
+                tell.send(server.local_addr().unwrap()).unwrap();
+                server.run::<S>(stopped).await;
+            });
+        });
+        let address = told.recv().unwrap();
+        Listener { address, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // What went wrong in it has failed the test already.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
+    let tracker = proxy_job_tracker();
+    let cluster = Cluster::start(Some(tracker.address));
+    for (on, off) in [
+        ("admin set-safe-mode", "admin unset-safe-mode"),
+        ("admin -setSafeMode", "admin -unsetSafeMode"),
+    ] {
+        cluster.corona(on).is(0, "The safeMode is: ON\n", "");
+        let refused = "corona: Cannot list sessions, ClusterManager is in Safe Mode\n";
+        cluster.corona("sessions list").is(1, "", refused);
+        cluster.corona("client -list").is(1, "", refused);
+        cluster.corona("admin -refreshNodes").is(1, "", "ClusterManager is in Safe Mode\n");
+        cluster.corona("admin restart-nodes").is(1, "", "ClusterManager is in Safe Mode\n");
+        cluster.corona(off).is(0, "The safeMode is: OFF\n", "");
+        cluster.corona("sessions list").is(0, "No sessions.\n", "");
+    }
+
+    let not_persisted = "Persisting Cluster Manager state failed. \n";
+    cluster.corona("admin -persistState").is(1, "", not_persisted);
+    cluster.corona("admin set-safe-mode").is(0, "The safeMode is: ON\n", "");
+    cluster.corona("admin persist-state").is(0, "", "");
+    assert!(cluster.conf_dir.path().join("cm.state").is_file());
+
+    let key = format!("-Dcorona.proxy.job.tracker.thriftaddr={}", tracker.address);
+    cluster.corona(&format!("admin {key} -forceSetSafeModeOnPJT")).is(0, "", "");
+}
+
+#[test]
+fn what_was_not_done_has_another_status() {
+    // There is no proxy job tracker.
+    let cluster = Cluster::start(None);
+    cluster.corona("admin -setSafeMode").is(1, "", "Could not set the safeMode flag\n");
+    let told = cluster.corona("admin force-unset-safe-mode-on-pjt");
+    assert_eq!((told.status.code(), told.out.as_str()), (Some(1), ""));
+    assert!(told.err.starts_with("Could not set the Safe Mode flag on the PJT: "), "{}", told.err);
+}
+
+#[test]
+fn nodes_are_excluded_and_restarted() {
+    let cluster = Cluster::start(None);
+    for name in ["n1", "n2"] {
+        assert!(!cluster.heartbeat(name, &format!("{name}.example.com")));
+    }
+    let nodes = cluster.json_until("nodes list", |nodes| nodes["total"] == 2);
+    let n1 = &nodes["nodes"][0];
+    assert_eq!((&n1["name"], &n1["problems"]), (&json!("n1"), &json!([])));
+    assert_eq!(n1["address"], json!({"host": "n1.example.com", "port": 9001}));
+    let slots = |total| json!({"total": total, "used": 0, "blacklisted": false});
+    assert_eq!(n1["slots"], json!({"MAP": slots(2), "REDUCE": slots(1)}));
+
+    fs::write(cluster.conf_dir.path().join("excluded"), "n2.example.com\n").unwrap();
+    cluster.corona("admin -refreshNodes").is(0, "", "");
+    let nodes = cluster.json_until("nodes list --problems", |_| true);
+    assert_eq!(nodes["nodes"][0]["problems"], json!(["excluded"]));
+    let table = cluster.corona("nodes list --problems").out;
+    let row = table.lines().nth(1).unwrap_or_default();
+    assert!(row.starts_with("n2 ") && row.ends_with(" excluded"), "{table}");
+
+    cluster.corona("admin restart-nodes --batch 5").is(0, "", "");
+    assert!(cluster.heartbeat("n1", "n1.example.com"), "n1 is told to restart");
+    assert!(!cluster.heartbeat("n1", "n1.example.com"), "it has restarted");
+    cluster.corona("admin -forceRestartTaskTracker 5").is(0, "", "");
+    assert!(cluster.heartbeat("n1", "n1.example.com"), "and is told again");
+}
+
+#[test]
+fn sessions_are_listed_explained_and_killed() {
+    let cluster = Cluster::start(None);
+    for name in ["n1", "n2", "n3"] {
+        cluster.heartbeat(name, &format!("{name}.example.com"));
+    }
+    let limited = cluster.session("Nightly\u{1b}[2J job", "limited", 3);
+    let plain = cluster.session("Sleep", "plain", 1);
+
+    let held = |maps: i64| {
+        move |list: &Value| {
+            let sessions = list["sessions"].as_array().unwrap();
+            sessions.iter().filter_map(|s| s["types"]["MAP"]["granted"].as_i64()).sum::<i64>()
+                == maps
+        }
+    };
+    let list = cluster.json_until("sessions list", held(3));
+    assert_eq!(list["sessions"][0]["handle"], limited);
+    assert_eq!(list["sessions"][0]["pool"], json!({"group": "g", "pool": "limited"}));
+    let listed = cluster.corona("client -list").out;
+    assert!(listed.starts_with("2 sessions currently running:\nSessionID\t"), "{listed}");
+    assert!(
+        listed.contains(&format!("{plain}\tSleep\tann\tg\tplain\tHIGH\t1\t0\t0\n")),
+        "{listed}"
+    );
+    let info = cluster.corona(&format!("sessions info {limited}")).out;
+    assert!(info.contains("Nightly\\u{1b}[2J job") && info.contains("2 MAP, 0 REDUCE"), "{info}");
+
+    let detail = cluster.json_until(&format!("sessions explain {limited}"), |_| true);
+    assert_eq!(detail["types"]["MAP"]["waiting"], 1);
+    assert_eq!(detail["grants"].as_array().unwrap().len(), 2);
+    assert_eq!(detail["grants"][0]["type"], "MAP");
+    let explained = cluster.corona(&format!("sessions explain --grants {limited}"));
+    assert!(explained.status.success(), "{}", explained.err);
+    assert!(explained.out.contains("example.com:9001"), "{}", explained.out);
+
+    let pools = cluster.json_until("pools", |_| true);
+    let pools = pools["pools"].as_array().unwrap();
+    let pool = pools.iter().find(|pool| pool["pool"] == "limited").unwrap();
+    let map = &pool["types"]["MAP"];
+    assert_eq!(
+        (&map["granted"], &map["waiting"], &map["maximum"]),
+        (&json!(2), &json!(1), &json!(2))
+    );
+
+    let unknown = "corona: no session 1.1 is running\n";
+    cluster.corona(&format!("sessions kill {limited} 1.1")).is(
+        1,
+        &format!("Killed {limited}\n"),
+        unknown,
+    );
+    cluster.corona(&format!("client -kill {plain}")).is(
+        0,
+        &format!("Killing {plain}"),
+        &format!("{plain} killed"),
+    );
+    cluster.corona("client -kill 1.1").is(1, "Killing 1.1\n", unknown);
+    cluster.corona(&format!("sessions explain {plain}")).is(
+        1,
+        "",
+        &format!("corona: no session {plain} is running\n"),
+    );
+    cluster.corona("sessions list").is(0, "No sessions.\n", "");
+}
+
+/// One page after the other, and limits that are none.
+#[test]
+fn the_api_serves_pages() {
+    let cluster = Cluster::start(None);
+    let handles: Vec<String> = (0..12).map(|_| cluster.session("s", "plain", 0)).collect();
+    cluster.heartbeat("a node", "n1.example.com");
+    let get = |path: &str| http_get(cluster.manager.http().unwrap(), path);
+
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let (status, page) = get(&format!("/api/v1/sessions?limit=5{after}"));
+        assert_eq!((status, &page["total"]), (200, &json!(12)));
+        let rows = page["sessions"].as_array().unwrap();
+        seen.extend(rows.iter().map(|row| row["handle"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, handles);
+
+    let (status, cluster_json) = get("/api/v1/cluster");
+    assert_eq!(
+        (status, &cluster_json["sessions"], &cluster_json["nodes"]),
+        (200, &json!(12), &json!(1))
+    );
+    assert_eq!(cluster_json["slots"]["MAP"], json!({"total": 2, "used": 0}));
+    cluster.corona(&format!("sessions kill {}", handles[0])).is(
+        0,
+        &format!("Killed {}\n", handles[0]),
+        "",
+    );
+    let (status, retired) = get("/api/v1/retired?limit=1");
+    assert_eq!((status, &retired["total"]), (200, &json!(1)));
+    assert_eq!(retired["sessions"][0]["status"], "KILLED");
+
+    for (path, expected) in [
+        ("/api/v1/sessions?limit=0", 400),
+        ("/api/v1/nodes?limit=2001", 400),
+        ("/api/v1/sessions/no%20such", 404),
+        ("/api/v1/sessions/%ff%00", 404),
+        ("/api/v1/", 404),
+        ("/api/v1/nodes/1", 404),
+    ] {
+        let (status, body) = get(path);
+        assert_eq!(status, expected, "{path}");
+        assert!(body["error"].is_string(), "{path}: {body}");
+    }
+}
+
+fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
+    use std::io::{Read, Write};
+
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
+}
+
+#[test]
+fn what_cannot_be_reached_is_one_line_and_wrong_usage_is_status_two() {
+    let told = |words: &[&str]| Told::of(corona(words).output().unwrap());
+    let away = told(&["admin", "-D", "cm.server.address=localhost:1", "-setSafeMode"]);
+    assert_eq!((away.status.code(), away.err.lines().count()), (Some(1), 1), "{}", away.err);
+    let start = "corona: the cluster manager at localhost:1 cannot be reached: ";
+    assert!(away.err.starts_with(start), "{}", away.err);
+
+    let unknown = told(&["admin", "-setSafemode"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(unknown.err.starts_with("setSafemode: Unknown command\n"), "{}", unknown.err);
+    assert_eq!(told(&["sessions", "lst"]).status.code(), Some(2));
+    told(&["client", "-kill"]).is(2, "", "Usage: CoronaClient -kill <session id>\n");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let program = corona_program().display();
+    let line = format!("{program} completions bash | head -n 1; echo ${{PIPESTATUS[0]}}");
+    let told = Told::of(Command::new("bash").args(["-c", &line]).output().unwrap());
+    assert_eq!(told.err, "");
+    assert_eq!(told.out.lines().last(), Some("0"), "{}", told.out);
+}
+
+#[test]
+fn the_shell_reads_the_completions() {
+    let script = Told::of(corona(&["completions", "bash"]).output().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("corona");
+    fs::write(&path, script.out).unwrap();
+    // What bash offers after `corona admin set`.
+    let line = format!(
+        "source {}; COMP_WORDS=(corona admin set); COMP_CWORD=2; _corona corona set admin; \
+         echo \"${{COMPREPLY[*]}}\"",
+        path.display()
+    );
+    Told::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
+        0,
+        "set-safe-mode\n",
+        "",
+    );
+}
+
+/// What a terminal of 80 columns gets to see of a table.
+fn seen_in_a_terminal(cluster: &Cluster, environment: &[(&str, &str)]) -> String {
+    let command = cluster.command("nodes list");
+    let words: Vec<String> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut terminal = Command::new("script");
+    let line = format!("stty cols 80; {}", words.join(" "));
+    terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    terminal.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("COLUMNS");
+    terminal.envs(environment.iter().copied()).env("HADOOP_CONF_DIR", cluster.conf_dir.path());
+    let told = Told::of(terminal.stdin(Stdio::null()).output().unwrap());
+    assert!(told.status.success(), "{}{}", told.out, told.err);
+    told.out.replace('\r', "")
+}
+
+#[test]
+fn tables_fit_a_terminal_and_colours_can_be_declined() {
+    let cluster = Cluster::start(None);
+    let long = "a-node-with-a-name.that-is-much-longer.than-the-rest-of-the-line.example.com";
+    cluster.heartbeat(long, "n1.example.com");
+    let plain = seen_in_a_terminal(&cluster, &[("NO_COLOR", "1")]);
+    assert!(
+        !plain.contains('\u{1b}') && plain.contains("a-node-with-a-") && plain.contains('…'),
+        "{plain}"
+    );
+    assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
+    let coloured = seen_in_a_terminal(&cluster, &[]);
+    assert!(coloured.contains("\u{1b}[1mNODE\u{1b}[0m"), "{coloured}");
+
+    // A file or a program gets everything, without colours.
+    let piped = cluster.corona("nodes list").out;
+    assert!(piped.contains(long) && !piped.contains('\u{1b}'), "{piped}");
+}
+
+#[test]
+fn a_configuration_is_checked_before_it_is_used() {
+    let cluster = Cluster::start(None);
+    let check = |dir: &Path, more: &[&str]| {
+        let words = [&["check-config", "--conf-dir", dir.to_str().unwrap()], more].concat();
+        Told::of(corona(&words).output().unwrap())
+    };
+    let dir = cluster.conf_dir.path();
+    check(dir, &[]).is(0, "No problems.\n", "");
+
+    fs::write(dir.join("pools.xml"), "<configuration>\n<group name=\"g\">\n<maxMAP>all</maxMAP>")
+        .unwrap();
+    let broken = check(dir, &[]);
+    assert_eq!(broken.status.code(), Some(1));
+    let place = format!("error: {}:", dir.join("pools.xml").display());
+    assert!(broken.out.starts_with(&place), "{}", broken.out);
+
+    fs::write(
+        dir.join("pools.xml"),
+        "<configuration>\n<group name=\"g\">\n<maxMAP>all</maxMAP>\n</group>\n</configuration>",
+    )
+    .unwrap();
+    let report: Value = serde_json::from_str(&check(dir, &["--output", "json"]).out).unwrap();
+    let problem = &report["problems"][0];
+    assert_eq!((&problem["line"], &problem["value"]), (&json!(3), &json!("all")), "{report:#}");
+    assert_eq!(problem["subject"], "group g: maxMAP");
+
+    let shown = check(dir, &["--show", "--wide"]);
+    let row = shown.out.lines().find(|line| line.starts_with("cm.hosts.exclude ")).unwrap();
+    assert!(row.contains("/excluded") && row.ends_with("core-site.xml:6"), "{row}");
+}

@@ -1,0 +1,611 @@
+//! The shapes of the JSON API, `/api/v1/...`: types only, shared by who serves and who reads them.
+//!
+//! Rules of the shapes, on which programs may rely:
+//!
+//! * Members are only ever added. A reader passes over those that it does not know.
+//! * A member that has no value is left out, never `null`.
+//! * A time is a number of milliseconds since the Unix epoch and its name ends in `_ms`; so do
+//!   spans, which say so.
+//! * What there is for each resource type is an object with a member for each type that the
+//!   cluster has, named `MAP`, `REDUCE` and `JOBTRACKER`.
+//! * Names come from peers: any text is possible in them.
+//!
+//! | path | shape |
+//! |---|---|
+//! | `/api/v1/cluster` | [`Cluster`] |
+//! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name |
+//! | `/api/v1/pools` | [`Pools`] |
+//! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
+//! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
+//! | `/api/v1/retired` | [`RetiredSessions`], `limit` as in [`Paging`] |
+//! | any, with another status than 200 | [`Failure`] |
+
+mod answers;
+pub(super) mod routes;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::types::ResourceType;
+
+/// One value for each resource type that the cluster has.
+pub type ByType<T> = BTreeMap<ResourceType, T>;
+
+/// Where a list goes on: `?limit=500&after=NAME`. A list is sorted by what `after` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paging {
+    /// Entries at most, 1 to [`Paging::MOST`].
+    pub limit: usize,
+    /// Only entries behind this one, which need not be there any more.
+    pub after: Option<String>,
+}
+
+impl Paging {
+    /// The limit where none is named.
+    pub const USUAL: usize = 1000;
+    /// The largest limit.
+    pub const MOST: usize = 2000;
+}
+
+impl Default for Paging {
+    fn default() -> Self {
+        Paging { limit: Self::USUAL, after: None }
+    }
+}
+
+/// The cluster at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// The version of the cluster manager.
+    pub version: String,
+    /// When this was looked up.
+    pub now_ms: i64,
+    /// When the cluster manager was first started; a recovery does not change it.
+    pub started_ms: i64,
+    /// Whether it is in safe mode.
+    pub safe_mode: bool,
+    /// Nodes that are known.
+    pub nodes: usize,
+    /// Sessions that run.
+    pub sessions: usize,
+    /// Calls to sessions that wait to be made or answered.
+    pub pending_notifications: usize,
+    /// Slots of all nodes.
+    pub slots: ByType<Slots>,
+}
+
+/// Slots of one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slots {
+    /// All slots.
+    pub total: u64,
+    /// Slots that are given away.
+    pub used: u64,
+}
+
+/// Nodes, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Nodes {
+    /// When this was looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now_ms: Option<i64>,
+    /// All nodes that are known.
+    pub total: usize,
+    /// There are more: the name to go on after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+}
+
+/// A node. A cluster manager serves all members; the tools leave out what the pages of the
+/// original do not tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name, which it chose.
+    pub name: String,
+    /// Why it is given no more work; empty when nothing is wrong with it.
+    pub problems: Vec<NodeProblem>,
+    /// Where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<Address>,
+    /// The path of its rack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// When it was last heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat_ms: Option<i64>,
+    /// What it has in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Specs>,
+    /// What it last reported as free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Specs>,
+    /// Running sessions that ever had a slot on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<usize>,
+    /// Its slots, of the types that it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<ByType<NodeSlots>>,
+}
+
+/// Why a node is given no more work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeProblem {
+    /// The host files do not allow its host.
+    Excluded,
+    /// It has less memory or disk space free than it must keep.
+    BelowReserve,
+    /// Sessions reported too many failures, for at least one type: see [`NodeSlots::blacklisted`].
+    Blacklisted,
+    /// A problem that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// Slots of one type on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSlots {
+    /// All slots.
+    pub total: u64,
+    /// Slots that are given away.
+    pub used: u64,
+    /// Whether no more are given away, since too many sessions reported failures.
+    pub blacklisted: bool,
+}
+
+/// A host and a port, as a peer wrote them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// Host name or literal address.
+    pub host: String,
+    /// TCP port.
+    pub port: i32,
+}
+
+/// Resources of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Specs {
+    /// CPUs.
+    pub cpus: i16,
+    /// Megabytes of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<i32>,
+    /// Gigabytes of disk space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_gb: Option<i32>,
+}
+
+/// Groups and pools: each group before its pools, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pools {
+    /// When this was looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now_ms: Option<i64>,
+    /// The groups and pools.
+    pub pools: Vec<Pool>,
+}
+
+/// A pool, or a group when `pool` is left out. A cluster manager serves all members; the tools
+/// leave out what the pages of the original do not tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// The group.
+    pub group: String,
+    /// The pool in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Whether the pools file names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configured: Option<bool>,
+    /// Running sessions in it.
+    pub sessions: usize,
+    /// What a pool has and a group has not.
+    #[serde(default, flatten)]
+    pub settings: Option<PoolSettings>,
+    /// Its slots and requests.
+    pub types: ByType<PoolCounts>,
+}
+
+/// What a pool has and a group has not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolSettings {
+    /// Order of its sessions: `FIFO`, `FAIR` or `DEADLINE`.
+    pub mode: String,
+    /// Whether its slots may be taken back for others.
+    pub preemptable: bool,
+    /// Whether one call may not ask for more than its maximum.
+    pub request_max: bool,
+    /// Its priority in the group, larger first.
+    pub priority: i32,
+    /// Its weight in the group.
+    pub weight: f64,
+}
+
+/// Slots and requests of one type in a pool or a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolCounts {
+    /// Requests that hold a slot, that wait, or that lost their slot and were not released.
+    pub requested: i64,
+    /// Requests that hold a slot.
+    pub granted: i64,
+    /// Requests that wait for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<i64>,
+    /// Its share as last computed, in slots.
+    pub share: f64,
+    /// Slots that it is guaranteed.
+    pub minimum: i64,
+    /// Slots at most; left out where there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maximum: Option<i64>,
+}
+
+/// The name of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PoolName {
+    /// The group.
+    pub group: String,
+    /// The pool in it.
+    pub pool: String,
+}
+
+/// Running sessions, sorted by handle as [`handle_order`] does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sessions {
+    /// When this was looked up.
+    pub now_ms: i64,
+    /// All sessions that run.
+    pub total: usize,
+    /// There are more: the handle to go on after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The sessions.
+    pub sessions: Vec<Session>,
+}
+
+/// A running session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// Its handle.
+    pub handle: String,
+    /// Its name for people.
+    pub name: String,
+    /// Its user.
+    pub user: String,
+    /// Its pool after redirects.
+    pub pool: PoolName,
+    /// The pool in which it is scheduled: another one when the name of its pool is not legal.
+    pub scheduling_pool: PoolName,
+    /// `VERY_LOW`, `LOW`, `NORMAL`, `HIGH` or `VERY_HIGH`.
+    pub priority: String,
+    /// Its deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<i64>,
+    /// A page about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Its start.
+    pub started_ms: i64,
+    /// When it was last heard.
+    pub last_heartbeat_ms: i64,
+    /// Its requests.
+    pub types: ByType<SessionCounts>,
+}
+
+/// Requests of one type of a running session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCounts {
+    /// Requests that hold a slot, that wait, or that lost their slot and were not released.
+    pub requested: i64,
+    /// Requests that wait for a slot.
+    pub waiting: i64,
+    /// Requests that hold a slot.
+    pub granted: i64,
+    /// The most requests that it had at a time.
+    pub max_concurrent: i64,
+    /// Slots that it was given and that were not taken back.
+    pub fulfilled: i64,
+    /// Slots that were taken back or lost with their node.
+    pub revoked: i64,
+    /// The span until its first slot, or until now while there is none; left out when it never
+    /// asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_wait_ms: Option<i64>,
+    /// Bytes of memory as it last reported them: the most, the most at a time, the most resident.
+    pub usage: Vec<i64>,
+}
+
+/// A running session in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionDetail {
+    /// When this was looked up.
+    pub now_ms: i64,
+    /// What the list has of it.
+    #[serde(flatten)]
+    pub session: Session,
+    /// Where its driver takes notifications.
+    pub address: Address,
+    /// Groups of the user, as the session named them.
+    pub group_ids: Vec<String>,
+    /// Whether it asked that its slots are not taken back.
+    pub no_preempt: bool,
+    /// All slots that it holds.
+    pub grants_total: usize,
+    /// The slots that it holds, by request id, at most [`SessionDetail::MOST_GRANTS`].
+    pub grants: Vec<Grant>,
+    /// Why its requests wait. Left out by a cluster manager that cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Vec<Wait>>,
+}
+
+impl SessionDetail {
+    /// The most grants that are told of a session.
+    pub const MOST_GRANTS: usize = 10_000;
+}
+
+/// A slot that a session holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The id of the request.
+    pub id: i32,
+    /// The type of the slot.
+    #[serde(rename = "type")]
+    pub kind: ResourceType,
+    /// The name of the node.
+    pub node: String,
+    /// Where the node is.
+    pub address: Address,
+    /// When the slot was given.
+    pub granted_ms: i64,
+}
+
+/// Requests of a session that wait for the same reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Wait {
+    /// Their type.
+    #[serde(rename = "type")]
+    pub kind: ResourceType,
+    /// How many they are.
+    pub requests: u64,
+    /// Their ids, ascending, at most [`Wait::MOST_IDS`] ranges.
+    #[serde(default)]
+    pub ids: Vec<IdRange>,
+    /// What they wait for.
+    #[serde(flatten)]
+    pub reason: WaitReason,
+}
+
+impl Wait {
+    /// The most ranges of ids that are told of one reason.
+    pub const MOST_IDS: usize = 1000;
+}
+
+/// Request ids from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange {
+    /// The smallest id.
+    pub first: i32,
+    /// The largest id.
+    pub last: i32,
+}
+
+/// Why a request waits: an object with the member `reason` and those of the variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum WaitReason {
+    /// Nothing is given out in safe mode.
+    SafeMode,
+    /// The pool's group holds as many slots as it may.
+    GroupAtMaximum {
+        /// The group.
+        group: String,
+        /// Slots that it holds.
+        granted: i64,
+        /// Slots that it may hold.
+        maximum: i64,
+    },
+    /// The pool holds as many slots as it may.
+    PoolAtMaximum {
+        /// The pool in which the session is scheduled.
+        pool: PoolName,
+        /// Slots that it holds.
+        granted: i64,
+        /// Slots that it may hold.
+        maximum: i64,
+    },
+    /// No node has slots of the type and says where it serves it.
+    NotServed,
+    /// All slots of the type are given away, to those who come first.
+    NoFreeSlot {
+        /// Slots that are given away.
+        used: u64,
+        /// All slots.
+        total: u64,
+        /// The pool in which the session is scheduled.
+        pool: PoolName,
+        /// Slots that it holds.
+        pool_granted: i64,
+        /// Slots that it is due.
+        pool_share: f64,
+        /// Sessions of the pool that are served first.
+        sessions_ahead: usize,
+    },
+    /// There are nodes with free slots, but none may be given anything now.
+    NodesUnusable {
+        /// Nodes that are blacklisted for the type.
+        blacklisted: usize,
+        /// Nodes on hosts that the host files do not allow.
+        excluded: usize,
+        /// Nodes that have less memory or disk space free than they must keep.
+        below_reserve: usize,
+    },
+    /// No node has as many slots free as a request takes.
+    TooLarge {
+        /// Slots that a request takes.
+        need: u32,
+        /// The most that one node has free.
+        most_free: u32,
+    },
+    /// The requests exclude the hosts of all nodes that could serve them.
+    HostsExcluded {
+        /// How many nodes these are.
+        nodes: usize,
+    },
+    /// A node could serve them, but the session still waits for a nearer one.
+    NearNode {
+        /// When it stops waiting.
+        until_ms: i64,
+        /// The first few of the hosts that the requests want.
+        hosts: Vec<String>,
+        /// How many hosts they want.
+        host_count: usize,
+    },
+    /// A slot is free, and the next pass looks at the requests.
+    NextPass {
+        /// Sessions of the pool that are served first.
+        sessions_ahead: usize,
+    },
+    /// A reason that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// Sessions that have ended and are remembered, the latest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetiredSessions {
+    /// When this was looked up.
+    pub now_ms: i64,
+    /// All that are remembered.
+    pub total: usize,
+    /// The sessions.
+    pub sessions: Vec<RetiredSession>,
+}
+
+/// A session that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetiredSession {
+    /// Its handle.
+    pub handle: String,
+    /// Its name for people.
+    pub name: String,
+    /// Its user.
+    pub user: String,
+    /// Its pool after redirects.
+    pub pool: PoolName,
+    /// `VERY_LOW`, `LOW`, `NORMAL`, `HIGH` or `VERY_HIGH`.
+    pub priority: String,
+    /// A page about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Its start.
+    pub started_ms: i64,
+    /// Its end.
+    pub ended_ms: i64,
+    /// How it ended: `SUCCESSFUL`, `KILLED`, `FAILED`, `TIMED_OUT`, `KILLED_ABORTED` or
+    /// `FAILED_JOBTRACKER`.
+    pub status: String,
+    /// What it used.
+    pub types: ByType<RetiredCounts>,
+}
+
+/// What an ended session used of one type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetiredCounts {
+    /// The most requests that it had at a time.
+    pub max_concurrent: i64,
+    /// Slots that it was given and that were not taken back.
+    pub fulfilled: i64,
+    /// Slots that were taken back or lost with their node.
+    pub revoked: i64,
+    /// Bytes of memory as it last reported them: the most, the most at a time, the most resident.
+    pub usage: Vec<i64>,
+}
+
+/// The body of an answer with another status than 200.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong, as a sentence.
+    pub error: String,
+}
+
+/// The order of session handles such as `202611210005.12`: by start time, then by number, so that
+/// `.9` comes before `.10`. Texts that are no such handles have their place too.
+pub fn handle_order(a: &str, b: &str) -> Ordering {
+    let key = |handle: &str| {
+        let (stamp, number) = handle.rsplit_once('.')?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let legal = digits(stamp) && digits(number);
+        legal.then(|| Some((stamp.parse::<u128>().ok()?, number.parse::<u128>().ok()?))).flatten()
+    };
+    (key(a), a).cmp(&(key(b), b))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn handles_are_ordered_by_number() {
+        let mut handles =
+            ["202611210005.10", "202611210005.9", "202611210004.11", "x", "", "202611210005.09"];
+        handles.sort_by(|a, b| handle_order(a, b));
+        assert_eq!(
+            handles,
+            ["", "x", "202611210004.11", "202611210005.09", "202611210005.9", "202611210005.10"]
+        );
+    }
+
+    #[test]
+    fn a_reason_is_flat_and_an_unknown_one_can_be_read() {
+        let pool = PoolName { group: "g".into(), pool: "p".into() };
+        let reason = WaitReason::PoolAtMaximum { pool, granted: 4, maximum: 4 };
+        let ids = vec![IdRange { first: 5, last: 7 }];
+        let wait = Wait { kind: ResourceType::Map, requests: 3, ids, reason };
+        let text = json!({
+            "type": "MAP", "requests": 3, "ids": [{"first": 5, "last": 7}],
+            "reason": "pool_at_maximum",
+            "pool": {"group": "g", "pool": "p"}, "granted": 4, "maximum": 4,
+        });
+        assert_eq!(serde_json::to_value(&wait).unwrap(), text);
+        assert_eq!(serde_json::from_value::<Wait>(text).unwrap(), wait);
+
+        let text = json!({"type": "MAP", "requests": 1, "reason": "phase_of_the_moon", "day": 3});
+        assert_eq!(serde_json::from_value::<Wait>(text).unwrap().reason, WaitReason::Other);
+    }
+
+    #[test]
+    fn a_group_has_no_settings_of_a_pool_and_nothing_is_null() {
+        let counts = PoolCounts { granted: 1, ..PoolCounts::default() };
+        let types = ByType::from([(ResourceType::Map, counts)]);
+        let group = Pool { group: "g".into(), types, ..Pool::default() };
+        let text = serde_json::to_value(&group).unwrap();
+        assert_eq!(
+            text,
+            json!({
+                "group": "g", "sessions": 0,
+                "types": {"MAP": {
+                    "requested": 0, "granted": 1, "share": 0.0, "minimum": 0,
+                }},
+            })
+        );
+        assert_eq!(serde_json::from_value::<Pool>(text).unwrap(), group);
+
+        let settings = PoolSettings {
+            mode: "FAIR".into(),
+            preemptable: true,
+            request_max: false,
+            priority: 2,
+            weight: 1.5,
+        };
+        let pool = Pool { pool: Some("p".into()), settings: Some(settings), ..group };
+        let text = serde_json::to_value(&pool).unwrap();
+        assert_eq!(text["weight"], json!(1.5));
+        assert_eq!(serde_json::from_value::<Pool>(text).unwrap(), pool);
+    }
+}

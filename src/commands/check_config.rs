@@ -1,0 +1,234 @@
+//! `corona check-config`: everything that is wrong with a configuration, and what it says.
+//!
+//! The reading and all rules are the configuration's own; here is how they are told.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use corona::config::{Checked, InForce, Origin, Problem, ProblemKind, Severity, Source};
+use serde::Serialize;
+
+use super::EXIT_FAILED;
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::console::{Console, Form, OutputArguments, printable};
+use super::table::{Cell, Column, Table, Tone};
+
+const EXAMPLES: &str = "\
+Looks at core-site.xml, mapred-site.xml and what they include, the general
+scheduling file, the pools file, the host files and the rack script. Relative
+paths start at the working directory, so run it where the cluster manager runs.
+
+Examples:
+  Before a changed file goes to a cluster:
+    corona check-config --conf-dir /etc/hadoop/conf
+  Where a value comes from:
+    corona check-config --conf-dir /etc/hadoop/conf --show | grep expiry
+
+Exit status: 0 a cluster manager starts with it, there may be warnings;
+1 it does not; 2 wrong usage.";
+
+/// Tell what is wrong with a configuration
+///
+/// Every problem is one line: file and line, key or element, the value, what
+/// was expected.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Directory of the configuration files
+    ///
+    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Set a configuration key, whatever the files say; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    /// Also tell every key with the value in force, and where it is set
+    #[arg(long)]
+    show: bool,
+
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// Reads the configuration and tells.
+///
+/// # Errors
+/// When there is no such directory.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let conf_dir = existing_conf_dir(arguments.conf_dir, |name| std::env::var_os(name))?;
+    let overrides = pairs(arguments.overrides);
+    let source =
+        Source { conf_dir: conf_dir.as_deref(), overrides: &overrides, ..Source::default() };
+    let checked = source.check();
+    let report = Report::of(&checked, arguments.show);
+    match arguments.output.output {
+        Form::Json => console.print_json(&report)?,
+        Form::Table => {
+            let mut text = lines(&checked, &report, console.colours);
+            if arguments.show {
+                text.push('\n');
+                text.push_str(&values(&checked).render(console, arguments.output.wide));
+            }
+            console.print(&text)?;
+        }
+    }
+    Ok(if report.usable { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report {
+    /// Whether a cluster manager starts with it.
+    usable: bool,
+    errors: usize,
+    warnings: usize,
+    problems: Vec<ProblemReport>,
+    /// Only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force: Option<Vec<Value>>,
+}
+
+#[derive(Serialize)]
+struct ProblemReport {
+    /// `error` or `warning`.
+    severity: &'static str,
+    #[serde(flatten)]
+    place: Place,
+    /// The key, or the element with the names around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    /// What is wrong, as a sentence.
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<String>,
+}
+
+/// Where a problem is, or a value comes from.
+#[derive(Serialize)]
+struct Place {
+    /// `file`, `command line` or `default`.
+    origin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Value {
+    key: &'static str,
+    value: String,
+    #[serde(flatten)]
+    place: Place,
+}
+
+impl Report {
+    fn of(checked: &Checked, show: bool) -> Report {
+        let count = |severity| checked.problems.iter().filter(|p| p.severity == severity).count();
+        let errors = count(Severity::Error);
+        Report {
+            usable: errors == 0,
+            errors,
+            warnings: count(Severity::Warning),
+            problems: checked.problems.iter().map(ProblemReport::from).collect(),
+            in_force: show.then(|| checked.in_force.iter().map(Value::from).collect()),
+        }
+    }
+}
+
+impl From<&Problem> for ProblemReport {
+    fn from(problem: &Problem) -> ProblemReport {
+        let (value, expected) = match &problem.kind {
+            ProblemKind::Value { value, expected, .. } => {
+                (Some(value.to_string()), Some(expected.to_string()))
+            }
+            ProblemKind::Replaced { value, .. } => (Some(value.to_string()), None),
+            ProblemKind::UndefinedVariable { value, .. } => (Some(value.clone()), None),
+            ProblemKind::Required { expected } => (None, Some(expected.clone())),
+            _ => (None, None),
+        };
+        ProblemReport {
+            severity: severity_name(problem.severity),
+            place: (&problem.origin).into(),
+            subject: problem.subject.clone(),
+            message: problem.kind.to_string(),
+            value,
+            expected,
+        }
+    }
+}
+
+impl From<&Origin> for Place {
+    fn from(origin: &Origin) -> Place {
+        let (origin, file, line) = match origin {
+            Origin::File { path, line } => ("file", Some(path.display().to_string()), *line),
+            Origin::CommandLine => ("command line", None, None),
+            Origin::Default => ("default", None, None),
+        };
+        Place { origin, file, line }
+    }
+}
+
+impl From<&InForce> for Value {
+    fn from(in_force: &InForce) -> Value {
+        let InForce { key, value, origin } = in_force;
+        Value { key, value: value.clone(), place: origin.into() }
+    }
+}
+
+fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    }
+}
+
+/// A line for each problem, and how many there are.
+fn lines(checked: &Checked, report: &Report, colours: bool) -> String {
+    let mut text = String::new();
+    for problem in &checked.problems {
+        let tone = match problem.severity {
+            Severity::Error => Tone::Bad,
+            Severity::Warning => Tone::Notable,
+        };
+        let severity = tone.paint(severity_name(problem.severity), colours);
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{severity}: {}", printable(&problem.to_string()));
+    }
+    let count = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    let _ = match (report.errors, report.warnings) {
+        (0, 0) => writeln!(text, "No problems."),
+        (0, warnings) => {
+            writeln!(text, "{}; the configuration can be used.", count(warnings, "warning"))
+        }
+        (errors, warnings) => writeln!(
+            text,
+            "{}, {}; the configuration cannot be used.",
+            count(errors, "error"),
+            count(warnings, "warning")
+        ),
+    };
+    text
+}
+
+fn values(checked: &Checked) -> Table {
+    let mut table =
+        Table::new(&[Column::whole("KEY"), Column::text("VALUE", 12), Column::path("SET IN", 20)]);
+    for InForce { key, value, origin } in &checked.in_force {
+        let tone = match origin {
+            Origin::Default => Tone::Plain,
+            _ => Tone::Strong,
+        };
+        table.row([(*key).into(), Cell::new(value.as_str(), tone), origin.to_string().into()]);
+    }
+    table
+}

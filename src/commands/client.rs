@@ -1,0 +1,219 @@
+//! `corona client`: CoronaClient under its own spellings, for scripts that have them.
+//!
+//! People have `corona sessions`. Spec: cluster-manager/06 §7.4.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, Subcommand};
+use corona::engine::types::{ResourceType, SessionPriority};
+use corona::wire::Exception;
+use corona::wire::calls::{
+    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
+};
+use corona::wire::generated::{self as wire, RunningSession};
+
+use super::cluster::{Cluster, ClusterArguments, Peer, block_on, mismatch};
+use super::console::Console;
+
+const EXAMPLES: &str = "\
+Usage as the original has it:
+  corona client [-conf FILE] [-D KEY=VALUE]... -list
+  corona client [-conf FILE] [-D KEY=VALUE]... -kill <session id>
+
+'corona sessions' does the same and more, for people and as JSON.
+
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
+
+/// List or end sessions as the original's CoronaClient does
+///
+/// Prints exactly what CoronaClient prints: a line with the number of
+/// sessions, a head, and a line for each session, with tabs between.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// Tell which sessions run: -list
+    List(ClusterArguments),
+    /// End a session: -kill
+    Kill(Kill),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Kill {
+    /// The session's id
+    session: String,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// Does what CoronaClient does.
+///
+/// # Errors
+/// When the cluster manager cannot be reached, does not answer, or is in safe mode.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    match arguments.action {
+        Action::List(behind) => list(&arguments.cluster.then(behind).find()?, console)?,
+        Action::Kill(Kill { session, cluster }) => {
+            kill(&arguments.cluster.then(cluster).find()?, session, console)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(cluster: &Cluster, console: &mut Console<'_>) -> anyhow::Result<()> {
+    let answer =
+        block_on(async { cluster.cluster_manager().await?.call(&Call::GetSessions).await })?;
+    match answer {
+        Ok(Reply::GetSessions(sessions)) => Ok(console.print(&listing(&sessions))?),
+        Ok(_) => Err(mismatch()),
+        Err(Exception::SafeMode(_)) => {
+            bail!("Cannot list sessions, ClusterManager is in Safe Mode")
+        }
+        Err(other) => Err(other.into()),
+    }
+}
+
+fn kill(cluster: &Cluster, session: String, console: &mut Console<'_>) -> anyhow::Result<()> {
+    console.print(&format!("Killing {session}"))?;
+    match block_on(kill_one(cluster, &session)) {
+        Ok(()) => {
+            console.complain(&format!("{session} killed"));
+            Ok(())
+        }
+        Err(error) => {
+            // So that what went wrong has a line of its own.
+            console.print("\n")?;
+            Err(error)
+        }
+    }
+}
+
+async fn kill_one(cluster: &Cluster, session: &str) -> anyhow::Result<()> {
+    let mut manager = cluster.cluster_manager().await?;
+    let unless_safe_mode = |refused| match refused {
+        Exception::SafeMode(_) => {
+            anyhow!("Cannot kill session yet, ClusterManager is in Safe Mode")
+        }
+        other => other.into(),
+    };
+    // The original closes the connection on an unknown id, this program's passes it over.
+    match session_info(&mut manager, session).await? {
+        Ok(Some(_)) => {}
+        Ok(None) => bail!("no session {session} is running"),
+        Err(refused) => return Err(unless_safe_mode(refused)),
+    }
+    let call = Call::KillSession { id: Some(session.to_owned()) };
+    manager.call(&call).await?.map(|_| ()).map_err(unless_safe_mode)
+}
+
+/// What a session says of itself; none when it does not run.
+pub(super) async fn session_info(
+    manager: &mut Peer<ClusterManager>,
+    handle: &str,
+) -> anyhow::Result<Result<Option<wire::SessionInfo>, Exception>> {
+    let call = Call::GetSessionInfo { handle: Some(handle.to_owned()) };
+    match manager.call(&call).await? {
+        Ok(Reply::GetSessionInfo(info)) => Ok(Ok(Some(info))),
+        Ok(_) => Err(mismatch()),
+        Err(Exception::InvalidSessionHandle(_)) => Ok(Ok(None)),
+        Err(other) => Ok(Err(other)),
+    }
+}
+
+/// The names of the columns, which the original's scripts look for.
+const HEADS: [&str; 9] = [
+    "SessionID",
+    "Session Name",
+    "Session User",
+    "Session Poolgroup",
+    "Session Pool",
+    "Session Priority",
+    "Running Mappers",
+    "Running Reducers",
+    "Running Jobtrackers",
+];
+
+fn listing(sessions: &[RunningSession]) -> String {
+    let mut text =
+        format!("{} sessions currently running:\n{}\n", sessions.len(), HEADS.join("\t"));
+    for session in sessions {
+        let name = session.name.replace('\t', "\\t").replace('\n', "\\n");
+        let pool = &session.pool_info;
+        let priority = priority_name(session.priority);
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "{}\t{name}\t{}\t{}\t{}\t{priority}",
+            session.handle, session.user_id, pool.pool_group_name, pool.pool_name
+        );
+        for kind in ResourceType::ALL {
+            let _ = match granted(session, kind) {
+                Some(granted) => write!(text, "\t{granted}"),
+                None => write!(text, "\tnull"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// No priority means NORMAL.
+pub(super) fn priority_name(priority: Option<wire::SessionPriority>) -> &'static str {
+    let known = priority.and_then(|priority| SessionPriority::from_number(priority.0));
+    known.unwrap_or_default().name()
+}
+
+/// Slots of a type that a session holds, if the cluster manager says so.
+pub(super) fn granted(session: &RunningSession, kind: ResourceType) -> Option<i32> {
+    let running = session.running_resources.as_ref()?;
+    let (_, granted) = running.iter().find(|(of, _)| usize::try_from(of.0) == Ok(kind.index()))?;
+    Some(*granted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_list_is_the_originals_byte_for_byte() {
+        let session = |handle: &str, name: &str, priority, running_resources| RunningSession {
+            handle: handle.into(),
+            name: name.into(),
+            user_id: "u1".into(),
+            pool_info: wire::PoolInfoStrings {
+                pool_group_name: "default".into(),
+                pool_name: "defaultpool".into(),
+            },
+            priority,
+            deadline: Some(0),
+            running_resources,
+        };
+        let some = BTreeMap::from([(wire::ResourceType(0), 4), (wire::ResourceType(2), 1)]);
+        let sessions = [
+            session("202611210037.2", "Sleep\tjob\nx", Some(wire::SessionPriority(4)), Some(some)),
+            session("202611210037.3", "é", None, None),
+        ];
+        assert_eq!(
+            listing(&sessions),
+            "2 sessions currently running:\n\
+             SessionID\tSession Name\tSession User\tSession Poolgroup\tSession Pool\t\
+             Session Priority\tRunning Mappers\tRunning Reducers\tRunning Jobtrackers\n\
+             202611210037.2\tSleep\\tjob\\nx\tu1\tdefault\tdefaultpool\tVERY_HIGH\t4\tnull\t1\n\
+             202611210037.3\té\tu1\tdefault\tdefaultpool\tNORMAL\tnull\tnull\tnull\n"
+        );
+        assert!(listing(&[]).starts_with("0 sessions currently running:\nSessionID\t"));
+    }
+}

@@ -1,0 +1,332 @@
+//! Finding a cluster and calling it: the arguments that say where it is, and connections that fail
+//! with one clear line.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::Args;
+use corona::config::{ClientSettings, ClientSource, HostPort};
+use corona::wire::calls::{ClusterManager, ProxyJobTracker};
+use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona::wire::{Exception, Service};
+
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+
+/// Which configuration says where the cluster is, and how long to wait for it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+struct ConfigurationArguments {
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Read this property file too, after the directory's; may be repeated
+    #[arg(long, value_name = "FILE")]
+    conf_file: Vec<PathBuf>,
+
+    /// Set a configuration key, whatever the files say; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    /// How long to wait for a connection, and then for an answer [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    timeout: Option<Duration>,
+}
+
+/// Which cluster a command calls over Thrift.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct ClusterArguments {
+    /// Where it takes calls, in place of cm.server.address
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    address: Option<HostPort>,
+
+    #[command(flatten)]
+    configuration: ConfigurationArguments,
+}
+
+/// Which cluster manager's pages a command reads.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct WebArguments {
+    /// Where its pages are, in place of cm.server.http.address
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    http_address: Option<HostPort>,
+
+    #[command(flatten)]
+    configuration: ConfigurationArguments,
+}
+
+/// How long a tool waits when nobody says otherwise.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn parse_address(text: &str) -> Result<HostPort, String> {
+    text.parse().map_err(|wrong| format!("{wrong}"))
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const MOST: u32 = 86_400;
+    match text.parse() {
+        Ok(seconds @ 1..=MOST) => Ok(Duration::from_secs(u64::from(seconds))),
+        _ => Err(format!("expected whole seconds from 1 to {MOST}")),
+    }
+}
+
+impl ClusterArguments {
+    /// What was said before a subcommand and what was said behind it; the latter wins.
+    pub(super) fn then(self, later: ClusterArguments) -> ClusterArguments {
+        ClusterArguments {
+            address: later.address.or(self.address),
+            configuration: self.configuration.then(later.configuration),
+        }
+    }
+
+    /// Reads the configuration. Where an address was named, it stands in for it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a wrong value of a key that is needed here.
+    pub(super) fn find(self) -> anyhow::Result<Cluster> {
+        let timeout = self.configuration.timeout.unwrap_or(USUAL_TIMEOUT);
+        let settings = self.configuration.read(|name| std::env::var_os(name))?;
+        Ok(Cluster { settings, address: self.address, timeout })
+    }
+}
+
+impl WebArguments {
+    /// The address of the pages, and how long to wait for them.
+    ///
+    /// # Errors
+    /// As [`ClusterArguments::find`].
+    pub(super) fn find(self) -> anyhow::Result<(HostPort, Duration)> {
+        let timeout = self.configuration.timeout.unwrap_or(USUAL_TIMEOUT);
+        let settings = self.configuration.read(|name| std::env::var_os(name))?;
+        let address = self.http_address.unwrap_or(settings.http_address);
+        ensure!(
+            address.port != 0,
+            "the port of the pages is not known: cm.server.http.address is {address}, where 0 stands \
+             for any free port; name it with --http-address"
+        );
+        Ok((address, timeout))
+    }
+}
+
+impl ConfigurationArguments {
+    fn then(self, later: ConfigurationArguments) -> ConfigurationArguments {
+        ConfigurationArguments {
+            conf_dir: later.conf_dir.or(self.conf_dir),
+            conf_file: [self.conf_file, later.conf_file].concat(),
+            overrides: [self.overrides, later.overrides].concat(),
+            timeout: later.timeout.or(self.timeout),
+        }
+    }
+
+    fn read(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<ClientSettings> {
+        let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
+        let overrides = pairs(self.overrides);
+        let source = ClientSource {
+            conf_dir: conf_dir.as_deref(),
+            further: &self.conf_file,
+            overrides: &overrides,
+        };
+        source.load().map_err(|problems| {
+            let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+            anyhow!(each.join("; "))
+        })
+    }
+}
+
+/// A cluster that was found in the configuration; nothing of it was called yet.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    pub(super) settings: ClientSettings,
+    /// The address that was named in place of the configured one.
+    address: Option<HostPort>,
+    /// For a connection, and for a call.
+    pub(super) timeout: Duration,
+}
+
+impl Cluster {
+    /// Connects to the cluster manager.
+    pub(super) async fn cluster_manager(&self) -> anyhow::Result<Peer<ClusterManager>> {
+        let address = self.address.as_ref().unwrap_or(&self.settings.server_address);
+        Peer::connect("cluster manager", address, self.timeout).await
+    }
+
+    /// Connects to the proxy job tracker; an address that was named is its own.
+    pub(super) async fn proxy_job_tracker(&self) -> anyhow::Result<Peer<ProxyJobTracker>> {
+        let address = self.address.as_ref().unwrap_or(&self.settings.proxy_job_tracker_address);
+        Peer::connect("proxy job tracker", address, self.timeout).await
+    }
+}
+
+/// A connection to a service of the cluster.
+#[derive(Debug)]
+pub(super) struct Peer<S> {
+    client: Client<S>,
+    /// Who it is, with its address, for errors.
+    who: String,
+}
+
+impl<S: Service> Peer<S> {
+    async fn connect(role: &str, address: &HostPort, timeout: Duration) -> anyhow::Result<Peer<S>> {
+        let who = format!("the {role} at {address}");
+        if address.port == 0 {
+            bail!("{who} cannot be called: port 0 stands for any free port");
+        }
+        let options = ClientOptions {
+            connect_timeout: timeout,
+            call_timeout: timeout,
+            ..ClientOptions::default()
+        };
+        match Client::connect((&*address.host, address.port), options).await {
+            Ok(client) => Ok(Peer { client, who }),
+            Err(ConnectError::Timeout(due)) => {
+                bail!("{who} did not accept a connection {}", Within(due))
+            }
+            Err(ConnectError::Io(error)) => bail!("{who} cannot be reached: {error}"),
+        }
+    }
+
+    /// Makes a call. Inside is what the peer says: a reply, or an exception of the contract.
+    ///
+    /// # Errors
+    /// When there is no such answer.
+    pub(super) async fn call(
+        &mut self,
+        call: &S::Call,
+    ) -> anyhow::Result<Result<S::Reply, Exception>> {
+        let method = S::method_name(call);
+        let who = &self.who;
+        Err(match self.client.call(call).await {
+            Ok(reply) => return Ok(Ok(reply)),
+            Err(CallError::Exception(exception)) => return Ok(Err(exception)),
+            Err(CallError::Closed) => {
+                anyhow!("{who} closed the connection instead of answering {method}")
+            }
+            Err(CallError::Timeout(due)) => {
+                anyhow!("{who} did not answer {method} {}; it may still do it", Within(due))
+            }
+            Err(CallError::Fault(fault)) => anyhow!("{who} refused {method}: {}", fault.message),
+            Err(other) => anyhow!("{who} failed in {method}: {other}"),
+        })
+    }
+}
+
+/// A span in an error: `within 60 s`.
+struct Within(Duration);
+
+impl std::fmt::Display for Within {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "within {} s", self.0.as_secs())
+    }
+}
+
+/// The error for a reply that belongs to another method, which the wire does not let through.
+pub(super) fn mismatch() -> anyhow::Error {
+    anyhow!("the answer belongs to another call")
+}
+
+/// Runs a command that calls others.
+///
+/// # Errors
+/// Its own, and when the system gives no resources.
+pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let done = runtime.block_on(work);
+    // A look-up of a name that hangs must not hold up the end.
+    runtime.shutdown_background();
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(overrides: &[(&str, &str)]) -> ConfigurationArguments {
+        let overrides = overrides
+            .iter()
+            .map(|(key, value)| Override { key: (*key).into(), value: (*value).into() });
+        ConfigurationArguments { overrides: overrides.collect(), ..Default::default() }
+    }
+
+    fn at(address: &str) -> ClusterArguments {
+        ClusterArguments { address: Some(address.parse().unwrap()), ..Default::default() }
+    }
+
+    #[test]
+    fn what_is_said_later_wins_and_lists_grow() {
+        let file = |name: &str| ConfigurationArguments {
+            conf_file: vec![name.into()],
+            ..ConfigurationArguments::default()
+        };
+        let all = file("a").then(said(&[("k", "1")])).then(file("b")).then(said(&[("k", "2")]));
+        assert_eq!(all.conf_file, [PathBuf::from("a"), PathBuf::from("b")]);
+        let values: Vec<_> = all.overrides.iter().map(|o| (&*o.key, &*o.value)).collect();
+        assert_eq!(values, [("k", "1"), ("k", "2")]);
+
+        for (first, later, expected) in [
+            (at("h:1"), ClusterArguments::default(), "h:1"),
+            (ClusterArguments::default(), at("h:2"), "h:2"),
+            (at("h:1"), at("h:2"), "h:2"),
+        ] {
+            assert_eq!(first.then(later).address.unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn the_configuration_says_where_the_cluster_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = "<configuration><property><name>cm.server.address</name>\
+            <value>from.file:1</value></property></configuration>";
+        std::fs::write(dir.path().join("core-site.xml"), site).unwrap();
+        let variable = |name: &str| (name == "HADOOP_CONF_DIR").then(|| dir.path().into());
+        let found =
+            |said: ConfigurationArguments| said.read(variable).unwrap().server_address.to_string();
+        assert_eq!(found(said(&[])), "from.file:1");
+        assert_eq!(found(said(&[("cm.server.address", "from.line:2")])), "from.line:2");
+
+        let wrong = said(&[("cm.server.address", "x"), ("corona.node.restart.batch", "y")]);
+        let error = wrong.read(|_| None).unwrap_err().to_string();
+        let (first, second) = error.split_once("; -D: ").unwrap();
+        assert!(first.contains("cm.server.address") && second.contains("node.restart"), "{error}");
+
+        let conf_dir = Some("/no/such/dir".into());
+        let absent = ConfigurationArguments { conf_dir, ..ConfigurationArguments::default() };
+        assert!(absent.read(|_| None).unwrap_err().to_string().contains("/no/such/dir"));
+    }
+
+    #[test]
+    fn a_port_of_the_pages_is_needed() {
+        let web = |http: Option<&str>, overrides: &[(&str, &str)]| {
+            let http_address = http.map(|address| address.parse().unwrap());
+            // A directory of its own, so that the test does not depend on the environment.
+            let dir = tempfile::tempdir().unwrap();
+            let conf_dir = Some(dir.path().to_path_buf());
+            let configuration = ConfigurationArguments { conf_dir, ..said(overrides) };
+            let found = WebArguments { http_address, configuration }.find();
+            found.map(|(address, _)| address.to_string()).map_err(|error| error.to_string())
+        };
+        let error = web(None, &[]).unwrap_err();
+        assert!(error.contains("localhost:0") && error.contains("--http-address"), "{error}");
+        assert_eq!(web(Some("h:1"), &[]), Ok("h:1".into()));
+        assert_eq!(web(None, &[("cm.server.http.address", "h:2")]), Ok("h:2".into()));
+    }
+
+    #[test]
+    fn seconds_and_addresses_are_checked() {
+        assert_eq!(parse_seconds("5"), Ok(Duration::from_secs(5)));
+        for wrong in ["0", "-1", "1.5", "", "86401", "5s"] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "host", "host:", "host:http", "host:99999", "a b:1"] {
+            assert!(parse_address(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_address("[::1]:5").unwrap().to_string(), "[::1]:5");
+    }
+}

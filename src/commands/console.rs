@@ -1,0 +1,185 @@
+//! Where commands print, and how wide and how colourful that is.
+//!
+//! Texts of peers pass through [`printable`]: none may send commands to the terminal that shows it.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+/// Columns of a terminal that does not say how wide it is.
+const USUAL_WIDTH: usize = 80;
+/// Below this, columns of a table would hold nothing.
+const LEAST_WIDTH: usize = 40;
+
+/// The two streams of a command, and what is known of the first.
+pub(super) struct Console<'a> {
+    out: &'a mut dyn Write,
+    err: &'a mut dyn Write,
+    /// Columns that a line may have; none for any number.
+    pub(super) width: Option<usize>,
+    /// Whether terminal codes for colours may be sent.
+    pub(super) colours: bool,
+}
+
+impl<'a> Console<'a> {
+    /// The streams of the process. The width is that of the terminal, or `$COLUMNS` when it is set;
+    /// where stdout is no terminal nothing is cut. Colours: on a terminal, unless `$NO_COLOR` is set
+    /// or the terminal is dumb.
+    pub(super) fn of_process(out: &'a mut io::Stdout, err: &'a mut io::Stderr) -> Self {
+        let terminal = out
+            .is_terminal()
+            .then(|| terminal_size::terminal_size_of(&*out).map(|(width, _)| usize::from(width.0)));
+        let variable = |name: &str| std::env::var_os(name);
+        let (width, colours) = look(terminal, variable);
+        Console { out, err, width, colours }
+    }
+
+    /// Streams of a test.
+    #[cfg(test)]
+    pub(super) fn of_test(out: &'a mut Vec<u8>, err: &'a mut Vec<u8>) -> Self {
+        Console { out, err, width: Some(USUAL_WIDTH), colours: false }
+    }
+
+    /// Writes to stdout at once. That nobody reads any more, as behind `| head`, is no error.
+    pub(super) fn print(&mut self, text: &str) -> io::Result<()> {
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Writes to stderr. When it is closed there is nobody left to tell.
+    pub(super) fn complain(&mut self, text: &str) {
+        let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
+    }
+
+    /// Writes a value as indented JSON to stdout.
+    pub(super) fn print_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string_pretty(value)?;
+        text.push('\n');
+        Ok(self.print(&text)?)
+    }
+}
+
+/// Width and colours. `terminal` is none when stdout is no terminal, else its width if known.
+fn look(
+    terminal: Option<Option<usize>>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> (Option<usize>, bool) {
+    let columns = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+    let columns = columns.filter(|columns| *columns > 0);
+    let width = columns.or(terminal.map(|width| width.unwrap_or(USUAL_WIDTH)));
+    let wanted = variable("NO_COLOR").is_none_or(|value| value.is_empty());
+    let able = variable("TERM").is_none_or(|value| value != "dumb");
+    (width.map(|width| width.max(LEAST_WIDTH)), terminal.is_some() && wanted && able)
+}
+
+/// How a command tells its result.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(super) struct OutputArguments {
+    /// A table for people, or JSON for programs
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    pub(super) output: Form,
+
+    /// Do not cut to the width of the terminal; of nodes, tell more
+    #[arg(long)]
+    pub(super) wide: bool,
+}
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    Table,
+    Json,
+}
+
+/// The text on one line and without power over a terminal: control characters and those that turn
+/// the direction of writing are shown as escapes.
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        if is_harmful(character) {
+            let _ = write!(shown, "{}", character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+fn is_harmful(character: char) -> bool {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
+    character.is_control() || turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn width_and_colours() {
+        type Case = (Option<Option<usize>>, &'static [(&'static str, &'static str)]);
+        let cases: [(Case, (Option<usize>, bool)); 12] = [
+            ((None, &[]), (None, false)),
+            ((None, &[("COLUMNS", "100")]), (Some(100), false)),
+            ((Some(None), &[]), (Some(80), true)),
+            ((Some(Some(132)), &[]), (Some(132), true)),
+            ((Some(Some(132)), &[("COLUMNS", "90")]), (Some(90), true)),
+            ((Some(Some(132)), &[("COLUMNS", "wide")]), (Some(132), true)),
+            ((Some(Some(132)), &[("COLUMNS", "0")]), (Some(132), true)),
+            ((Some(Some(10)), &[]), (Some(40), true)),
+            ((Some(Some(80)), &[("NO_COLOR", "1")]), (Some(80), false)),
+            ((Some(Some(80)), &[("NO_COLOR", "")]), (Some(80), true)),
+            ((Some(Some(80)), &[("TERM", "dumb")]), (Some(80), false)),
+            ((Some(Some(80)), &[("TERM", "xterm")]), (Some(80), true)),
+        ];
+        for ((terminal, variables), expected) in cases {
+            let variable = |name: &str| {
+                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+            };
+            assert_eq!(look(terminal, variable), expected, "{terminal:?} {variables:?}");
+        }
+    }
+
+    #[test]
+    fn hostile_names_have_no_power() {
+        for (text, shown) in [
+            ("plain é 漢", "plain é 漢"),
+            ("a\tb\nc", r"a\tb\nc"),
+            ("\u{1b}[2Jx", r"\u{1b}[2Jx"),
+            ("a\u{202e}b", r"a\u{202e}b"),
+            ("\u{9b}1m", r"\u{9b}1m"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error_and_a_full_disk_is() {
+        struct Refusing(io::ErrorKind);
+        impl Write for Refusing {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(self.0.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for (kind, fine) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)]
+        {
+            let (mut out, mut err) = (Refusing(kind), Vec::new());
+            let mut console = Console { out: &mut out, err: &mut err, width: None, colours: false };
+            assert_eq!(console.print("x").is_ok(), fine, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,655 @@
+//! `corona sessions`: which sessions run, what one is, ending some, and why one waits.
+//!
+//! The first three are calls that every cluster manager has; the last is read from the pages of
+//! this program's.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, Subcommand};
+use corona::cluster_manager::api::{
+    self, ByType, Grant, PoolName, SessionDetail, Wait, WaitReason, handle_order,
+};
+use corona::engine::types::ResourceType;
+use corona::wire::Exception;
+use corona::wire::calls::{
+    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
+};
+use corona::wire::generated::{self as wire, KillSessionsArgs};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+
+use super::EXIT_FAILED;
+use super::client::{granted, priority_name, session_info};
+use super::cluster::{Cluster, ClusterArguments, Peer, WebArguments, block_on, mismatch};
+use super::console::{Console, Form, OutputArguments, printable};
+use super::table::{Column, Table, cut, number};
+use super::times::{Ago, Date};
+use super::web::{Answer, Web};
+
+const EXAMPLES: &str = "\
+Examples:
+  What runs in a pool, and who holds most map slots there:
+    corona sessions list --pool default.defaultpool
+  As JSON, for a program:
+    corona sessions list --output json
+  Why a job gets nothing:
+    corona sessions explain 202611210005.1
+  End two sessions:
+    corona sessions kill 202611210005.1 202611210005.7
+
+Exit status: 0 done; 1 failed or not all done, with a line on stderr; 2 wrong
+usage.";
+
+/// See, explain and end sessions
+///
+/// 'list', 'info' and 'kill' speak to any cluster manager, the original or
+/// this one. 'explain' reads the pages of this one; the original cannot tell.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    List(List),
+    Info(Info),
+    Kill(Kill),
+    Explain(Explain),
+}
+
+/// Tell which sessions run, and the slots that they hold
+#[derive(Args, Clone, Debug)]
+struct List {
+    /// Only sessions of this user
+    #[arg(long)]
+    user: Option<String>,
+
+    /// Only sessions of this pool, or of this group
+    #[arg(long, value_name = "GROUP[.POOL]")]
+    pool: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// Tell what a session says of itself, and the slots that it holds
+#[derive(Args, Clone, Debug)]
+struct Info {
+    /// The session's handle, as the list has it
+    session: String,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// End sessions: their job trackers learn it with their next call
+#[derive(Args, Clone, Debug)]
+struct Kill {
+    /// Handles, as the list has them
+    #[arg(required = true)]
+    sessions: Vec<String>,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// Tell why the requests of a session wait
+#[derive(Args, Clone, Debug)]
+struct Explain {
+    /// The session's handle, as the list has it
+    session: String,
+
+    /// Also list the slots that it holds
+    #[arg(long)]
+    grants: bool,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    web: WebArguments,
+}
+
+/// Does it and prints it.
+///
+/// # Errors
+/// When the cluster manager cannot be reached, does not answer, or is in safe mode.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    match arguments.action {
+        Action::List(list) => list.run(console),
+        Action::Info(info) => info.run(console),
+        Action::Kill(kill) => kill.run(console),
+        Action::Explain(explain) => explain.run(console),
+    }
+}
+
+/// The list as JSON. Members have the names that the JSON API gives them.
+#[derive(Serialize)]
+struct Sessions {
+    sessions: Vec<Session>,
+}
+
+/// A session as any cluster manager tells it.
+#[derive(Serialize)]
+struct Session {
+    handle: String,
+    name: String,
+    user: String,
+    /// After redirects.
+    pool: PoolName,
+    priority: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<i64>,
+    types: ByType<Granted>,
+}
+
+#[derive(Serialize)]
+struct Granted {
+    granted: i32,
+}
+
+impl From<wire::RunningSession> for Session {
+    fn from(session: wire::RunningSession) -> Session {
+        let holds = |kind| Some((kind, Granted { granted: granted(&session, kind)? }));
+        let types = ResourceType::ALL.into_iter().filter_map(holds).collect();
+        Session {
+            types,
+            pool: pool_name(&session.pool_info),
+            priority: priority_name(session.priority),
+            deadline_ms: session.deadline.filter(|deadline| *deadline != 0),
+            handle: session.handle,
+            name: session.name,
+            user: session.user_id,
+        }
+    }
+}
+
+impl List {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let cluster = self.cluster.find()?;
+        let sessions = block_on(async { running(&mut cluster.cluster_manager().await?).await })?;
+        let mut sessions: Vec<Session> =
+            unless_in_safe_mode(sessions, "list sessions")?.into_iter().map(Into::into).collect();
+        sessions.retain(|session| {
+            self.user.as_deref().is_none_or(|user| session.user == user)
+                && self.pool.as_deref().is_none_or(|pool| is_in(&session.pool, pool))
+        });
+        sessions.sort_by(|a, b| handle_order(&a.handle, &b.handle));
+        match self.output.output {
+            Form::Json => console.print_json(&Sessions { sessions })?,
+            Form::Table if sessions.is_empty() => console.print("No sessions.\n")?,
+            Form::Table => {
+                let text = session_table(&sessions).render(console, self.output.wide);
+                console.print(&text)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn is_in(pool: &PoolName, wanted: &str) -> bool {
+    wanted == pool.group || wanted == pool_text(pool)
+}
+
+fn pool_text(pool: &PoolName) -> String {
+    format!("{}.{}", pool.group, pool.pool)
+}
+
+fn session_table(sessions: &[Session]) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("SESSION"),
+        Column::text("USER", 6),
+        Column::text("POOL", 16),
+        Column::whole("PRIORITY"),
+        Column::number("MAP"),
+        Column::number("RED"),
+        Column::number("JT"),
+        Column::text("NAME", 10),
+    ]);
+    for session in sessions {
+        let slots = |kind| number(session.types.get(&kind).map(|granted| granted.granted));
+        table.row([
+            session.handle.as_str().into(),
+            session.user.as_str().into(),
+            pool_text(&session.pool).into(),
+            session.priority.into(),
+            slots(ResourceType::Map),
+            slots(ResourceType::Reduce),
+            slots(ResourceType::JobTracker),
+            session.name.as_str().into(),
+        ]);
+    }
+    table
+}
+
+/// All running sessions, or why they are not told.
+async fn running(
+    manager: &mut Peer<ClusterManager>,
+) -> anyhow::Result<Result<Vec<wire::RunningSession>, Exception>> {
+    match manager.call(&Call::GetSessions).await? {
+        Ok(Reply::GetSessions(sessions)) => Ok(Ok(sessions)),
+        Ok(_) => Err(mismatch()),
+        Err(refused) => Ok(Err(refused)),
+    }
+}
+
+fn unless_in_safe_mode<T>(answer: Result<T, Exception>, what: &str) -> anyhow::Result<T> {
+    answer.map_err(|refused| match refused {
+        Exception::SafeMode(_) => anyhow!("Cannot {what}, ClusterManager is in Safe Mode"),
+        other => other.into(),
+    })
+}
+
+/// What a session says of itself, as JSON.
+#[derive(Serialize)]
+struct SessionInfo {
+    handle: String,
+    name: String,
+    user: String,
+    group_ids: Vec<String>,
+    address: api::Address,
+    /// The pool that it asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked_pool: Option<PoolName>,
+    /// Its pool after redirects, if the cluster manager tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<PoolName>,
+    priority: &'static str,
+    no_preempt: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    types: Option<ByType<Granted>>,
+}
+
+impl Info {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let cluster = self.cluster.find()?;
+        let info = block_on(look_up(&cluster, self.session))?;
+        match self.output.output {
+            Form::Json => console.print_json(&info)?,
+            Form::Table => {
+                let text = info_table(&info);
+                console.print(&text)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn look_up(cluster: &Cluster, handle: String) -> anyhow::Result<SessionInfo> {
+    let mut manager = cluster.cluster_manager().await?;
+    let info = session_info(&mut manager, &handle).await?;
+    let Some(info) = unless_in_safe_mode(info, "tell of a session")? else {
+        bail!("no session {handle} is running");
+    };
+    // Beside the point: the original fails in this call while any session has no pool.
+    let listed = match running(&mut manager).await {
+        Ok(Ok(sessions)) => sessions.into_iter().find(|session| session.handle == handle),
+        _ => None,
+    };
+    let listed = listed.map(Session::from);
+    let (pool, types) = listed.map(|session| (session.pool, session.types)).unzip();
+    Ok(SessionInfo {
+        handle,
+        name: info.name,
+        user: info.user_id,
+        group_ids: info.group_ids.unwrap_or_default(),
+        address: api::Address { host: info.address.host, port: info.address.port },
+        asked_pool: info.pool_info_strings.as_ref().map(pool_name),
+        pool,
+        priority: priority_name(info.priority),
+        no_preempt: info.no_preempt.unwrap_or_default(),
+        url: info.url.filter(|url| !url.is_empty()),
+        deadline_ms: info.deadline.filter(|deadline| *deadline != 0),
+        types,
+    })
+}
+
+fn pool_name(pool: &wire::PoolInfoStrings) -> PoolName {
+    PoolName { group: pool.pool_group_name.clone(), pool: pool.pool_name.clone() }
+}
+
+fn info_table(info: &SessionInfo) -> String {
+    let slots = info.types.as_ref().map(|types| {
+        let each = types.iter().map(|(kind, granted)| format!("{} {kind}", granted.granted));
+        each.collect::<Vec<_>>().join(", ")
+    });
+    let asked = info.asked_pool.as_ref().map(pool_text);
+    let pool = info.pool.as_ref().map(pool_text).or_else(|| asked.clone());
+    let redirected_from = asked.filter(|asked| pool.as_ref() != Some(asked));
+    let lines = [
+        ("Session", Some(info.handle.clone())),
+        ("Name", Some(info.name.clone())),
+        ("User", Some(info.user.clone())),
+        ("User's groups", Some(info.group_ids.join(", ")).filter(|groups| !groups.is_empty())),
+        ("Pool", pool),
+        ("Asked for pool", redirected_from),
+        ("Priority", Some(info.priority.to_owned())),
+        ("Deadline", info.deadline_ms.map(|deadline| Date(deadline).to_string())),
+        ("Not to be preempted", info.no_preempt.then(|| "yes".to_owned())),
+        ("Notified at", Some(format!("{}:{}", info.address.host, info.address.port))),
+        ("Page", info.url.clone()),
+        ("Slots held", slots),
+    ];
+    let mut text = String::new();
+    for (label, value) in lines {
+        if let Some(value) = value {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{:<20} {}", format!("{label}:"), printable(&value));
+        }
+    }
+    text
+}
+
+/// What was done, as JSON.
+#[derive(Default, Serialize)]
+struct Killed {
+    killed: Vec<String>,
+    /// Handles that no running session has.
+    unknown: Vec<String>,
+}
+
+impl Kill {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let cluster = self.cluster.find()?;
+        let outcome = block_on(kill(&cluster, self.sessions))?;
+        for handle in &outcome.unknown {
+            console.complain(&format!("corona: no session {} is running\n", printable(handle)));
+        }
+        match self.output.output {
+            Form::Json => console.print_json(&outcome)?,
+            Form::Table => {
+                let lines = outcome.killed.iter().map(|handle| format!("Killed {handle}\n"));
+                console.print(&lines.collect::<String>())?;
+            }
+        }
+        let all_done = outcome.unknown.is_empty();
+        Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+    }
+}
+
+/// Kills those that run. Which these are is asked first: the original gives up at the first that
+/// does not, and this program's passes it over.
+async fn kill(cluster: &Cluster, handles: Vec<String>) -> anyhow::Result<Killed> {
+    const WHAT: &str = "kill session yet";
+    let mut manager = cluster.cluster_manager().await?;
+    let mut outcome = Killed::default();
+    for handle in handles {
+        if outcome.killed.contains(&handle) || outcome.unknown.contains(&handle) {
+            continue;
+        }
+        let info = session_info(&mut manager, &handle).await?;
+        match unless_in_safe_mode(info, WHAT)? {
+            Some(_) => outcome.killed.push(handle),
+            None => outcome.unknown.push(handle),
+        }
+    }
+    let call = match outcome.killed.as_slice() {
+        [] => return Ok(outcome),
+        [one] => Call::KillSession { id: Some(one.clone()) },
+        several => {
+            let session_ids = several.to_vec();
+            Call::KillSessions { args: Some(KillSessionsArgs { session_ids, who: who() }) }
+        }
+    };
+    unless_in_safe_mode(manager.call(&call).await?, WHAT)?;
+    Ok(outcome)
+}
+
+/// Who kills, for the cluster manager's log.
+fn who() -> String {
+    let user = std::env::var("USER").unwrap_or_default();
+    if user.is_empty() { "corona".into() } else { user }
+}
+
+impl Explain {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let (address, timeout) = self.web.find()?;
+        let web = Web::new(address, timeout);
+        let encoded = utf8_percent_encode(&self.session, NON_ALPHANUMERIC);
+        let path = format!("/api/v1/sessions/{encoded}");
+        let detail: SessionDetail = match block_on(web.api(&path))? {
+            Answer::Found(detail) => detail,
+            Answer::NotFound(what) => bail!("{what}"),
+            Answer::NoApi => bail!(
+                "{} do not explain: this is the original cluster manager, which cannot tell why \
+                 requests wait",
+                web.who()
+            ),
+        };
+        match self.output.output {
+            Form::Json => console.print_json(&detail)?,
+            Form::Table => {
+                let text = explanation(&detail, self.grants, console, self.output.wide);
+                console.print(&text)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn explanation(
+    detail: &SessionDetail,
+    with_grants: bool,
+    console: &Console<'_>,
+    wide: bool,
+) -> String {
+    let session = &detail.session;
+    let title = format!("{} {}", printable(&session.handle), printable(&session.name));
+    let width = console.width.filter(|_| !wide).unwrap_or(usize::MAX);
+    let mut text = format!(
+        "{}\nof {} in pool {}, priority {}, started {}\n\n",
+        cut(&title, width),
+        printable(&session.user),
+        printable(&pool_text(&session.scheduling_pool)),
+        session.priority,
+        Ago { now_ms: detail.now_ms, then_ms: session.started_ms },
+    );
+    text.push_str(&counts_table(session).render(console, wide));
+    text.push('\n');
+    text.push_str(&waits(session, detail.waits.as_deref()));
+    if with_grants {
+        text.push('\n');
+        text.push_str(&grants_table(detail).render(console, wide));
+        let left_out = detail.grants_total.saturating_sub(detail.grants.len());
+        if left_out > 0 {
+            let _ = writeln!(text, "and {left_out} more");
+        }
+    }
+    text
+}
+
+fn counts_table(session: &api::Session) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("TYPE"),
+        Column::number("HOLDS"),
+        Column::number("WAITING"),
+        Column::number("REVOKED"),
+        Column::number("MOST AT A TIME"),
+        Column::number("FIRST WAIT"),
+    ]);
+    for (kind, counts) in &session.types {
+        let first_wait = counts.first_wait_ms.map(|ms| format!("{}.{:03} s", ms / 1000, ms % 1000));
+        table.row([
+            kind.name().into(),
+            counts.granted.to_string().into(),
+            counts.waiting.to_string().into(),
+            counts.revoked.to_string().into(),
+            counts.max_concurrent.to_string().into(),
+            number(first_wait),
+        ]);
+    }
+    table
+}
+
+fn waits(session: &api::Session, waits: Option<&[Wait]>) -> String {
+    let waiting: i64 = session.types.values().map(|counts| counts.waiting).sum();
+    let Some(waits) = waits else {
+        return match waiting {
+            0 => "Nothing waits.\n".into(),
+            _ => "This cluster manager does not tell why requests wait.\n".into(),
+        };
+    };
+    if waits.is_empty() {
+        return "Nothing waits.\n".into();
+    }
+    let mut text = String::new();
+    for wait in waits {
+        let reason = reason_text(&wait.reason);
+        let _ = writeln!(text, "{} {}: {}", wait.requests, wait.kind, printable(&reason));
+    }
+    text
+}
+
+/// A reason as the end of a sentence that begins with requests.
+fn reason_text(reason: &WaitReason) -> String {
+    match reason {
+        WaitReason::SafeMode => "safe mode is on".into(),
+        WaitReason::GroupAtMaximum { group, granted, maximum } => {
+            format!("group {group} holds {granted} slots of at most {maximum}")
+        }
+        WaitReason::PoolAtMaximum { pool, granted, maximum } => {
+            format!("pool {} holds {granted} slots of at most {maximum}", pool_text(pool))
+        }
+        WaitReason::NotServed => "no node serves the type".into(),
+        WaitReason::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead } => {
+            let pool = pool_text(pool);
+            format!(
+                "{used} of {total} slots are in use; pool {pool} holds {pool_granted}, is due \
+                 {pool_share:.1}, {}",
+                ahead(*sessions_ahead)
+            )
+        }
+        WaitReason::NodesUnusable { blacklisted, excluded, below_reserve } => format!(
+            "no node with free slots may be used: {blacklisted} blacklisted, {excluded} excluded, \
+             {below_reserve} short of memory or disk"
+        ),
+        WaitReason::TooLarge { need, most_free } => {
+            format!("each takes {need} slots of one node, and {most_free} are free at most")
+        }
+        WaitReason::HostsExcluded { nodes } => {
+            format!("they exclude the hosts of all {nodes} nodes that could serve them")
+        }
+        WaitReason::NearNode { until_ms, hosts, host_count } => {
+            let more = if *host_count > hosts.len() { ", ..." } else { "" };
+            let until = Date(*until_ms);
+            format!("until {until} for a node near {}{more}", hosts.join(", "))
+        }
+        WaitReason::NextPass { sessions_ahead } => match sessions_ahead {
+            0 => "looked at next".into(),
+            more => format!("looked at after {more} other sessions of the pool"),
+        },
+        WaitReason::Other => "for a reason that this version does not know".into(),
+    }
+}
+
+fn ahead(sessions: usize) -> String {
+    match sessions {
+        0 => "no session of it comes first".into(),
+        1 => "1 session of it comes first".into(),
+        many => format!("{many} sessions of it come first"),
+    }
+}
+
+fn grants_table(detail: &SessionDetail) -> Table {
+    let mut table = Table::new(&[
+        Column::number("REQUEST"),
+        Column::whole("TYPE"),
+        Column::text("NODE", 12),
+        Column::text("ADDRESS", 12),
+        Column::whole("HELD FOR"),
+    ]);
+    for Grant { id, kind, node, address, granted_ms } in &detail.grants {
+        let held = Ago { now_ms: detail.now_ms, then_ms: *granted_ms };
+        table.row([
+            id.to_string().into(),
+            kind.name().into(),
+            node.as_str().into(),
+            format!("{}:{}", address.host, address.port).into(),
+            held.span().into(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_a_sentence() {
+        let pool = || PoolName { group: "g".into(), pool: "p".into() };
+        let near = |host_count| WaitReason::NearNode {
+            until_ms: i64::MAX,
+            hosts: vec!["h1".into(), "h2".into()],
+            host_count,
+        };
+        let no_free_slot = |sessions_ahead| WaitReason::NoFreeSlot {
+            used: 8,
+            total: 8,
+            pool: pool(),
+            pool_granted: 3,
+            pool_share: 2.5,
+            sessions_ahead,
+        };
+        for (reason, text) in [
+            (WaitReason::SafeMode, "safe mode is on"),
+            (
+                WaitReason::GroupAtMaximum { group: "g".into(), granted: 5, maximum: 4 },
+                "group g holds 5 slots of at most 4",
+            ),
+            (
+                WaitReason::PoolAtMaximum { pool: pool(), granted: 4, maximum: 4 },
+                "pool g.p holds 4 slots of at most 4",
+            ),
+            (WaitReason::NotServed, "no node serves the type"),
+            (
+                no_free_slot(0),
+                "8 of 8 slots are in use; pool g.p holds 3, is due 2.5, no session of it comes first",
+            ),
+            (
+                no_free_slot(2),
+                "8 of 8 slots are in use; pool g.p holds 3, is due 2.5, 2 sessions of it come first",
+            ),
+            (
+                WaitReason::NodesUnusable { blacklisted: 1, excluded: 2, below_reserve: 0 },
+                "no node with free slots may be used: 1 blacklisted, 2 excluded, \
+                 0 short of memory or disk",
+            ),
+            (
+                WaitReason::TooLarge { need: 4, most_free: 3 },
+                "each takes 4 slots of one node, and 3 are free at most",
+            ),
+            (
+                WaitReason::HostsExcluded { nodes: 7 },
+                "they exclude the hosts of all 7 nodes that could serve them",
+            ),
+            (near(2), "until 9223372036854775807 ms for a node near h1, h2"),
+            (near(3), "until 9223372036854775807 ms for a node near h1, h2, ..."),
+            (WaitReason::NextPass { sessions_ahead: 0 }, "looked at next"),
+            (
+                WaitReason::NextPass { sessions_ahead: 2 },
+                "looked at after 2 other sessions of the pool",
+            ),
+            (WaitReason::Other, "for a reason that this version does not know"),
+        ] {
+            assert_eq!(reason_text(&reason), text);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What may be said on a command line, and what help looks like.
+
+use anyhow::anyhow;
+use clap::CommandFactory;
+
+use super::*;
+
+#[test]
+fn definition_of_the_command_line_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn exit_status_tells_usage_from_success() {
+    let usage = ExitCode::from(2);
+    for (line, expected) in [
+        ("--version", ExitCode::SUCCESS),
+        ("--help", ExitCode::SUCCESS),
+        ("cluster-manager --help", ExitCode::SUCCESS),
+        ("admin --help", ExitCode::SUCCESS),
+        ("admin restart-nodes --help", ExitCode::SUCCESS),
+        ("", usage),
+        ("no-such-command", usage),
+        ("cluster-manager --no-such-option", usage),
+        ("cluster-manager stray", usage),
+        ("cluster-manager -D no-equals-sign", usage),
+        ("admin", usage),
+        ("admin set-safe-mode stray", usage),
+        ("admin -setSafeMode stray", usage),
+        ("admin restart-nodes --batch 0", usage),
+        ("admin restart-nodes --batch many", usage),
+        ("admin set-safe-mode --address nowhere", usage),
+        ("admin set-safe-mode --timeout 0", usage),
+        ("sessions", usage),
+        ("sessions info", usage),
+        ("sessions kill", usage),
+        ("sessions list --output xml", usage),
+        ("nodes", usage),
+        ("pools stray", usage),
+        ("check-config stray", usage),
+        ("client", usage),
+        ("completions", usage),
+        ("completions csh", usage),
+    ] {
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
+        assert_eq!(corona_words(&words).status, expected, "{line:?}");
+    }
+}
+
+#[test]
+fn failure_has_status_one_and_one_line() {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut console = Console::of_test(&mut out, &mut err);
+    let failed = conclude(Err(anyhow!("no such directory\n  there")), &mut console);
+    assert_eq!(failed, ExitCode::from(1));
+    assert_eq!(conclude(Ok(ExitCode::SUCCESS), &mut console), ExitCode::SUCCESS);
+    assert_eq!(err, b"corona: no such directory there\n");
+}
+
+#[test]
+fn error_and_causes_fit_one_line() {
+    let error = anyhow!("bad token:\n  line 3\r\n").context("cannot read core-site.xml");
+    assert_eq!(one_line(&error), "cannot read core-site.xml: bad token: line 3");
+}
+
+/// The help of a command and of all below it.
+fn help_pages(command: &mut clap::Command) -> Vec<String> {
+    let mut pages = vec![command.render_long_help().to_string(), command.render_help().to_string()];
+    pages.extend(command.get_subcommands_mut().flat_map(help_pages));
+    pages
+}
+
+#[test]
+fn help_fits_a_terminal_of_80_columns() {
+    let mut cli = Cli::command();
+    cli.build();
+    let pages = help_pages(&mut cli);
+    assert!(pages.len() >= 40, "{}", pages.len());
+    for line in pages.iter().flat_map(|page| page.lines()) {
+        assert!(line.chars().count() <= 80, "wider than 80 columns: {line}");
+    }
+}
+
+#[test]
+fn java_usage_goes_to_stderr() {
+    let done = corona("admin -help");
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::SUCCESS, ""));
+    assert!(done.err.starts_with("Usage: java CoronaAdmin\n           [-refreshNodes]\n"));
+    let done = corona("admin -sudo");
+    assert_eq!(done.status, ExitCode::from(2));
+    assert!(done.err.starts_with("sudo: Unknown command\nUsage: java CoronaAdmin\n"));
+    corona("client -kill").is(2, "", "Usage: CoronaClient -kill <session id>\n");
+}
+
+#[test]
+fn completions_name_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = corona(&format!("completions {shell}"));
+        assert_eq!(done.status, ExitCode::SUCCESS);
+        for word in ["cluster-manager", "restart-nodes", "explain", "check-config"] {
+            assert!(done.out.contains(word), "{word} is not in the script for {shell}");
+        }
+    }
+}

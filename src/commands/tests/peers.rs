@@ -1,0 +1,100 @@
+//! Peers of the tools: services that record what they are called with, and pages.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use corona::wire::Service;
+use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use tokio::sync::watch;
+
+/// A service on a port of its own that writes down what it is called with.
+pub(super) struct Peer<S: Service> {
+    pub(super) address: SocketAddr,
+    calls: Arc<Mutex<Vec<S::Call>>>,
+    stop: Option<watch::Sender<bool>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<S: Service> Peer<S>
+where
+    S: 'static,
+    S::Call: Clone,
+{
+    /// A peer that answers so.
+    pub(super) fn new(
+        answer: impl Fn(&S::Call) -> Answer<S::Reply> + Clone + Send + Sync + 'static,
+    ) -> Peer<S> {
+        let calls: Arc<Mutex<Vec<S::Call>>> = Arc::default();
+        let (stop, stopped) = watch::channel(false);
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let record = calls.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let loopback = ListenOn::Address(([127, 0, 0, 1], 0).into());
+                let handler = move |_peer: SocketAddr, call: S::Call| {
+                    record.lock().unwrap().push(call.clone());
+                    let answer = answer(&call);
+                    async move { answer }
+                };
+                let server = Server::new(listen(loopback).unwrap(), handler, Limits::default());
+                tell.send(server.local_addr().unwrap()).unwrap();
+                server.run::<S>(stopped).await;
+            });
+        });
+        let address = told.recv().unwrap();
+        Peer { address, calls, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// What it was called with since the last look.
+    pub(super) fn calls(&self) -> Vec<S::Call> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+}
+
+impl<S: Service> Drop for Peer<S> {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the peer has failed the test already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A port of this machine on which nobody listens.
+pub(super) fn nowhere() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Pages by path; everything else is not found, in HTML as the original has it. Serves as long as
+/// the process runs.
+pub(super) fn pages(pages: &[(&'static str, u16, String)]) -> SocketAddr {
+    let pages = pages.to_vec();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // A client that goes away is not what a test of pages is about.
+            let _ = serve_page(stream.unwrap(), &pages);
+        }
+    });
+    address
+}
+
+fn serve_page(mut stream: TcpStream, pages: &[(&str, u16, String)]) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream.try_clone()?).lines();
+    let request = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let not_found = (404, "<html>HTTP ERROR 404</html>");
+    let page = pages.iter().find(|(page, ..)| *page == path);
+    let (status, body) = page.map_or(not_found, |(_, status, body)| (*status, body));
+    write!(
+        stream,
+        "HTTP/1.1 {status} Text\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}

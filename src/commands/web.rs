@@ -1,0 +1,118 @@
+//! Reading the pages of a cluster manager: one GET at a time, with limits on time and size.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use corona::cluster_manager::api::Failure;
+use corona::config::HostPort;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::{CONNECTION, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The largest page that is read.
+const MAX_PAGE_BYTES: usize = 64 << 20;
+
+/// The pages of a cluster manager.
+#[derive(Clone, Debug)]
+pub(super) struct Web {
+    address: HostPort,
+    timeout: Duration,
+}
+
+/// What a path of the API gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer<T> {
+    /// What was asked for.
+    Found(T),
+    /// The cluster manager has the API, but not this.
+    NotFound(String),
+    /// It has no such API: the original, or an older version.
+    NoApi,
+}
+
+impl Web {
+    pub(super) fn new(address: HostPort, timeout: Duration) -> Web {
+        Web { address, timeout }
+    }
+
+    /// Where the pages are, for errors.
+    pub(super) fn who(&self) -> String {
+        format!("the pages of the cluster manager at {}", self.address)
+    }
+
+    /// Reads JSON from a path of the API. The path is what stands in the request, encoded.
+    ///
+    /// # Errors
+    /// When there is no answer, or one that says neither what nor that there is nothing.
+    pub(super) async fn api<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
+        let (status, body) = self.get(path).await?;
+        if status == StatusCode::OK {
+            let value = serde_json::from_slice(&body)
+                .with_context(|| format!("{} gave something else than expected", self.who()))?;
+            return Ok(Answer::Found(value));
+        }
+        match (status, serde_json::from_slice::<Failure>(&body)) {
+            (StatusCode::NOT_FOUND, Ok(failure)) => Ok(Answer::NotFound(failure.error)),
+            (StatusCode::NOT_FOUND, Err(_)) => Ok(Answer::NoApi),
+            (_, Ok(failure)) => bail!("{} answered {status}: {}", self.who(), failure.error),
+            (_, Err(_)) => bail!("{} answered {status}", self.who()),
+        }
+    }
+
+    /// Reads a page as text. Bytes that are no text are replaced.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) async fn page(&self, path: &str) -> anyhow::Result<String> {
+        let (status, body) = self.get(path).await?;
+        if status != StatusCode::OK {
+            bail!("{} answered {status} for {path}", self.who());
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        let seconds = self.timeout.as_secs();
+        let address = (&*self.address.host, self.address.port);
+        let connected = timeout(self.timeout, TcpStream::connect(address)).await;
+        let stream = connected
+            .map_err(|_| anyhow!("{} did not accept a connection within {seconds} s", self.who()))?
+            .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))?;
+        let answered = timeout(self.timeout, self.converse(stream, path)).await;
+        answered.map_err(|_| anyhow!("{} did not answer within {seconds} s", self.who()))?
+    }
+
+    async fn converse(&self, stream: TcpStream, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        let failed = || format!("{} failed to answer", self.who());
+        let stream = TokioIo::new(stream);
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(stream).await.with_context(failed)?;
+        let request = Request::get(path)
+            .header(HOST, self.address.to_string())
+            .header(CONNECTION, "close")
+            .body(Empty::<Bytes>::new())
+            .with_context(|| format!("{path:?} is no path"))?;
+        let exchange = async {
+            let response = sender.send_request(request).await.with_context(failed)?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await;
+            let body = body.map_err(|error| anyhow!("{error}")).with_context(failed)?;
+            Ok((status, body.to_bytes()))
+        };
+        // What ends the connection shows in the exchange too, with what was missing.
+        let driven = async {
+            let _ = connection.await;
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            exchanged = exchange => exchanged,
+            never = driven => match never {},
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a tool on the command line needs of a configuration: where the cluster is.
+//!
+//! A tool must work on a machine that has only the files of a client, and with values that would
+//! keep a cluster manager from starting. It looks at its own keys and at nothing else.
+
+use std::path::{Path, PathBuf};
+
+use super::Source;
+use super::files::FileReader;
+use super::problem::{ConfigErrors, warnings_or_errors};
+use super::properties::Properties;
+use super::settings::SettingsReader;
+use super::system::SystemProperties;
+use super::typed::HostPort;
+
+/// Where a cluster is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// The cluster manager's Thrift service.
+    pub server_address: HostPort,
+    /// The cluster manager's pages. Port 0 says that the port is not known.
+    pub http_address: HostPort,
+    /// The proxy job tracker's Thrift service.
+    pub proxy_job_tracker_address: HostPort,
+    /// Nodes that restart together when nobody names a number, at least 1.
+    pub restart_batch: u32,
+}
+
+/// Where a tool's configuration comes from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientSource<'a> {
+    /// The directory with `core-site.xml` and `mapred-site.xml`; none for the defaults.
+    pub conf_dir: Option<&'a Path>,
+    /// Property files that are read after those of the directory, in order: `-conf` of the original.
+    pub further: &'a [PathBuf],
+    /// `-D key=value`, in order. They change even what a file calls final.
+    pub overrides: &'a [(String, String)],
+}
+
+impl ClientSource<'_> {
+    /// Reads the property files. Errors: a file that cannot be read, or a wrong value of a key that
+    /// a tool needs. Warnings are not told. Spec: cluster-manager/06 §1, §7.3.
+    pub fn load(&self) -> Result<ClientSettings, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let ClientSource { conf_dir, further, overrides } = *self;
+        let properties =
+            Properties::load(conf_dir, further, overrides, system, &mut files, &mut problems);
+        let source = Source { conf_dir, overrides, ..Source::default() };
+        let settings = SettingsReader::new(&source, &properties, &mut problems).read_client();
+        warnings_or_errors(problems)?;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(properties: &[(&str, &str)]) -> String {
+        let properties = properties.iter().map(|(name, value)| {
+            format!("<property><name>{name}</name><value>{value}</value></property>")
+        });
+        format!("<configuration>{}</configuration>", properties.collect::<String>())
+    }
+
+    #[test]
+    fn without_files_the_defaults_are_those_of_the_original() {
+        let settings = ClientSource::default().load().unwrap();
+        assert_eq!(settings.server_address.to_string(), "localhost:8888");
+        assert_eq!(settings.http_address.to_string(), "localhost:0");
+        assert_eq!(settings.proxy_job_tracker_address.to_string(), "localhost:50036");
+        assert_eq!(settings.restart_batch, 1000);
+    }
+
+    #[test]
+    fn later_files_win_over_the_directory_and_overrides_over_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let further = dir.path().join("client.xml");
+        let site = [
+            ("cm.server.address", "a:1"),
+            ("cm.server.http.address", "a:2"),
+            ("corona.node.restart.batch", "3"),
+            // Wrong, and nothing to a tool.
+            ("cm.node.expiryinterval", "soon"),
+        ];
+        std::fs::write(dir.path().join("core-site.xml"), file(&site)).unwrap();
+        let client = [("cm.server.address", "b:1"), ("cm.server.http.address", "b:2")];
+        std::fs::write(&further, file(&client)).unwrap();
+        let settings = ClientSource {
+            conf_dir: Some(dir.path()),
+            further: &[further],
+            overrides: &[("cm.server.http.address".into(), "c:2".into())],
+        };
+        let settings = settings.load().unwrap();
+        assert_eq!(settings.server_address.to_string(), "b:1");
+        assert_eq!(settings.http_address.to_string(), "c:2");
+        assert_eq!(settings.restart_batch, 3);
+    }
+
+    #[test]
+    fn a_wrong_value_of_its_own_and_a_missing_file_are_told() {
+        let wrong = [("cm.server.address".to_owned(), "nowhere".to_owned())];
+        let source = ClientSource { overrides: &wrong, ..ClientSource::default() };
+        let told = source.load().unwrap_err().to_string();
+        assert!(told.starts_with("-D: cm.server.address: value \"nowhere\""), "{told}");
+
+        let further = [PathBuf::from("/no/such/client.xml")];
+        let source = ClientSource { further: &further, ..ClientSource::default() };
+        let told = source.load().unwrap_err().to_string();
+        assert!(told.starts_with("/no/such/client.xml: cannot be read"), "{told}");
+    }
+}
