@@ -239,15 +239,15 @@ impl Manager {
 }
 
 /// Serves as a session's driver. Out come the ids of each notification of grants.
-fn serve_driver(listener: TcpListener) -> (mpsc::UnboundedReceiver<Vec<i32>>, watch::Sender<bool>) {
-    let (tell, told) = mpsc::unbounded_channel();
+fn serve_driver(listener: TcpListener) -> (mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
+    let (tell, told) = mpsc::channel(1000);
     let answer = move |_peer, call| {
         let tell = tell.clone();
         async move {
             let SessionDriverCall::GrantResource { granted: Some(granted), .. } = call else {
                 return Answer::Close;
             };
-            let _ = tell.send(granted.iter().map(|grant| grant.id).collect());
+            let _ = tell.send(granted.iter().map(|grant| grant.id).collect()).await;
             Answer::Reply(SessionDriverReply::GrantResource)
         }
     };
@@ -257,7 +257,7 @@ fn serve_driver(listener: TcpListener) -> (mpsc::UnboundedReceiver<Vec<i32>>, wa
 }
 
 /// All ids that the driver is told, until there are as many as wanted; sorted.
-async fn granted(told: &mut mpsc::UnboundedReceiver<Vec<i32>>, wanted: usize) -> Vec<i32> {
+async fn granted(told: &mut mpsc::Receiver<Vec<i32>>, wanted: usize) -> Vec<i32> {
     let mut ids = Vec::new();
     while ids.len() < wanted {
         let more = timeout(PATIENCE, told.recv()).await.expect("the driver is told in time");
