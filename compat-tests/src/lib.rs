@@ -99,7 +99,14 @@ pub fn replay(name: &str, speed: f64) -> Report {
             ready_within: Duration::from_secs(20),
         };
         let mut manager = launch.start().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let report = stage.play(manager.thrift()).await;
+        let target = manager.thrift();
+        let again = Launch { arguments: vec!["--recover-from-disk".into()], ..launch };
+        let restart = async || {
+            manager.stop();
+            manager = again.start().map_err(|error| error.to_string())?;
+            Ok(manager.thrift())
+        };
+        let report = stage.play(target, restart).await;
         assert!(manager.is_alive(), "{name}: the program has ended:\n{}", manager.log());
         report
     })

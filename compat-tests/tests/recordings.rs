@@ -58,10 +58,7 @@ cases! {
     fifo: case("scenarios/fifo", 1.0, &[]);
     preemption: case("scenarios/preemption", 1.0, &[]);
     strict_pools: case("scenarios/strict_pools", 1.0, &[]);
-    safe_mode_and_recovery: Case {
-        differs_because: Some("the recording goes on with a manager that was started again"),
-        ..case("scenarios/safe_mode_and_recovery", 1.0, &[Rule::NOT_AVAILABLE])
-    };
+    safe_mode_and_recovery: case("scenarios/safe_mode_and_recovery", 1.0, &[]);
     job_inproc_sleep: case("jobs/inproc-sleep", 8.0, &[Rule::FREE_NODE]);
     job_remote_sleep: case("jobs/remote-sleep", 8.0, &[Rule::FREE_NODE]);
     job_wc_remote: case("jobs/wc-remote", 8.0, &[Rule::FREE_NODE]);

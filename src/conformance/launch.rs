@@ -140,6 +140,13 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Ends it at once, as a crash would.
+    pub fn stop(&mut self) {
+        // It may have ended by itself; either way nothing is left behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     fn ended_within(&mut self, patience: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + patience;
         loop {
@@ -154,9 +161,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself; either way nothing is left behind.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.stop();
     }
 }
 

@@ -103,9 +103,15 @@ impl Stage {
         self.peers.proxy()
     }
 
-    /// Plays against the cluster manager at `target`, which has just been started.
-    pub async fn play(self, target: SocketAddr) -> Report {
-        Play::new(target, self.options, self.peers, self.heard).run(&self.steps).await
+    /// Plays against the cluster manager at `target`, which has just been started. Where the
+    /// recorded one was started again, `restart` does so with this one and gives its new address,
+    /// or says why not; the replay ends then.
+    pub async fn play(
+        self,
+        target: SocketAddr,
+        restart: impl AsyncFnMut() -> Result<SocketAddr, String>,
+    ) -> Report {
+        Play::new(target, self.options, self.peers, self.heard).run(&self.steps, restart).await
     }
 }
 

@@ -472,6 +472,10 @@ impl Runnable {
     }
 
     fn enter(&mut self, node: NodeIdx, host: HostIdx, rack: RackIdx, load: u32) {
+        if self.count == 0 {
+            // The first node of a restored engine comes with grants.
+            self.lowest_load = load as usize;
+        }
         self.count += 1;
         self.by_host.push_back(host as usize, node);
         self.by_rack.push_back(rack as usize, node);

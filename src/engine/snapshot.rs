@@ -624,12 +624,14 @@ mod tests {
             let Restored { engine: mut restored, repairs } = restore(state.clone(), now);
             prop_assert_eq!(repairs, vec![]);
             prop_assert_eq!(restored.snapshot(), state.clone());
+            prop_assert_eq!(restored.audit(), Ok(()));
             prop_assert_eq!(counts(&restored, now), counts(&engine, now));
 
             // It works on as well, and what is given back is free again.
             restored.apply(Millis(now), Input::SetSafeMode { on: false }).reply.unwrap();
             let now = live(&mut restored, &more, now);
             finish(&mut restored, now);
+            prop_assert_eq!(restored.audit(), Ok(()));
             let again = restore(restored.snapshot(), now);
             prop_assert_eq!(counts(&again.engine, now), counts(&restored, now));
             for session in restored.snapshot().sessions {
@@ -648,9 +650,11 @@ mod tests {
                 Engine::restore(settings(), state, recovery(5_000))
             {
                 prop_assert!(engine.safe_mode());
+                prop_assert_eq!(engine.audit(), Ok(()));
                 engine.apply(Millis(5_000), Input::SetSafeMode { on: false }).reply.unwrap();
                 let now = live(&mut engine, &turns, 5_000);
                 finish(&mut engine, now);
+                prop_assert_eq!(engine.audit(), Ok(()));
                 let again = restore(engine.snapshot(), now);
                 prop_assert_eq!(again.repairs, vec![]);
             }
@@ -844,6 +848,7 @@ mod tests {
             assert!(found.contains(expected), "expected {expected:?}, found {found:?}");
             let again = restore(restored.engine.snapshot(), 10);
             assert_eq!(again.repairs, [], "{expected}");
+            assert_eq!(again.engine.audit(), Ok(()), "{expected}");
             assert_eq!(again.engine.session_count(), 1);
         }
     }

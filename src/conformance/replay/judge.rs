@@ -55,9 +55,6 @@ pub(super) fn answer(
             return sessions(recorded, expected, live, circumstances);
         }
     }
-    if says_not_available(live) && recorded.kind == MessageKind::Reply {
-        return Verdict::Explained(Rule::NOT_AVAILABLE);
-    }
     if expected.seqid == live.seqid && has_expired_already(call, &expected, live, circumstances) {
         return Verdict::Explained(Rule::PROMPT_EXPIRY);
     }
@@ -88,14 +85,6 @@ pub(super) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict
 
 fn succeeded(answer: &Message) -> bool {
     answer.body.as_ref().is_ok_and(|body| body.field("success").is_some())
-}
-
-fn says_not_available(live: &Message) -> bool {
-    let body = live.body.as_ref().ok();
-    live.kind == MessageKind::Exception
-        && body
-            .and_then(|body| text(body, "message"))
-            .is_some_and(|message| message.contains("not available yet"))
 }
 
 fn same_body(expected: &Message, live: &Message) -> bool {
@@ -378,14 +367,6 @@ mod tests {
         let mut other = reply(false);
         other.seqid += 1;
         assert_eq!(judge(None, &reply(false), &other), Verdict::Different);
-    }
-
-    #[test]
-    fn calls_that_are_not_there_yet_say_so() {
-        let recorded = message(MessageKind::Reply, "persistState", Value::Struct(vec![]));
-        let explained = Verdict::Explained(Rule::NOT_AVAILABLE);
-        assert_eq!(judge(None, &recorded, &fault("not available yet: state")), explained);
-        assert_eq!(judge(None, &recorded, &fault("broken")), Verdict::Different);
     }
 
     #[test]

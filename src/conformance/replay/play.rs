@@ -87,13 +87,28 @@ impl Play {
     }
 
     /// Plays all steps and gives the verdict.
-    pub(super) async fn run(mut self, steps: &[Step]) -> Report {
+    pub(super) async fn run(
+        mut self,
+        steps: &[Step],
+        mut restart: impl AsyncFnMut() -> Result<SocketAddr, String>,
+    ) -> Report {
         let first = steps.iter().find(|step| matches!(step.what, Happening::Open));
         self.clock.zero = first.map_or(Duration::ZERO, |step| step.at);
         self.clock.base = Instant::now();
         for (place, step) in steps.iter().enumerate() {
             let later = steps.get(place + 1..).unwrap_or_default();
-            self.step(step, later).await;
+            if matches!(step.what, Happening::Restart) {
+                sleep_until(self.clock.due(step.at)).await;
+                match restart().await {
+                    Ok(target) => self.meet_again(target),
+                    Err(why) => {
+                        self.cannot_go_on(step.at, why);
+                        break;
+                    }
+                }
+            } else {
+                self.step(step, later).await;
+            }
             self.clock.reached(step.at);
         }
         let end = Instant::now() + self.options.settle;
@@ -133,11 +148,7 @@ impl Play {
             Happening::HungUp => self.hung_up(at, connection).await,
             Happening::Notice(call) => self.notice(at, call).await,
             Happening::SafeMode(flag) => self.safe_mode(at, *flag).await,
-            Happening::Restart => {
-                let recorded = "the cluster manager is started again".to_owned();
-                let live = "not played, like all that follows".to_owned();
-                self.differ(at, "the whole recording".to_owned(), recorded, live);
-            }
+            Happening::Restart => {}
             Happening::ProxyListens(listens) => {
                 if let Err(error) = self.peers.set_proxy(*listens).await {
                     let place = "the proxy job tracker".to_owned();
@@ -145,6 +156,18 @@ impl Play {
                 }
             }
         }
+    }
+
+    /// The cluster manager was started again; no connection has outlived that.
+    fn meet_again(&mut self, target: SocketAddr) {
+        self.hear_all();
+        self.lines.clear();
+        self.target = target;
+    }
+
+    fn cannot_go_on(&mut self, at: Duration, why: String) {
+        let recorded = "the cluster manager is started again".to_owned();
+        self.differ(at, "the whole recording".to_owned(), recorded, why);
     }
 
     async fn open(&mut self, at: Duration, connection: ConnectionId) {

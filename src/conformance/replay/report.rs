@@ -53,8 +53,6 @@ impl Rule {
     pub const FREE_ORDER: Rule = Rule { row: "which of two equal sessions or pools comes first" };
     /// Grants come at once, not with the next turn of a scheduler thread.
     pub const PROMPT_GRANTS: Rule = Rule { row: "S-1" };
-    /// A call that is not there yet is answered with an EXCEPTION message that says so.
-    pub const NOT_AVAILABLE: Rule = Rule { row: "S-4" };
     /// Overdue nodes and sessions are found at once, not at the next half interval.
     pub const PROMPT_EXPIRY: Rule = Rule { row: "S-8" };
     /// A failed call is answered with an EXCEPTION message instead of a closed connection.
@@ -73,11 +71,10 @@ impl Rule {
     pub const OFFER_CHANGED: Rule = Rule { row: "D-3.4" };
 
     /// All of them.
-    pub const ALL: [Rule; 12] = [
+    pub const ALL: [Rule; 11] = [
         Self::FREE_NODE,
         Self::FREE_ORDER,
         Self::PROMPT_GRANTS,
-        Self::NOT_AVAILABLE,
         Self::PROMPT_EXPIRY,
         Self::FAULT_INSTEAD_OF_CLOSE,
         Self::KILLED_UNKNOWN,

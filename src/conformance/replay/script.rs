@@ -3,6 +3,7 @@
 //! Knows conversations and nothing of the run under test. The recorded order is the causality that
 //! a replay keeps: a peer does nothing before everything that it may have known has happened.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::conformance::capture::{ConnectionId, Side};
@@ -48,7 +49,7 @@ pub(super) enum Happening {
     SafeMode(bool),
     /// The proxy job tracker listens from here on, or no longer.
     ProxyListens(bool),
-    /// The recorded cluster manager was started again; what follows is not played.
+    /// The cluster manager is stopped and started again, to go on from its state file.
     Restart,
 }
 
@@ -68,8 +69,8 @@ pub(super) fn script(conversations: &[Conversation]) -> Vec<Step> {
     // Stable: what one conversation holds at one time stays in its order.
     steps.sort_by_key(|step| step.at);
     open_doors_early(&mut steps);
-    if let Some(restart) = restarted(conversations) {
-        end_at_restart(&mut steps, restart);
+    for absence in absences(conversations) {
+        restart_after(&mut steps, &absence);
     }
     steps
 }
@@ -102,23 +103,57 @@ fn is_door(step: &Step) -> bool {
     matches!(step.what, Happening::ProxyListens(_))
 }
 
-/// When the cluster manager refused a connection after it had taken others, which it does only
-/// when it is not there.
-fn restarted(conversations: &[Conversation]) -> Option<(Duration, ConnectionId)> {
-    let of_manager = conversations.iter().filter(|one| one.service == Offered::ClusterManager);
-    let mut of_manager = of_manager.skip_while(|one| !one.accepted);
-    of_manager.find(|one| !one.accepted).map(|one| (one.opened_at, one.connection))
+/// A time in which nobody listened where the cluster manager had been.
+struct Absence {
+    from: Duration,
+    /// None when it never came back.
+    until: Option<Duration>,
+    /// The first connection that was refused.
+    noticed_by: ConnectionId,
 }
 
-/// What the end of the manager did to its connections is left out, too.
-fn end_at_restart(steps: &mut Vec<Step>, (at, connection): (Duration, ConnectionId)) {
-    steps.retain(|step| step.at < at);
-    while steps.last().is_some_and(|step| {
-        matches!(step.what, Happening::HungUp | Happening::HangUp { .. }) || is_door(step)
-    }) {
-        steps.pop();
+/// A cluster manager that has taken connections refuses one only when it is not there.
+fn absences(conversations: &[Conversation]) -> Vec<Absence> {
+    let mut absences: Vec<Absence> = Vec::new();
+    let of_manager = conversations.iter().filter(|one| one.service == Offered::ClusterManager);
+    for one in of_manager.skip_while(|one| !one.accepted) {
+        let last = absences.last_mut().filter(|absence| absence.until.is_none());
+        match (last, one.accepted) {
+            (Some(absence), true) => absence.until = Some(one.opened_at),
+            (None, false) => absences.push(Absence {
+                from: one.opened_at,
+                until: None,
+                noticed_by: one.connection,
+            }),
+            (Some(_), false) | (None, true) => {}
+        }
     }
+    absences
+}
+
+/// Puts the restart where the absence was noticed. What the end of the manager did to its
+/// connections is left out. What it tells the proxy job tracker and sessions before it takes
+/// connections again is kept.
+fn restart_after(steps: &mut Vec<Step>, absence: &Absence) {
+    let noticed = steps.partition_point(|step| step.at < absence.from);
+    let mut later = steps.split_off(noticed);
+    let is_end = |step: &Step| matches!(step.what, Happening::HungUp | Happening::HangUp { .. });
+    let said = steps.iter().rposition(|step| !is_end(step) && !is_door(step));
+    let mut place = 0..;
+    steps.retain(|step| place.next() <= said || !is_end(step));
+
+    let before: BTreeSet<ConnectionId> = steps.iter().map(|step| step.connection).collect();
+    let from_outside = |step: &Step| {
+        use Happening::{Answer, HangUp, HungUp, Open, Send};
+        matches!(step.what, Open | Send { .. } | HangUp { .. } | Answer(_) | HungUp)
+    };
+    let is_back = |step: &Step| absence.until.is_some_and(|until| step.at >= until);
+    later.retain(|step| {
+        !from_outside(step) || (is_back(step) && !before.contains(&step.connection))
+    });
+    let (at, connection) = (absence.from, absence.noticed_by);
     steps.push(Step { at, connection, what: Happening::Restart });
+    steps.append(&mut later);
 }
 
 type Add<'a> = &'a mut dyn FnMut(Duration, Happening);
@@ -231,6 +266,52 @@ mod tests {
             open_doors_early(&mut steps);
             assert_eq!(order(&steps), expected);
             assert!(steps.is_sorted_by_key(|step| step.at), "{expected}");
+        }
+    }
+
+    #[test]
+    fn a_restart_takes_the_place_of_what_the_end_of_the_manager_did() {
+        use Happening::{HangUp, HungUp, Open, ProxyListens, SafeMode};
+        let on =
+            |connection, ms, what| Step { connection: ConnectionId(connection), ..step(ms, what) };
+        let recorded = || {
+            vec![
+                on(1, 1, Open),
+                on(2, 2, Open),
+                on(1, 3, send()),
+                on(1, 5, HungUp),
+                on(9, 6, ProxyListens(true)),
+                // The manager is away from 10 to 20.
+                on(1, 11, HangUp { broken: false }),
+                on(2, 12, HungUp),
+                on(9, 13, SafeMode(false)),
+                on(4, 20, Open),
+                on(4, 21, send()),
+                on(2, 22, HangUp { broken: false }),
+                on(4, 23, HungUp),
+            ]
+        };
+        let from = Duration::from_millis(10);
+        let back = Some(Duration::from_millis(20));
+        for (until, expected) in [
+            (back, "1 open, 2 open, 1 send, 9 door, 3 restart, 9 flag, 4 open, 4 send, 4 end"),
+            (None, "1 open, 2 open, 1 send, 9 door, 3 restart, 9 flag"),
+        ] {
+            let mut steps = recorded();
+            restart_after(&mut steps, &Absence { from, until, noticed_by: ConnectionId(3) });
+            let told = steps.iter().map(|step| {
+                let what = match step.what {
+                    Open => "open",
+                    Happening::Send { .. } => "send",
+                    HungUp | HangUp { .. } => "end",
+                    ProxyListens(_) => "door",
+                    SafeMode(_) => "flag",
+                    Happening::Restart => "restart",
+                    _ => "other",
+                };
+                format!("{} {what}", step.connection.0)
+            });
+            assert_eq!(told.collect::<Vec<_>>().join(", "), expected);
         }
     }
 }

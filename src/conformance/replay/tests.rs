@@ -65,9 +65,13 @@ async fn play(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> Report {
         std::future::pending::<()>().await;
     });
     let stage = Stage::set(&conversations, quick(name)).await.unwrap();
-    let report = stage.play(target).await;
+    let report = stage.play(target, async || Ok(target)).await;
     manager.abort();
     report
+}
+
+async fn not_again() -> Result<SocketAddr, String> {
+    Err("it is not started again".to_owned())
 }
 
 /// A manager that follows a script.
@@ -437,7 +441,7 @@ async fn a_manager_that_is_not_there_shows() {
     let conversations = recorded("scenarios/session_lifecycle");
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let options = quick("nobody");
-    let report = Stage::set(&conversations, options).await.unwrap().play(nobody).await;
+    let report = Stage::set(&conversations, options).await.unwrap().play(nobody, not_again).await;
     assert!(!report.agrees());
     assert_eq!(report.equal_calls, 0, "{report}");
 }
@@ -455,7 +459,7 @@ async fn pauses_are_kept_and_shortened_by_the_speed() {
         ..quick("pauses")
     };
     let target = nobody.local_addr().unwrap();
-    Stage::set(&conversations, options).await.unwrap().play(target).await;
+    Stage::set(&conversations, options).await.unwrap().play(target, not_again).await;
     let took = started.elapsed();
     // 2.14 s lie between the first and the last step.
     assert!(took >= Duration::from_millis(210), "{took:?}");
