@@ -355,6 +355,10 @@ fn sessions_are_listed_explained_and_killed() {
     let explained = cluster.corona(&format!("sessions explain --grants {limited}"));
     assert!(explained.status.success(), "{}", explained.err);
     assert!(explained.out.contains("example.com:9001"), "{}", explained.out);
+    let reason = "1 MAP: pool g.limited holds 2 slots of at most 2\n";
+    assert!(explained.out.contains(reason), "{}", explained.out);
+    let served = cluster.corona(&format!("sessions explain {plain}")).out;
+    assert!(served.ends_with("Nothing waits.\n"), "{served}");
 
     let pools = cluster.json_until("pools", |_| true);
     let pools = pools["pools"].as_array().unwrap();
