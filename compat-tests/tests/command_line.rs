@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use compat_tests::corona_program;
+use compat_tests::{corona_program, repository};
 use corona::conformance::launch::{Launch, Running};
 use corona::wire::Service;
 use corona::wire::calls::{
@@ -355,6 +355,10 @@ fn sessions_are_listed_explained_and_killed() {
     let explained = cluster.corona(&format!("sessions explain --grants {limited}"));
     assert!(explained.status.success(), "{}", explained.err);
     assert!(explained.out.contains("example.com:9001"), "{}", explained.out);
+    let reason = "1 MAP: pool g.limited holds 2 slots of at most 2\n";
+    assert!(explained.out.contains(reason), "{}", explained.out);
+    let served = cluster.corona(&format!("sessions explain {plain}")).out;
+    assert!(served.ends_with("Nothing waits.\n"), "{served}");
 
     let pools = cluster.json_until("pools", |_| true);
     let pools = pools["pools"].as_array().unwrap();
@@ -556,4 +560,35 @@ fn a_configuration_is_checked_before_it_is_used() {
     let shown = check(dir, &["--show", "--wide"]);
     let row = shown.out.lines().find(|line| line.starts_with("cm.hosts.exclude ")).unwrap();
     assert!(row.contains("/excluded") && row.ends_with("core-site.xml:6"), "{row}");
+}
+
+/// Every command of the documentation, in its order, does what it is there for.
+#[test]
+fn the_documentation_names_commands_that_work() {
+    /// The session of the examples.
+    const HANDLE: &str = "202611210005.1";
+
+    let tracker = proxy_job_tracker();
+    let cluster = Cluster::start(Some(tracker.address));
+    cluster.heartbeat("n1", "n1.example.com");
+    let text = fs::read_to_string(repository().join("docs/command-line.md")).unwrap();
+    let commands: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("    corona ")).collect();
+    assert!(commands.len() > 30, "{}", commands.len());
+    for command in commands {
+        let conf_dir = cluster.conf_dir.path().display().to_string();
+        let mut line = command.replace("/etc/hadoop/conf", &conf_dir);
+        if line.contains(HANDLE) {
+            line = line.replace(HANDLE, &cluster.session("Sleep", "limited", 3));
+        }
+        let told = match command.split(' ').next() {
+            Some("check-config" | "completions") => {
+                let mut command = corona(&line.split(' ').collect::<Vec<_>>());
+                command.env("HADOOP_CONF_DIR", cluster.conf_dir.path());
+                Told::of(command.output().unwrap())
+            }
+            _ => cluster.corona(&line),
+        };
+        assert_eq!(told.status.code(), Some(0), "corona {line}: {}{}", told.out, told.err);
+    }
 }

@@ -1,14 +1,14 @@
 //! From what can be seen of the engine to the shapes of the API. Decides nothing.
 
 use super::{
-    Address, ByType, Cluster, Grant, Node, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts,
-    PoolName, PoolSettings, Pools, RetiredCounts, RetiredSession, RetiredSessions, Session,
-    SessionCounts, SessionDetail, Sessions, Slots, Specs, handle_order,
+    Address, ByType, Cluster, Grant, IdRange, Node, NodeProblem, NodeSlots, Nodes, Paging, Pool,
+    PoolCounts, PoolName, PoolSettings, Pools, RetiredCounts, RetiredSession, RetiredSessions,
+    Session, SessionCounts, SessionDetail, Sessions, Slots, Specs, Wait, WaitReason, handle_order,
 };
 use crate::cluster_manager::core::Core;
 use crate::engine::settings::{SchedulingMode, UNLIMITED};
 use crate::engine::types::{self, Millis, ResourceType};
-use crate::engine::{self, Engine, NodeView, PoolView, RunningSession};
+use crate::engine::{self, Engine, NodeView, PoolView, RunningSession, WaitingRequests};
 
 pub(super) fn cluster(core: &Core, pending_notifications: usize) -> Cluster {
     core.look(|engine, now| Cluster {
@@ -58,10 +58,10 @@ pub(super) fn sessions(core: &Core, paging: &Paging) -> Sessions {
 
 /// `None` when no session with this handle runs.
 pub(super) fn session_detail(core: &Core, handle: &str) -> Option<SessionDetail> {
-    let (now, kinds, view, grants) = core.look(|engine, now| {
+    let (now, kinds, view, grants, waits) = core.look(|engine, now| {
         let view = engine.session_at(handle, now)?;
         let grants = engine.grants(handle)?;
-        Some((now, legal(engine), view, grants))
+        Some((now, legal(engine), view, grants, engine.explain(handle, now)?))
     })?;
     let info = view.info.clone();
     Some(SessionDetail {
@@ -76,7 +76,7 @@ pub(super) fn session_detail(core: &Core, handle: &str) -> Option<SessionDetail>
             .take(SessionDetail::MOST_GRANTS)
             .map(|view| grant(&view.grant))
             .collect(),
-        waits: None,
+        waits: Some(waits.into_iter().map(wait).collect()),
     })
 }
 
@@ -197,6 +197,41 @@ fn grant(grant: &types::Grant) -> Grant {
         node: grant.node_name.to_string(),
         address: address(&grant.address),
         granted_ms,
+    }
+}
+
+fn wait(waiting: WaitingRequests) -> Wait {
+    let WaitingRequests { kind, ids, count, reason } = waiting;
+    let ids = ids.into_iter().take(Wait::MOST_IDS);
+    let ids = ids.map(|engine::IdRange { first, last }| IdRange { first, last }).collect();
+    Wait { kind, requests: count, ids, reason: wait_reason(reason) }
+}
+
+fn wait_reason(reason: engine::WaitReason) -> WaitReason {
+    use engine::WaitReason as Why;
+    match reason {
+        Why::SafeMode => WaitReason::SafeMode,
+        Why::GroupAtMaximum { group, granted, maximum } => {
+            WaitReason::GroupAtMaximum { group: group.to_string(), granted, maximum }
+        }
+        Why::PoolAtMaximum { pool, granted, maximum } => {
+            WaitReason::PoolAtMaximum { pool: pool_name(&pool), granted, maximum }
+        }
+        Why::NotServed => WaitReason::NotServed,
+        Why::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead } => {
+            let pool = pool_name(&pool);
+            WaitReason::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead }
+        }
+        Why::NodesUnusable { blacklisted, excluded, below_reserve } => {
+            WaitReason::NodesUnusable { blacklisted, excluded, below_reserve }
+        }
+        Why::TooLarge { need, most_free } => WaitReason::TooLarge { need, most_free },
+        Why::HostsExcluded { nodes } => WaitReason::HostsExcluded { nodes },
+        Why::NearNode { until: Millis(until_ms), hosts, host_count } => {
+            let hosts = hosts.iter().map(|host| host.to_string()).collect();
+            WaitReason::NearNode { until_ms, hosts, host_count }
+        }
+        Why::NextPass { sessions_ahead } => WaitReason::NextPass { sessions_ahead },
     }
 }
 
