@@ -1,0 +1,1 @@
+//! A peer that follows a script.
