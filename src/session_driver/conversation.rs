@@ -199,7 +199,11 @@ impl Conversation {
             let Err(trouble) = self.turn(now).await else { continue };
             self.next_attempt = Some(later(Instant::now(), self.timers.poll_interval));
             let failure = match trouble {
-                Trouble::InvalidSession(text) => return self.refused(text),
+                Trouble::InvalidSession(text) => {
+                    // A session that is to end and is gone has come to the end that was wanted.
+                    let status = self.status_to_end_with();
+                    return status.map_or_else(|| self.refused(text), Ending::Ended);
+                }
                 Trouble::SafeMode => {
                     tracing::info!("Cluster Manager is in Safe Mode");
                     self.sit_out_safe_mode().await;
