@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::driver::{Registration, Shared, StartError};
 use super::events::Ending;
 use super::host::{DriverHost, Notification, Registered};
-use super::link::{CallFailure, Link, Proxy, Trouble};
+use super::link::{CallFailure, Connector, Link, Proxy, Trouble};
 use super::options::{Options, Timers};
 use super::outgoing::Call;
 use super::translate;
@@ -51,6 +51,7 @@ impl Conversation {
     pub(super) fn new(
         shared: Arc<Shared>,
         tell_end: watch::Sender<Option<Arc<Ending>>>,
+        connector: Connector,
         options: &Options,
     ) -> Conversation {
         let timers = options.timers.clone();
@@ -58,8 +59,8 @@ impl Conversation {
             ending: shared.ending(),
             shared,
             tell_end,
-            link: Link::new(options.cluster_manager.clone(), &timers),
-            proxy: Proxy::new(options.proxy_job_tracker.clone(), &timers),
+            link: Link::new(connector.clone(), options.cluster_manager.clone(), &timers),
+            proxy: Proxy::new(connector, options.proxy_job_tracker.clone(), &timers),
             timers,
             handle: "".into(),
             failures: 0,

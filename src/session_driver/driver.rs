@@ -127,7 +127,7 @@ impl SessionDriver {
         let (tell_end, ended) = watch::channel(None);
         let (tell_start, started) = oneshot::channel();
         let shared = EndOnDrop(Arc::new(Shared::new(info, &options)));
-        let talk = Conversation::new(shared.0.clone(), tell_end, &options);
+        let talk = Conversation::new(shared.0.clone(), tell_end, host.connector(), &options);
         tokio::spawn(talk.run(host, arrive, tell_start));
         let registration = started.await.unwrap_or(Err(StartError::Cancelled))?;
         let events =

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::driver::{SessionDriver, StartError};
 use super::events::Events;
+use super::link::Connector;
 use super::options::{Endpoint, Listen, Options};
 use super::translate;
 use crate::engine::types::Grant;
@@ -52,6 +53,7 @@ struct Inner {
     router: Arc<Router>,
     advertised: Endpoint,
     counters: Arc<Counters>,
+    connector: Connector,
     /// The server stops when this is gone.
     _stop: watch::Sender<bool>,
 }
@@ -78,7 +80,9 @@ impl DriverHost {
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(server.run::<calls::SessionDriver>(stopped));
         let advertised = Endpoint::new(host, port);
-        Ok(DriverHost { inner: Arc::new(Inner { router, advertised, counters, _stop: stop }) })
+        let connector = Connector::default();
+        let inner = Inner { router, advertised, counters, connector, _stop: stop };
+        Ok(DriverHost { inner: Arc::new(inner) })
     }
 
     /// Starts a session that is notified here. See [`SessionDriver::start`].
@@ -100,6 +104,11 @@ impl DriverHost {
     /// was full for too long.
     pub fn refused_calls(&self) -> u64 {
         self.inner.router.refused.load(Ordering::Relaxed)
+    }
+
+    /// For the connections of this host's sessions.
+    pub(super) fn connector(&self) -> Connector {
+        self.inner.connector.clone()
     }
 
     /// Lets calls for this session in. `None` when a session with this handle is here already.
@@ -129,10 +138,13 @@ impl Drop for Registered {
     }
 }
 
-/// The address of this machine on the way to the cluster manager. Nothing is sent.
+/// The address of this machine on the way to the cluster manager; IPv4 where there is one, as Java
+/// programs have it. Nothing is sent.
 async fn address_towards(cluster_manager: &Endpoint) -> io::Result<IpAddr> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in lookup_host(cluster_manager.pair()).await? {
+    let mut addresses: Vec<_> = lookup_host(cluster_manager.pair()).await?.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    for address in addresses {
         let any: SocketAddr = if address.is_ipv4() {
             (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
         } else {

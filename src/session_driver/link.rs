@@ -1,9 +1,13 @@
 //! The ways to the cluster manager and to the proxy job tracker.
 
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::time::sleep;
+use tokio::net::lookup_host;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
 
 use super::options::{Endpoint, Timers};
 use crate::wire::calls::{
@@ -11,7 +15,7 @@ use crate::wire::calls::{
     ProxyJobTrackerReply,
 };
 use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
-use crate::wire::{ApplicationFault, Exception};
+use crate::wire::{ApplicationFault, Exception, Service};
 
 /// Answers to a session are short.
 const MAX_REPLY_BYTES: usize = 1 << 20;
@@ -74,18 +78,58 @@ impl From<ConnectError> for Trouble {
     }
 }
 
+/// Opens connections for the sessions of a host. Looking up a name takes a thread while it lasts, so
+/// that sessions which all start or come back at once take turns.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    lookups: Arc<Semaphore>,
+}
+
+/// Names that may be looked up at the same time.
+const MAX_LOOKUPS: usize = 4;
+
+impl Default for Connector {
+    fn default() -> Connector {
+        Connector { lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    }
+}
+
+impl Connector {
+    /// Connects. The time-out is that of the options, for the look-up and then for the connection.
+    async fn connect<S: Service>(
+        &self,
+        to: &Endpoint,
+        options: ClientOptions,
+    ) -> Result<Client<S>, ConnectError> {
+        let due = options.connect_timeout;
+        let found = timeout(due, self.look_up(to)).await;
+        let addresses = found.map_err(|_| ConnectError::Timeout(due))??;
+        Client::connect(addresses.as_slice(), options).await
+    }
+
+    async fn look_up(&self, name: &Endpoint) -> std::io::Result<Vec<SocketAddr>> {
+        if let Ok(literal) = name.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(literal, name.port)]);
+        }
+        // It is never closed.
+        let _turn = self.lookups.acquire().await;
+        Ok(lookup_host(name.pair()).await?.collect())
+    }
+}
+
 /// The way to the cluster manager: one connection, opened when it is needed and kept.
 #[derive(Debug)]
 pub(super) struct Link {
+    connector: Connector,
     address: Endpoint,
     options: ClientOptions,
     connection: Option<Client<ClusterManager>>,
 }
 
 impl Link {
-    pub(super) fn new(address: Endpoint, timers: &Timers) -> Link {
-        let timeout = timers.client_timeout;
-        Link { address, options: client_options(timeout), connection: None }
+    pub(super) fn new(connector: Connector, address: Endpoint, timers: &Timers) -> Link {
+        let options = client_options(timers.client_timeout);
+        Link { connector, address, options, connection: None }
     }
 
     /// Makes a call. A kept connection may have been closed by the cluster manager while nothing
@@ -101,7 +145,7 @@ impl Link {
             }
         }
         self.close();
-        let fresh = Client::connect(self.address.pair(), self.options.clone()).await?;
+        let fresh = self.connector.connect(&self.address, self.options.clone()).await?;
         Ok(self.connection.insert(fresh).call(call).await?)
     }
 
@@ -118,14 +162,15 @@ pub struct ProxyError(#[from] CallFailure);
 /// The way to the proxy job tracker. Spec: cluster-manager/07 §6.
 #[derive(Debug)]
 pub(super) struct Proxy {
+    connector: Connector,
     address: Option<Endpoint>,
     timeout: Duration,
     poll: Duration,
 }
 
 impl Proxy {
-    pub(super) fn new(address: Option<Endpoint>, timers: &Timers) -> Proxy {
-        Proxy { address, timeout: timers.proxy_timeout, poll: timers.safe_mode_poll }
+    pub(super) fn new(connector: Connector, address: Option<Endpoint>, timers: &Timers) -> Proxy {
+        Proxy { connector, address, timeout: timers.proxy_timeout, poll: timers.safe_mode_poll }
     }
 
     /// Waits until the flag is not set, for ever if need be. Returns whether it was. A connection
@@ -136,7 +181,7 @@ impl Proxy {
         let mut waited = false;
         loop {
             let options = client_options(self.timeout);
-            let connected = Client::<ProxyJobTracker>::connect(address.pair(), options).await;
+            let connected = self.connector.connect::<ProxyJobTracker>(address, options).await;
             let mut client = connected.map_err(CallFailure::from)?;
             let mut answered = false;
             loop {

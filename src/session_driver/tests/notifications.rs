@@ -143,7 +143,8 @@ async fn an_owner_that_takes_nothing_for_too_long_is_not_told() {
 async fn sessions_share_a_listener_and_are_told_apart() {
     let manager = Manager::start(well);
     manager.number_sessions();
-    let options = options(&manager);
+    let mut options = options(&manager);
+    options.cluster_manager.host = "localhost".into();
     let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
     let mut sessions = Vec::new();
     for _ in 0..20 {
