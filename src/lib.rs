@@ -13,6 +13,8 @@
 //! * [`cluster_manager`] is the live service: the engine behind one short mutex, since handlers on
 //!   all threads then apply their inputs without a switch of tasks, and a pass is short enough not
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
+//! * [`session_driver`] is the client's side of a session: slots for a job tracker, or for any other
+//!   framework, from any cluster manager. It knows nothing of ours.
 //! * [`conformance`] imports packet captures, plays recorded peers against a cluster manager and
 //!   compares what it does with what was recorded.
 
@@ -20,5 +22,6 @@ pub mod cluster_manager;
 pub mod config;
 pub mod conformance;
 pub mod engine;
+pub mod session_driver;
 pub mod simulation;
 pub mod wire;

@@ -45,6 +45,20 @@ const WALLS: &[Wall] = &[
         forbidden: &["thrift::", "TBinary"],
         why: "nothing outside the wire sees an encoded byte",
     },
+    Wall {
+        room: "session_driver",
+        forbidden: &[
+            "crate::engine::{",
+            "crate::engine::Engine",
+            "crate::engine::settings",
+            "crate::cluster_manager",
+            "crate::config",
+            "crate::conformance",
+            "thrift::",
+            "TBinary",
+        ],
+        why: "a session knows the wire and the engine's plain types, and any cluster manager",
+    },
 ];
 
 #[test]

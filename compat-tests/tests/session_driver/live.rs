@@ -1,0 +1,290 @@
+//! Sessions at the built program, with emulated nodes and a proxy job tracker.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use compat_tests::{corona_program, repository};
+use corona::conformance::launch::{Launch, Running};
+use corona::conformance::setup::RecordedSetup;
+use corona::engine::types::{PoolName, ResourceType, SessionStatus};
+use corona::session_driver::{
+    Ending, Endpoint, Event, Events, Lost, Options, SessionDriver, SlotRequest, Timers,
+};
+use corona::wire::calls::{
+    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
+    ProxyJobTrackerCall, ProxyJobTrackerReply,
+};
+use corona::wire::client::{Client, ClientOptions};
+use corona::wire::generated as wire;
+use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::{SOON, block_on, next, until};
+
+/// The built program with nodes, and a proxy job tracker that has nothing but its flag.
+struct Cluster {
+    manager: Running,
+    proxy: SocketAddr,
+    flag: Arc<AtomicBool>,
+    _stop: watch::Sender<bool>,
+}
+
+impl Cluster {
+    fn start(conf_dir: Option<PathBuf>, settings: &[(&str, &str)]) -> Cluster {
+        let flag = Arc::new(AtomicBool::new(false));
+        let (proxy, stop) = proxy_job_tracker(flag.clone());
+        let mut overrides: Vec<(String, String)> = Vec::new();
+        match &conf_dir {
+            Some(conf_dir) => {
+                let setup = RecordedSetup::read(conf_dir).expect("a configuration");
+                let state = std::env::temp_dir().join("no-such-directory/cm.state");
+                overrides = setup.overrides(1.0, proxy, &state);
+            }
+            None => {
+                let own = [
+                    ("cm.server.address", "localhost:0".to_owned()),
+                    ("cm.server.http.address", "localhost:0".to_owned()),
+                    ("corona.proxy.job.tracker.thriftaddr", proxy.to_string()),
+                ];
+                overrides.extend(own.map(|(key, value)| (key.to_owned(), value)));
+            }
+        }
+        overrides.extend(settings.iter().map(|(key, value)| ((*key).into(), (*value).into())));
+        let launch = Launch {
+            program: corona_program().to_path_buf(),
+            conf_dir,
+            overrides,
+            arguments: vec![],
+            ready_within: Duration::from_secs(20),
+        };
+        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        Cluster { manager, proxy, flag, _stop: stop }
+    }
+
+    /// A node with this many CPUs that heartbeats until it is aborted.
+    async fn node(&self, name: &'static str, host: &'static str, cpus: i16) -> AbortHandle {
+        let address = self.manager.thrift();
+        let mut client = connect(address).await;
+        let report = Call::NodeHeartbeat { node: Some(node(name, host, cpus)) };
+        client.call(&report).await.expect("the node may join");
+        let heartbeats = async move {
+            loop {
+                sleep(Duration::from_millis(100)).await;
+                let _ = client.call(&report).await;
+            }
+        };
+        tokio::spawn(heartbeats).abort_handle()
+    }
+
+    fn options(&self) -> Options {
+        let thrift = self.manager.thrift();
+        let proxy = Endpoint::new(self.proxy.ip().to_string(), self.proxy.port());
+        Options {
+            proxy_job_tracker: Some(proxy),
+            timers: Timers {
+                heartbeat_interval: Duration::from_millis(100),
+                poll_interval: Duration::from_millis(50),
+                safe_mode_poll: Duration::from_millis(20),
+                retry_start: Duration::from_millis(100),
+                retry_factor: 1,
+                ..Timers::default()
+            },
+            ..Options::new(Endpoint::new(Ipv4Addr::LOCALHOST.to_string(), thrift.port()), "user")
+        }
+    }
+
+    async fn session(&self) -> (SessionDriver, Events) {
+        SessionDriver::start(self.options()).await.expect("the session starts")
+    }
+
+    async fn call(&self, call: Call) -> Reply {
+        connect(self.manager.thrift()).await.call(&call).await.expect("an answer")
+    }
+
+    async fn running_sessions(&self) -> Vec<wire::RunningSession> {
+        match self.call(Call::GetSessions).await {
+            Reply::GetSessions(sessions) => sessions,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn connect(address: SocketAddr) -> Client<ClusterManager> {
+    let address = (Ipv4Addr::LOCALHOST, address.port());
+    Client::connect(address, ClientOptions::default()).await.expect("the program listens")
+}
+
+fn proxy_job_tracker(flag: Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = move |_, call| {
+        let reply = match call {
+            ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag: set } => {
+                flag.store(set, Ordering::SeqCst);
+                ProxyJobTrackerReply::SetClusterManagerSafeModeFlag
+            }
+            _ => ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(flag.load(Ordering::SeqCst)),
+        };
+        async move { Answer::Reply(reply) }
+    };
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(Server::new(listener, answer, Limits::default()).run::<ProxyJobTracker>(stopped));
+    (address, stop)
+}
+
+fn node(name: &str, host: &str, cpus: i16) -> wire::ClusterNodeInfo {
+    let specs = wire::ComputeSpecs::new(cpus, 1000, 64 << 10, 1000);
+    wire::ClusterNodeInfo {
+        name: name.into(),
+        address: wire::InetAddress::new(host.into(), 7001),
+        total: specs.clone(),
+        free: Some(specs),
+        resource_infos: Some([(wire::ResourceType::MAP, format!("{host}:7002"))].into()),
+    }
+}
+
+fn maps(count: usize) -> Vec<SlotRequest> {
+    vec![SlotRequest::new(ResourceType::Map); count]
+}
+
+/// Takes grants until there are so many. Returns id and node of each.
+async fn take(events: &mut Events, count: usize) -> BTreeSet<(i32, String)> {
+    let mut taken = BTreeSet::new();
+    while taken.len() < count {
+        match next(events).await {
+            Event::Granted(grants) => {
+                taken.extend(grants.iter().map(|grant| (grant.id, grant.node_name.to_string())));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    taken
+}
+
+#[test]
+fn a_session_gets_slots_near_its_hosts_and_gives_them_back() {
+    block_on(async {
+        let cluster = Cluster::start(None, &[]);
+        let _nodes =
+            [cluster.node("n1", "10.0.0.1", 2).await, cluster.node("n2", "10.0.0.2", 2).await];
+        let (driver, mut events) = cluster.session().await;
+        let near = SlotRequest::new(ResourceType::Map).near(["10.0.0.2"]);
+        let ids = driver.request(vec![near]).unwrap();
+        assert_eq!(take(&mut events, 1).await, [(1, "n2".to_owned())].into());
+        driver.release(ids).unwrap();
+        let ids = driver.request(maps(3)).unwrap();
+        assert_eq!(ids, [2, 3, 4]);
+        take(&mut events, 3).await;
+        assert_eq!(cluster.running_sessions().await[0].handle, **driver.handle());
+        let ending = driver.end(SessionStatus::Successful).await;
+        assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)), "{ending}");
+        assert!(cluster.running_sessions().await.is_empty());
+    });
+}
+
+#[test]
+fn a_dead_node_is_survived() {
+    block_on(async {
+        let cluster = Cluster::start(None, &[("cm.node.expiryinterval", "1500")]);
+        let doomed = cluster.node("n1", "10.0.0.1", 1).await;
+        let (driver, mut events) = cluster.session().await;
+        driver.request(maps(1)).unwrap();
+        take(&mut events, 1).await;
+        let _survivor = cluster.node("n2", "10.0.0.2", 1).await;
+        doomed.abort();
+        let Event::DeadNode { node, lost } = next(&mut events).await else { panic!() };
+        assert_eq!((&*node, lost.len()), ("n1", 1));
+        driver.replace(&lost).unwrap();
+        assert_eq!(take(&mut events, 1).await, [(2, "n2".to_owned())].into());
+        until("the lost slot is released", || driver.look(|books| books.standing(1).is_none()))
+            .await;
+        assert_eq!(driver.look(|books| books.totals().died), 1);
+    });
+}
+
+#[test]
+fn preemption_is_survived() {
+    block_on(async {
+        let conf_dir = repository().join("fixtures/config/preempt");
+        let cluster = Cluster::start(Some(conf_dir), &[]);
+        let _node = cluster.node("n1", "10.0.0.1", 4).await;
+        let in_pool =
+            |group, pool| Options { pool: PoolName::new(group, pool), ..cluster.options() };
+        let (first, mut told) = SessionDriver::start(in_pool("group_b", "pool_b")).await.unwrap();
+        first.request(maps(4)).unwrap();
+        take(&mut told, 4).await;
+        // Its pool has a minimum of 2 and takes it back after 3 s.
+        let (second, mut granted) =
+            SessionDriver::start(in_pool("group_a", "pool_a")).await.unwrap();
+        second.request(maps(2)).unwrap();
+        let mut lost: Vec<Lost> = Vec::new();
+        while lost.len() < 2 {
+            let Event::Revoked(more) = next(&mut told).await else { panic!() };
+            lost.extend(more);
+        }
+        first.replace(&lost).unwrap();
+        take(&mut granted, 2).await;
+        second.end(SessionStatus::Successful).await;
+        let again = take(&mut told, 2).await;
+        assert_eq!(again.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [5, 6]);
+    });
+}
+
+#[test]
+fn a_killed_session_ends() {
+    block_on(async {
+        let cluster = Cluster::start(None, &[]);
+        let (driver, mut events) = cluster.session().await;
+        let id = Some(driver.handle().to_string());
+        cluster.call(Call::KillSession { id }).await;
+        let Event::Ended(ending) = next(&mut events).await else { panic!() };
+        assert!(matches!(&*ending, Ending::Gone { handle } if handle == driver.handle()));
+    });
+}
+
+#[test]
+fn safe_mode_is_waited_out() {
+    block_on(async {
+        let cluster = Cluster::start(None, &[]);
+        let _node = cluster.node("n1", "10.0.0.1", 2).await;
+        let (driver, mut events) = cluster.session().await;
+        driver.request(maps(1)).unwrap();
+        take(&mut events, 1).await;
+        let set = |safe_mode| Call::SetSafeMode { safe_mode };
+        assert_eq!(cluster.call(set(true)).await, Reply::SetSafeMode(true));
+        driver.request(maps(1)).unwrap();
+        let start = tokio::spawn(SessionDriver::start(cluster.options()));
+        sleep(Duration::from_millis(300)).await;
+        assert!(!start.is_finished());
+        assert_eq!(driver.traffic().waiting_calls, 1);
+        assert_eq!(cluster.call(set(false)).await, Reply::SetSafeMode(true));
+        assert_eq!(take(&mut events, 1).await, [(2, "n1".to_owned())].into());
+        let started = tokio::time::timeout(SOON, start).await.expect("it starts in time");
+        started.unwrap().expect("the other session starts");
+        assert_eq!(driver.traffic().failed_attempts, 0);
+    });
+}
+
+#[test]
+fn a_manager_that_lost_its_state_ends_its_sessions() {
+    block_on(async {
+        let cluster = Cluster::start(None, &[]);
+        let port = cluster.manager.thrift().port();
+        let (driver, mut events) = cluster.session().await;
+        cluster.flag.store(true, Ordering::SeqCst);
+        drop(cluster.manager);
+        until("the loss is noticed", || driver.traffic().failed_attempts > 0).await;
+        let address = format!("localhost:{port}");
+        let again = Cluster::start(None, &[("cm.server.address", &address)]);
+        cluster.flag.store(false, Ordering::SeqCst);
+        let Event::Ended(ending) = next(&mut events).await else { panic!() };
+        assert!(matches!(*ending, Ending::Gone { .. }), "{ending}");
+        drop(again);
+    });
+}

@@ -1,0 +1,32 @@
+//! Sessions of the session driver library: they call as recorded Java sessions did, and get their
+//! slots from the built program.
+
+mod live;
+mod recorded;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use corona::session_driver::{Event, Events};
+use tokio::time::{sleep, timeout};
+
+/// Longer than anything here takes on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+fn block_on<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(test)
+}
+
+async fn next(events: &mut Events) -> Event {
+    let event = timeout(SOON, events.next()).await.expect("an event in time");
+    event.expect("the session is not over")
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}

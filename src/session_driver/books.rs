@@ -1,0 +1,405 @@
+//! The books of a session: every slot that it asked for, from the request until it is given back.
+//!
+//! Pure: no sockets, no clock, no locks. What is asked, what the cluster manager has acknowledged
+//! and what it tells go in; what is new, and what has to be given back, comes out. All of it may
+//! arrive twice, late, or without having been asked for.
+//! Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §5.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::engine::types::{ComputeSpecs, Grant, PerType, ResourceRequest, ResourceType};
+
+/// A slot to be asked for. It gets its id from the [`Books`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotRequest {
+    /// What the slot is for.
+    pub kind: ResourceType,
+    /// Hosts to be near to, best first; empty for anywhere.
+    pub hosts: Vec<Arc<str>>,
+    /// Hosts not to be used. None of `hosts` may be among them.
+    pub exclude_hosts: Vec<Arc<str>>,
+    /// What the slot is to hold.
+    pub specs: ComputeSpecs,
+}
+
+impl SlotRequest {
+    /// A slot anywhere, with the specs that a Java job tracker asks for: one CPU, 1024 MB of
+    /// memory, 10 GB of disk, and 10 MB/s of network for a map task, 50 for others.
+    /// Spec: cluster-manager/05 §6.
+    pub fn new(kind: ResourceType) -> SlotRequest {
+        let network_mbps = if kind == ResourceType::Map { 10 } else { 50 };
+        let specs = ComputeSpecs {
+            num_cpus: 1,
+            network_mbps: Some(network_mbps),
+            memory_mb: Some(1024),
+            disk_gb: Some(10),
+        };
+        SlotRequest { kind, hosts: vec![], exclude_hosts: vec![], specs }
+    }
+
+    /// The same slot, but near one of these hosts, best first.
+    pub fn near<H: Into<Arc<str>>>(mut self, hosts: impl IntoIterator<Item = H>) -> SlotRequest {
+        self.hosts = hosts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same slot, but on none of these hosts.
+    pub fn avoiding<H: Into<Arc<str>>>(
+        mut self,
+        hosts: impl IntoIterator<Item = H>,
+    ) -> SlotRequest {
+        self.exclude_hosts = hosts.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+/// What is asked for again when a slot was lost.
+impl From<&ResourceRequest> for SlotRequest {
+    fn from(request: &ResourceRequest) -> SlotRequest {
+        let one_cpu = ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() };
+        SlotRequest {
+            kind: request.kind,
+            hosts: request.hosts.clone(),
+            exclude_hosts: request.exclude_hosts.clone(),
+            specs: request.specs.unwrap_or(one_cpu),
+        }
+    }
+}
+
+/// Where a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The cluster manager has not acknowledged it.
+    Wanted,
+    /// The cluster manager knows it and has granted nothing yet.
+    Pending,
+    /// This slot was granted.
+    Granted(Grant),
+    /// The grant was taken back, or its node died. The cluster manager still counts the request
+    /// until it is released.
+    Lost,
+    /// Released here; the cluster manager has not acknowledged that.
+    Releasing,
+}
+
+/// A slot that the session had, or was to get, and that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The grant that is void.
+    pub grant: Grant,
+    /// What had been asked for.
+    pub request: ResourceRequest,
+}
+
+/// Requests of one type by where they stand now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standings {
+    /// See [`Standing::Wanted`].
+    pub wanted: usize,
+    /// See [`Standing::Pending`].
+    pub pending: usize,
+    /// See [`Standing::Granted`].
+    pub granted: usize,
+    /// See [`Standing::Lost`].
+    pub lost: usize,
+    /// See [`Standing::Releasing`].
+    pub releasing: usize,
+}
+
+/// What has happened since the session started. Numbers only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Slots asked for.
+    pub requested: u64,
+    /// Grants taken.
+    pub granted: u64,
+    /// Requests released, whether they were granted or not.
+    pub released: u64,
+    /// Grants taken back by the cluster manager.
+    pub revoked: u64,
+    /// Grants that went with their node.
+    pub died: u64,
+    /// Grants told again while they were held.
+    pub repeated_grants: u64,
+    /// Grants of requests that had been released, or lost, before.
+    pub late_grants: u64,
+    /// Grants never asked for.
+    pub stray_grants: u64,
+    /// Revocations of what was not held any more, or never was.
+    pub stale_revocations: u64,
+}
+
+/// What a batch of grants means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrantNews {
+    /// Slots that the session has from now on.
+    pub fresh: Vec<Grant>,
+    /// Ids to be released at once, ascending: nobody waits for these grants.
+    pub give_back: Vec<i32>,
+}
+
+/// There are fewer ids left than slots were asked for. An id is never used twice in a session, so
+/// another session has to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{wanted} request ids were wanted, and {left} are left")]
+pub struct IdsExhausted {
+    /// How many were wanted.
+    pub wanted: usize,
+    /// How many are left.
+    pub left: usize,
+}
+
+/// The books of one session.
+#[derive(Clone, Debug)]
+pub struct Books {
+    first_id: i32,
+    /// The id of the next request; beyond `i32::MAX` when all are used.
+    next_id: i64,
+    requests: BTreeMap<i32, Entry>,
+    totals: Totals,
+    last_request_id: i32,
+    last_grant_id: i32,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    request: ResourceRequest,
+    standing: Standing,
+}
+
+impl Default for Books {
+    fn default() -> Books {
+        Books::starting_at(1)
+    }
+}
+
+impl Books {
+    /// Empty books whose first request gets this id. The original, and [`Books::default`], start
+    /// at 1.
+    pub fn starting_at(first_id: i32) -> Books {
+        Books {
+            first_id,
+            next_id: first_id.into(),
+            requests: BTreeMap::new(),
+            totals: Totals::default(),
+            last_request_id: 0,
+            last_grant_id: 0,
+        }
+    }
+
+    /// Books new requests and gives them their ids, ascending. All of them or none.
+    pub fn want(&mut self, slots: Vec<SlotRequest>) -> Result<Vec<ResourceRequest>, IdsExhausted> {
+        let left = (i64::from(i32::MAX) + 1 - self.next_id).max(0);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let wanted = slots.len();
+        if wanted > left {
+            return Err(IdsExhausted { wanted, left });
+        }
+        // What is left was counted, so that no id is beyond the range.
+        let ids = (self.next_id..).map_while(|id| i32::try_from(id).ok());
+        let requests: Vec<_> = ids
+            .zip(slots)
+            .map(|(id, slot)| ResourceRequest {
+                id,
+                hosts: slot.hosts,
+                specs: Some(slot.specs),
+                kind: slot.kind,
+                exclude_hosts: slot.exclude_hosts,
+            })
+            .collect();
+        for request in &requests {
+            let entry = Entry { request: request.clone(), standing: Standing::Wanted };
+            self.requests.insert(request.id, entry);
+        }
+        self.next_id += requests.len() as i64;
+        self.totals.requested += requests.len() as u64;
+        Ok(requests)
+    }
+
+    /// The cluster manager has acknowledged a call with these requests.
+    pub fn requested(&mut self, ids: impl IntoIterator<Item = i32>) {
+        self.last_request_id = 0;
+        for id in ids {
+            self.last_request_id = self.last_request_id.max(id);
+            if let Some(entry) = self.requests.get_mut(&id)
+                && entry.standing == Standing::Wanted
+            {
+                entry.standing = Standing::Pending;
+            }
+        }
+    }
+
+    /// Gives requests up, granted or not. Returns the ids that the cluster manager has to be told,
+    /// ascending: those that are known here and not given up yet.
+    pub fn release(&mut self, ids: impl IntoIterator<Item = i32>) -> Vec<i32> {
+        let mut release = Vec::new();
+        for id in ids {
+            if let Some(entry) = self.requests.get_mut(&id)
+                && entry.standing != Standing::Releasing
+            {
+                entry.standing = Standing::Releasing;
+                release.push(id);
+            }
+        }
+        self.totals.released += release.len() as u64;
+        release.sort_unstable();
+        release
+    }
+
+    /// The cluster manager has acknowledged a call that released these.
+    pub fn released(&mut self, ids: impl IntoIterator<Item = i32>) {
+        for id in ids {
+            if let MapEntry::Occupied(entry) = self.requests.entry(id)
+                && entry.get().standing == Standing::Releasing
+            {
+                entry.remove();
+            }
+        }
+    }
+
+    /// The cluster manager tells of grants.
+    pub fn granted(&mut self, grants: Vec<Grant>) -> GrantNews {
+        self.last_grant_id = 0;
+        let mut news = GrantNews::default();
+        for grant in grants {
+            self.last_grant_id = self.last_grant_id.max(grant.id);
+            let Some(entry) = self.requests.get_mut(&grant.id) else {
+                // A cluster manager that was restored from an old state may grant again what it
+                // was told to forget.
+                let asked = self.was_asked(grant.id);
+                let count = if asked {
+                    &mut self.totals.late_grants
+                } else {
+                    &mut self.totals.stray_grants
+                };
+                *count += 1;
+                news.give_back.push(grant.id);
+                continue;
+            };
+            match entry.standing {
+                Standing::Wanted | Standing::Pending => {
+                    entry.standing = Standing::Granted(grant.clone());
+                    self.totals.granted += 1;
+                    news.fresh.push(grant);
+                }
+                Standing::Granted(_) => self.totals.repeated_grants += 1,
+                // Its release is on the way, or is the holder's to make.
+                Standing::Lost | Standing::Releasing => self.totals.late_grants += 1,
+            }
+        }
+        news.give_back.sort_unstable();
+        news.give_back.dedup();
+        news
+    }
+
+    /// The cluster manager takes grants back. Returns those that were held, or waited for.
+    pub fn revoked(&mut self, grants: Vec<Grant>) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for told in grants {
+            let entry = self.requests.get_mut(&told.id);
+            let Some(entry) = entry.filter(|entry| entry.standing.is_open()) else {
+                self.totals.stale_revocations += 1;
+                continue;
+            };
+            self.totals.revoked += 1;
+            lost.push(entry.lose(told));
+        }
+        lost
+    }
+
+    /// The cluster manager tells that a node is dead. Returns what was granted there, by id.
+    pub fn node_died(&mut self, node: &str) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for entry in self.requests.values_mut() {
+            if let Standing::Granted(grant) = &entry.standing
+                && &*grant.node_name == node
+            {
+                let grant = grant.clone();
+                lost.push(entry.lose(grant));
+            }
+        }
+        self.totals.died += lost.len() as u64;
+        lost
+    }
+
+    /// What a heartbeat tells of requests: the greatest id of the last call that was
+    /// acknowledged, at least 0. Spec: cluster-manager/02 §3.6.
+    pub fn last_request_id(&self) -> i32 {
+        self.last_request_id
+    }
+
+    /// What a heartbeat tells of grants: the greatest id of the last batch that was taken, at
+    /// least 0.
+    pub fn last_grant_id(&self) -> i32 {
+        self.last_grant_id
+    }
+
+    /// Where a request stands; none once its release is acknowledged.
+    pub fn standing(&self, id: i32) -> Option<&Standing> {
+        self.requests.get(&id).map(|entry| &entry.standing)
+    }
+
+    /// All requests that are not forgotten, by id.
+    pub fn requests(&self) -> impl Iterator<Item = (&ResourceRequest, &Standing)> {
+        self.requests.values().map(|entry| (&entry.request, &entry.standing))
+    }
+
+    /// The grants that are held, by id.
+    pub fn grants(&self) -> impl Iterator<Item = &Grant> {
+        self.requests.values().filter_map(|entry| match &entry.standing {
+            Standing::Granted(grant) => Some(grant),
+            _ => None,
+        })
+    }
+
+    /// How many requests of each type stand where. Goes through all of them.
+    pub fn standings(&self) -> PerType<Standings> {
+        let mut counts = PerType::<Standings>::default();
+        for Entry { request, standing } in self.requests.values() {
+            let counts = &mut counts[request.kind];
+            let count = match standing {
+                Standing::Wanted => &mut counts.wanted,
+                Standing::Pending => &mut counts.pending,
+                Standing::Granted(_) => &mut counts.granted,
+                Standing::Lost => &mut counts.lost,
+                Standing::Releasing => &mut counts.releasing,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// What has happened so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    fn was_asked(&self, id: i32) -> bool {
+        id >= self.first_id && i64::from(id) < self.next_id
+    }
+}
+
+impl Standing {
+    /// Whether the slot is held or waited for.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Standing::Wanted | Standing::Pending | Standing::Granted(_))
+    }
+}
+
+impl Entry {
+    /// The slot is gone; `told` is what the cluster manager calls it if none was granted.
+    fn lose(&mut self, told: Grant) -> Lost {
+        let grant = match std::mem::replace(&mut self.standing, Standing::Lost) {
+            Standing::Granted(grant) => grant,
+            _ => told,
+        };
+        Lost { grant, request: self.request.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

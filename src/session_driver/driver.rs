@@ -1,0 +1,424 @@
+//! A session as its owner sees it, and what it shares with the task that talks for it.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Zoned;
+use thiserror::Error;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use super::books::{Books, GrantNews, IdsExhausted, Lost, SlotRequest};
+use super::conversation::Conversation;
+use super::events::{Ending, Event, Events, ending};
+use super::host::{DriverHost, Notification};
+use super::link::{CallFailure, ProxyError};
+use super::options::{Bounds, Endpoint, Options};
+use super::outgoing::{Call, Info, InfoUpdate, NodeUsage, Queue};
+use crate::engine::types::{PerType, PoolName, ResourceType, SessionStatus};
+
+/// A session at a cluster manager.
+///
+/// Its calls never wait: they join a queue, and a task makes them, in order, on one connection,
+/// until each has been answered. What comes of them is told by the [`Events`] that belong to the
+/// session. Heartbeats go by themselves.
+///
+/// Dropping it ends the session as killed, in the background: the task goes on for at most
+/// [`Timers::end_timeout`](super::Timers::end_timeout) on the runtime on which the session was
+/// started. If that runtime is shut down before, the session expires at the cluster manager.
+/// [`SessionDriver::end`] waits for the end and says whether it went well.
+#[derive(Debug)]
+pub struct SessionDriver {
+    shared: EndOnDrop,
+    registration: Registration,
+    ended: watch::Receiver<Option<Arc<Ending>>>,
+}
+
+/// What the cluster manager said when the session started.
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) handle: Arc<str>,
+    pub(super) pool: PoolName,
+    pub(super) session_log: String,
+}
+
+/// Why there is no session.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Notifications cannot be taken.
+    #[error("cannot listen for notifications: {0}")]
+    Listen(#[source] io::Error),
+    /// The cluster manager gives no id for a session.
+    #[error("could not connect to the cluster manager, tried {attempts} times: {failure}")]
+    Unreachable {
+        /// Attempts, all failed.
+        attempts: u32,
+        /// Why the last one did.
+        failure: CallFailure,
+    },
+    /// The cluster manager is in safe mode or not there, and the proxy job tracker cannot be asked
+    /// whether that is on purpose.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// The cluster manager does not want the session, such as for its pool.
+    #[error("the cluster manager refuses the session: {0}")]
+    Refused(String),
+    /// The start of the session was not answered.
+    #[error("the session did not start: {0}")]
+    Failed(#[source] CallFailure),
+    /// The host has another session with this id: it is used for two cluster managers.
+    #[error("a session {0} is here already")]
+    HandleTaken(Arc<str>),
+    /// The runtime was shut down, or the session was given up, before it had started.
+    #[error("the start was given up")]
+    Cancelled,
+}
+
+/// Why a call did not join the queue.
+#[derive(Clone, Debug, Error)]
+pub enum DriverError {
+    /// The session is over, or about to be. [`Events`] tell how.
+    #[error("the session is over")]
+    Over,
+    /// Too many calls wait. See [`Bounds::max_outgoing`].
+    #[error("{0} calls wait already")]
+    Busy(usize),
+    /// A request names a host both as one to be near to and as one not to be used. A cluster
+    /// manager never grants it, and the original breaks the connection.
+    #[error("host {0} is both wanted and excluded")]
+    HostExcluded(Arc<str>),
+    /// The session has used all its request ids.
+    #[error(transparent)]
+    IdsExhausted(#[from] IdsExhausted),
+}
+
+/// How the talk with the cluster manager goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Calls that wait, the one under way included.
+    pub waiting_calls: usize,
+    /// Attempts that failed since the session started, heartbeats included.
+    pub failed_attempts: u64,
+    /// Whether heartbeats say how far the session is. False for good once the cluster manager has
+    /// said that it does not know `sessionHeartbeatV2`.
+    pub heartbeats_v2: bool,
+}
+
+impl SessionDriver {
+    /// Starts a session with a listener of its own. To start many in one process, open a
+    /// [`DriverHost`] and use [`DriverHost::start`].
+    ///
+    /// Asks for a session id, again if need be: up to `retry_max + 2` times without a pause, and
+    /// for as long as the proxy job tracker says that the cluster manager is in safe mode. Then
+    /// starts the session, once, but again after safe mode. So it may wait for long; drop the
+    /// future to give up. If the session has started by then it is ended.
+    ///
+    /// Must be called within a tokio runtime, which then runs a task for the session.
+    pub async fn start(options: Options) -> Result<(SessionDriver, Events), StartError> {
+        let host = DriverHost::open(&options.cluster_manager, &options.listen).await;
+        host.map_err(StartError::Listen)?.start(options).await
+    }
+
+    pub(super) async fn start_at(
+        host: DriverHost,
+        options: Options,
+    ) -> Result<(SessionDriver, Events), StartError> {
+        let info = info(&host, &options);
+        let (arrive, incoming) = mpsc::channel(options.bounds.max_incoming.max(1));
+        let (tell_end, ended) = watch::channel(None);
+        let (tell_start, started) = oneshot::channel();
+        let shared = EndOnDrop(Arc::new(Shared::new(info, &options)));
+        let talk = Conversation::new(shared.0.clone(), tell_end, host.connector(), &options);
+        tokio::spawn(talk.run(host, arrive, tell_start));
+        let registration = started.await.unwrap_or(Err(StartError::Cancelled))?;
+        let events =
+            Events { shared: shared.0.clone(), incoming, ended: ended.clone(), over: false };
+        Ok((SessionDriver { shared, registration, ended }, events))
+    }
+
+    /// The session's id, which is also its handle.
+    pub fn handle(&self) -> &Arc<str> {
+        &self.registration.handle
+    }
+
+    /// The pool that the cluster manager has put the session into.
+    pub fn pool(&self) -> &PoolName {
+        &self.registration.pool
+    }
+
+    /// Where the cluster manager wants the logs of the session to be: a path.
+    pub fn session_log(&self) -> &str {
+        &self.registration.session_log
+    }
+
+    /// Asks for slots. Returns their ids, in the same order; an id is never used again.
+    pub fn request(&self, slots: Vec<SlotRequest>) -> Result<Vec<i32>, DriverError> {
+        let excluded = |slot: &SlotRequest| {
+            slot.hosts.iter().find(|host| slot.exclude_hosts.contains(host)).cloned()
+        };
+        if let Some(host) = slots.iter().find_map(excluded) {
+            return Err(DriverError::HostExcluded(host));
+        }
+        let mut state = self.open()?;
+        let requests = state.books.want(slots)?;
+        let ids = requests.iter().map(|request| request.id).collect();
+        for requests in requests.chunks(self.shared.0.bounds.max_ids_per_call.max(1)) {
+            state.queue.push(Call::Request(requests.to_vec()));
+        }
+        drop(state);
+        self.shared.0.wake.notify_one();
+        Ok(ids)
+    }
+
+    /// Gives slots back, or withdraws requests that have not been granted. Returns those that
+    /// were known and not given back before.
+    pub fn release(&self, ids: impl IntoIterator<Item = i32>) -> Result<Vec<i32>, DriverError> {
+        let mut state = self.open()?;
+        let released = state.books.release(ids);
+        self.shared.0.push_release(&mut state, &released);
+        Ok(released)
+    }
+
+    /// Asks again for what was lost, with new ids, and then releases the old ones unless that has
+    /// happened by itself. Returns the new ids.
+    pub fn replace(&self, lost: &[Lost]) -> Result<Vec<i32>, DriverError> {
+        let again = lost.iter().map(|lost| SlotRequest::from(&lost.request)).collect();
+        let ids = self.request(again)?;
+        self.release(lost.iter().map(|lost| lost.request.id))?;
+        Ok(ids)
+    }
+
+    /// Says what the session uses of a type, to be told in the next heartbeats. A Java job tracker
+    /// tells three numbers of bytes for each type: the most memory, the most memory at one time,
+    /// the greatest resident size. They are 0 until something is said.
+    pub fn report_usage(&self, kind: ResourceType, usage: Vec<i64>) {
+        self.shared.0.state().usages[kind] = usage;
+    }
+
+    /// Tells the cluster manager how nodes did.
+    pub fn feedback(&self, usages: Vec<NodeUsage>) -> Result<(), DriverError> {
+        self.push(|_| Call::Feedback(usages))
+    }
+
+    /// Tells the cluster manager what has changed about the session.
+    pub fn update_info(&self, update: InfoUpdate) -> Result<(), DriverError> {
+        self.push(|state| {
+            state.info.update(update);
+            Call::UpdateInfo(state.info.clone())
+        })
+    }
+
+    /// Ends another session as timed out, such as that of a job tracker which this session had
+    /// started and which is gone.
+    pub fn end_other(&self, handle: impl Into<Arc<str>>) -> Result<(), DriverError> {
+        self.push(|_| Call::EndOther(handle.into()))
+    }
+
+    /// Looks at the books. The session waits for `look` to return.
+    pub fn look<T>(&self, look: impl FnOnce(&Books) -> T) -> T {
+        look(&self.shared.0.state().books)
+    }
+
+    /// How the talk with the cluster manager goes.
+    pub fn traffic(&self) -> Traffic {
+        let state = self.shared.0.state();
+        Traffic {
+            waiting_calls: state.queue.len(),
+            failed_attempts: state.failed_attempts,
+            heartbeats_v2: state.heartbeats_v2,
+        }
+    }
+
+    /// Ends the session and waits for how that went, at most
+    /// [`Timers::end_timeout`](super::Timers::end_timeout). Calls that wait are forgotten, except
+    /// feedback, which goes first. One attempt is made, and more only after safe mode.
+    ///
+    /// The first call decides about the status; a session that had ended before keeps its ending.
+    /// A future that is dropped once it has been polled leaves the session to end in the
+    /// background.
+    pub async fn end(&self, status: SessionStatus) -> Arc<Ending> {
+        self.shared.0.begin_end(status);
+        ending(&mut self.ended.clone()).await
+    }
+
+    /// The state, if another call may join the queue.
+    fn open(&self) -> Result<MutexGuard<'_, State>, DriverError> {
+        let state = self.shared.0.state();
+        if state.is_ending || self.ended.borrow().is_some() || self.ended.has_changed().is_err() {
+            return Err(DriverError::Over);
+        }
+        let limit = self.shared.0.bounds.max_outgoing;
+        if state.queue.len() >= limit.max(1) {
+            return Err(DriverError::Busy(limit));
+        }
+        Ok(state)
+    }
+
+    fn push(&self, call: impl FnOnce(&mut State) -> Call) -> Result<(), DriverError> {
+        let mut state = self.open()?;
+        let call = call(&mut state);
+        state.queue.push(call);
+        drop(state);
+        self.shared.0.wake.notify_one();
+        Ok(())
+    }
+}
+
+/// Spec: cluster-manager/05 §6. The date is written as Java writes one.
+fn info(host: &DriverHost, options: &Options) -> Info {
+    let address: Endpoint = host.advertised().clone();
+    let name = options.name.clone().unwrap_or_else(|| {
+        let date = Zoned::now().strftime("%a %b %d %H:%M:%S %Z %Y").to_string();
+        format!("{}@{address}-{date}", options.user)
+    });
+    Info {
+        address,
+        name,
+        user: options.user.clone(),
+        pool: options.pool.clone(),
+        priority: options.priority,
+        no_preempt: options.no_preempt,
+        url: options.url.clone(),
+        deadline: options.deadline,
+    }
+}
+
+/// What the owner, the events and the task of a session share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// A call has joined the queue.
+    pub(super) wake: Notify,
+    /// A call has left the queue.
+    room: Notify,
+    /// The status with which the session is to end, once it is.
+    ending: watch::Sender<Option<SessionStatus>>,
+    release_lost: bool,
+    bounds: Bounds,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) books: Books,
+    pub(super) queue: Queue,
+    pub(super) info: Info,
+    pub(super) usages: PerType<Vec<i64>>,
+    pub(super) failed_attempts: u64,
+    pub(super) heartbeats_v2: bool,
+    is_ending: bool,
+}
+
+impl Shared {
+    fn new(info: Info, options: &Options) -> Shared {
+        let state = State {
+            books: Books::default(),
+            queue: Queue::default(),
+            info,
+            usages: PerType([(); 3].map(|()| vec![0; 3])),
+            failed_attempts: 0,
+            heartbeats_v2: true,
+            is_ending: false,
+        };
+        Shared {
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            room: Notify::new(),
+            ending: watch::Sender::new(None),
+            release_lost: options.release_lost,
+            bounds: options.bounds.clone(),
+        }
+    }
+
+    /// Held for short changes only. `look` may panic in the owner's code: it cannot have changed
+    /// anything.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the task to end the session; the first one who asks decides how.
+    pub(super) fn begin_end(&self, status: SessionStatus) {
+        let mut state = self.state();
+        if state.is_ending {
+            return;
+        }
+        state.is_ending = true;
+        state.queue.clear_for_end(status);
+        drop(state);
+        self.ending.send_replace(Some(status));
+    }
+
+    /// The status with which the session is to end.
+    pub(super) fn ending(&self) -> watch::Receiver<Option<SessionStatus>> {
+        self.ending.subscribe()
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(&self, call: &Arc<Call>) {
+        let mut state = self.state();
+        match &**call {
+            Call::Request(requests) => {
+                state.books.requested(requests.iter().map(|request| request.id));
+            }
+            Call::Release(ids) => state.books.released(ids.iter().copied()),
+            _ => {}
+        }
+        state.queue.answered(call);
+        drop(state);
+        self.room.notify_one();
+    }
+
+    /// Waits until another call may join the queue.
+    pub(super) async fn room_for_a_call(&self) {
+        while self.state().queue.len() >= self.bounds.max_outgoing.max(1) {
+            self.room.notified().await;
+        }
+    }
+
+    /// Books what the cluster manager tells. What is no news is no event.
+    pub(super) fn take_in(&self, notification: Notification) -> Option<Event> {
+        let mut state = self.state();
+        match notification {
+            Notification::Granted(grants) => {
+                let GrantNews { fresh, give_back } = state.books.granted(grants);
+                self.push_release(&mut state, &give_back);
+                (!fresh.is_empty()).then_some(Event::Granted(fresh))
+            }
+            Notification::Revoked(grants) => {
+                let lost = state.books.revoked(grants);
+                self.release_lost(&mut state, &lost);
+                (!lost.is_empty()).then_some(Event::Revoked(lost))
+            }
+            Notification::DeadNode(node) => {
+                let lost = state.books.node_died(&node);
+                self.release_lost(&mut state, &lost);
+                Some(Event::DeadNode { node: node.into(), lost })
+            }
+        }
+    }
+
+    fn release_lost(&self, state: &mut State, lost: &[Lost]) {
+        if self.release_lost {
+            let ids = state.books.release(lost.iter().map(|lost| lost.request.id));
+            self.push_release(state, &ids);
+        }
+    }
+
+    fn push_release(&self, state: &mut State, ids: &[i32]) {
+        if state.is_ending || ids.is_empty() {
+            return;
+        }
+        for ids in ids.chunks(self.bounds.max_ids_per_call.max(1)) {
+            state.queue.push(Call::Release(ids.to_vec()));
+        }
+        self.wake.notify_one();
+    }
+}
+
+/// Ends a session whose owner, or whose start, is gone.
+#[derive(Debug)]
+struct EndOnDrop(Arc<Shared>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.begin_end(SessionStatus::Killed);
+    }
+}

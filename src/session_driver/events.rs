@@ -1,0 +1,132 @@
+//! What a session learns: grants, losses and its end.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+
+use super::books::Lost;
+use super::driver::Shared;
+use super::host::Notification;
+use super::link::CallFailure;
+use crate::engine::types::{Grant, SessionStatus};
+
+/// Something that a session learns.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Slots that the session has from now on. Each is told once, and only if it was asked for
+    /// and not released meanwhile.
+    Granted(Vec<Grant>),
+    /// Slots that were taken back. What runs on them has to stop; the cluster manager counts them
+    /// as free already. See [`SessionDriver::replace`](super::SessionDriver::replace).
+    Revoked(Vec<Lost>),
+    /// A node is dead, and what was granted there is gone.
+    DeadNode {
+        /// The node's name, as in grants.
+        node: Arc<str>,
+        /// What was held there; may be empty.
+        lost: Vec<Lost>,
+    },
+    /// The session is over. Nothing comes after this.
+    Ended(Arc<Ending>),
+}
+
+/// How a session came to its end.
+#[derive(Debug, Error)]
+pub enum Ending {
+    /// It was ended here, and the cluster manager knows.
+    #[error("ended as {}", .0.name())]
+    Ended(SessionStatus),
+    /// It was ended here, and the cluster manager could not be told: it expires there.
+    #[error("ended as {}, which the cluster manager was not told: {failure}", .status.name())]
+    NotTold {
+        /// What it should have been told.
+        status: SessionStatus,
+        /// Why it was not.
+        failure: CallFailure,
+    },
+    /// The cluster manager does not know the session any more: it has expired or was killed, or
+    /// the cluster manager has lost its state.
+    #[error("the cluster manager has no session {handle} any more")]
+    Gone {
+        /// The session.
+        handle: Arc<str>,
+    },
+    /// The cluster manager refused something for good, such as more requests than a pool may make.
+    #[error("the cluster manager says: {0}")]
+    Refused(String),
+    /// The cluster manager was not reached in so many attempts.
+    #[error("given up after {attempts} attempts: {failure}")]
+    GaveUp {
+        /// Attempts that failed, one after the other.
+        attempts: u32,
+        /// Why the last one did.
+        failure: CallFailure,
+    },
+    /// The runtime on which the session was started has been shut down: it expires at the cluster
+    /// manager.
+    #[error("the runtime of the session was shut down")]
+    Abandoned,
+}
+
+/// What a session learns, in order. At most
+/// [`Bounds::max_incoming`](super::Bounds::max_incoming) notifications wait to be taken; whoever
+/// takes none for long loses the session, since the cluster manager gives up what it cannot tell.
+///
+/// Dropping it ends the session as killed: slots that nobody takes would be held for nothing.
+#[derive(Debug)]
+pub struct Events {
+    pub(super) shared: Arc<Shared>,
+    pub(super) incoming: mpsc::Receiver<Notification>,
+    pub(super) ended: watch::Receiver<Option<Arc<Ending>>>,
+    pub(super) over: bool,
+}
+
+impl Events {
+    /// Waits for the next event. `None` after [`Event::Ended`].
+    ///
+    /// The books change when an event is taken, not when it arrives: a grant is held, and told in
+    /// heartbeats, from then on. A future that is dropped before its end has taken nothing.
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.over {
+            return None;
+        }
+        loop {
+            let notification = tokio::select! {
+                biased;
+                ending = ending(&mut self.ended) => {
+                    self.over = true;
+                    return Some(Event::Ended(ending));
+                }
+                notification = take(&self.shared, &mut self.incoming) => notification,
+            };
+            if let Some(event) = self.shared.take_in(notification) {
+                return Some(event);
+            }
+        }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.shared.begin_end(SessionStatus::Killed);
+    }
+}
+
+/// Waits for the end of the session.
+pub(super) async fn ending(ended: &mut watch::Receiver<Option<Arc<Ending>>>) -> Arc<Ending> {
+    match ended.wait_for(Option::is_some).await {
+        Ok(ending) => ending.clone().unwrap_or_else(|| Arc::new(Ending::Abandoned)),
+        Err(_) => Arc::new(Ending::Abandoned),
+    }
+}
+
+/// What is taken in may need a call to be made, so that there must be room for one.
+async fn take(shared: &Shared, incoming: &mut mpsc::Receiver<Notification>) -> Notification {
+    shared.room_for_a_call().await;
+    match incoming.recv().await {
+        Some(notification) => notification,
+        // The session is over, which is about to be told.
+        None => std::future::pending().await,
+    }
+}

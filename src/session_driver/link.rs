@@ -1,0 +1,208 @@
+//! The ways to the cluster manager and to the proxy job tracker.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::net::lookup_host;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::options::{Endpoint, Timers};
+use crate::wire::calls::{
+    ClusterManager, ClusterManagerCall, ClusterManagerReply, ProxyJobTracker, ProxyJobTrackerCall,
+    ProxyJobTrackerReply,
+};
+use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
+use crate::wire::{ApplicationFault, Exception, Service};
+
+/// Answers to a session are short.
+const MAX_REPLY_BYTES: usize = 1 << 20;
+
+/// Why a call did not get through. It may have been carried out all the same.
+#[derive(Debug, Error)]
+pub enum CallFailure {
+    /// There is no connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// There is no answer, or not the one that was due.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// There was not enough time.
+    #[error("not done within {0:?}")]
+    TooLate(Duration),
+}
+
+/// Why a call has no result, as far as a session cares.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    SafeMode,
+    /// With the handle, or with a sentence.
+    InvalidSession(String),
+    /// An answer outside the contract. The connection is still good.
+    Fault(ApplicationFault),
+    Failed(CallFailure),
+}
+
+impl Trouble {
+    /// For where all that matters is that the call did not get through.
+    pub(super) fn into_failure(self) -> CallFailure {
+        match self {
+            Trouble::Failed(failure) => failure,
+            Trouble::Fault(fault) => CallError::Fault(fault).into(),
+            Trouble::SafeMode => CallError::Exception(Exception::safe_mode()).into(),
+            Trouble::InvalidSession(text) => {
+                CallError::Exception(Exception::invalid_session_handle(text)).into()
+            }
+        }
+    }
+}
+
+impl From<CallError> for Trouble {
+    fn from(error: CallError) -> Trouble {
+        match error {
+            CallError::Exception(Exception::SafeMode(_)) => Trouble::SafeMode,
+            CallError::Exception(Exception::InvalidSessionHandle(invalid)) => {
+                Trouble::InvalidSession(invalid.handle)
+            }
+            CallError::Fault(fault) => Trouble::Fault(fault),
+            error => Trouble::Failed(error.into()),
+        }
+    }
+}
+
+impl From<ConnectError> for Trouble {
+    fn from(error: ConnectError) -> Trouble {
+        Trouble::Failed(error.into())
+    }
+}
+
+/// Opens connections for the sessions of a host. Looking up a name takes a thread while it lasts, so
+/// that sessions which all start or come back at once take turns.
+#[derive(Clone, Debug)]
+pub(super) struct Connector {
+    lookups: Arc<Semaphore>,
+}
+
+/// Names that may be looked up at the same time.
+const MAX_LOOKUPS: usize = 4;
+
+impl Default for Connector {
+    fn default() -> Connector {
+        Connector { lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    }
+}
+
+impl Connector {
+    /// Connects. The time-out is that of the options, for the look-up and then for the connection.
+    async fn connect<S: Service>(
+        &self,
+        to: &Endpoint,
+        options: ClientOptions,
+    ) -> Result<Client<S>, ConnectError> {
+        let due = options.connect_timeout;
+        let found = timeout(due, self.look_up(to)).await;
+        let addresses = found.map_err(|_| ConnectError::Timeout(due))??;
+        Client::connect(addresses.as_slice(), options).await
+    }
+
+    async fn look_up(&self, name: &Endpoint) -> std::io::Result<Vec<SocketAddr>> {
+        if let Ok(literal) = name.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(literal, name.port)]);
+        }
+        // It is never closed.
+        let _turn = self.lookups.acquire().await;
+        Ok(lookup_host(name.pair()).await?.collect())
+    }
+}
+
+/// The way to the cluster manager: one connection, opened when it is needed and kept.
+#[derive(Debug)]
+pub(super) struct Link {
+    connector: Connector,
+    address: Endpoint,
+    options: ClientOptions,
+    connection: Option<Client<ClusterManager>>,
+}
+
+impl Link {
+    pub(super) fn new(connector: Connector, address: Endpoint, timers: &Timers) -> Link {
+        let options = client_options(timers.client_timeout);
+        Link { connector, address, options, connection: None }
+    }
+
+    /// Makes a call. A kept connection may have been closed by the cluster manager while nothing
+    /// was to be said: that counts only if a fresh one fails as well.
+    pub(super) async fn call(
+        &mut self,
+        call: &ClusterManagerCall,
+    ) -> Result<ClusterManagerReply, Trouble> {
+        if let Some(kept) = self.connection.as_mut().filter(|kept| kept.is_usable()) {
+            match kept.call(call).await {
+                Err(CallError::Closed | CallError::Io(_)) => {}
+                result => return Ok(result?),
+            }
+        }
+        self.close();
+        let fresh = self.connector.connect(&self.address, self.options.clone()).await?;
+        Ok(self.connection.insert(fresh).call(call).await?)
+    }
+
+    pub(super) fn close(&mut self) {
+        self.connection = None;
+    }
+}
+
+/// The proxy job tracker cannot be asked whether the cluster manager is down on purpose.
+#[derive(Debug, Error)]
+#[error("could not check the safe mode flag on the proxy job tracker: {0}")]
+pub struct ProxyError(#[from] CallFailure);
+
+/// The way to the proxy job tracker. Spec: cluster-manager/07 §6.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    connector: Connector,
+    address: Option<Endpoint>,
+    timeout: Duration,
+    poll: Duration,
+}
+
+impl Proxy {
+    pub(super) fn new(connector: Connector, address: Option<Endpoint>, timers: &Timers) -> Proxy {
+        Proxy { connector, address, timeout: timers.proxy_timeout, poll: timers.safe_mode_poll }
+    }
+
+    /// Waits until the flag is not set, for ever if need be. Returns whether it was. A connection
+    /// that breaks while waiting is opened once more.
+    pub(super) async fn wait_while_in_safe_mode(&self) -> Result<bool, ProxyError> {
+        let Some(address) = &self.address else { return Ok(false) };
+        let ask = ProxyJobTrackerCall::GetClusterManagerSafeModeFlag;
+        let mut waited = false;
+        loop {
+            let options = client_options(self.timeout);
+            let connected = self.connector.connect::<ProxyJobTracker>(address, options).await;
+            let mut client = connected.map_err(CallFailure::from)?;
+            let mut answered = false;
+            loop {
+                match client.call(&ask).await {
+                    Ok(ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(true)) => {}
+                    Ok(_) => return Ok(waited),
+                    Err(CallError::Closed | CallError::Io(_)) if answered => break,
+                    Err(error) => return Err(CallFailure::from(error).into()),
+                }
+                (answered, waited) = (true, true);
+                sleep(self.poll).await;
+            }
+        }
+    }
+}
+
+fn client_options(timeout: Duration) -> ClientOptions {
+    ClientOptions {
+        connect_timeout: timeout,
+        call_timeout: timeout,
+        max_reply_bytes: MAX_REPLY_BYTES,
+        ..ClientOptions::default()
+    }
+}

@@ -1,0 +1,57 @@
+//! The client's side of a session: what a job tracker, or any framework that is not MapReduce, uses
+//! to get slots from a cluster manager, Java or ours.
+//!
+//! ```no_run
+//! use corona::engine::types::{ResourceType, SessionStatus};
+//! use corona::session_driver::{Event, Options, SessionDriver, SlotRequest};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = Options::new("cm.example.com:50031".parse()?, "me");
+//! let (driver, mut events) = SessionDriver::start(options).await?;
+//! let slot = SlotRequest::new(ResourceType::Map).near(["host1.example.com"]);
+//! driver.request(vec![slot; 10])?;
+//! while let Some(event) = events.next().await {
+//!     match event {
+//!         Event::Granted(grants) => {
+//!             // Run something on each of them, then give it back.
+//!             driver.release(grants.iter().map(|grant| grant.id))?;
+//!             break;
+//!         }
+//!         Event::Revoked(lost) | Event::DeadNode { lost, .. } => {
+//!             driver.replace(&lost)?;
+//!         }
+//!         Event::Ended(ending) => return Err(ending.to_string().into()),
+//!     }
+//! }
+//! driver.end(SessionStatus::Successful).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`SessionDriver`] takes what the owner wants, [`Events`] tell what comes, [`books`] keep every
+//! slot from the request to the release. A session is one task; a [`DriverHost`] takes the
+//! notifications of many.
+//!
+//! It uses the wire and the engine's plain types. It knows nothing of the engine's inside and
+//! nothing of our cluster manager: the other end may be the original.
+//! Spec: cluster-manager/05 §6, 01 §7, 07 §6.
+
+pub mod books;
+mod conversation;
+mod driver;
+mod events;
+mod host;
+mod link;
+mod options;
+mod outgoing;
+#[cfg(test)]
+mod tests;
+mod translate;
+
+pub use books::{Books, Lost, SlotRequest};
+pub use driver::{DriverError, SessionDriver, StartError, Traffic};
+pub use events::{Ending, Event, Events};
+pub use host::DriverHost;
+pub use link::{CallFailure, ProxyError};
+pub use options::{Bounds, Endpoint, EndpointError, Listen, Options, Timers};
+pub use outgoing::{InfoUpdate, NodeUsage};

@@ -1,0 +1,193 @@
+//! The calls that a session makes: what they are, and the queue in which they wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::options::Endpoint;
+use super::translate;
+use crate::engine::types::{
+    Millis, PoolName, ResourceRequest, ResourceType, SessionPriority, SessionStatus,
+};
+use crate::wire::calls::ClusterManagerCall;
+use crate::wire::generated as wire;
+
+/// What a session has seen of a node: tasks by what became of them. Counts of one session.
+/// Spec: cluster-manager/01 §5.3, 02 §5.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeUsage {
+    /// The node's name, as in its grants.
+    pub node_name: Arc<str>,
+    /// All tasks.
+    pub total_tasks: i32,
+    /// Tasks that went well.
+    pub succeeded: i32,
+    /// Tasks that the session killed.
+    pub killed: i32,
+    /// Tasks that failed. The cluster manager takes too many as a fault of the node.
+    pub failed: i32,
+    /// Tasks that gave no sign of life.
+    pub timed_out: i32,
+    /// Tasks that were slow.
+    pub slow: i32,
+    /// Attempts to reach the node that failed. The cluster manager takes too many as a fault of
+    /// the node.
+    pub failed_connections: i32,
+}
+
+impl NodeUsage {
+    /// Nothing seen of this node yet.
+    pub fn new(node_name: impl Into<Arc<str>>) -> NodeUsage {
+        NodeUsage {
+            node_name: node_name.into(),
+            total_tasks: 0,
+            succeeded: 0,
+            killed: 0,
+            failed: 0,
+            timed_out: 0,
+            slow: 0,
+            failed_connections: 0,
+        }
+    }
+}
+
+/// What a session tells of itself. What is `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InfoUpdate {
+    /// Name for people.
+    pub name: Option<String>,
+    /// Priority within the pool.
+    pub priority: Option<SessionPriority>,
+    /// A page about the session.
+    pub url: Option<String>,
+    /// When the session's work should be done.
+    pub deadline: Option<Millis>,
+}
+
+/// What the cluster manager knows of the session, as it was last told.
+#[derive(Clone, Debug)]
+pub(super) struct Info {
+    pub(super) address: Endpoint,
+    pub(super) name: String,
+    pub(super) user: String,
+    pub(super) pool: PoolName,
+    pub(super) priority: SessionPriority,
+    pub(super) no_preempt: bool,
+    pub(super) url: Option<String>,
+    pub(super) deadline: Option<Millis>,
+}
+
+impl Info {
+    pub(super) fn update(&mut self, update: InfoUpdate) {
+        let InfoUpdate { name, priority, url, deadline } = update;
+        if let Some(name) = name {
+            self.name = name;
+        }
+        if let Some(priority) = priority {
+            self.priority = priority;
+        }
+        self.url = url.or(self.url.take());
+        self.deadline = deadline.or(self.deadline);
+    }
+
+    pub(super) fn to_wire(&self) -> wire::SessionInfo {
+        wire::SessionInfo {
+            address: wire::InetAddress {
+                host: self.address.host.clone(),
+                port: self.address.port.into(),
+            },
+            name: self.name.clone(),
+            user_id: self.user.clone(),
+            group_ids: None,
+            pool_info_strings: Some(translate::pool(&self.pool)),
+            priority: Some(translate::priority(self.priority)),
+            no_preempt: Some(self.no_preempt),
+            url: self.url.clone(),
+            deadline: self.deadline.map(|deadline| deadline.0),
+        }
+    }
+}
+
+/// A call that waits. It carries what was meant when it was made.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    UpdateInfo(Info),
+    Request(Vec<ResourceRequest>),
+    Release(Vec<i32>),
+    Feedback(Vec<NodeUsage>),
+    End(SessionStatus),
+    /// The end of another session, such as that of a job tracker that this one had started.
+    EndOther(Arc<str>),
+}
+
+impl Call {
+    pub(super) fn to_wire(&self, handle: &str) -> ClusterManagerCall {
+        let own = Some(handle.to_owned());
+        match self {
+            Call::UpdateInfo(info) => {
+                ClusterManagerCall::SessionUpdateInfo { handle: own, info: Some(info.to_wire()) }
+            }
+            Call::Request(requests) => ClusterManagerCall::RequestResource {
+                handle: own,
+                requests: Some(requests.iter().map(translate::request).collect()),
+            },
+            Call::Release(ids) => {
+                ClusterManagerCall::ReleaseResource { handle: own, ids: Some(ids.clone()) }
+            }
+            Call::Feedback(usages) => ClusterManagerCall::NodeFeedback {
+                handle: own,
+                // The original always names these two.
+                types: Some(
+                    [ResourceType::Map, ResourceType::Reduce].map(translate::resource_type).into(),
+                ),
+                reports: Some(usages.iter().map(translate::usage).collect()),
+            },
+            Call::End(status) => ClusterManagerCall::SessionEnd {
+                handle: own,
+                status: Some(translate::status(*status)),
+            },
+            Call::EndOther(other) => ClusterManagerCall::SessionEnd {
+                handle: Some(other.to_string()),
+                status: Some(translate::status(SessionStatus::TimedOut)),
+            },
+        }
+    }
+
+    /// Whether the answer that there is no such session leaves this one alive.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Call::End(_) | Call::EndOther(_))
+    }
+}
+
+/// Calls in the order in which they are to be made.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    calls: VecDeque<Arc<Call>>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(super) fn push(&mut self, call: Call) {
+        self.calls.push_back(Arc::new(call));
+    }
+
+    pub(super) fn head(&self) -> Option<Arc<Call>> {
+        self.calls.front().cloned()
+    }
+
+    /// Takes out a call that has been answered, unless the queue was cleared meanwhile.
+    pub(super) fn answered(&mut self, call: &Arc<Call>) {
+        if self.calls.front().is_some_and(|head| Arc::ptr_eq(head, call)) {
+            self.calls.pop_front();
+        }
+    }
+
+    /// Forgets what no longer matters when the session ends.
+    pub(super) fn clear_for_end(&mut self, status: SessionStatus) {
+        let matters = |call: &Arc<Call>| matches!(**call, Call::Feedback(_) | Call::EndOther(_));
+        self.calls.retain(matters);
+        self.push(Call::End(status));
+    }
+}

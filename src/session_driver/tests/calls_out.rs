@@ -1,0 +1,304 @@
+//! Calls and heartbeats towards a cluster manager that closes, hangs, restarts and refuses.
+//! Spec: cluster-manager/05 §6, 01 §7.
+
+use std::time::Duration;
+
+use super::peer::*;
+use crate::engine::types::ResourceType;
+use crate::session_driver::books::Standing;
+use crate::session_driver::*;
+use crate::wire::calls::ClusterManagerCall as Call;
+
+fn map() -> SlotRequest {
+    SlotRequest::new(ResourceType::Map)
+}
+
+async fn until_answered(driver: &SessionDriver) {
+    until("all calls are answered", || driver.traffic().waiting_calls == 0).await;
+}
+
+/// The calls after the start.
+fn after_start(manager: &Manager) -> Vec<&'static str> {
+    manager.methods().split_off(2)
+}
+
+#[tokio::test]
+async fn a_heartbeat_comes_first_and_calls_follow_in_order() {
+    let manager = Manager::start(well);
+    let (driver, _events) = SessionDriver::start(options(&manager)).await.unwrap();
+    driver.update_info(InfoUpdate::default()).unwrap();
+    let ids = driver.request(vec![map(), map()]).unwrap();
+    assert_eq!(driver.release(ids).unwrap(), [1, 2]);
+    driver.feedback(vec![NodeUsage::new("node")]).unwrap();
+    driver.end_other("202611210001.9").unwrap();
+    assert_eq!(driver.request(vec![map()]).unwrap(), [3]);
+    until_answered(&driver).await;
+    let expected = [
+        "sessionHeartbeatV2",
+        "sessionUpdateInfo",
+        "requestResource",
+        "releaseResource",
+        "nodeFeedback",
+        "sessionEnd",
+        "requestResource",
+    ];
+    assert_eq!(after_start(&manager), expected);
+    assert_eq!(manager.ids("requestResource"), [vec![1, 2], vec![3]]);
+    driver.look(|books| {
+        assert_eq!(books.standing(1), None);
+        assert_eq!(books.standing(3), Some(&Standing::Pending));
+    });
+}
+
+#[tokio::test]
+async fn a_call_without_an_answer_is_made_again() {
+    // The second kind of misbehaviour is to be too late.
+    let scripts: [(Script, Duration); 2] = [
+        (
+            |method, before| match method {
+                "requestResource" if before < 3 => Act::Close,
+                _ => Act::Well,
+            },
+            SOON,
+        ),
+        (
+            |method, before| match method {
+                "requestResource" if before < 2 => Act::Late(SOON),
+                _ => Act::Well,
+            },
+            Duration::from_secs(1),
+        ),
+    ];
+    for (script, client_timeout) in scripts {
+        let manager = Manager::start(script);
+        let mut options = options(&manager);
+        options.timers.client_timeout = client_timeout;
+        let (driver, _events) = SessionDriver::start(options).await.unwrap();
+        driver.request(vec![map(), map()]).unwrap();
+        driver.release([2]).unwrap();
+        until_answered(&driver).await;
+        let asked = manager.ids("requestResource");
+        assert!(asked.len() >= 3 && asked.iter().all(|ids| *ids == [1, 2]), "{asked:?}");
+        assert_eq!(manager.ids("releaseResource"), [[2]]);
+        // A connection that was kept fails once for nothing.
+        assert_eq!(driver.traffic().failed_attempts, 2);
+    }
+}
+
+#[tokio::test]
+async fn no_heartbeat_goes_out_while_it_is_not_known_what_the_manager_expects() {
+    let manager = Manager::start(|method, before| match method {
+        "requestResource" if before < 3 => Act::Close,
+        _ => Act::Well,
+    });
+    let mut options = options(&manager);
+    options.timers.heartbeat_interval = Duration::from_millis(1);
+    options.timers.retry_start = SOON * 2;
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    driver.request(vec![map(); 4]).unwrap();
+    // The pause is long, but a heartbeat that is due waits for none, nor does the call in its place.
+    until_answered(&driver).await;
+    let before = manager.count("sessionHeartbeatV2");
+    manager.until_called("sessionHeartbeatV2", before + 1).await;
+    let seen = manager.seen();
+    let is_request = |seen: &Seen| matches!(seen.call, Call::RequestResource { .. });
+    let first = seen.iter().position(is_request).unwrap();
+    let last = seen.iter().rposition(is_request).unwrap();
+    assert_eq!(last - first, 3, "{:?}", manager.methods());
+    for Seen { call, .. } in &seen[last..] {
+        if let Call::SessionHeartbeatV2 { args: Some(args), .. } = call {
+            assert_eq!(args.request_id, 4);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_manager_that_never_answers_is_given_up_after_as_many_attempts_as_the_original_makes() {
+    let manager = Manager::start(|method, _| match method {
+        "requestResource" => Act::Close,
+        _ => Act::Well,
+    });
+    let (driver, mut events) = SessionDriver::start(options(&manager)).await.unwrap();
+    driver.request(vec![map()]).unwrap();
+    let Event::Ended(ending) = next(&mut events).await else { panic!() };
+    assert!(matches!(*ending, Ending::GaveUp { attempts: 4, .. }), "{ending}");
+    assert!(events.next().await.is_none());
+    assert!(matches!(driver.request(vec![map()]), Err(DriverError::Over)));
+    // One more on the connection that had been kept from the heartbeat.
+    assert_eq!(manager.count("requestResource"), 5);
+}
+
+#[tokio::test]
+async fn a_manager_that_is_not_there_is_given_up() {
+    let mut manager = Manager::start(well);
+    let mut options = options(&manager);
+    options.timers.heartbeat_interval = Duration::from_millis(1);
+    options.timers.retry_start = SOON * 2;
+    let (_driver, mut events) = SessionDriver::start(options).await.unwrap();
+    manager.until_called("sessionHeartbeatV2", 2).await;
+    manager.crash().await;
+    let Event::Ended(ending) = next(&mut events).await else { panic!() };
+    assert!(matches!(*ending, Ending::GaveUp { attempts: 4, .. }), "{ending}");
+}
+
+#[tokio::test]
+async fn an_expired_or_killed_session_ends() {
+    let gone: Script = |method, before| match method {
+        "sessionHeartbeatV2" if before > 0 => Act::Invalid(HANDLE),
+        _ => Act::Well,
+    };
+    let refused: Script = |method, _| match method {
+        "requestResource" => Act::Invalid("too many"),
+        _ => Act::Well,
+    };
+    for (script, is_gone) in [(gone, true), (refused, false)] {
+        let manager = Manager::start(script);
+        let mut options = options(&manager);
+        options.timers.heartbeat_interval = Duration::from_millis(20);
+        let (driver, mut events) = SessionDriver::start(options).await.unwrap();
+        let _ = driver.request(vec![map()]);
+        let Event::Ended(ending) = next(&mut events).await else { panic!() };
+        match &*ending {
+            Ending::Gone { handle } => assert!(is_gone && handle == driver.handle()),
+            Ending::Refused(text) => assert!(!is_gone && text == "too many"),
+            other => panic!("{other}"),
+        }
+        // What ended it stays what ended it.
+        let end = driver.end(crate::engine::types::SessionStatus::Successful).await;
+        assert_eq!(end.to_string(), ending.to_string());
+        assert_eq!(manager.count("sessionEnd"), 0);
+    }
+}
+
+#[tokio::test]
+async fn heartbeats_fall_back_for_good_where_the_new_ones_are_not_known() {
+    let manager = Manager::start(|method, _| match method {
+        "sessionHeartbeatV2" => Act::Fault,
+        _ => Act::Well,
+    });
+    let mut options = options(&manager);
+    options.timers.heartbeat_interval = Duration::from_millis(20);
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    manager.until_called("sessionHeartbeat", 3).await;
+    let seen = manager.seen();
+    assert_eq!(manager.count("sessionHeartbeatV2"), 1);
+    assert!(seen[2..].iter().all(|call| call.from == seen[2].from), "on the same connection");
+    let traffic = driver.traffic();
+    assert_eq!((traffic.heartbeats_v2, traffic.failed_attempts), (false, 0));
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_no_reason_to_fall_back() {
+    let manager = Manager::start(|method, before| match method {
+        "sessionHeartbeatV2" if before < 2 => Act::Close,
+        _ => Act::Well,
+    });
+    let (driver, _events) = SessionDriver::start(options(&manager)).await.unwrap();
+    manager.until_called("sessionHeartbeatV2", 3).await;
+    assert!(driver.traffic().heartbeats_v2);
+    assert_eq!(manager.count("sessionHeartbeat"), 0);
+}
+
+#[tokio::test]
+async fn heartbeats_tell_progress_and_usage() {
+    let manager = Manager::start(well);
+    let mut options = options(&manager);
+    options.timers.heartbeat_interval = Duration::from_millis(20);
+    let (driver, mut events) = SessionDriver::start(options).await.unwrap();
+    driver.request(vec![map(); 3]).unwrap();
+    driver.report_usage(ResourceType::Reduce, vec![1, 2, 3]);
+    manager.grant(&[(3, "node"), (2, "node")]).await;
+    manager.grant(&[(1, "node")]).await;
+    next(&mut events).await;
+    let progress = || {
+        manager.seen().iter().rev().find_map(|seen| match &seen.call {
+            Call::SessionHeartbeatV2 { args: Some(args), .. } => Some(args.clone()),
+            _ => None,
+        })
+    };
+    let says = |request_id, grant_id| {
+        progress().is_some_and(|args| (args.request_id, args.grant_id) == (request_id, grant_id))
+    };
+    // What waits to be taken is not told yet.
+    until("the first batch is told", || says(3, 3)).await;
+    next(&mut events).await;
+    until("the second batch is told", || says(3, 1)).await;
+    let usages: Vec<_> = progress().unwrap().resource_usages.into_values().collect();
+    assert_eq!(usages, [vec![0, 0, 0], vec![1, 2, 3], vec![0, 0, 0]]);
+}
+
+#[tokio::test]
+async fn safe_mode_and_a_restart_cost_nothing() {
+    let mut manager = Manager::start(well);
+    let proxy = Proxy::start(false);
+    let options = Options { proxy_job_tracker: Some(endpoint(proxy.address)), ..options(&manager) };
+    let (driver, mut events) = SessionDriver::start(options).await.unwrap();
+    manager.until_called("sessionHeartbeatV2", 1).await;
+    // The manager is told to stop: flag first, then every call is refused, then it is gone.
+    proxy.set(true);
+    manager.follow(|_, _| Act::SafeMode);
+    driver.request(vec![map()]).unwrap();
+    driver.release([1]).unwrap();
+    manager.until_called("requestResource", 1).await;
+    manager.crash().await;
+    proxy.until_asked(10).await;
+    assert_eq!(driver.traffic().failed_attempts, 0);
+    assert_eq!(manager.count("requestResource"), 1);
+    // It comes back before the flag is cleared, still in safe mode, then all is well.
+    manager.serve();
+    proxy.until_asked(3).await;
+    manager.follow(|method, before| match method {
+        "requestResource" if before < 3 => Act::SafeMode,
+        _ => Act::Well,
+    });
+    proxy.set(false);
+    until_answered(&driver).await;
+    assert_eq!(driver.traffic().failed_attempts, 0);
+    assert_eq!(manager.ids("requestResource"), vec![vec![1]; 4]);
+    manager.grant(&[(1, "late")]).await;
+    assert_eq!(driver.request(vec![map()]).unwrap(), [2]);
+    manager.grant(&[(2, "node")]).await;
+    let event = next(&mut events).await;
+    assert!(matches!(&event, Event::Granted(grants) if grants[0].id == 2), "{event:?}");
+}
+
+#[tokio::test]
+async fn a_manager_that_goes_down_with_the_flag_set_is_waited_for() {
+    let mut manager = Manager::start(well);
+    let proxy = Proxy::start(true);
+    let options = Options { proxy_job_tracker: Some(endpoint(proxy.address)), ..options(&manager) };
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    manager.until_called("sessionHeartbeatV2", 1).await;
+    manager.crash().await;
+    driver.request(vec![map()]).unwrap();
+    // Far longer than all retries take.
+    proxy.until_asked(20).await;
+    assert_eq!(driver.traffic().failed_attempts, 1);
+    manager.serve();
+    proxy.set(false);
+    until_answered(&driver).await;
+}
+
+#[tokio::test]
+async fn large_batches_are_cut_and_a_full_queue_refuses() {
+    let manager = Manager::start(|method, _| match method {
+        "requestResource" => Act::Stall,
+        _ => Act::Well,
+    });
+    let mut options = options(&manager);
+    options.bounds = Bounds { max_outgoing: 4, max_ids_per_call: 2, ..Bounds::default() };
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    assert_eq!(driver.request(vec![map(); 5]).unwrap(), [1, 2, 3, 4, 5]);
+    assert_eq!(driver.request(vec![map()]).unwrap(), [6]);
+    assert!(matches!(driver.request(vec![map()]), Err(DriverError::Busy(4))));
+    assert!(matches!(driver.release([1]), Err(DriverError::Busy(4))));
+    // What was refused has left no trace.
+    driver.look(|books| assert_eq!(books.totals().requested, 6));
+    manager.go_on();
+    until_answered(&driver).await;
+    assert_eq!(manager.ids("requestResource"), [vec![1, 2], vec![3, 4], vec![5], vec![6]]);
+    let hosts = map().near(["a", "b"]).avoiding(["c", "b"]);
+    let error = driver.request(vec![map(), hosts]).unwrap_err();
+    assert!(matches!(&error, DriverError::HostExcluded(host) if &**host == "b"), "{error}");
+    assert_eq!(driver.request(vec![map()]).unwrap(), [7]);
+}

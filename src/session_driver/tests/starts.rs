@@ -1,0 +1,164 @@
+//! The start of a session. Spec: cluster-manager/05 §6.
+
+use tokio::time::timeout;
+
+use super::peer::*;
+use crate::engine::types::PoolName;
+use crate::session_driver::*;
+use crate::wire::calls::ClusterManagerCall as Call;
+
+#[tokio::test]
+async fn a_session_says_who_it_is_and_learns_where_it_belongs() {
+    let manager = Manager::start(well);
+    let options = Options {
+        name: None,
+        pool: PoolName::new("group", "pool"),
+        url: Some("http://page".into()),
+        ..options(&manager)
+    };
+    let (driver, _events) = SessionDriver::start(options).await.unwrap();
+    assert_eq!(&**driver.handle(), HANDLE);
+    assert_eq!(driver.pool(), &PoolName::new("group", "redirected"));
+    assert_eq!(driver.session_log(), "/log/0");
+    let (host, port) = manager.session_address();
+    let seen = manager.seen();
+    let Call::SessionStart { handle, info: Some(info) } = &seen[1].call else { panic!("{seen:?}") };
+    assert_eq!(handle.as_deref(), Some(HANDLE));
+    assert_eq!(host, "127.0.0.1");
+    assert!(info.name.starts_with(&format!("user@127.0.0.1:{port}-")), "{}", info.name);
+    assert_eq!((info.no_preempt, info.deadline), (Some(false), None));
+    assert_eq!(info.url.as_deref(), Some("http://page"));
+    driver.update_info(InfoUpdate { name: Some("new".into()), ..InfoUpdate::default() }).unwrap();
+    manager.until_called("sessionUpdateInfo", 1).await;
+    let seen = manager.seen();
+    let Some(Call::SessionUpdateInfo { info: Some(info), .. }) = seen.last().map(|seen| &seen.call)
+    else {
+        panic!("{seen:?}")
+    };
+    // The pool is the one that it was put into.
+    assert_eq!(info.pool_info_strings.as_ref().unwrap().pool_name, "redirected");
+    assert_eq!((&*info.name, info.url.as_deref()), ("new", Some("http://page")));
+}
+
+#[tokio::test]
+async fn each_step_of_the_start_has_a_connection_of_its_own_and_the_rest_shares_one() {
+    let manager = Manager::start(well);
+    let (driver, _events) = SessionDriver::start(options(&manager)).await.unwrap();
+    for _ in 0..3 {
+        driver.request(vec![SlotRequest::new(crate::engine::types::ResourceType::Map)]).unwrap();
+    }
+    manager.until_called("requestResource", 3).await;
+    let connections: Vec<_> = manager.seen().iter().map(|seen| seen.from).collect();
+    assert_ne!(connections[0], connections[1]);
+    assert_ne!(connections[1], connections[2]);
+    assert!(connections[2..].iter().all(|connection| *connection == connections[2]));
+}
+
+#[tokio::test]
+async fn an_absent_cluster_manager_is_tried_as_often_as_the_original_does() {
+    let mut manager = Manager::start(well);
+    manager.crash().await;
+    let proxy = Proxy::start(false);
+    let options = Options { proxy_job_tracker: Some(endpoint(proxy.address)), ..options(&manager) };
+    let error = SessionDriver::start(options.clone()).await.unwrap_err();
+    // retry_max is 2.
+    assert!(matches!(error, StartError::Unreachable { attempts: 4, .. }), "{error}");
+    assert_eq!(proxy.asked(), 3);
+    // With nobody to ask, once is enough.
+    let nobody = Some(endpoint(manager.address));
+    let error =
+        SessionDriver::start(Options { proxy_job_tracker: nobody, ..options.clone() }).await;
+    assert!(matches!(error, Err(StartError::Proxy(_))));
+    // Without a proxy job tracker, it is a failing cluster manager.
+    let error = SessionDriver::start(Options { proxy_job_tracker: None, ..options }).await;
+    assert!(matches!(error, Err(StartError::Unreachable { attempts: 4, .. })));
+}
+
+#[tokio::test]
+async fn safe_mode_is_waited_out_at_each_step() {
+    let refused: [Script; 2] = [
+        |method, before| match method {
+            "getNextSessionId" if before < 9 => Act::SafeMode,
+            _ => Act::Well,
+        },
+        |method, before| match method {
+            "sessionStart" if before < 9 => Act::SafeMode,
+            _ => Act::Well,
+        },
+    ];
+    for script in refused {
+        for with_proxy in [true, false] {
+            let manager = Manager::start(script);
+            let proxy = Proxy::start(true);
+            let address = with_proxy.then(|| endpoint(proxy.address));
+            let options = Options { proxy_job_tracker: address, ..options(&manager) };
+            let start = tokio::spawn(SessionDriver::start(options));
+            if with_proxy {
+                proxy.until_asked(5).await;
+                // While the flag is set the cluster manager is left alone.
+                assert!(manager.methods().len() <= 2, "{:?}", manager.methods());
+                proxy.set(false);
+            }
+            let started = timeout(SOON, start).await.expect("it starts").unwrap();
+            assert!(started.is_ok(), "{:?}", started.err());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_session_does_not_start() {
+    let manager = Manager::start(|method, _| match method {
+        "sessionStart" => Act::Invalid("not in this pool"),
+        _ => Act::Well,
+    });
+    let error = SessionDriver::start(options(&manager)).await.unwrap_err();
+    assert!(matches!(&error, StartError::Refused(text) if text == "not in this pool"), "{error}");
+    assert_eq!(manager.methods(), ["getNextSessionId", "sessionStart"]);
+}
+
+#[tokio::test]
+async fn a_start_without_an_answer_fails_and_leaves_no_session_behind() {
+    let manager = Manager::start(|method, _| match method {
+        "sessionStart" => Act::Close,
+        _ => Act::Well,
+    });
+    let error = SessionDriver::start(options(&manager)).await.unwrap_err();
+    assert!(matches!(error, StartError::Failed(_)), "{error}");
+    manager.until_called("sessionEnd", 1).await;
+}
+
+#[tokio::test]
+async fn a_start_that_is_given_up_leaves_no_session_behind() {
+    let manager = Manager::start(|method, _| match method {
+        "sessionStart" => Act::Stall,
+        _ => Act::Well,
+    });
+    let start = tokio::spawn(SessionDriver::start(options(&manager)));
+    manager.until_called("sessionStart", 1).await;
+    start.abort();
+    assert!(start.await.unwrap_err().is_cancelled());
+    manager.go_on();
+    manager.until_called("sessionEnd", 1).await;
+    // Before the session could start, there is nothing to end.
+    let manager = Manager::start(|_, _| Act::SafeMode);
+    let proxy = Proxy::start(true);
+    let options = Options { proxy_job_tracker: Some(endpoint(proxy.address)), ..options(&manager) };
+    let start = tokio::spawn(SessionDriver::start(options));
+    proxy.until_asked(2).await;
+    start.abort();
+    assert!(start.await.unwrap_err().is_cancelled());
+    proxy.set(false);
+    assert_eq!(manager.methods(), ["getNextSessionId"]);
+}
+
+#[tokio::test]
+async fn a_host_takes_a_handle_once() {
+    let manager = Manager::start(well);
+    let options = options(&manager);
+    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    let (first, _events) = host.start(options.clone()).await.unwrap();
+    let error = host.start(options.clone()).await.unwrap_err();
+    assert!(matches!(&error, StartError::HandleTaken(handle) if handle == first.handle()));
+    first.end(crate::engine::types::SessionStatus::Successful).await;
+    host.start(options).await.unwrap();
+}
