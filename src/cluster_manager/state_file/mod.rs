@@ -31,7 +31,7 @@ use super::notifier::Undelivered;
 use crate::engine::snapshot::EngineState;
 use crate::engine::types::Millis;
 
-/// Bytes of JSON that are read. A million requests take one and a half gigabytes in the original's
+/// Bytes of JSON that are read. A million requests take about a gigabyte in the original's
 /// layout; a compressed file can claim any size.
 const MAX_JSON_BYTES: u64 = 4 << 30;
 
