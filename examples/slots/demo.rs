@@ -22,7 +22,7 @@ const NODES: usize = 4;
 /// CPUs of a node, which are its slots.
 const CPUS: i16 = 4;
 /// When the rival comes, and when a node dies, after the start of the work.
-const RIVAL_AFTER: Duration = Duration::from_secs(2);
+const RIVAL_AFTER: Duration = Duration::from_secs(1);
 const DEATH_AFTER: Duration = Duration::from_secs(5);
 /// Slots that the rival takes: the minimum of its pool.
 const RIVAL_SLOTS: usize = 6;

@@ -29,6 +29,7 @@ use super::{SOON, block_on, next, until};
 
 /// The built program with nodes, and a proxy job tracker that has nothing but its flag.
 struct Cluster {
+    launch: Launch,
     manager: Running,
     proxy: SocketAddr,
     flag: Arc<AtomicBool>,
@@ -64,7 +65,18 @@ impl Cluster {
             ready_within: Duration::from_secs(20),
         };
         let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
-        Cluster { manager, proxy, flag, _stop: stop }
+        Cluster { launch, manager, proxy, flag, _stop: stop }
+    }
+
+    /// Starts the program again at the same address, with these arguments besides the old ones.
+    fn restart(self, arguments: &[&str]) -> Cluster {
+        let Cluster { mut launch, manager, proxy, flag, _stop } = self;
+        let address = format!("localhost:{}", manager.thrift().port());
+        drop(manager);
+        launch.overrides.push(("cm.server.address".into(), address));
+        launch.arguments = arguments.iter().map(Into::into).collect();
+        let manager = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        Cluster { launch, manager, proxy, flag, _stop }
     }
 
     /// A node with this many CPUs that heartbeats until it is aborted.
@@ -272,19 +284,40 @@ fn safe_mode_is_waited_out() {
 }
 
 #[test]
+fn an_upgrade_is_survived() {
+    block_on(async {
+        let scratch = tempfile::tempdir().expect("a directory for the state file");
+        let state = scratch.path().join("cm.state").display().to_string();
+        let cluster = Cluster::start(None, &[("cm.state", &state)]);
+        let _node = cluster.node("n1", "10.0.0.1", 2).await;
+        let (driver, mut events) = cluster.session().await;
+        driver.request(maps(1)).unwrap();
+        take(&mut events, 1).await;
+        let safe_mode = Call::SetSafeMode { safe_mode: true };
+        assert_eq!(cluster.call(safe_mode).await, Reply::SetSafeMode(true));
+        driver.request(maps(1)).unwrap();
+        assert_eq!(cluster.call(Call::PersistState).await, Reply::PersistState(true));
+        // The new one clears the flag by itself.
+        let cluster = cluster.restart(&["--recover-from-disk"]);
+        let _node = cluster.node("n1", "10.0.0.1", 2).await;
+        assert_eq!(take(&mut events, 1).await, [(2, "n1".to_owned())].into());
+        assert_eq!(driver.look(|books| books.grants().count()), 2);
+        assert_eq!(driver.traffic().failed_attempts, 0);
+        let ending = driver.end(SessionStatus::Successful).await;
+        assert!(matches!(*ending, Ending::Ended(_)), "{ending}");
+    });
+}
+
+#[test]
 fn a_manager_that_lost_its_state_ends_its_sessions() {
     block_on(async {
         let cluster = Cluster::start(None, &[]);
-        let port = cluster.manager.thrift().port();
         let (driver, mut events) = cluster.session().await;
+        // It goes down on purpose, and nothing of it is kept.
         cluster.flag.store(true, Ordering::SeqCst);
-        drop(cluster.manager);
-        until("the loss is noticed", || driver.traffic().failed_attempts > 0).await;
-        let address = format!("localhost:{port}");
-        let again = Cluster::start(None, &[("cm.server.address", &address)]);
+        let cluster = cluster.restart(&[]);
         cluster.flag.store(false, Ordering::SeqCst);
         let Event::Ended(ending) = next(&mut events).await else { panic!() };
-        assert!(matches!(*ending, Ending::Gone { .. }), "{ending}");
-        drop(again);
+        assert!(matches!(&*ending, Ending::Gone { handle } if handle == driver.handle()));
     });
 }
