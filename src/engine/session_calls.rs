@@ -438,10 +438,11 @@ impl Engine {
         racks: &[(Arc<str>, Arc<str>)],
     ) -> ReqIdx {
         let ResourceRequest { id, hosts, specs, kind, exclude_hosts } = request;
-        let mut acquire = |names: Vec<Arc<str>>| -> Box<[HostIdx]> {
-            names.iter().map(|name| self.topology.acquire(name, || rack_in(racks, name))).collect()
-        };
-        let (hosts, excluded) = (acquire(hosts), acquire(exclude_hosts));
+        let topology = &mut self.topology;
+        let placed = |name: &Arc<str>| topology.acquire(name, || rack_in(racks, name));
+        let hosts: Box<[HostIdx]> = hosts.iter().map(placed).collect();
+        let avoided = |name: &Arc<str>| self.topology.acquire_unplaced(name);
+        let excluded: Box<[HostIdx]> = exclude_hosts.iter().map(avoided).collect();
         let state = RequestState::Lost;
         let request = Request { id, kind, specs, hosts, excluded, state };
         self.sessions[session].requests.insert(request)

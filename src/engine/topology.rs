@@ -9,7 +9,7 @@ use std::sync::Arc;
 use slab::Slab;
 
 use super::audit::hold;
-use super::lookup::{HashSeed, Lookup};
+use super::lookup::{HashSeed, Lookup, NONE};
 
 /// The rack of a host of which nothing else is known.
 pub const DEFAULT_RACK: &str = "/default-rack";
@@ -22,6 +22,7 @@ pub(super) type RackIdx = u32;
 #[derive(Debug)]
 struct Host {
     name: Arc<str>,
+    /// [`NONE`] while the host is only avoided, so that nobody has said where it is.
     rack: RackIdx,
     uses: u32,
 }
@@ -53,19 +54,29 @@ impl Topology {
         }
     }
 
-    /// The number of `name`, counted as one more use. `rack` is asked for a host not seen before.
+    /// The number of `name`, counted as one more use. `rack` is asked for a host of which the rack
+    /// is not known yet.
     pub(super) fn acquire(
         &mut self,
         name: &Arc<str>,
         rack: impl FnOnce() -> Option<Arc<str>>,
     ) -> HostIdx {
+        let host = self.acquire_unplaced(name);
+        if self.hosts[host as usize].rack == NONE {
+            let path = rack().unwrap_or_else(|| self.default_rack.clone());
+            self.hosts[host as usize].rack = self.acquire_rack(path);
+        }
+        host
+    }
+
+    /// As [`Self::acquire`], for a host that is only to be avoided: its rack does not matter.
+    pub(super) fn acquire_unplaced(&mut self, name: &Arc<str>) -> HostIdx {
         if let Some(host) = self.host_by_name.get(name) {
             self.hosts[*host as usize].uses += 1;
             return *host;
         }
-        let path = rack().unwrap_or_else(|| self.default_rack.clone());
-        let rack = self.acquire_rack(path);
-        let host = self.hosts.insert(Host { name: name.clone(), rack, uses: 1 }) as HostIdx;
+        let host = Host { name: name.clone(), rack: NONE, uses: 1 };
+        let host = self.hosts.insert(host) as HostIdx;
         self.host_by_name.insert(name.clone(), host);
         host
     }
@@ -79,6 +90,9 @@ impl Topology {
         }
         let entry = self.hosts.remove(host as usize);
         self.host_by_name.remove(&entry.name);
+        if entry.rack == NONE {
+            return;
+        }
         let rack = &mut self.racks[entry.rack as usize];
         rack.uses -= 1;
         if rack.uses == 0 {
@@ -98,7 +112,9 @@ impl Topology {
             })?;
             let named = self.host_by_name.get(&entry.name) == Some(&(host as HostIdx));
             hold(named, || format!("host {} is not found by name", entry.name))?;
-            rack_uses[entry.rack as usize] += 1;
+            if entry.rack != NONE {
+                rack_uses[entry.rack as usize] += 1;
+            }
         }
         let used = uses.iter().filter(|uses| **uses > 0).count();
         hold(used == self.hosts.len(), || format!("{used} hosts of {} exist", self.hosts.len()))?;
@@ -122,6 +138,7 @@ impl Topology {
         &self.hosts[host as usize].name
     }
 
+    /// The rack of a host that was acquired with one.
     pub(super) fn rack_of(&self, host: HostIdx) -> RackIdx {
         self.hosts[host as usize].rack
     }
@@ -160,5 +177,20 @@ mod tests {
         topology.release(first);
         topology.release(other);
         assert_eq!((topology.find("a"), topology.hosts.len(), topology.racks.len()), (None, 0, 0));
+    }
+
+    #[test]
+    fn a_host_that_was_only_avoided_is_placed_when_somebody_says_where_it_is() {
+        let mut topology = Topology::new(HashSeed(1));
+        let name: Arc<str> = "a".into();
+        let avoided = topology.acquire_unplaced(&name);
+        let wanted = topology.acquire(&name, || Some("/r1".into()));
+        assert_eq!(avoided, wanted);
+        assert_eq!(&**topology.rack_path(topology.rack_of(wanted)), "/r1");
+        topology.release(wanted);
+        topology.release(avoided);
+        let avoided = topology.acquire_unplaced(&name);
+        topology.release(avoided);
+        assert_eq!((topology.hosts.len(), topology.racks.len()), (0, 0));
     }
 }
