@@ -65,7 +65,7 @@ impl Engine {
             })?;
         }
         for node in &entry.nodes {
-            let knows = self.nodes.get(*node).is_some_and(|n| n.sessions.contains_key(&session));
+            let knows = self.nodes.get(*node).is_some_and(|n| n.sessions.get(session).is_some());
             hold(knows, || format!("node number {node} does not know it"))?;
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Engine {
     fn audit_node(&self, node: NodeIdx) -> Result<(), String> {
         let entry = &self.nodes[node];
         let (mut used, mut counts) = (PerType::all(0), PerType::all(0));
-        for (slot, (session, req)) in entry.grants.iter().enumerate() {
+        for (slot, (session, req)) in entry.grants.iter() {
             let holder = self.sessions.get(*session).and_then(|s| s.requests.get(*req));
             let Some(request) = holder else {
                 return Err(format!("entry {slot} belongs to nobody"));
@@ -82,7 +82,7 @@ impl Engine {
             let agrees = matches!(request.state, RequestState::Granted { node: at, slot: place, .. }
                 if at == node && place as usize == slot);
             hold(agrees, || format!("entry {slot} belongs to a request in {:?}", request.state))?;
-            let visit = entry.sessions.get(session);
+            let visit = entry.sessions.get(*session);
             hold(visit.is_some_and(|visit| visit.granted.contains(request.kind)), || {
                 format!("a session with a grant of {} is not noted", request.kind)
             })?;
@@ -94,8 +94,8 @@ impl Engine {
         }
         hold(entry.used == used, || format!("uses {used:?}, not {:?}", entry.used))?;
         hold(entry.grant_counts == counts, || format!("{counts:?} grants"))?;
-        for session in entry.sessions.keys() {
-            let known = self.sessions.get(*session).is_some_and(|s| s.nodes.contains(&node));
+        for (session, _) in entry.sessions.iter() {
+            let known = self.sessions.get(session).is_some_and(|s| s.nodes.contains(&node));
             hold(known, || format!("session number {session} does not know it"))?;
         }
         let rack = self.topology.rack_of(entry.host);
@@ -210,7 +210,7 @@ mod tests {
             ("session 2026.1: MAP: Tally", map, |e, kind| {
                 e.sessions[0].demand[kind].tally.granted += 1;
             }),
-            ("session 2026.1: REDUCE: pending", reduce, |e, kind| {
+            ("has a place without waiting or waits without one", reduce, |e, kind| {
                 let session = &mut e.sessions[0];
                 let pending = &mut session.demand[kind].pending;
                 let (req, _) = pending.start(&session.requests).unwrap();
@@ -219,12 +219,12 @@ mod tests {
                 session.requests[req].state = state;
             }),
             ("of which its node knows", reduce, |e, _| {
-                e.nodes[0].grants.pop();
+                e.nodes[0].grants.clear();
             }),
             ("but the totals are 2 and 2", reduce, |e, kind| e.nodes[1].used.0[kind] = 0),
             ("in the index of MAP", map, |e, _| e.nodes[1].allowed = false),
             ("session 2026.1: node number 0 does not know it", map, |e, _| {
-                e.nodes[0].sessions.clear();
+                e.nodes[0].sessions.remove(0);
             }),
             ("host bad is used", map, |e, _| {
                 let host = e.sessions[0].requests[0].excluded[0];

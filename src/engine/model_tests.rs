@@ -19,13 +19,36 @@ const HOSTS_IN_A_RACK: u32 = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask { hosts: Vec<u32>, excluded: Vec<u32>, need: i16, times: u8 },
-    Withdraw { which: usize, times: u8 },
-    Match { level: Level, times: u8 },
-    Join { host: u32, slots: u32 },
-    Leave { which: usize },
-    Resize { which: usize, slots: u32 },
-    Release { which: usize },
+    Ask {
+        hosts: Vec<u32>,
+        excluded: Vec<u32>,
+        need: i16,
+        times: u8,
+    },
+    Withdraw {
+        which: usize,
+        times: u8,
+    },
+    Match {
+        level: Level,
+        times: u8,
+    },
+    /// The searches that follow belong to another pass, as all do after anything but a search.
+    Pass,
+    Join {
+        host: u32,
+        slots: u32,
+    },
+    Leave {
+        which: usize,
+    },
+    Resize {
+        which: usize,
+        slots: u32,
+    },
+    Release {
+        which: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -39,6 +62,7 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Ask { hosts, excluded, need, times }
         }),
         2 => (any::<usize>(), few(90)).prop_map(|(which, times)| Step::Withdraw { which, times }),
+        1 => Just(Step::Pass),
         7 => (level, few(20)).prop_map(|(level, times)| Step::Match { level, times }),
         2 => (0..HOSTS, 0..5u32).prop_map(|(host, slots)| Step::Join { host, slots }),
         1 => any::<usize>().prop_map(|which| Step::Leave { which }),
@@ -73,6 +97,7 @@ struct World {
     pending: Pending,
     model: Model,
     next_id: i32,
+    pass: u64,
 }
 
 impl World {
@@ -93,11 +118,16 @@ impl World {
             pending: Pending::new(seed, kind == ResourceType::Map),
             model: Model::default(),
             next_id: 0,
+            pass: 0,
         }
     }
 
     fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+        if !matches!(step, Step::Match { .. }) {
+            self.pass += 1;
+        }
         match step {
+            Step::Pass => {}
             Step::Ask { hosts, mut excluded, need, times } => {
                 excluded.retain(|host| !hosts.contains(host));
                 (0..times).for_each(|_| self.ask(&hosts, &excluded, need));
@@ -148,7 +178,7 @@ impl World {
     fn find_a_match(&mut self, level: Level) -> Result<(), TestCaseError> {
         let (nodes, topology, requests) = (&self.nodes, &self.topology, &self.requests);
         let search = Search { kind: self.kind, nodes, topology, requests };
-        let found = search.find(&mut self.pending, level);
+        let found = search.find(&mut self.pending, level, self.pass);
         let expected = self.model.walk(level);
         prop_assert_eq!(found, expected.map(|(at, node)| (self.model.list[at].req, node)));
         let Some((at, node)) = expected else { return Ok(()) };
@@ -171,12 +201,7 @@ impl World {
 
     fn free(&mut self, req: ReqIdx, node: NodeIdx, need: u32) {
         let RequestState::Granted { slot, .. } = self.requests[req].state else { return };
-        if let Some((_, moved)) = self.nodes.free(node, self.kind, need, slot)
-            && let RequestState::Granted { slot: place, .. } = &mut self.requests[moved].state
-        {
-            *place = slot;
-        }
-        self.nodes.reindex_kind(node, self.kind, &self.settings);
+        self.nodes.free(node, self.kind, need, slot);
         self.requests.remove(req);
     }
 
@@ -197,7 +222,7 @@ impl World {
         let node = self.model.nodes.remove(at).node;
         let lost = |granted: &mut (ReqIdx, NodeIdx, u32)| granted.1 == node;
         let lost: Vec<_> = self.model.granted.extract_if(.., lost).collect();
-        self.nodes[node].allowed = false;
+        self.nodes.retire(node);
         for (req, node, need) in lost {
             self.free(req, node, need);
         }

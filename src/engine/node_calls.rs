@@ -190,9 +190,11 @@ impl Engine {
         let name = self.nodes[node].name.clone();
         self.restarts.forget(&name);
         // Nothing that is freed below may be given out again.
-        self.nodes[node].allowed = false;
-        let told: Vec<SessionIdx> = self.nodes[node].sessions.keys().copied().collect();
-        while let Some((session, req)) = self.nodes[node].grants.last().copied() {
+        self.nodes.retire(node);
+        let entry = &self.nodes[node];
+        let told: Vec<SessionIdx> = entry.sessions.iter().map(|(session, _)| session).collect();
+        let lost: Vec<_> = entry.grants.iter().map(|(_, holder)| *holder).collect();
+        for (session, req) in lost {
             self.lose_grant(session, req, now);
         }
         let entry = self.nodes.remove(node);
@@ -223,15 +225,15 @@ impl Engine {
         let entry = &self.nodes[node];
         let name = entry.name.clone();
         let used = entry.sessions.iter().filter(|(_, visit)| visit.granted.contains(kind));
-        let told: Vec<SessionIdx> = used.map(|(session, _)| *session).collect();
+        let told: Vec<SessionIdx> = used.map(|(session, _)| session).collect();
         for session in told {
             self.tell_dead_node(session, &name, effects);
         }
         let lost: Vec<_> = self.nodes[node]
             .grants
             .iter()
+            .map(|(_, holder)| *holder)
             .filter(|(session, req)| self.sessions[*session].requests[*req].kind == kind)
-            .copied()
             .collect();
         for (session, req) in lost {
             self.lose_grant(session, req, now);
@@ -259,7 +261,7 @@ impl Engine {
     ) {
         let limits = &self.settings.faults;
         let entry = &mut self.nodes[node];
-        let Some(visit) = entry.sessions.get_mut(&session) else { return };
+        let Some(visit) = entry.sessions.get_mut(session) else { return };
         let connections = report.failed_connections > limits.failed_connections_of_a_session;
         let failures = report.failed > limits.failures_of_a_session;
         let mut blacklisted = Vec::new();
@@ -281,7 +283,7 @@ impl Engine {
         for kind in blacklisted {
             let name = self.nodes[node].name.clone();
             effects.push(Effect::Record(Record::NodeBlacklisted { name, kind }));
-            self.nodes.reindex_kind(node, kind, &self.settings);
+            self.nodes.reindex(node, &self.settings);
         }
     }
 }

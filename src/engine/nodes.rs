@@ -7,7 +7,6 @@
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use indexmap::IndexMap;
 use slab::Slab;
 
 use super::audit::hold;
@@ -74,10 +73,56 @@ pub(super) struct Node {
     pub(super) grant_counts: PerType<u32>,
     pub(super) faults: [FaultCount; 3],
     /// What was given away: session, request, in no order that matters.
-    pub(super) grants: Vec<(SessionIdx, ReqIdx)>,
+    pub(super) grants: Slab<(SessionIdx, ReqIdx)>,
     /// Sessions that ever had a grant here and still run.
-    pub(super) sessions: IndexMap<SessionIdx, Visit, ahash::RandomState>,
+    pub(super) sessions: Visits,
+    /// [`Self::serves`] when it was last looked at; [`Nodes::reindex`] looks.
+    usable: PerType<bool>,
     in_index: PerType<bool>,
+}
+
+/// What sessions have had to do with a node, by session. A sorted list: there are few, they are
+/// looked at with each grant, and all of them at once when the node is gone.
+#[derive(Debug, Default)]
+pub(super) struct Visits(Vec<(SessionIdx, Visit)>);
+
+impl Visits {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn get(&self, session: SessionIdx) -> Option<&Visit> {
+        let at = self.find(session).ok()?;
+        self.0.get(at).map(|(_, visit)| visit)
+    }
+
+    pub(super) fn get_mut(&mut self, session: SessionIdx) -> Option<&mut Visit> {
+        let at = self.find(session).ok()?;
+        self.0.get_mut(at).map(|(_, visit)| visit)
+    }
+
+    /// The visit of the session, a new one if there was none.
+    pub(super) fn enter(&mut self, session: SessionIdx) -> &mut Visit {
+        let at = self.find(session).unwrap_or_else(|at| {
+            self.0.insert(at, (session, Visit::default()));
+            at
+        });
+        &mut self.0[at].1
+    }
+
+    pub(super) fn remove(&mut self, session: SessionIdx) {
+        if let Ok(at) = self.find(session) {
+            self.0.remove(at);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SessionIdx, &Visit)> {
+        self.0.iter().map(|(session, visit)| (*session, visit))
+    }
+
+    fn find(&self, session: SessionIdx) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&session, |(session, _)| *session)
+    }
 }
 
 impl Node {
@@ -108,7 +153,6 @@ pub(super) struct Nodes {
     by_name: Lookup<Arc<str>, NodeIdx>,
     by_heartbeat: Chains,
     runnable: [Runnable; 3],
-    seed: HashSeed,
     /// Slots of all nodes, and slots given away.
     capacity: PerType<u64>,
     allocated: PerType<u64>,
@@ -121,7 +165,6 @@ impl Nodes {
             by_name: Lookup::new(seed),
             by_heartbeat: Chains::default(),
             runnable: Default::default(),
-            seed,
             capacity: PerType::all(0),
             allocated: PerType::all(0),
         }
@@ -168,8 +211,9 @@ impl Nodes {
             used: PerType::all(0),
             grant_counts: PerType::all(0),
             faults: Default::default(),
-            grants: Vec::new(),
-            sessions: IndexMap::with_hasher(self.seed.state()),
+            grants: Slab::new(),
+            sessions: Visits::default(),
+            usable: PerType::all(false),
             in_index: PerType::all(false),
         }) as NodeIdx;
         self.by_name.insert(name, node);
@@ -245,34 +289,25 @@ impl Nodes {
         holder: (SessionIdx, ReqIdx),
     ) -> u32 {
         let entry = &mut self.slab[node as usize];
-        let slot = entry.grants.len() as u32;
-        entry.grants.push(holder);
-        let load = entry.grant_counts[kind];
-        entry.grant_counts[kind] += 1;
+        let slot = entry.grants.insert(holder) as u32;
         entry.used[kind] += need;
         self.allocated[kind] += u64::from(need);
+        let load = entry.grant_counts[kind];
         if entry.in_index[kind] {
-            let full = entry.room(kind) == 0;
-            self.runnable[kind.index()].change_load(node, load, load + 1);
-            if full {
+            if entry.room(kind) == 0 {
                 self.leave_index(node, kind);
+            } else {
+                self.runnable[kind.index()].change_load(node, load, load + 1);
             }
         }
+        self.slab[node as usize].grant_counts[kind] = load + 1;
         slot
     }
 
-    /// Takes entry `slot` of the node's grants back. Returns the holder that has moved into the
-    /// entry, if any. [`Self::reindex`] follows.
-    pub(super) fn free(
-        &mut self,
-        node: NodeIdx,
-        kind: ResourceType,
-        need: u32,
-        slot: u32,
-    ) -> Option<(SessionIdx, ReqIdx)> {
+    /// Takes entry `slot` of the node's grants back and puts the node where it belongs.
+    pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, need: u32, slot: u32) {
         let entry = &mut self.slab[node as usize];
-        entry.grants.swap_remove(slot as usize);
-        let moved = entry.grants.get(slot as usize).copied();
+        entry.grants.remove(slot as usize);
         let load = entry.grant_counts[kind];
         entry.grant_counts[kind] -= 1;
         entry.used[kind] -= need;
@@ -282,24 +317,30 @@ impl Nodes {
             runnable.change_load(node, load, load - 1);
             runnable.note_room(node);
         }
-        moved
+        self.place(node, kind);
     }
 
     /// Puts the node into or out of the index of each type as it now belongs.
     /// Returns the types for which that changed, with whether it is in now.
     pub(super) fn reindex(&mut self, node: NodeIdx, settings: &Settings) -> PerType<Option<bool>> {
-        PerType(ResourceType::ALL.map(|kind| self.reindex_kind(node, kind, settings)))
+        let entry = &mut self.slab[node as usize];
+        entry.usable = PerType(ResourceType::ALL.map(|kind| entry.serves(kind, settings)));
+        PerType(ResourceType::ALL.map(|kind| self.place(node, kind)))
     }
 
-    /// As [`Self::reindex`], for one type.
-    pub(super) fn reindex_kind(
-        &mut self,
-        node: NodeIdx,
-        kind: ResourceType,
-        settings: &Settings,
-    ) -> Option<bool> {
+    /// Sees to it that the node is given nothing any more. Its grants stay.
+    pub(super) fn retire(&mut self, node: NodeIdx) {
+        let entry = &mut self.slab[node as usize];
+        entry.allowed = false;
+        entry.usable = PerType::all(false);
+        for kind in ResourceType::ALL {
+            self.place(node, kind);
+        }
+    }
+
+    fn place(&mut self, node: NodeIdx, kind: ResourceType) -> Option<bool> {
         let entry = &self.slab[node as usize];
-        let belongs = entry.room(kind) > 0 && entry.serves(kind, settings);
+        let belongs = entry.room(kind) > 0 && entry.usable[kind];
         if belongs == entry.in_index[kind] {
             return None;
         }

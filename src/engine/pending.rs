@@ -11,7 +11,8 @@ use slab::Slab;
 
 use super::audit::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
-use super::requests::{ReqIdx, Request, RequestState, Requests};
+use super::requests::{ReqIdx, Request, RequestState, Requests, Seq};
+use super::scheduler::Front;
 use super::topology::{HostIdx, RackIdx, Topology};
 use super::types::ResourceType;
 
@@ -54,6 +55,10 @@ pub(super) struct Pending {
     class_by_key: Lookup<Arc<ClassKey>, usize>,
     /// Present for types that are matched by place.
     places: Option<Places>,
+    /// What the searches of a pass have found out. [`Search::find`] keeps it.
+    ///
+    /// [`Search::find`]: super::scheduler::Search::find
+    pub(super) front: Option<Box<Front>>,
     seed: HashSeed,
 }
 
@@ -76,13 +81,13 @@ impl Pending {
             classes: Slab::new(),
             class_by_key: Lookup::new(seed),
             places: by_place.then(|| Places::new(seed)),
+            front: None,
             seed,
         }
     }
 
-    /// Appends a request; it becomes pending.
+    /// Appends a request; it becomes pending. There must be a place left for it.
     pub(super) fn push(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
-        let seq = requests.next_seq();
         let prev = self.tail;
         match prev {
             NONE => self.head = req,
@@ -96,8 +101,8 @@ impl Pending {
             at => at,
         };
         let class = self.class_of(requests, req);
-        let request = &mut requests[req];
-        request.state = RequestState::Pending { seq, prev, next: NONE, class: class as u32 };
+        let seq = requests.enter(req, prev, class as u32);
+        let request = &requests[req];
         let class = &mut self.classes[class];
         class.live += 1;
         if request.hosts.is_empty() {
@@ -110,14 +115,15 @@ impl Pending {
         }
     }
 
-    /// Takes a pending request out. Its state is the caller's to set.
+    /// Takes a pending request out; it becomes lost.
     pub(super) fn remove(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
-        let RequestState::Pending { seq, prev, next, class } = requests[req].state else {
+        let RequestState::Pending { prev, next, class } = requests[req].state else {
             return;
         };
+        let seq = requests.seq(req);
         self.cursor = match self.cursor {
             Cursor::At(at) if at == req => Cursor::at_or_end(next),
-            Cursor::At(at) if requests.seq(at) > Some(seq) => Cursor::at_or_end(requests.next(at)),
+            Cursor::At(at) if requests.seq(at) > seq => Cursor::at_or_end(requests.next(at)),
             Cursor::BehindEnd(places) => Cursor::BehindEnd(places.saturating_add(1)),
             at => at,
         };
@@ -129,6 +135,7 @@ impl Pending {
             NONE => self.tail = prev,
             next => requests.set_prev(next, prev),
         }
+        requests.leave(req);
         self.len -= 1;
         if self.len == 0 {
             return self.forget_all();
@@ -136,10 +143,6 @@ impl Pending {
         let hosts = &requests[req].hosts;
         if let (Some(places), false) = (&mut self.places, hosts.is_empty()) {
             places.live -= entries_of(hosts, topology);
-        }
-        // The request must look dead to the sweeps below; its new state comes from the caller.
-        requests[req].state = RequestState::Lost;
-        if let Some(places) = &mut self.places {
             places.sweep_if_stale(requests);
         }
         let class = class as usize;
@@ -152,6 +155,24 @@ impl Pending {
         }
     }
 
+    /// Gives all pending requests new places in the same order, after
+    /// [`Requests::forget_order`].
+    pub(super) fn enter_anew(&mut self, requests: &mut Requests, topology: &Topology) {
+        let order: Vec<ReqIdx> = self.order(requests).collect();
+        let cursor = self.cursor;
+        self.forget_all();
+        for req in order {
+            self.push(requests, topology, req);
+        }
+        self.cursor = cursor;
+    }
+
+    /// The pending requests in the order of arrival.
+    fn order<'a>(&self, requests: &'a Requests) -> impl Iterator<Item = ReqIdx> + 'a {
+        let some = |req: ReqIdx| Some(req).filter(|req| *req != NONE);
+        std::iter::successors(some(self.head), move |req| some(requests.next(*req)))
+    }
+
     /// Moves the cursor as a walk does that stops at `req`. Call before removing it.
     pub(super) fn stop_at(&mut self, requests: &Requests, req: ReqIdx) {
         self.cursor = match requests.next(req) {
@@ -162,7 +183,7 @@ impl Pending {
 
     /// Puts a cursor that is behind the end back to the start, as each walk does first. Gives the
     /// request there and its place in the order of arrival.
-    pub(super) fn start(&mut self, requests: &Requests) -> Option<(ReqIdx, u64)> {
+    pub(super) fn start(&mut self, requests: &Requests) -> Option<(ReqIdx, Seq)> {
         if let Cursor::BehindEnd(_) = self.cursor {
             self.cursor = Cursor::at_or_end(self.head);
         }
@@ -185,12 +206,13 @@ impl Pending {
     }
 
     /// Numbers of the classes, in a defined order.
-    pub(super) fn class_numbers(&self) -> Vec<usize> {
-        self.classes.iter().map(|(number, _)| number).collect()
+    pub(super) fn class_numbers(&self) -> Vec<u32> {
+        self.classes.iter().map(|(number, _)| number as u32).collect()
     }
 
-    pub(super) fn class(&mut self, number: usize) -> &mut Class {
-        &mut self.classes[number]
+    /// The class of this number, if it has requests.
+    pub(super) fn class(&mut self, number: usize) -> Option<&mut Class> {
+        self.classes.get_mut(number)
     }
 
     /// First request of a class without preferred hosts, from place `from` on and around.
@@ -198,9 +220,9 @@ impl Pending {
         &mut self,
         requests: &Requests,
         class: usize,
-        from: u64,
-    ) -> Option<(u64, ReqIdx)> {
-        self.classes[class].hostless.first_around(from, |seq, req| requests.seq(req) == Some(seq))
+        from: Seq,
+    ) -> Option<(Seq, ReqIdx)> {
+        self.classes.get_mut(class)?.hostless.first_around(from, requests)
     }
 
     /// First request of a class with preferred hosts, from place `from` on and around.
@@ -208,9 +230,9 @@ impl Pending {
         &mut self,
         requests: &Requests,
         class: usize,
-        from: u64,
-    ) -> Option<(u64, ReqIdx)> {
-        self.classes[class].hosted.first_around(from, |seq, req| requests.seq(req) == Some(seq))
+        from: Seq,
+    ) -> Option<(Seq, ReqIdx)> {
+        self.classes.get_mut(class)?.hosted.first_around(from, requests)
     }
 
     /// Distinct hosts that pending requests may name.
@@ -238,11 +260,11 @@ impl Pending {
         &mut self,
         requests: &Requests,
         host: HostIdx,
-        from: u64,
+        from: Seq,
         fits: impl FnMut(ReqIdx) -> bool,
-    ) -> Option<(u64, ReqIdx)> {
-        let list = self.places.as_mut()?.by_host.get_mut(&host)?;
-        list.first_around_that(from, |seq, req| requests.seq(req) == Some(seq), fits)
+    ) -> Option<(Seq, ReqIdx)> {
+        let Places { by_host, entries, .. } = self.places.as_mut()?;
+        by_host.get_mut(&host)?.first_around_counted(from, requests, fits, entries)
     }
 
     /// First request from `from` on and around that names a host of `rack` and that `fits`.
@@ -250,11 +272,11 @@ impl Pending {
         &mut self,
         requests: &Requests,
         rack: RackIdx,
-        from: u64,
+        from: Seq,
         fits: impl FnMut(ReqIdx) -> bool,
-    ) -> Option<(u64, ReqIdx)> {
-        let list = self.places.as_mut()?.by_rack.get_mut(&rack)?;
-        list.first_around_that(from, |seq, req| requests.seq(req) == Some(seq), fits)
+    ) -> Option<(Seq, ReqIdx)> {
+        let Places { by_rack, entries, .. } = self.places.as_mut()?;
+        by_rack.get_mut(&rack)?.first_around_counted(from, requests, fits, entries)
     }
 
     /// Whether a pending request may want any node at all; true also for one that has just gone.
@@ -281,7 +303,9 @@ impl Pending {
         let mut req = self.head;
         while req != NONE {
             let request = &requests[req];
-            let RequestState::Pending { seq, prev, next, class } = request.state else {
+            let (RequestState::Pending { prev, next, class }, Some(seq)) =
+                (request.state, requests.seq(req))
+            else {
                 return Err(format!("request {} is listed as pending", request.id));
             };
             let in_order = request.kind == kind && prev == last && last_seq < Some(seq);
@@ -346,7 +370,7 @@ impl Pending {
 }
 
 impl Class {
-    fn audit_member(&self, request: &Request, seq: u64, req: ReqIdx) -> Result<(), String> {
+    fn audit_member(&self, request: &Request, seq: Seq, req: ReqIdx) -> Result<(), String> {
         let mut excluded = request.excluded.clone();
         excluded.sort_unstable();
         let fits = self.key.need == request.need() && self.key.excluded == excluded;
@@ -358,9 +382,8 @@ impl Class {
     /// As [`Places::sweep_if_stale`].
     fn sweep_if_stale(&mut self, requests: &Requests) {
         if self.hostless.items.len() + self.hosted.items.len() > 2 * self.live + 64 {
-            let live = |seq: u64, req: ReqIdx| requests.seq(req) == Some(seq);
-            self.hostless.keep(live);
-            self.hosted.keep(live);
+            self.hostless.keep(requests);
+            self.hosted.keep(requests);
         }
     }
 }
@@ -381,7 +404,7 @@ impl Places {
         }
     }
 
-    fn push(&mut self, hosts: &[HostIdx], topology: &Topology, seq: u64, req: ReqIdx) {
+    fn push(&mut self, hosts: &[HostIdx], topology: &Topology, seq: Seq, req: ReqIdx) {
         for host in hosts {
             self.by_host.entry(*host).or_default().push(seq, req);
         }
@@ -397,7 +420,7 @@ impl Places {
         &self,
         request: &Request,
         topology: &Topology,
-        seq: u64,
+        seq: Seq,
         req: ReqIdx,
     ) -> Result<(), String> {
         let hosts = request.hosts.iter().map(|host| self.by_host.get(host));
@@ -415,11 +438,9 @@ impl Places {
         let sorted = lists().all(|list| list.items.is_sorted());
         hold(sorted, || "a place is not in the order of arrival".into())?;
         let listed: usize = lists().map(|list| list.items.len()).sum();
-        hold(listed <= self.entries && self.entries <= 2 * live + 64, || {
+        hold(listed == self.entries && listed <= 2 * live + 64, || {
             format!("{listed} places are listed, counted as {}, of {live} live", self.entries)
-        })?;
-        let places = self.by_host.len() + self.by_rack.len();
-        hold(places <= self.entries, || format!("{places} places for {} entries", self.entries))
+        })
     }
 
     /// Entries of requests that are gone stay until they are more than the live ones, so that a
@@ -428,10 +449,9 @@ impl Places {
         if self.entries <= 2 * self.live + 64 {
             return;
         }
-        let live = |seq: u64, req: ReqIdx| requests.seq(req) == Some(seq);
         for lists in [&mut self.by_host, &mut self.by_rack] {
             lists.retain(|_, list| {
-                list.keep(live);
+                list.keep(requests);
                 !list.is_empty()
             });
         }
@@ -455,16 +475,18 @@ fn racks_of<'a>(
         .flatten()
 }
 
-/// Requests in the order in which they came. Those that are gone are passed over, and dropped
-/// once that has cost as much as dropping them.
+/// Requests in the order in which they came. Those that are gone stay until a search comes by.
 #[derive(Debug, Default)]
 struct Arrivals {
-    items: Vec<(u64, ReqIdx)>,
+    items: Vec<(Seq, ReqIdx)>,
+    /// Where the last search began; the next one begins near it.
+    near: usize,
+    /// Entries of requests that are gone that searches went over without dropping them.
     passed_over: usize,
 }
 
 impl Arrivals {
-    fn push(&mut self, seq: u64, req: ReqIdx) {
+    fn push(&mut self, seq: Seq, req: ReqIdx) {
         self.items.push((seq, req));
     }
 
@@ -473,43 +495,100 @@ impl Arrivals {
     }
 
     /// Whether the list is in order and has the request.
-    fn audit_member(&self, seq: u64, req: ReqIdx) -> Result<(), String> {
+    fn audit_member(&self, seq: Seq, req: ReqIdx) -> Result<(), String> {
         let at = self.items.partition_point(|(listed, _)| *listed < seq);
         let found = self.items.get(at) == Some(&(seq, req));
         hold(found, || format!("request number {req} is missing in a list"))
     }
 
-    fn keep(&mut self, live: impl Fn(u64, ReqIdx) -> bool) {
-        self.items.retain(|(seq, req)| live(*seq, *req));
+    /// Drops the entries of requests that are gone.
+    fn keep(&mut self, requests: &Requests) {
+        self.items.retain(|(seq, req)| requests.is_at(*req, *seq));
         self.passed_over = 0;
     }
 
-    fn first_around(
-        &mut self,
-        from: u64,
-        live: impl Fn(u64, ReqIdx) -> bool,
-    ) -> Option<(u64, ReqIdx)> {
-        self.first_around_that(from, live, |_| true)
+    fn first_around(&mut self, from: Seq, requests: &Requests) -> Option<(Seq, ReqIdx)> {
+        self.first_around_that(from, requests, |_| true)
     }
 
+    /// As [`Self::first_around_that`]; entries that are dropped are taken off `entries`.
+    fn first_around_counted(
+        &mut self,
+        from: Seq,
+        requests: &Requests,
+        fits: impl FnMut(ReqIdx) -> bool,
+        entries: &mut usize,
+    ) -> Option<(Seq, ReqIdx)> {
+        let before = self.items.len();
+        let found = self.first_around_that(from, requests, fits);
+        *entries -= before - self.items.len();
+        found
+    }
+
+    /// The first pending request from `from` on and around that `fits`.
     fn first_around_that(
         &mut self,
-        from: u64,
-        live: impl Fn(u64, ReqIdx) -> bool,
+        from: Seq,
+        requests: &Requests,
         mut fits: impl FnMut(ReqIdx) -> bool,
-    ) -> Option<(u64, ReqIdx)> {
-        let start = self.items.partition_point(|(seq, _)| *seq < from);
-        let mut passed_over = 0;
-        let (before, after) = self.items.split_at(start);
-        let found = after.iter().chain(before).copied().find(|(seq, req)| {
-            let alive = live(*seq, *req);
-            passed_over += usize::from(!alive);
-            alive && fits(*req)
-        });
-        self.passed_over += passed_over;
+    ) -> Option<(Seq, ReqIdx)> {
+        let start = self.begin(from);
+        let end = self.items.len();
+        let found = self.scan(start, end, requests, &mut fits);
+        // The first scan may have dropped entries behind `start` only.
+        let found = found.or_else(|| self.scan(0, start, requests, &mut fits));
         if self.passed_over > 32 && self.passed_over > self.items.len() {
-            self.keep(live);
+            self.keep(requests);
         }
         found
+    }
+
+    /// The index of the first entry that is not before `from`.
+    fn begin(&mut self, from: Seq) -> usize {
+        // The cursor moves on a little between searches.
+        const STEPS: usize = 4;
+        let mut at = self.near.min(self.items.len());
+        let before = |at: usize| self.items.get(at).is_some_and(|(seq, _)| *seq < from);
+        for _ in 0..STEPS {
+            if !before(at) {
+                break;
+            }
+            at += 1;
+        }
+        if before(at) || (at > 0 && !before(at - 1)) {
+            at = self.items.partition_point(|(seq, _)| *seq < from);
+        }
+        self.near = at;
+        at
+    }
+
+    /// The first pending request from index `start` to `end` that `fits`. Drops entries of requests
+    /// that are gone where they stand together and that is cheap.
+    fn scan(
+        &mut self,
+        start: usize,
+        end: usize,
+        requests: &Requests,
+        fits: &mut impl FnMut(ReqIdx) -> bool,
+    ) -> Option<(Seq, ReqIdx)> {
+        const WORTH_DROPPING: usize = 4;
+        const MOVED_FOR_ONE: usize = 64;
+        let gone = |entry: &(Seq, ReqIdx)| !requests.is_at(entry.1, entry.0);
+        let run = self.items[start..end].iter().take_while(|entry| gone(entry)).count();
+        let moved = self.items.len() - start - run;
+        let mut first = start + run;
+        let mut end = end;
+        if run >= WORTH_DROPPING && moved <= run * MOVED_FOR_ONE {
+            self.items.drain(start..first);
+            first = start;
+            end -= run;
+        } else {
+            self.passed_over += run;
+        }
+        self.items[first..end].iter().copied().find(|(seq, req)| {
+            let pending = requests.is_at(*req, *seq);
+            self.passed_over += usize::from(!pending);
+            pending && fits(*req)
+        })
     }
 }

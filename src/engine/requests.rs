@@ -16,11 +16,14 @@ use super::types::{ComputeSpecs, Millis, ResourceType};
 /// A request by number within its session.
 pub(super) type ReqIdx = u32;
 
+/// A place in the order in which a session's requests came, from 1.
+pub(super) type Seq = u32;
+
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
-    /// Waits. `seq` is its place in the order of arrival, `prev` and `next` its neighbours there.
-    Pending { seq: u64, prev: ReqIdx, next: ReqIdx, class: u32 },
+    /// Waits. `prev` and `next` are its neighbours in the order of arrival.
+    Pending { prev: ReqIdx, next: ReqIdx, class: u32 },
     /// Holds a slot: entry `slot` of the node's grants.
     Granted { node: NodeIdx, slot: u32, at: Millis },
     /// Its grant is gone.
@@ -50,12 +53,15 @@ impl Request {
 pub(super) struct Requests {
     slab: Slab<Request>,
     by_id: Lookup<i32, ReqIdx>,
-    next_seq: u64,
+    /// The places of pending requests by their numbers, 0 for others. Searches look at many, so
+    /// they are kept close together.
+    seqs: Vec<Seq>,
+    last_seq: Seq,
 }
 
 impl Requests {
     pub(super) fn new(seed: HashSeed) -> Self {
-        Requests { slab: Slab::new(), by_id: Lookup::new(seed), next_seq: 0 }
+        Requests { slab: Slab::new(), by_id: Lookup::new(seed), seqs: Vec::new(), last_seq: 0 }
     }
 
     /// Adds a request, of which the id must be new.
@@ -63,6 +69,9 @@ impl Requests {
         let id = request.id;
         let req = self.slab.insert(request) as ReqIdx;
         self.by_id.insert(id, req);
+        if self.seqs.len() <= req as usize {
+            self.seqs.resize(req as usize + 1, 0);
+        }
         req
     }
 
@@ -96,23 +105,55 @@ impl Requests {
         for (req, request) in self.iter() {
             let found = self.by_id.get(&request.id) == Some(&req);
             hold(found, || format!("request {} is not found by id", request.id))?;
+            let pending = matches!(request.state, RequestState::Pending { .. });
+            hold(pending == self.seq(req).is_some(), || {
+                format!("request {} has a place without waiting or waits without one", request.id)
+            })?;
         }
-        Ok(())
+        let placed = self.seqs.iter().filter(|seq| **seq > 0).count();
+        hold(placed <= self.slab.len(), || format!("{placed} places are taken"))
     }
 
-    /// The next place in the order of arrival. Types share the numbers, so that a number and its
-    /// place never come again together.
-    pub(super) fn next_seq(&mut self) -> u64 {
-        self.next_seq += 1;
-        self.next_seq
+    /// Whether there are places left for so many more requests. If not, all pending ones have to be
+    /// entered anew after [`Self::forget_order`].
+    pub(super) fn has_places_for(&self, more: usize) -> bool {
+        more <= (Seq::MAX - self.last_seq) as usize
+    }
+
+    /// Lets the order of arrival begin anew. No pending request has a place afterwards.
+    pub(super) fn forget_order(&mut self) {
+        self.seqs.fill(0);
+        self.last_seq = 0;
+    }
+
+    #[cfg(test)]
+    pub(super) fn use_up_places(&mut self, left: Seq) {
+        self.last_seq = Seq::MAX - left;
+    }
+
+    /// Makes a request pending, behind `prev`, and gives it the next place. Types share the places,
+    /// so that a number and its place never come again together.
+    pub(super) fn enter(&mut self, req: ReqIdx, prev: ReqIdx, class: u32) -> Seq {
+        self.last_seq = self.last_seq.saturating_add(1);
+        self.seqs[req as usize] = self.last_seq;
+        self[req].state = RequestState::Pending { prev, next: NONE, class };
+        self.last_seq
+    }
+
+    /// Makes a request that was pending lost.
+    pub(super) fn leave(&mut self, req: ReqIdx) {
+        self.seqs[req as usize] = 0;
+        self[req].state = RequestState::Lost;
     }
 
     /// The place of a pending request in the order of arrival; `None` for any other.
-    pub(super) fn seq(&self, req: ReqIdx) -> Option<u64> {
-        match self.slab.get(req as usize)?.state {
-            RequestState::Pending { seq, .. } => Some(seq),
-            _ => None,
-        }
+    pub(super) fn seq(&self, req: ReqIdx) -> Option<Seq> {
+        self.seqs.get(req as usize).copied().filter(|seq| *seq > 0)
+    }
+
+    /// Whether the request is pending and at this place.
+    pub(super) fn is_at(&self, req: ReqIdx, seq: Seq) -> bool {
+        self.seqs.get(req as usize) == Some(&seq)
     }
 
     /// The pending request after this pending one, or [`NONE`].

@@ -133,6 +133,9 @@ impl Engine {
         self.sessions.heard(session, now);
         self.sessions[session].expected.request_id =
             requests.iter().map(|request| request.id).fold(0, i32::max);
+        if !self.sessions[session].requests.has_places_for(requests.len()) {
+            self.number_anew(session);
+        }
         let mut added = PerType::all(0);
         for request in requests {
             let kind = request.kind;
@@ -429,6 +432,16 @@ impl Engine {
         true
     }
 
+    /// Gives all requests of a session new places in their order. Needed once in four billion
+    /// requests.
+    fn number_anew(&mut self, session: SessionIdx) {
+        let Session { requests, demand, .. } = &mut self.sessions[session];
+        requests.forget_order();
+        for demand in demand {
+            demand.pending.enter_anew(requests, &self.topology);
+        }
+    }
+
     /// Notes a request of which the id is new. Its state is the caller's to set; until then it
     /// counts as lost. `racks` is sorted by host.
     pub(super) fn insert_request(
@@ -468,14 +481,7 @@ impl Engine {
     fn take_back(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
         let request = &self.sessions[session].requests[req];
         let RequestState::Granted { node, slot, .. } = request.state else { return false };
-        let (kind, need) = (request.kind, request.need());
-        if let Some((owner, moved)) = self.nodes.free(node, kind, need, slot) {
-            let state = &mut self.sessions[owner].requests[moved].state;
-            if let RequestState::Granted { slot: place, .. } = state {
-                *place = slot;
-            }
-        }
-        self.nodes.reindex_kind(node, kind, &self.settings);
+        self.nodes.free(node, request.kind, request.need(), slot);
         true
     }
 
@@ -505,7 +511,7 @@ impl Engine {
         self.leave_queues(session);
         let ended = self.sessions.remove(session);
         for node in &ended.nodes {
-            self.nodes[*node].sessions.swap_remove(&session);
+            self.nodes[*node].sessions.remove(session);
         }
         effects.push(Effect::Record(Record::SessionEnded {
             handle: handle.clone(),

@@ -49,7 +49,7 @@ pub struct NodeState {
     pub free: ComputeSpecs,
     /// For each type that it serves, where.
     pub apps: PerType<Option<Arc<str>>>,
-    /// Running sessions that ever had a grant on it.
+    /// Running sessions that ever had a grant on it. An engine gives them in the order of their start.
     pub visits: Vec<Visit>,
 }
 
@@ -249,8 +249,11 @@ impl Engine {
     }
 
     fn node_state(&self, node: &Node) -> NodeState {
-        let visits = node.sessions.iter().map(|(session, visit)| Visit {
-            handle: self.sessions[*session].handle.clone(),
+        let visits = node.sessions.iter().map(|(session, visit)| (&self.sessions[session], visit));
+        let mut visits: Vec<_> = visits.collect();
+        visits.sort_unstable_by_key(|(session, _)| session.serial);
+        let visits = visits.into_iter().map(|(session, visit)| Visit {
+            handle: session.handle.clone(),
             granted: ResourceType::ALL.into_iter().filter(|k| visit.granted.contains(*k)).collect(),
         });
         NodeState {
@@ -271,7 +274,7 @@ impl Engine {
             .map(|(req, request)| match entry.requests.seq(req) {
                 Some(seq) => ((true, request.kind.index(), seq), request),
                 // Ids in the order of their numbers, negative ones first.
-                None => ((false, 0, u64::from(request.id.cast_unsigned() ^ (1 << 31))), request),
+                None => ((false, 0, request.id.cast_unsigned() ^ (1 << 31)), request),
             })
             .collect();
         requests.sort_unstable_by_key(|(place, _)| *place);
@@ -377,7 +380,7 @@ impl Engine {
                 continue;
             };
             self.sessions[session].nodes.insert(node);
-            let visit = self.nodes[node].sessions.entry(session).or_default();
+            let visit = self.nodes[node].sessions.enter(session);
             granted.iter().for_each(|kind| visit.granted.insert(*kind));
         }
     }
@@ -444,7 +447,7 @@ impl Engine {
         let slot = self.nodes.allocate(node, kind, need, (session, req));
         request.state = RequestState::Granted { node, slot, at };
         self.sessions[session].nodes.insert(node);
-        self.nodes[node].sessions.entry(session).or_default().granted.insert(kind);
+        self.nodes[node].sessions.enter(session).granted.insert(kind);
         Ok(())
     }
 }

@@ -785,6 +785,31 @@ fn what_a_lost_node_held_of_a_pools_maximum_is_given_elsewhere() {
 }
 
 #[test]
+fn sessions_may_ask_for_ever() {
+    // Places in the order of arrival are numbers of 32 bits; when they are used up, what waits is
+    // numbered anew. Nothing of that shows.
+    let granted = |use_up: bool| {
+        let mut world = World::new(|_| {});
+        world.start("2026.1", "g.p");
+        let wishes = |ids: std::ops::Range<i32>, kind| {
+            ids.map(move |id| request(id, kind, &["h1", "h2"][..(id % 3) as usize]))
+        };
+        world.ask("2026.1", wishes(0..20, Map).chain(wishes(20..40, Reduce)).collect());
+        world.node("n1", "h1", 3);
+        if use_up {
+            let session = world.engine.sessions.find("2026.1").unwrap();
+            world.engine.sessions[session].requests.use_up_places(5);
+        }
+        world.ask("2026.1", wishes(40..60, Map).chain(wishes(60..80, Reduce)).collect());
+        world.node("n2", "h2", 40);
+        world.granted("2026.1")
+    };
+    let (plain, numbered_anew) = (granted(false), granted(true));
+    assert_eq!(plain.len(), 80);
+    assert_eq!(numbered_anew, plain);
+}
+
+#[test]
 fn a_changed_service_loses_the_grants_of_its_type_only() {
     let mut world = World::new(|_| {});
     world.node("n1", "h1", 1);

@@ -4,10 +4,14 @@
 //! on, each asking for the best node at the level; the first hit wins. The walk is done for a few
 //! steps; if that finds nothing the same request is found through indices of what has room.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+
 use crate::engine::lookup::DenseSet;
 use crate::engine::nodes::{NodeIdx, Nodes, Runnable};
 use crate::engine::pending::{ClassKey, Pending};
-use crate::engine::requests::{ReqIdx, Request, RequestState, Requests};
+use crate::engine::requests::{ReqIdx, Request, RequestState, Requests, Seq};
 use crate::engine::topology::{HostIdx, RackIdx, Topology};
 use crate::engine::types::ResourceType;
 
@@ -21,41 +25,43 @@ pub(in crate::engine) struct Search<'a> {
     pub(in crate::engine) requests: &'a Requests,
 }
 
-/// A request, with its place in the walk: requests before the cursor come after those behind it.
-type Candidate = ((bool, u64), ReqIdx);
+/// Steps that are walked before the indexes are asked.
+const STEPS_WALKED: usize = 8;
 
 impl Search<'_> {
     /// The first pending request, from the cursor on, that a node can serve at `level`, and that
     /// node. The cursor stays; see [`Pending::stop_at`].
+    ///
+    /// `pass` is the number of the pass. Within a pass requests and room only go, so what was found
+    /// out about places that have room is kept for the session's next searches.
     pub(in crate::engine) fn find(
         &self,
         pending: &mut Pending,
         level: Level,
+        pass: u64,
     ) -> Option<(ReqIdx, NodeIdx)> {
         let (first, from) = pending.start(self.requests)?;
-        let mut req = first;
-        for _ in 0..self.steps_worth_walking(pending, level) {
-            if let Some(node) = self.best_node(pending, req, level) {
-                return Some((req, node));
+        let kept = pending.front.take().filter(|front| (front.pass, front.level) == (pass, level));
+        let mut front = match kept {
+            Some(front) => front,
+            None => {
+                let mut req = first;
+                for _ in 0..STEPS_WALKED {
+                    if let Some(node) = self.best_node(pending, req, level) {
+                        return Some((req, node));
+                    }
+                    req = pending.next_around(self.requests, req);
+                    if req == first {
+                        return None;
+                    }
+                }
+                self.front(pending, level, pass, from)
             }
-            req = pending.next_around(self.requests, req);
-            if req == first {
-                return None;
-            }
-        }
-        let (_, req) = self.first_by_index(pending, level, from)?;
+        };
+        let found = self.first_of(&mut front, pending, from);
+        pending.front = Some(front);
+        let req = found?;
         self.best_node(pending, req, level).map(|node| (req, node))
-    }
-
-    /// A walk may take as many steps as the index would.
-    fn steps_worth_walking(&self, pending: &Pending, level: Level) -> usize {
-        const AT_LEAST: usize = 8;
-        let runnable = self.nodes.runnable(self.kind);
-        match level {
-            Level::Node => AT_LEAST + runnable.hosts().len().min(pending.host_count()),
-            Level::Rack => AT_LEAST + runnable.racks().len().min(pending.rack_count()),
-            Level::Any => AT_LEAST,
-        }
     }
 
     /// The best node for a request: for each of its hosts in turn one on the host, then, as far as
@@ -99,7 +105,7 @@ impl Search<'_> {
     /// A node for a request of the class when its place does not matter. That there is none is
     /// remembered until some node gains room.
     fn any_node_of_class(&self, pending: &mut Pending, class: usize) -> Option<NodeIdx> {
-        let class = pending.class(class);
+        let class = pending.class(class)?;
         let runnable = self.runnable();
         if class.unserved_at == Some(runnable.generation()) {
             return None;
@@ -115,39 +121,84 @@ impl Search<'_> {
         found
     }
 
-    fn first_by_index(&self, pending: &mut Pending, level: Level, from: u64) -> Option<Candidate> {
-        let mut best = None;
-        for class in pending.class_numbers() {
-            if self.any_node_of_class(pending, class).is_none() {
-                continue;
-            }
-            keep_first(&mut best, from, pending.first_hostless(self.requests, class, from));
-            if level == Level::Any {
-                keep_first(&mut best, from, pending.first_hosted(self.requests, class, from));
-            }
-        }
+    /// All places with room that may be wanted, each with the first request that it can serve.
+    fn front(&self, pending: &mut Pending, level: Level, pass: u64, from: Seq) -> Box<Front> {
+        let classes = pending.class_numbers();
+        let hostless = classes.iter().map(|class| Place::Hostless(*class));
+        let mut places: Vec<Place> = hostless.collect();
         match level {
-            Level::Node => self.first_by_host(pending, from, &mut best),
-            Level::Rack => self.first_by_rack(pending, from, &mut best),
-            Level::Any => {}
+            Level::Node => {
+                let runnable = self.runnable().hosts();
+                let hosts = common(runnable, pending.host_count(), |at| pending.host_at(at));
+                places.extend(hosts.into_iter().map(Place::Host));
+            }
+            // A node on a wanted host is in the host's rack, so the racks alone tell.
+            Level::Rack => {
+                let runnable = self.runnable().racks();
+                let racks = common(runnable, pending.rack_count(), |at| pending.rack_at(at));
+                places.extend(racks.into_iter().map(Place::Rack));
+            }
+            Level::Any => places.extend(classes.into_iter().map(Place::Hosted)),
         }
-        best
+        let candidates = places.into_iter().filter_map(|place| {
+            let (seq, req) = self.candidate(pending, place, from)?;
+            Some(Reverse(Candidate { lap: u32::from(seq < from), seq, place, req }))
+        });
+        Box::new(Front { pass, level, from, lap: 0, places: candidates.collect() })
     }
 
-    fn first_by_host(&self, pending: &mut Pending, from: u64, best: &mut Option<Candidate>) {
-        let runnable = self.runnable().hosts();
-        for host in common(runnable, pending.host_count(), |at| pending.host_at(at)) {
-            let fits = |req| self.on_host(host, self.requests[req].need()).is_some();
-            keep_first(best, from, pending.first_on_host(self.requests, host, from, fits));
+    /// The first request from `from` on and around.
+    fn first_of(&self, front: &mut Front, pending: &mut Pending, from: Seq) -> Option<ReqIdx> {
+        front.lap += u32::from(from < front.from);
+        front.from = from;
+        while let Some(mut top) = front.places.peek_mut() {
+            let Reverse(Candidate { lap, seq, place, req }) = *top;
+            let ahead = (lap, seq) >= (front.lap, from);
+            if ahead && self.requests.is_at(req, seq) && self.can_serve(pending, place, req) {
+                return Some(req);
+            }
+            let Some((seq, req)) = self.candidate(pending, place, from) else {
+                PeekMut::pop(top);
+                continue;
+            };
+            let lap = front.lap + u32::from(seq < from);
+            *top = Reverse(Candidate { lap, seq, place, req });
+        }
+        None
+    }
+
+    /// Whether the place can serve the request, which it could when it was last looked at.
+    fn can_serve(&self, pending: &mut Pending, place: Place, req: ReqIdx) -> bool {
+        match place {
+            Place::Host(host) => self.on_host(host, self.requests[req].need()).is_some(),
+            Place::Rack(rack) => self.on_rack(rack, &self.requests[req]).is_some(),
+            Place::Hostless(class) | Place::Hosted(class) => {
+                self.any_node_of_class(pending, class as usize).is_some()
+            }
         }
     }
 
-    /// A node on a wanted host is in the host's rack, so the racks alone tell.
-    fn first_by_rack(&self, pending: &mut Pending, from: u64, best: &mut Option<Candidate>) {
-        let runnable = self.runnable().racks();
-        for rack in common(runnable, pending.rack_count(), |at| pending.rack_at(at)) {
-            let fits = |req| self.on_rack(rack, &self.requests[req]).is_some();
-            keep_first(best, from, pending.first_on_rack(self.requests, rack, from, fits));
+    /// The first request, from place `from` on and around, that the place can serve.
+    fn candidate(&self, pending: &mut Pending, place: Place, from: Seq) -> Option<(Seq, ReqIdx)> {
+        match place {
+            Place::Host(host) => {
+                let fits = |req| self.on_host(host, self.requests[req].need()).is_some();
+                self.runnable().hosts().contains(host).then_some(())?;
+                pending.first_on_host(self.requests, host, from, fits)
+            }
+            Place::Rack(rack) => {
+                let fits = |req| self.on_rack(rack, &self.requests[req]).is_some();
+                self.runnable().racks().contains(rack).then_some(())?;
+                pending.first_on_rack(self.requests, rack, from, fits)
+            }
+            Place::Hostless(class) => {
+                self.any_node_of_class(pending, class as usize)?;
+                pending.first_hostless(self.requests, class as usize, from)
+            }
+            Place::Hosted(class) => {
+                self.any_node_of_class(pending, class as usize)?;
+                pending.first_hosted(self.requests, class as usize, from)
+            }
         }
     }
 
@@ -156,12 +207,38 @@ impl Search<'_> {
     }
 }
 
-fn keep_first(best: &mut Option<Candidate>, from: u64, found: Option<(u64, ReqIdx)>) {
-    let Some((seq, req)) = found else { return };
-    let candidate = ((seq < from, seq), req);
-    if best.is_none_or(|best| candidate.0 < best.0) {
-        *best = Some(candidate);
-    }
+/// Something that has room, and by which requests are indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Host(HostIdx),
+    Rack(RackIdx),
+    /// Any node that can serve the class, for requests of it without hosts.
+    Hostless(u32),
+    /// The same for requests with hosts.
+    Hosted(u32),
+}
+
+/// A place and the first request that it can serve: the round of the cursor in which the walk comes
+/// to it, and its place in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    lap: u32,
+    seq: Seq,
+    place: Place,
+    req: ReqIdx,
+}
+
+/// The places with room, by the first request that each can serve. What is noted of a place is
+/// never later than what is true, since requests and room only go and the cursor only goes round;
+/// so the first place of which it is still true has the first request of all.
+#[derive(Debug)]
+pub(in crate::engine) struct Front {
+    pass: u64,
+    level: Level,
+    /// Where the last search began, and how often the cursor has gone round before.
+    from: Seq,
+    lap: u32,
+    places: BinaryHeap<Reverse<Candidate>>,
 }
 
 /// Places that may be both runnable and wanted: the smaller of the two lists.

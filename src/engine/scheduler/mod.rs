@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use indexmap::IndexSet;
 
 pub use self::explain::{IdRange, WaitReason, WaitingRequests};
-pub(in crate::engine) use self::matching::Search;
+pub(in crate::engine) use self::matching::{Front, Search};
 pub(in crate::engine) use self::order::{PoolIdx, SessionKey, SessionStanding};
 pub(in crate::engine) use self::tree::Tree;
 use super::Engine;
@@ -241,7 +241,7 @@ impl Engine {
             if waits.forbid(*level, demand.locality.required) {
                 break;
             }
-            if let Some(found) = search.find(&mut demand.pending, *level) {
+            if let Some(found) = search.find(&mut demand.pending, *level, pass) {
                 demand.locality.set(*level, pass);
                 return Some(found);
             }
@@ -259,8 +259,7 @@ impl Engine {
         now: Millis,
     ) {
         let entry = &mut self.sessions[session];
-        entry.nodes.insert(node);
-        let Session { requests, demand, started, .. } = entry;
+        let Session { requests, demand, started, nodes, .. } = entry;
         let demand = &mut demand[kind.index()];
         demand.pending.stop_at(requests, req);
         demand.pending.remove(requests, &self.topology, req);
@@ -272,8 +271,13 @@ impl Engine {
             demand.first_wait = FirstWait::After(now.since(*started));
         }
         let id = request.id;
-        let node = &mut self.nodes[node];
-        node.sessions.entry(session).or_default().granted.insert(kind);
+        let entry = &mut self.nodes[node];
+        let visit = entry.sessions.enter(session);
+        if !visit.granted.contains(kind) {
+            visit.granted.insert(kind);
+            nodes.insert(node);
+        }
+        let node = &*entry;
         if let Some(app_info) = &node.apps[kind] {
             demand.batch.push(Grant {
                 id,
@@ -290,7 +294,9 @@ impl Engine {
     /// One notification for all that a session was given in a pass.
     fn hand_out(&mut self, session: SessionIdx, kind: ResourceType, effects: &mut Vec<Effect>) {
         let entry = &mut self.sessions[session];
-        let grants = std::mem::take(&mut entry.demand_mut(kind).batch);
+        let demand = entry.demand_mut(kind);
+        demand.pending.front = None;
+        let grants = std::mem::take(&mut demand.batch);
         entry.expected.grant_id = grants.iter().map(|grant| grant.id).fold(0, i32::max);
         let (handle, count) = (entry.handle.clone(), grants.len() as u64);
         effects.push(Effect::Record(Record::Assigned { handle: handle.clone(), kind, count }));
@@ -384,6 +390,7 @@ impl Engine {
     fn block(&mut self, session: SessionIdx, kind: ResourceType) {
         let waits = self.waits(kind);
         let demand = self.sessions[session].demand_mut(kind);
+        demand.pending.front = None;
         let locality = demand.locality;
         let waits_for_place =
             kind == ResourceType::Map && waits.forbid(Level::Rack, locality.required);

@@ -1,0 +1,269 @@
+//! How many slots the engine alone gives out in a second on one core, and what memory it takes.
+//!
+//!     cargo bench --bench engine                          the usual sizes, each in its own process
+//!     cargo bench --bench engine -- 1000x10 scattered     one of them
+//!
+//! In the spirit of the original's BenchmarkClusterManager: nodes of 8 CPUs in racks of 40, sessions
+//! of one pool that ask for 40,000 maps with three hosts each and for 397 reduces. A session gives
+//! slots back as soon as it has had 41 grants, and each such release is followed by a pass of its own,
+//! though a busy service would let several share one. `neighbours` wants the hosts i, i+1 and i+2 as
+//! the original does, `scattered` two hosts of one rack and one of another, anywhere, as a file
+//! system spreads its blocks.
+//!
+//! Seconds are those that the process spent on a processor.
+//!
+//! A plain program: what counts is one long run with its memory, not the spread of many short ones.
+
+#![expect(clippy::print_stdout, reason = "the result is for a person")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use corona::engine::settings::Settings;
+use corona::engine::types::{
+    Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
+    SessionInfo,
+};
+use corona::engine::{Effect, Engine, Input, Notification, Start};
+
+const SIZES: [(usize, usize); 4] = [(100, 1), (1_000, 10), (4_000, 10), (50_000, 100)];
+const NODES_OF_A_RACK: usize = 40;
+const CPUS: i16 = 8;
+const MAPS: i32 = 40_000;
+const REDUCES: i32 = 397;
+const RELEASED_AT_ONCE: usize = 41;
+/// Slots given out after the cluster is full, so that large sizes end in reasonable time.
+const GRANTS: u64 = 1_500_000;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    match &words[..] {
+        [] => run_all(),
+        [size, placement @ ..] => {
+            let sides = size
+                .split_once('x')
+                .and_then(|(nodes, sessions)| Some((nodes.parse().ok()?, sessions.parse().ok()?)));
+            let (nodes, sessions) = sides.expect("a size such as 1000x10");
+            let scattered = placement.first().is_some_and(|word| word == "scattered");
+            measure(nodes, sessions, scattered);
+        }
+    }
+}
+
+fn run_all() {
+    println!(
+        "{:>12} {:>10} {:>13} {:>13} {:>13} {:>10} {:>9}",
+        "size", "hosts", "requests/s", "first fill/s", "grants/s", "ns/grant", "MB"
+    );
+    for placement in ["neighbours", "scattered"] {
+        for (nodes, sessions) in SIZES {
+            let program = std::env::current_exe().expect("this program has a name");
+            let size = format!("{nodes}x{sessions}");
+            let status = Command::new(program).args([&size, placement]).status();
+            assert!(status.is_ok_and(|status| status.success()), "{size} failed");
+        }
+    }
+}
+
+fn measure(nodes: usize, sessions: usize, scattered: bool) {
+    let mut bench = Bench::new(nodes);
+    bench.join(nodes);
+    let asking = Stopwatch::start();
+    for session in 0..sessions {
+        bench.ask(session, nodes, scattered);
+    }
+    let requests = sessions as f64 * f64::from(MAPS + REDUCES);
+    let asked_per_second = requests / asking.seconds();
+    let filling = Stopwatch::start();
+    bench.pass();
+    let filled_per_second = bench.granted as f64 / filling.seconds();
+    let before = bench.granted;
+    let running = Stopwatch::start();
+    while bench.granted - before < GRANTS && bench.release_some() {
+        bench.pass();
+    }
+    let seconds = running.seconds();
+    let granted = (bench.granted - before) as f64;
+    let placement = if scattered { "scattered" } else { "neighbours" };
+    println!(
+        "{:>12} {placement:>10} {asked_per_second:>13.0} {filled_per_second:>13.0} {:>13.0} \
+         {:>10.0} {:>9}",
+        format!("{nodes}x{sessions}"),
+        granted / seconds,
+        seconds * 1e9 / granted,
+        peak_memory_mb(),
+    );
+}
+
+struct Bench {
+    engine: Engine,
+    now: Millis,
+    granted: u64,
+    handles: Vec<Arc<str>>,
+    hosts: Vec<Arc<str>>,
+    racks: Vec<(Arc<str>, Arc<str>)>,
+    /// Grants that a session has not given back.
+    held: BTreeMap<Arc<str>, Vec<i32>>,
+    /// Sessions with enough grants to give some back.
+    ready: VecDeque<Arc<str>>,
+}
+
+impl Bench {
+    fn new(nodes: usize) -> Self {
+        let mut settings = Settings::default();
+        let kinds = [ResourceType::Map, ResourceType::Reduce].map(|kind| (kind, 1));
+        settings.partitioning.0.insert(1, kinds.into());
+        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
+        let host = |node| format!("10.{}.{}", node / NODES_OF_A_RACK, node % NODES_OF_A_RACK);
+        let hosts: Vec<Arc<str>> = (0..nodes).map(|node| host(node).into()).collect();
+        let rack = |host: &Arc<str>| host.rsplit_once('.').map_or("/", |(rack, _)| rack).into();
+        let mut racks: Vec<_> = hosts.iter().map(|host| (host.clone(), rack(host))).collect();
+        racks.sort();
+        Bench {
+            engine: Engine::new(settings, start),
+            now: Millis(1),
+            granted: 0,
+            handles: Vec::new(),
+            hosts,
+            racks,
+            held: BTreeMap::new(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    fn join(&mut self, nodes: usize) {
+        for node in 0..nodes {
+            let host = self.hosts[node].clone();
+            let specs = ComputeSpecs { num_cpus: CPUS, ..ComputeSpecs::default() };
+            let at = self.racks.partition_point(|(named, _)| *named < host);
+            let rack = Some(self.racks[at].1.clone());
+            let report = NodeReport {
+                name: format!("tracker_{host}:50060").into(),
+                address: Address { host, port: 50_060 },
+                total: specs,
+                free: Some(specs),
+                apps: PerType([Some("map:1".into()), Some("reduce:2".into()), None]),
+            };
+            self.apply(Input::HeartbeatNode { report, rack });
+        }
+    }
+
+    fn ask(&mut self, session: usize, nodes: usize, scattered: bool) {
+        let handle: Arc<str> = format!("2026.{session}").into();
+        let info = SessionInfo {
+            address: Address { host: "driver".into(), port: 7_000 + session as i32 },
+            name: format!("s_{session}").into(),
+            user_id: "hadoop".into(),
+            group_ids: None,
+            pool: Some(PoolName::new("default", "hadoop")),
+            priority: None,
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        self.handles.push(handle.clone());
+        self.apply(Input::StartSession { handle: handle.clone(), info });
+        let request = |id: i32, hosts: Vec<Arc<str>>, kind| ResourceRequest {
+            id,
+            hosts,
+            specs: Some(ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() }),
+            kind,
+            exclude_hosts: Vec::new(),
+        };
+        let wanted = |map: i32| -> Vec<Arc<str>> {
+            let map = map as usize;
+            let places = match scattered {
+                false => [map, map + 1, map + 2],
+                true => spread(session as u64, map as u64),
+            };
+            places.map(|place| self.hosts[place % nodes].clone()).to_vec()
+        };
+        let maps = (0..MAPS).map(|map| request(map, wanted(map), ResourceType::Map));
+        let reduces =
+            (MAPS..MAPS + REDUCES).map(|id| request(id, Vec::new(), ResourceType::Reduce));
+        let requests = maps.chain(reduces).collect();
+        let racks = Vec::new();
+        self.apply(Input::RequestResources { handle, requests, racks });
+    }
+
+    /// The session that has waited longest with enough grants gives some back.
+    fn release_some(&mut self) -> bool {
+        let Some(handle) = self.ready.pop_front() else { return false };
+        let Some(held) = self.held.get_mut(&handle) else { return false };
+        let ids: Vec<i32> = held.drain(..RELEASED_AT_ONCE).collect();
+        if held.len() >= RELEASED_AT_ONCE {
+            self.ready.push_back(handle.clone());
+        }
+        self.now = self.now.plus_ms(1);
+        self.apply(Input::ReleaseResources { handle, ids });
+        true
+    }
+
+    fn pass(&mut self) {
+        while self.engine.wants_pass() {
+            self.apply(Input::Pass);
+        }
+    }
+
+    fn apply(&mut self, input: Input) {
+        let outcome = self.engine.apply(self.now, input);
+        assert!(outcome.reply.is_ok(), "{:?}", outcome.reply);
+        for effect in outcome.effects {
+            let Effect::Notify { handle, notification, .. } = effect else { continue };
+            let Notification::Granted(grants) = notification else { continue };
+            self.granted += grants.len() as u64;
+            let held = self.held.entry(handle.clone()).or_default();
+            let ready_before = held.len() >= RELEASED_AT_ONCE;
+            held.extend(grants.iter().map(|grant| grant.id));
+            if !ready_before && held.len() >= RELEASED_AT_ONCE {
+                self.ready.push_back(handle);
+            }
+        }
+    }
+}
+
+/// Two places in one rack and one anywhere, the same for the same request.
+fn spread(session: u64, map: u64) -> [usize; 3] {
+    let mix = |salt: u64| {
+        let mixed = (session << 40 ^ map << 3 ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
+    };
+    let (first, other) = (mix(1) as usize, mix(2) as usize);
+    let neighbour = first - first % NODES_OF_A_RACK + mix(3) as usize % NODES_OF_A_RACK;
+    [first, neighbour, other]
+}
+
+/// Time that this process has spent on a processor, so that a busy machine does not count; the time
+/// on the wall where the kernel does not tell.
+struct Stopwatch {
+    wall: Instant,
+    on_processor_ns: Option<u64>,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Stopwatch { wall: Instant::now(), on_processor_ns: on_processor_ns() }
+    }
+
+    fn seconds(&self) -> f64 {
+        match (self.on_processor_ns, on_processor_ns()) {
+            (Some(before), Some(now)) => (now - before) as f64 / 1e9,
+            _ => self.wall.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+fn on_processor_ns() -> Option<u64> {
+    let schedstat = std::fs::read_to_string("/proc/self/schedstat").ok()?;
+    schedstat.split_whitespace().next()?.parse().ok()
+}
+
+/// The most memory that this process ever had, by the kernel's account.
+fn peak_memory_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) / 1024
+}
