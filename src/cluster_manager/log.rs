@@ -57,7 +57,7 @@ pub(super) fn record(record: &Record) {
         Record::Released { handle, kind, count } => {
             info!("Release {count} {kind} resources from session: {handle}");
         }
-        Record::Assigned { handle, kind, count } => {
+        Record::Assigned { handle, kind, count, .. } => {
             info!("Assigning {count} {kind} requests to Session: {handle}");
         }
         Record::Revoked { handle, kind, count } => {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::{Hosts, Settings};
 use super::types::{
-    Address, Grant, NodeReport, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo,
-    SessionPriority, SessionStatus,
+    Address, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
+    SessionInfo, SessionPriority, SessionStatus,
 };
 
 /// One thing that happens to the engine. Spec: cluster-manager/02 §3 and §6.
@@ -276,10 +276,12 @@ pub enum Record {
         kind: ResourceType,
         count: u64,
     },
+    /// `asked` has one entry for each grant, in their order.
     Assigned {
         handle: Arc<str>,
         kind: ResourceType,
         count: u64,
+        asked: Vec<Asked>,
     },
     Revoked {
         handle: Arc<str>,
@@ -337,6 +339,15 @@ pub enum Record {
     SafeMode {
         on: bool,
     },
+}
+
+/// When a request came. It decides nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Asked {
+    /// The time of the input.
+    pub at: Millis,
+    /// The input's number, from 1, by which who applied it can find a finer time.
+    pub input: u64,
 }
 
 /// How a session's view differs. Spec: cluster-manager/02 §3.6.

@@ -34,6 +34,7 @@ mod scheduler;
 mod session_calls;
 mod sessions;
 pub mod settings;
+mod slices;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -44,8 +45,8 @@ mod views;
 use std::sync::Arc;
 
 pub use self::input::{
-    Effect, Input, NodeUsageReport, Notification, Outcome, Record, Refusal, Reply, SessionView,
-    Starvation, StepMismatch,
+    Asked, Effect, Input, NodeUsageReport, Notification, Outcome, Record, Refusal, Reply,
+    SessionView, Starvation, StepMismatch,
 };
 use self::lookup::HashSeed;
 use self::nodes::Nodes;
@@ -55,11 +56,13 @@ pub use self::scheduler::{IdRange, WaitReason, WaitingRequests};
 pub use self::sessions::RetiredSession;
 use self::sessions::Sessions;
 use self::settings::{Hosts, Settings};
+pub use self::slices::Slice;
 pub use self::topology::DEFAULT_RACK;
 use self::topology::Topology;
 use self::types::{Millis, PerType};
 pub use self::views::{
-    GrantView, NodeView, PoolView, RunningSession, SessionTally, SlotCounts, TypeCounts,
+    GrantView, Lack, NodeView, PoolView, RunningSession, SessionTally, SlotCounts, TypeCounts,
+    fill_in_shares,
 };
 
 /// The state machine. See the module's text.
@@ -68,10 +71,12 @@ pub struct Engine {
     settings: Arc<Settings>,
     legal: PerType<bool>,
     started: Millis,
+    /// Inputs applied so far.
+    inputs: u64,
     id_prefix: Arc<str>,
     sessions_numbered: i64,
     safe_mode: bool,
-    hosts: Hosts,
+    hosts: Arc<Hosts>,
     topology: Topology,
     nodes: Nodes,
     sessions: Sessions,
@@ -100,10 +105,11 @@ impl Engine {
             legal: settings.partitioning.legal_types(),
             settings: Arc::new(settings),
             started: start.now,
+            inputs: 0,
             id_prefix: start.id_prefix,
             sessions_numbered: 0,
             safe_mode: false,
-            hosts: Hosts::default(),
+            hosts: Arc::default(),
             topology: Topology::new(seed),
             nodes: Nodes::new(seed),
             sessions: Sessions::new(seed),
@@ -116,6 +122,7 @@ impl Engine {
 
     /// Takes one input at the time `now`, which must not be before that of an earlier input.
     pub fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        self.inputs += 1;
         let mut effects = Vec::new();
         let reply = self.dispatch(now, input, &mut effects);
         Outcome { reply, effects }
@@ -148,6 +155,16 @@ impl Engine {
     /// The settings in force.
     pub fn settings(&self) -> &Arc<Settings> {
         &self.settings
+    }
+
+    /// How many inputs have been applied, refused ones included. See [`Asked::input`].
+    pub fn inputs(&self) -> u64 {
+        self.inputs
+    }
+
+    /// The host files in force.
+    pub fn hosts(&self) -> &Arc<Hosts> {
+        &self.hosts
     }
 
     /// Whether safe mode is on.

@@ -5,6 +5,7 @@
 
 use proptest::prelude::*;
 
+use super::input::Asked;
 use super::lookup::HashSeed;
 use super::nodes::{NodeIdx, Nodes};
 use super::pending::Pending;
@@ -156,6 +157,7 @@ impl World {
             specs: Some(ComputeSpecs { num_cpus: need, ..ComputeSpecs::default() }),
             hosts: numbers(hosts),
             excluded: numbers(excluded),
+            asked: Asked { at: Millis(0), input: 0 },
             state: RequestState::Lost,
         });
         self.pending.push(&mut self.requests, &self.topology, req);

@@ -64,7 +64,7 @@ impl Engine {
     }
 
     pub(super) fn hosts_changed(&mut self, hosts: Hosts, effects: &mut Vec<Effect>) {
-        self.hosts = hosts;
+        self.hosts = Arc::new(hosts);
         for node in self.nodes.numbers() {
             let host = self.topology.host_name(self.nodes[node].host);
             self.nodes[node].allowed = allowed(&self.hosts, host);

@@ -183,6 +183,11 @@ impl Nodes {
         self.slab.get(node as usize)
     }
 
+    /// All numbers are below this one.
+    pub(super) fn places(&self) -> usize {
+        self.slab.capacity()
+    }
+
     /// All nodes in a defined order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeIdx, &Node)> {
         self.slab.iter().map(|(node, entry)| (node as NodeIdx, entry))

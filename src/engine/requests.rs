@@ -8,6 +8,7 @@ use std::ops::{Index, IndexMut};
 use slab::Slab;
 
 use super::audit::hold;
+use super::input::Asked;
 use super::lookup::{HashSeed, Lookup, NONE};
 use super::nodes::NodeIdx;
 use super::topology::HostIdx;
@@ -38,6 +39,7 @@ pub(super) struct Request {
     pub(super) specs: Option<ComputeSpecs>,
     pub(super) hosts: Box<[HostIdx]>,
     pub(super) excluded: Box<[HostIdx]>,
+    pub(super) asked: Asked,
     pub(super) state: RequestState,
 }
 
@@ -92,6 +94,11 @@ impl Requests {
 
     pub(super) fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// All numbers are below this one.
+    pub(super) fn places(&self) -> usize {
+        self.slab.capacity()
     }
 
     /// All requests in a defined order.

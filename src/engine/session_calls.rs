@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::input::{Effect, Record, Refusal, Reply, SessionView, StepMismatch};
+use super::input::{Asked, Effect, Record, Refusal, Reply, SessionView, StepMismatch};
 use super::nodes::SessionIdx;
 use super::requests::{ReqIdx, Request, RequestState};
 use super::scheduler::PoolIdx;
@@ -139,7 +139,7 @@ impl Engine {
         let mut added = PerType::all(0);
         for request in requests {
             let kind = request.kind;
-            if self.add_request(session, request, racks, effects) {
+            if self.add_request(session, request, racks, now, effects) {
                 added[kind] += 1;
             }
         }
@@ -414,6 +414,7 @@ impl Engine {
         session: SessionIdx,
         request: ResourceRequest,
         racks: &[(Arc<str>, Arc<str>)],
+        now: Millis,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let (id, kind) = (request.id, request.kind);
@@ -422,7 +423,8 @@ impl Engine {
             effects.push(Effect::Record(Record::DuplicateRequest { handle, id }));
             return false;
         }
-        let req = self.insert_request(session, request, racks);
+        let asked = Asked { at: now, input: self.inputs };
+        let req = self.insert_request(session, request, asked, racks);
         let Session { requests, demand, .. } = &mut self.sessions[session];
         let demand = &mut demand[kind.index()];
         demand.pending.push(requests, &self.topology, req);
@@ -448,6 +450,7 @@ impl Engine {
         &mut self,
         session: SessionIdx,
         request: ResourceRequest,
+        asked: Asked,
         racks: &[(Arc<str>, Arc<str>)],
     ) -> ReqIdx {
         let ResourceRequest { id, hosts, specs, kind, exclude_hosts } = request;
@@ -457,7 +460,7 @@ impl Engine {
         let avoided = |name: &Arc<str>| self.topology.acquire_unplaced(name);
         let excluded: Box<[HostIdx]> = exclude_hosts.iter().map(avoided).collect();
         let state = RequestState::Lost;
-        let request = Request { id, kind, specs, hosts, excluded, state };
+        let request = Request { id, kind, specs, hosts, excluded, asked, state };
         self.sessions[session].requests.insert(request)
     }
 

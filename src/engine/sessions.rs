@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 
 use super::audit::hold;
+use super::input::Asked;
 use super::lookup::{Chains, HashSeed, Lookup};
 use super::nodes::{NodeIdx, SessionIdx};
 use super::pending::Pending;
@@ -66,6 +67,8 @@ pub(super) struct Demand {
     pub(super) blocked: Option<Blocked>,
     /// Grants of the pass under way.
     pub(super) batch: Vec<Grant>,
+    /// When they were asked for.
+    pub(super) batch_asked: Vec<Asked>,
 }
 
 /// A session that was tried in vain; it is tried again after an event that may help.
@@ -169,6 +172,8 @@ pub(super) struct Sessions {
     by_heartbeat: Chains,
     next_serial: u64,
     retired: VecDeque<RetiredSession>,
+    /// Sessions that have ended, forgotten ones included.
+    retired_ever: u64,
     seed: HashSeed,
 }
 
@@ -180,6 +185,7 @@ impl Sessions {
             by_heartbeat: Chains::default(),
             next_serial: 0,
             retired: VecDeque::new(),
+            retired_ever: 0,
             seed,
         }
     }
@@ -195,6 +201,11 @@ impl Sessions {
     /// The session of this number, if it runs.
     pub(super) fn get(&self, session: SessionIdx) -> Option<&Session> {
         self.slab.get(session as usize)
+    }
+
+    /// All numbers are below this one.
+    pub(super) fn places(&self) -> usize {
+        self.slab.capacity()
     }
 
     /// All running sessions in a defined order.
@@ -232,6 +243,7 @@ impl Sessions {
             place: None,
             blocked: None,
             batch: Vec::new(),
+            batch_asked: Vec::new(),
         };
         let serial = self.next_serial;
         self.next_serial += 1;
@@ -300,10 +312,16 @@ impl Sessions {
 
     /// Remembers an ended session; of the oldest ones at most `keep` stay.
     pub(super) fn retire(&mut self, retired: RetiredSession, keep: usize) {
+        self.retired_ever += 1;
         self.retired.push_back(retired);
         while self.retired.len() > keep {
             self.retired.pop_front();
         }
+    }
+
+    /// Sessions that have ended, forgotten ones included.
+    pub(super) fn retired_ever(&self) -> u64 {
+        self.retired_ever
     }
 
     /// Ended sessions, the oldest first.

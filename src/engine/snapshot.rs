@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::input::Asked;
 use super::node_calls::allowed;
 use super::nodes::{Node, SessionIdx};
 use super::requests::{ReqIdx, Request, RequestState};
@@ -227,7 +228,7 @@ impl Engine {
         engine.started = started;
         engine.sessions_numbered = sessions_numbered;
         engine.safe_mode = true;
-        engine.hosts = hosts;
+        engine.hosts = Arc::new(hosts);
         let mut repairs = Vec::new();
         for node in &nodes {
             engine.restore_node(node, &racks, now)?;
@@ -393,6 +394,8 @@ impl Engine {
         now: Millis,
         repairs: &mut Vec<Repair>,
     ) -> Result<(), RestoreError> {
+        // Their waits are counted anew.
+        let asked = Asked { at: now, input: self.inputs };
         let mut changes = PerType::all(Tally::default());
         for RequestInState { request, standing } in requests {
             let (id, kind) = (request.id, request.kind);
@@ -400,7 +403,7 @@ impl Engine {
                 let handle = self.sessions[session].handle.clone();
                 return Err(RestoreError::DuplicateRequest { handle, id });
             }
-            let req = self.insert_request(session, request, racks);
+            let req = self.insert_request(session, request, asked, racks);
             let change = &mut changes[kind];
             change.requested += 1;
             match standing {

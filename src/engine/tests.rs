@@ -7,6 +7,8 @@ use super::settings::{PoolSettings, SchedulingMode, Settings};
 use super::types::*;
 use super::*;
 
+mod views;
+
 /// An engine with a clock, and all that sessions were told.
 pub(super) struct World {
     pub(super) engine: Engine,

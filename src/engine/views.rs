@@ -7,9 +7,10 @@ use serde::Serialize;
 
 use super::Engine;
 use super::input::Refusal;
-use super::nodes::SessionIdx;
+use super::nodes::{Node, SessionIdx};
+use super::scheduler::shares::{self, Claim};
 use super::sessions::{FirstWait, RetiredSession, Session, Tally};
-use super::settings::SchedulingMode;
+use super::settings::{Scheduling, SchedulingMode};
 use super::types::{
     Address, ComputeSpecs, Grant, Millis, PerType, PoolName, ResourceType, SessionInfo,
     SessionPriority,
@@ -148,6 +149,59 @@ pub struct PoolView {
     pub minimum: PerType<i32>,
     /// Slots at most.
     pub maximum: PerType<i32>,
+    /// What it lacks, as last looked at; nothing for groups.
+    pub lacks: PerType<Lack>,
+}
+
+/// Since when a pool lacks slots that it is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    /// Slots of its minimum; absent while it has them.
+    pub minimum_since: Option<Millis>,
+    /// Slots of its share, but for the part that may be missing; absent while it has them.
+    pub share_since: Option<Millis>,
+}
+
+/// The shares that pools and groups are due of `used` slots, by what they ask for now. The engine
+/// computes its own only while something waits; these are the same at any time. `pools` must be in
+/// the order of [`Engine::pools`], whole groups together. Spec: cluster-manager/04 §9.1.
+pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
+    for kind in ResourceType::ALL {
+        let groups = pools.iter().filter(|view| view.pool.is_none());
+        let claims: Vec<Claim> = groups.map(|group| group.claim(kind)).collect();
+        let mut shares = shares::fair(used[kind] as f64, &claims).into_iter();
+        for family in pools.chunk_by_mut(|a, b| a.group == b.group) {
+            let Some((group, members)) = family.split_first_mut() else { continue };
+            group.share[kind] = shares.next().unwrap_or(0.0);
+            let claims: Vec<Claim> = members.iter().map(|pool| pool.claim(kind)).collect();
+            let shares = shares::by_priority(group.share[kind], &claims);
+            for (pool, share) in members.iter_mut().zip(shares) {
+                pool.share[kind] = share;
+            }
+        }
+    }
+}
+
+impl PoolView {
+    /// Milliseconds since which the pool may take slots back from others for what it lacks,
+    /// negative while it has patience left. Spec: cluster-manager/08 §4.2.
+    pub fn starving_ms(&self, kind: ResourceType, now: Millis, scheduling: &Scheduling) -> i64 {
+        let Lack { minimum_since, share_since } = self.lacks[kind];
+        let lacking_ms = |since: Option<Millis>| since.map_or(0, |since| now.since(since));
+        let minimum = lacking_ms(minimum_since) - scheduling.starving_time_for_minimum_ms;
+        let share = lacking_ms(share_since) - scheduling.starving_time_for_share_ms;
+        minimum.max(share)
+    }
+
+    fn claim(&self, kind: ResourceType) -> Claim {
+        Claim {
+            requested: self.counts[kind].requested,
+            minimum: i64::from(self.minimum[kind]),
+            maximum: i64::from(self.maximum[kind]),
+            weight: self.weight,
+            priority: i64::from(self.priority),
+        }
+    }
 }
 
 impl Engine {
@@ -227,29 +281,8 @@ impl Engine {
 
     /// All nodes, by name.
     pub fn nodes(&self) -> Vec<NodeView> {
-        let mut views: Vec<NodeView> = self
-            .nodes
-            .iter()
-            .map(|(_, node)| NodeView {
-                name: node.name.clone(),
-                address: node.address.clone(),
-                rack: self.topology.rack_path(node.rack).clone(),
-                total: node.total,
-                free: node.free,
-                last_heartbeat: node.last_heartbeat,
-                slots: PerType(ResourceType::ALL.map(|kind| SlotCounts {
-                    total: u64::from(node.slots[kind]),
-                    used: u64::from(node.used[kind]),
-                })),
-                apps: node.apps.clone(),
-                blacklisted: PerType(
-                    ResourceType::ALL.map(|kind| node.faults[kind.index()].blacklisted),
-                ),
-                allowed: node.allowed,
-                has_reserve: node.has_reserve(&self.settings),
-                sessions: node.sessions.len(),
-            })
-            .collect();
+        let mut views: Vec<NodeView> =
+            self.nodes.iter().map(|(_, node)| self.node_view(node)).collect();
         views.sort_by(|a, b| a.name.cmp(&b.name));
         views
     }
@@ -286,6 +319,7 @@ impl Engine {
             share: PerType(ResourceType::ALL.map(|kind| group.kinds[kind.index()].share)),
             minimum: group.settings.minimum,
             maximum: group.settings.maximum,
+            lacks: PerType::default(),
         });
         let pools = tree.pools().map(|(_, pool)| PoolView {
             group: pool.name.group.clone(),
@@ -301,6 +335,7 @@ impl Engine {
             share: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind.index()].share)),
             minimum: pool.settings.minimum,
             maximum: pool.settings.maximum,
+            lacks: PerType(ResourceType::ALL.map(|kind| self.lack(pool, kind))),
         });
         let mut views: Vec<PoolView> = groups.chain(pools).collect();
         views.sort_by(|a, b| (&a.group, &a.pool).cmp(&(&b.group, &b.pool)));
@@ -311,7 +346,29 @@ impl Engine {
         if self.safe_mode { Err(Refusal::SafeMode) } else { Ok(()) }
     }
 
-    fn running_session(&self, session: SessionIdx, now: Millis) -> RunningSession {
+    pub(super) fn node_view(&self, node: &Node) -> NodeView {
+        NodeView {
+            name: node.name.clone(),
+            address: node.address.clone(),
+            rack: self.topology.rack_path(node.rack).clone(),
+            total: node.total,
+            free: node.free,
+            last_heartbeat: node.last_heartbeat,
+            slots: PerType(ResourceType::ALL.map(|kind| SlotCounts {
+                total: u64::from(node.slots[kind]),
+                used: u64::from(node.used[kind]),
+            })),
+            apps: node.apps.clone(),
+            blacklisted: PerType(
+                ResourceType::ALL.map(|kind| node.faults[kind.index()].blacklisted),
+            ),
+            allowed: node.allowed,
+            has_reserve: node.has_reserve(&self.settings),
+            sessions: node.sessions.len(),
+        }
+    }
+
+    pub(super) fn running_session(&self, session: SessionIdx, now: Millis) -> RunningSession {
         let entry = &self.sessions[session];
         RunningSession {
             handle: entry.handle.clone(),

@@ -8,7 +8,7 @@ mod explain;
 mod matching;
 mod order;
 mod preemption;
-mod shares;
+pub(in crate::engine) mod shares;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -270,7 +270,7 @@ impl Engine {
         if demand.first_wait == FirstWait::Waiting {
             demand.first_wait = FirstWait::After(now.since(*started));
         }
-        let id = request.id;
+        let (id, asked) = (request.id, request.asked);
         let entry = &mut self.nodes[node];
         let visit = entry.sessions.enter(session);
         if !visit.granted.contains(kind) {
@@ -279,6 +279,7 @@ impl Engine {
         }
         let node = &*entry;
         if let Some(app_info) = &node.apps[kind] {
+            demand.batch_asked.push(asked);
             demand.batch.push(Grant {
                 id,
                 node_name: node.name.clone(),
@@ -296,10 +297,12 @@ impl Engine {
         let entry = &mut self.sessions[session];
         let demand = entry.demand_mut(kind);
         demand.pending.front = None;
-        let grants = std::mem::take(&mut demand.batch);
+        let (grants, asked) =
+            (std::mem::take(&mut demand.batch), std::mem::take(&mut demand.batch_asked));
         entry.expected.grant_id = grants.iter().map(|grant| grant.id).fold(0, i32::max);
         let (handle, count) = (entry.handle.clone(), grants.len() as u64);
-        effects.push(Effect::Record(Record::Assigned { handle: handle.clone(), kind, count }));
+        let assigned = Record::Assigned { handle: handle.clone(), kind, count, asked };
+        effects.push(Effect::Record(assigned));
         effects.push(Effect::Notify {
             handle,
             to: entry.info.address.clone(),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::order::PoolKey;
 use super::shares::{self, Claim};
-use super::tree::{Group, GroupIdx};
+use super::tree::{Group, GroupIdx, Pool};
 use super::{PoolIdx, Scheduler, SessionKey};
 use crate::engine::Engine;
 use crate::engine::input::{Effect, Notification, Record, Starvation};
@@ -15,6 +15,7 @@ use crate::engine::nodes::SessionIdx;
 use crate::engine::requests::{ReqIdx, RequestState};
 use crate::engine::settings::SchedulingMode;
 use crate::engine::types::{Millis, ResourceType};
+use crate::engine::views::Lack;
 
 /// Shares are looked at when more than this has passed since the last time.
 const PERIOD_MS: i64 = 1000;
@@ -168,6 +169,23 @@ impl Engine {
             state.last_preempt = Some(now);
         }
         cause
+    }
+
+    /// Since when the pool lacks what it is due, as [`Self::is_starving`] counts it.
+    pub(in crate::engine) fn lack(&self, pool: &Pool, kind: ResourceType) -> Lack {
+        if self.scheduler.preemption_due(kind).is_none() {
+            return Lack::default();
+        }
+        let state = &pool.kinds[kind.index()];
+        let granted = state.tally.granted as f64;
+        let idle = self.scheduler.preemption[kind].nobody_waited_until;
+        let lacks = |last: Option<Millis>, enough: f64| last.max(idle).filter(|_| granted < enough);
+        let minimum = f64::from(pool.settings.minimum[kind]);
+        let ratio = self.settings.scheduling.share_starving_ratio;
+        Lack {
+            minimum_since: lacks(state.last_above_minimum, state.share.min(minimum)),
+            share_since: lacks(state.last_above_share, (state.share * ratio).ceil()),
+        }
     }
 
     /// Takes `wanted` slots back, in rounds that accept ever older grants.

@@ -1,0 +1,156 @@
+//! What can be seen of the engine.
+
+use super::*;
+
+/// All rows of a list, taken in pieces of `places`, with what `between` does to the world between
+/// two pieces.
+fn pieces<T>(
+    world: &mut World,
+    take: impl Fn(&Engine, u64) -> Slice<T>,
+    mut between: impl FnMut(&mut World),
+) -> Vec<T> {
+    let mut rows = Vec::new();
+    let mut from = Some(0);
+    while let Some(place) = from {
+        let piece = take(&world.engine, place);
+        rows.extend(piece.rows);
+        from = piece.next;
+        between(world);
+    }
+    rows
+}
+
+#[test]
+fn pieces_of_a_list_make_the_whole_list() {
+    let mut world = World::new(|settings| settings.retired_sessions = 4);
+    for number in 1..=5 {
+        let handle = format!("2026.{number}");
+        world.node(&format!("n{number}"), &format!("h{number}"), 4);
+        world.start(&handle, "g.p");
+        world.ask(&handle, requests(1..=4, Map));
+        world.release(&handle, &[2]);
+    }
+    let now = Millis(world.now);
+    for places in [1, 2, 3, 100] {
+        let sessions = pieces(&mut world, |e, at| e.sessions_slice(now, at, places), |_| {});
+        assert_eq!(sessions, world.engine.sessions_at(now), "{places}");
+        let mut nodes = pieces(&mut world, |e, at| e.nodes_slice(at, places), |_| {});
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!(nodes, world.engine.nodes(), "{places}");
+        let take = |e: &Engine, at| e.grants_slice("2026.3", at, places).unwrap();
+        let mut grants: Vec<i32> =
+            pieces(&mut world, take, |_| {}).iter().map(|grant| grant.id).collect();
+        grants.sort_unstable();
+        assert_eq!(grants, [1, 3, 4], "{places}");
+    }
+    assert_eq!(world.engine.grants_slice("2026.9", 0, 1), None);
+}
+
+#[test]
+fn ended_sessions_are_seen_once_while_more_end() {
+    let mut world = World::new(|settings| settings.retired_sessions = 4);
+    let mut ended = 0;
+    let end_one = |world: &mut World, number: i32| {
+        let handle = format!("2026.{number}");
+        world.start(&handle, "g.p");
+        world.end(&handle);
+    };
+    for number in 1..=6 {
+        end_one(&mut world, number);
+        ended = number;
+    }
+    let rows = pieces(
+        &mut world,
+        |e, at| e.retired_slice(at, 1),
+        |world| {
+            while ended < 8 {
+                ended += 1;
+                end_one(world, ended);
+            }
+        },
+    );
+    let seen: Vec<&str> = rows.iter().map(|row| &*row.handle).collect();
+    // 4 is forgotten when 8 ends, before its turn; those that end meanwhile come last.
+    assert_eq!(seen, ["2026.3", "2026.5", "2026.6", "2026.7", "2026.8"]);
+}
+
+#[test]
+fn a_grant_tells_when_its_request_came() {
+    let mut world = World::new(|_| {});
+    world.start("2026.1", "g.p");
+    let request = Input::RequestResources {
+        handle: "2026.1".into(),
+        requests: requests(7..=7, Map),
+        racks: Vec::new(),
+    };
+    world.apply(request).unwrap();
+    let asked = Asked { at: Millis(world.now), input: world.engine.inputs() };
+    world.wait(500);
+    let node = Input::HeartbeatNode { report: report("n1", "h1", 1), rack: None };
+    world.apply(node).unwrap();
+    let outcome = world.engine.apply(Millis(world.now), Input::Pass);
+    let told = outcome.effects.into_iter().find_map(|effect| match effect {
+        Effect::Record(Record::Assigned { asked, count, .. }) => Some((asked, count)),
+        _ => None,
+    });
+    assert_eq!(told, Some((vec![asked], 1)));
+}
+
+#[test]
+fn shares_of_a_view_are_those_of_the_engine() {
+    let mut world = World::new(|settings| {
+        pool(settings, "a.one", |pool| pool.minimum[Map] = 3);
+        pool(settings, "a.two", |pool| pool.weight = 2.0);
+        pool(settings, "b.one", |pool| pool.maximum[Map] = 2);
+    });
+    world.node("n1", "h1", 12);
+    for (number, name) in ["a.one", "a.two", "b.one", "c.new"].into_iter().enumerate() {
+        let handle = format!("2026.{number}");
+        world.start(&handle, name);
+        world.ask(&handle, requests(1..=9, Map));
+    }
+    world.wait(1_500);
+    let computed = world.engine.pools();
+    assert!(computed.iter().any(|view| view.share[Map] > 1.0));
+    let mut views = computed.clone();
+    for view in &mut views {
+        view.share = PerType::all(-1.0);
+    }
+    let used = PerType(ResourceType::ALL.map(|kind| world.engine.slots(kind).used));
+    fill_in_shares(&mut views, used);
+    for (view, expected) in views.iter().zip(&computed) {
+        let (share, expected) = (view.share[Map], expected.share[Map]);
+        assert!((share - expected).abs() < 1e-9, "{view:?}: {expected}");
+        assert_eq!(view.share[Reduce], 0.0);
+    }
+}
+
+#[test]
+fn a_pool_starves_from_the_end_of_its_patience() {
+    let mut world = World::new(|settings| {
+        settings.scheduling.starving_time_for_minimum_ms = 2_000;
+        settings.scheduling.starving_time_for_share_ms = 9_000;
+        pool(settings, "g.poor", |pool| pool.minimum[Map] = 4);
+        pool(settings, "g.rich", |pool| pool.preemptable = false);
+    });
+    let starving = |world: &World, name: &str| {
+        let views = world.engine.pools();
+        let pool = views.into_iter().find(|view| view.pool.as_deref() == Some(name));
+        let (pool, now) = (pool.unwrap(), Millis(world.now));
+        let scheduling = &world.engine.settings().scheduling;
+        PerType(ResourceType::ALL.map(|kind| pool.starving_ms(kind, now, scheduling)))
+    };
+    world.node("n1", "h1", 4);
+    world.start("2026.1", "g.rich");
+    world.ask("2026.1", requests(1..=4, Map));
+    assert_eq!(starving(&world, "poor"), PerType::all(-2_000));
+    world.wait(60_000);
+    assert_eq!(starving(&world, "poor"), PerType::all(-2_000), "nobody waits");
+    world.start("2026.2", "g.poor");
+    world.ask("2026.2", requests(1..=4, Map));
+    world.wait(1_500);
+    assert_eq!(starving(&world, "poor"), PerType([-500, -2_000, -2_000]));
+    world.wait(1_000);
+    assert_eq!(starving(&world, "poor"), PerType([500, -2_000, -2_000]));
+    assert_eq!(starving(&world, "rich"), PerType([-2_000, -2_000, -2_000]));
+}
