@@ -6,10 +6,8 @@
 mod access;
 pub mod api;
 mod core;
-mod http;
 mod log;
 mod notifier;
-mod page;
 mod persist;
 mod racks;
 mod recovery;
@@ -18,6 +16,7 @@ mod rpc;
 mod safe_mode;
 mod state_file;
 mod translate;
+mod web;
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +31,6 @@ use tokio::task::JoinSet;
 
 use self::access::Access;
 use self::core::{Clock, Core};
-use self::http::Pages;
 use self::notifier::{Notifier, Patience};
 use self::persist::Persist;
 use self::racks::Racks;
@@ -43,6 +41,7 @@ pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong};
+use self::web::Pages;
 use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};
 use crate::engine::settings::Hosts;
 use crate::engine::types::Millis;

@@ -17,7 +17,8 @@ use super::access::Access;
 use super::api::routes;
 use super::core::Core;
 use super::notifier::Notifier;
-use super::page;
+
+mod page;
 
 /// Connections of browsers that are open at a time.
 const MAX_CONNECTIONS: usize = 256;
