@@ -3,7 +3,7 @@
 //! The typed read takes the defaults and bounds from here, and a test holds `docs/configuration.md`
 //! to it. Spec: cluster-manager/06 §2. It knows nothing of files and values.
 
-use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Text};
+use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
 use Use::{Accepted, Client, Own, Unsupported, Used};
 
 /// A key that may stand in a property file.
@@ -54,6 +54,8 @@ pub enum Kind {
     List,
     /// Slots by CPU count, as JSON.
     Partitioning,
+    /// A text that is never shown.
+    Secret,
 }
 
 impl Kind {
@@ -69,6 +71,7 @@ impl Kind {
             Class => "class",
             List => "list",
             Partitioning => "JSON",
+            Secret => "secret",
         }
     }
 }
@@ -258,6 +261,14 @@ keys! {
         "Networks from which sessions may be killed, nodes restarted or refreshed, safe mode set and state persisted; unset: all.";
     WEB_NETWORKS = "corona.cm.web.networks", List, "", "", Own,
         "Networks from which the pages may be seen; unset: all.";
+    WEB_KILL_TOKEN = "corona.cm.web.kill.token", Secret, "", "", Own,
+        "What a person must enter to end a session from a page, at least 16 characters; unset: no page ends sessions.";
+    WEB_SAMPLE_PERIOD = "corona.cm.web.sample.period.ms", int(10), "10000", "ms", Own,
+        "Pause between the samples of the utilisation plot, which shows 360 of them.";
+    WEB_MAX_CONNECTIONS = "corona.cm.web.max.connections", int(1), "256", "connections", Own,
+        "Connections of browsers and scripts that may be open at a time.";
+    WEB_MAX_SUBSCRIBERS = "corona.cm.web.max.subscribers", int(0), "64", "connections", Own,
+        "Streams of events among them.";
     SESSIONS_SAME_HOST = "corona.cm.sessions.same.host", Boolean, "false", "", Own,
         "Whether a session is told things only on the host that it registered from; a session that names another host is refused.";
 

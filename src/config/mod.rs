@@ -28,6 +28,7 @@ mod settings;
 mod system;
 mod topology;
 mod typed;
+mod web;
 mod xml;
 
 pub use access::{AccessSettings, Networks};
@@ -39,6 +40,7 @@ pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};
+pub use web::{Secret, WebSettings};
 
 use files::FileReader;
 use problem::warnings_or_errors;

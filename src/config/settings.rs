@@ -15,6 +15,7 @@ use super::properties::{Properties, Property};
 use super::scheduling::SchedulingFiles;
 use super::topology::{self, Mapping, Topology};
 use super::typed::{self, HostPort, Wrong};
+use super::web::{self, Secret, WebSettings};
 use super::{InForce, Source};
 use crate::engine::settings::{Bounds, FaultLimits, Partitioning, Settings};
 use crate::engine::types::PerType;
@@ -51,6 +52,8 @@ pub struct ClusterManagerSettings {
     pub wire: WireSettings,
     /// Who may do what.
     pub access: AccessSettings,
+    /// How the web pages are served.
+    pub web: WebSettings,
     /// What the engine is told, the scheduling files included.
     pub engine: Settings,
 }
@@ -135,9 +138,11 @@ impl<'a> SettingsReader<'a> {
             restart_batch: self.number(&keys::RESTART_BATCH),
             wire: self.wire(),
             access: self.access(),
+            web: self.web(),
             engine,
         };
         self.look_at_the_rest();
+        self.hide_secrets();
         (settings, self.in_force)
     }
 
@@ -250,6 +255,15 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
+    fn web(&mut self) -> WebSettings {
+        WebSettings {
+            kill_token: self.value(&keys::WEB_KILL_TOKEN, web::secret),
+            sample_period: self.span(&keys::WEB_SAMPLE_PERIOD),
+            max_connections: self.number(&keys::WEB_MAX_CONNECTIONS),
+            max_subscribers: self.number(&keys::WEB_MAX_SUBSCRIBERS),
+        }
+    }
+
     fn topology(&mut self) -> Topology {
         match self.value(&keys::TOPOLOGY, topology::mapping) {
             Mapping::Script => match self.path(&keys::TOPOLOGY_SCRIPT) {
@@ -331,6 +345,27 @@ impl<'a> SettingsReader<'a> {
 
     fn is_set(&self, key: &Key) -> bool {
         self.properties.names().any(|(name, _)| name == key.name)
+    }
+
+    /// From here on nobody sees the value of a secret any more.
+    fn hide_secrets(&mut self) {
+        let is_secret = |name: &str| keys::find(name).is_some_and(|key| key.kind == Kind::Secret);
+        for in_force in &mut self.in_force {
+            if is_secret(in_force.key) && !in_force.value.is_empty() {
+                in_force.value = Secret::HIDDEN.into();
+            }
+        }
+        let of_secrets = self
+            .problems
+            .iter_mut()
+            .filter(|problem| problem.subject.as_deref().is_some_and(is_secret));
+        for problem in of_secrets {
+            match &mut problem.kind {
+                ProblemKind::Value { value, .. } => *value = Secret::HIDDEN.into(),
+                ProblemKind::UndefinedVariable { value, .. } => *value = Secret::HIDDEN.into(),
+                _ => {}
+            }
+        }
     }
 
     /// Tells of keys that are set and have no effect, or that nobody knows.

@@ -83,6 +83,12 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
         topology: Topology::DefaultRack,
         restart_batch: 1000,
         access: AccessSettings::default(),
+        web: WebSettings {
+            kill_token: None,
+            sample_period: Duration::from_secs(10),
+            max_connections: 256,
+            max_subscribers: 64,
+        },
         wire: WireSettings {
             max_frame_bytes: 64 << 20,
             max_depth: 64,
@@ -461,5 +467,22 @@ proptest! {
         std::fs::write(dir.path().join("corona.xml"), format!("<configuration>{inside}</configuration>")).unwrap();
         std::fs::write(dir.path().join("config.materialized_JSON"), &inside).unwrap();
         let _ = load(Some(dir.path()), &[]);
+    }
+}
+
+#[test]
+fn secrets_are_used_and_never_shown() {
+    let token = "correct horse battery";
+    let loaded = load(None, &overrides(&[("corona.cm.web.kill.token", token)])).unwrap();
+    assert!(loaded.settings.web.kill_token.as_ref().unwrap().is(token));
+    assert!(!format!("{loaded:?}").contains(token));
+    for odd in ["sesame", "with a ${variable} that is not defined"] {
+        let loaded = load(None, &overrides(&[("corona.cm.web.kill.token", odd)]));
+        let told = match loaded {
+            Ok(loaded) => loaded.warnings.iter().map(ToString::to_string).collect::<String>(),
+            Err(errors) => errors.to_string(),
+        };
+        assert!(told.contains("corona.cm.web.kill.token: value \"(hidden)\""), "{told}");
+        assert!(!told.contains(odd), "{told}");
     }
 }

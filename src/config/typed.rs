@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::keys::Kind;
+use super::web;
 
 /// A host and a port that can be listened on or connected to. The host is not resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -176,6 +177,7 @@ pub(super) fn check(kind: Kind, text: &str, unit: &str) -> Result<(), Wrong> {
         Kind::Boolean => boolean(text).map(|_| ()),
         Kind::Address => address(text).map(|_| ()),
         Kind::Path | Kind::Text | Kind::Class | Kind::List | Kind::Partitioning => Ok(()),
+        Kind::Secret => web::secret(text).map(|_| ()),
     }
 }
 

@@ -1,0 +1,81 @@
+//! How the web pages are served.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::Duration;
+
+use super::typed::Wrong;
+
+/// What the pages may do and cost. The original has none of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSettings {
+    /// What a person must know to end a session from a page; nobody may without it.
+    /// `corona.cm.web.kill.token`
+    pub kill_token: Option<Secret>,
+    /// Pause between the samples of the utilisation plot. `corona.cm.web.sample.period.ms`
+    pub sample_period: Duration,
+    /// Connections of browsers and scripts that may be open at a time.
+    /// `corona.cm.web.max.connections`
+    pub max_connections: usize,
+    /// Streams of events among them. `corona.cm.web.max.subscribers`
+    pub max_subscribers: usize,
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<str>);
+
+impl Secret {
+    /// What stands where the text would be shown.
+    pub const HIDDEN: &str = "(hidden)";
+
+    /// Whether this is the same text. How long that takes says nothing about the secret.
+    pub fn is(&self, other: &str) -> bool {
+        let (own, other) = (self.0.as_bytes(), other.as_bytes());
+        let mut difference = own.len() ^ other.len();
+        // As many steps as the other text has bytes, whatever the secret is.
+        for (position, byte) in other.iter().enumerate() {
+            let own = own.get(position % own.len().max(1)).copied().unwrap_or(0);
+            difference |= usize::from(black_box(own ^ byte));
+        }
+        black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Secret::HIDDEN)
+    }
+}
+
+/// A secret that is not easily guessed; none for an empty text.
+pub(super) fn secret(text: &str) -> Result<Option<Secret>, Wrong> {
+    const SHORTEST: usize = 16;
+    match text.len() {
+        0 => Ok(None),
+        SHORTEST.. => Ok(Some(Secret(text.into()))),
+        _ => Err(Wrong::new("is too short", format!("at least {SHORTEST} characters"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_and_not_shown() {
+        let token = secret("a long enough token").unwrap().unwrap();
+        for (text, same) in [
+            ("a long enough token", true),
+            ("a long enough tokem", false),
+            ("a long enough toke", false),
+            ("a long enough tokena long enough token", false),
+            ("", false),
+        ] {
+            assert_eq!(token.is(text), same, "{text}");
+        }
+        assert_eq!(format!("{token:?}"), "(hidden)");
+        assert_eq!(secret("").unwrap(), None);
+        assert!(secret("fifteen letters").is_err());
+    }
+}
