@@ -32,7 +32,7 @@ impl Access {
 
     /// Why the peer may not make this call; `None` if it may.
     pub(super) async fn objection(&self, peer: SocketAddr, call: &Call) -> Option<String> {
-        if is_administrative(call) && !self.0.admin_networks.contain(peer.ip()) {
+        if is_administrative(call) && !self.may_administer(peer) {
             return Some(format!("administrative calls are not accepted from {}", peer.ip()));
         }
         match call {
@@ -43,6 +43,11 @@ impl Access {
             }
             _ => None,
         }
+    }
+
+    /// Whether the peer may make administrative calls.
+    pub(super) fn may_administer(&self, peer: SocketAddr) -> bool {
+        self.0.admin_networks.contain(peer.ip())
     }
 
     /// Whether the peer may see the pages.

@@ -6,16 +6,21 @@
 //! session is told things in the order in which they were decided. The mutex is never held across
 //! an await; a pass is bounded, and others get their turn between two passes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Notify, watch};
 
 use super::log;
+use super::metrics::Metrics;
 use super::notifier::Notifier;
 use super::state_file::SavedState;
+use super::web::events::Events;
 use crate::engine::types::Millis;
-use crate::engine::{Effect, Engine, Input, Record, Refusal, Reply};
+use crate::engine::{Asked, Effect, Engine, Input, Record, Refusal, Reply};
+
+/// How often the driving task shows that it is alive when there is nothing to do.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// The engine, shared by all that talk to it.
 #[derive(Debug)]
@@ -25,25 +30,35 @@ pub(super) struct Core {
     due: Notify,
     clock: Clock,
     notifier: Arc<Notifier>,
+    metrics: Arc<Metrics>,
+    events: Arc<Events>,
 }
 
 #[derive(Debug)]
 struct State {
     engine: Engine,
+    arrivals: Arrivals,
     /// When the driving task will look again by itself.
     wakes_at: Option<Millis>,
 }
 
 impl Core {
-    pub(super) fn new(engine: Engine, clock: Clock, notifier: Arc<Notifier>) -> Core {
-        let state = Mutex::new(State { engine, wakes_at: None });
-        Core { state, due: Notify::new(), clock, notifier }
+    pub(super) fn new(
+        engine: Engine,
+        clock: Clock,
+        notifier: Arc<Notifier>,
+        metrics: Arc<Metrics>,
+        events: Arc<Events>,
+    ) -> Core {
+        metrics.set_safe_mode(engine.safe_mode());
+        let state = Mutex::new(State { engine, arrivals: Arrivals::new(), wakes_at: None });
+        Core { state, due: Notify::new(), clock, notifier, metrics, events }
     }
 
     /// Applies one input.
     pub(super) fn apply(&self, input: Input) -> Result<Reply, Refusal> {
         let mut state = self.state();
-        let (reply, records) = self.apply_to(&mut state.engine, input);
+        let (reply, records) = self.apply_to(&mut state, input);
         let sooner = match (state.engine.next_deadline(), state.wakes_at) {
             (Some(deadline), Some(wakes_at)) => deadline < wakes_at,
             (Some(_), None) => true,
@@ -53,7 +68,7 @@ impl Core {
             self.due.notify_one();
         }
         drop(state);
-        records.iter().for_each(log::record);
+        self.tell(&records);
         reply
     }
 
@@ -76,8 +91,12 @@ impl Core {
 
     /// Gives the engine its passes and ticks until `stop` becomes true.
     pub(super) async fn drive(&self, mut stop: watch::Receiver<bool>) {
+        let mut beat = tokio::time::interval(BEAT);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            self.metrics.beat();
             while self.run_one_pass() {
+                self.metrics.beat();
                 tokio::task::yield_now().await;
             }
             let sleep = self.sleep_until_deadline();
@@ -86,6 +105,7 @@ impl Core {
                 _ = stop.wait_for(|stop| *stop) => return,
                 () = self.due.notified() => {}
                 () = sleep => self.tick(),
+                _ = beat.tick() => {}
             }
         }
     }
@@ -96,18 +116,20 @@ impl Core {
         if !state.engine.wants_pass() {
             return false;
         }
+        let started = Instant::now();
         // A pass is never refused outside safe mode, and not wanted in it.
-        let (_, records) = self.apply_to(&mut state.engine, Input::Pass);
+        let (_, records) = self.apply_to(&mut state, Input::Pass);
         let wants_another = state.engine.wants_pass();
         drop(state);
-        records.iter().for_each(log::record);
+        self.metrics.count_pass(started.elapsed());
+        self.tell(&records);
         wants_another
     }
 
     fn tick(&self) {
         // In safe mode time stands still.
-        let (_, records) = self.apply_to(&mut self.state().engine, Input::Tick);
-        records.iter().for_each(log::record);
+        let (_, records) = self.apply_to(&mut self.state(), Input::Tick);
+        self.tell(&records);
     }
 
     fn sleep_until_deadline(&self) -> impl Future<Output = ()> + use<> {
@@ -123,9 +145,12 @@ impl Core {
     }
 
     /// Applies an input and hands on what sessions are to be told. What happened is given back, to
-    /// be logged when the mutex is free again.
-    fn apply_to(&self, engine: &mut Engine, input: Input) -> (Result<Reply, Refusal>, Vec<Record>) {
-        let outcome = engine.apply(self.clock.now(), input);
+    /// be told when the mutex is free again.
+    fn apply_to(&self, state: &mut State, input: Input) -> (Result<Reply, Refusal>, Vec<Record>) {
+        let at = Instant::now();
+        let now = self.clock.at(at);
+        let outcome = state.engine.apply(now, input);
+        state.arrivals.note(state.engine.inputs(), at);
         let mut records = Vec::new();
         for effect in outcome.effects {
             match effect {
@@ -134,8 +159,18 @@ impl Core {
                 }
                 Effect::ForgetSession { handle } => self.notifier.forget(&handle),
                 Effect::Record(record) => {
-                    if let Record::SafeMode { on: false } = record {
-                        self.notifier.resume();
+                    if self.events.publish(now, &record) {
+                        self.metrics.events.add(1);
+                    }
+                    match &record {
+                        Record::SafeMode { on: false } => self.notifier.resume(),
+                        Record::Assigned { kind, asked, .. } => {
+                            let waits = &self.metrics.request_to_grant[kind.index()];
+                            state.arrivals.waits(asked, now, |wait, count| {
+                                waits.record_times(wait, count);
+                            });
+                        }
+                        _ => {}
                     }
                     records.push(record);
                 }
@@ -144,10 +179,73 @@ impl Core {
         (outcome.reply, records)
     }
 
+    /// Counts and logs what happened.
+    fn tell(&self, records: &[Record]) {
+        for record in records {
+            self.metrics.record(record);
+            log::record(record);
+        }
+    }
+
     /// The engine leaves no half-done change behind: it does not panic, which the simulation
     /// shows. If it did, going on with what it knows serves the cluster better than ending.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => {
+                self.metrics.lock_wait.record(Duration::ZERO);
+                state
+            }
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let asked = Instant::now();
+                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                self.metrics.lock_wait.record(asked.elapsed());
+                state
+            }
+        }
+    }
+}
+
+/// When the last inputs arrived, more finely than the engine's clock shows.
+#[derive(Debug)]
+struct Arrivals {
+    /// By the number of the input, modulo [`Arrivals::KEPT`].
+    ring: Box<[Instant]>,
+    /// The number of the last input.
+    last: u64,
+}
+
+impl Arrivals {
+    /// Inputs whose arrival is known. So many take so long that for an earlier one the engine's
+    /// milliseconds will do.
+    const KEPT: u64 = 1 << 14;
+
+    fn new() -> Arrivals {
+        let ring = (0..Arrivals::KEPT).map(|_| Instant::now()).collect();
+        Arrivals { ring, last: 0 }
+    }
+
+    fn note(&mut self, input: u64, at: Instant) {
+        self.last = input;
+        if let Some(place) = self.ring.get_mut((input % Arrivals::KEPT) as usize) {
+            *place = at;
+        }
+    }
+
+    /// How long requests have waited that are granted by the last input, which came at `now`. Those
+    /// of one input come together, with their count.
+    fn waits(&self, asked: &[Asked], now: Millis, mut count: impl FnMut(Duration, u64)) {
+        let decided = Instant::now();
+        for together in asked.chunk_by(|a, b| a.input == b.input) {
+            let Some(asked) = together.first() else { continue };
+            let kept = self.last.saturating_sub(asked.input) < Arrivals::KEPT;
+            let place = (asked.input % Arrivals::KEPT) as usize;
+            let wait = match self.ring.get(place).filter(|_| kept) {
+                Some(arrived) => decided.saturating_duration_since(*arrived),
+                None => Duration::from_millis(now.since(asked.at).unsigned_abs()),
+            };
+            count(wait, together.len() as u64);
+        }
     }
 }
 
@@ -167,7 +265,13 @@ impl Clock {
     }
 
     pub(super) fn now(&self) -> Millis {
-        let elapsed_ms = i64::try_from(self.start.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.at(Instant::now())
+    }
+
+    /// What this clock shows at an instant.
+    fn at(&self, instant: Instant) -> Millis {
+        let elapsed = instant.saturating_duration_since(self.start);
+        let elapsed_ms = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
         Millis(self.start_ms.saturating_add(elapsed_ms))
     }
 
@@ -176,6 +280,27 @@ impl Clock {
         const FAR_MS: i64 = 24 * 60 * 60 * 1000;
         let now = self.now();
         let wait_ms = at.since(now).clamp(0, FAR_MS);
-        Instant::now() + std::time::Duration::from_millis(wait_ms.unsigned_abs())
+        Instant::now() + Duration::from_millis(wait_ms.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_fine_for_late_inputs_and_in_milliseconds_for_early_ones() {
+        let mut arrivals = Arrivals::new();
+        let start = Instant::now();
+        let asked = |input| Asked { at: Millis(1_000), input };
+        for input in 1..=Arrivals::KEPT + 10 {
+            arrivals.note(input, start);
+        }
+        let mut waits = Vec::new();
+        let requests = [10, 10, 11, 11, 11].map(asked);
+        arrivals.waits(&requests, Millis(61_000), |wait, count| waits.push((wait, count)));
+        let [(early, 2), (late, 3)] = waits[..] else { panic!("{waits:?}") };
+        assert_eq!(early, Duration::from_secs(60), "by the engine's clock");
+        assert!(late <= start.elapsed(), "by the instants");
     }
 }

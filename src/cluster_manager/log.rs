@@ -103,6 +103,8 @@ pub(super) fn record(record: &Record) {
             "Cannot preempt enough {kind} tasks  rounds {rounds} maxRunningTime \
              {max_running_time_ms} tasks not preempted:{missing}"
         ),
+        // Who has read the files tells it.
+        Record::SettingsChanged => {}
         Record::SafeMode { on: true } => info!("Safe mode is now: ON"),
         Record::SafeMode { on: false } => {
             info!("Resetting the heartbeat times for all sessions and nodes");

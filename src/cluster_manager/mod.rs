@@ -7,6 +7,7 @@ mod access;
 pub mod api;
 mod core;
 mod log;
+mod metrics;
 mod notifier;
 mod persist;
 mod racks;
@@ -31,6 +32,7 @@ use tokio::task::JoinSet;
 
 use self::access::Access;
 use self::core::{Clock, Core};
+use self::metrics::Metrics;
 use self::notifier::{Notifier, Patience};
 use self::persist::Persist;
 use self::racks::Racks;
@@ -41,7 +43,8 @@ pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong};
-use self::web::Pages;
+use self::web::events::Events;
+use self::web::{Pages, Parts};
 use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};
 use crate::engine::settings::Hosts;
 use crate::engine::types::Millis;
@@ -146,8 +149,11 @@ impl ClusterManager {
         let web = bind_web(&settings).await?;
         let thrift = bind_thrift(&settings)?;
 
-        let notifier = Notifier::new(patience(&settings));
-        let core = Arc::new(Core::new(engine, clock, notifier.clone()));
+        let metrics = Arc::new(Metrics::new());
+        let notifier = Notifier::new(patience(&settings), metrics.clone());
+        let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
+        let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
+        let core = Arc::new(core);
         notifier.attach(&core);
         // Until safe mode ends.
         notifier.pause();
@@ -165,6 +171,7 @@ impl ClusterManager {
         });
         let rpc = Rpc {
             core: core.clone(),
+            metrics: metrics.clone(),
             access: access.clone(),
             racks,
             host_files: settings.host_files,
@@ -178,13 +185,25 @@ impl ClusterManager {
                 error,
             })
         };
+        let thrift_address = address(&thrift, SERVER_ADDRESS)?;
+        let thrift = Server::new(thrift, rpc, limits);
+        let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
+        let parts = Parts {
+            core: core.clone(),
+            notifier,
+            access,
+            metrics,
+            wire: thrift.counters(),
+            reloader: reloader.clone(),
+            events,
+        };
         Ok(ClusterManager {
-            thrift_address: address(&thrift, SERVER_ADDRESS)?,
+            thrift_address,
             web_address: address(&web, HTTP_ADDRESS)?,
-            thrift: Server::new(thrift, rpc, limits),
+            thrift,
             web,
-            pages: Pages::new(core.clone(), notifier, access),
-            reloader: Arc::new(Reloader::new(&loaded, core.clone())),
+            pages: Pages::new(parts, &settings.web, &settings.http_address.host),
+            reloader,
             core,
             safe_mode,
         })

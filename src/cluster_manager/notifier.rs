@@ -8,13 +8,15 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::core::Core;
+use super::metrics::Metrics;
+use super::metrics::exposition::QueueCounts;
 use super::translate;
 use crate::engine::types::Address;
 use crate::engine::{Input, Notification, Refusal};
@@ -57,13 +59,22 @@ pub(super) struct Notifier {
     /// Attempts under way.
     under_way: watch::Sender<usize>,
     patience: Patience,
+    metrics: Arc<Metrics>,
     core: std::sync::OnceLock<Weak<Core>>,
+}
+
+/// Something that a session is to be told.
+#[derive(Debug)]
+struct Waiting {
+    call: Notification,
+    /// When it was decided.
+    since: Instant,
 }
 
 #[derive(Debug)]
 struct Queue {
     to: Address,
-    calls: VecDeque<Arc<Notification>>,
+    calls: VecDeque<Arc<Waiting>>,
     signals: Arc<Signals>,
     task: AbortHandle,
 }
@@ -78,12 +89,13 @@ struct Signals {
 }
 
 impl Notifier {
-    pub(super) fn new(patience: Patience) -> Arc<Notifier> {
+    pub(super) fn new(patience: Patience, metrics: Arc<Metrics>) -> Arc<Notifier> {
         Arc::new(Notifier {
             queues: Mutex::new(HashMap::new()),
             paused: watch::Sender::new(false),
             under_way: watch::Sender::new(0),
             patience,
+            metrics,
             core: std::sync::OnceLock::new(),
         })
     }
@@ -102,7 +114,7 @@ impl Notifier {
             let task = tokio::spawn(conversation.run()).abort_handle();
             Queue { to, calls: VecDeque::new(), signals, task }
         });
-        queue.calls.push_back(Arc::new(call));
+        queue.calls.push_back(Arc::new(Waiting { call, since: Instant::now() }));
         queue.signals.arrived.notify_one();
         if queue.calls.len() > self.patience.max_queue {
             queue.signals.overflow.notify_one();
@@ -149,7 +161,7 @@ impl Notifier {
             .map(|(handle, queue)| Undelivered {
                 handle: handle.clone(),
                 to: queue.to.clone(),
-                calls: queue.calls.iter().map(|call| Notification::clone(call)).collect(),
+                calls: queue.calls.iter().map(|waiting| waiting.call.clone()).collect(),
             })
             .collect();
         undelivered.sort_by(|a, b| a.handle.cmp(&b.handle));
@@ -167,6 +179,17 @@ impl Notifier {
     /// Calls that wait, of all sessions.
     pub(super) fn pending_calls(&self) -> usize {
         self.queues().values().map(|queue| queue.calls.len()).sum()
+    }
+
+    /// How much waits, and how it is spread over sessions.
+    pub(super) fn counts(&self) -> QueueCounts {
+        let queues = self.queues();
+        let lengths = queues.values().map(|queue| queue.calls.len() as u64);
+        QueueCounts {
+            calls: lengths.clone().sum(),
+            queues: queues.len() as u64,
+            longest: lengths.max().unwrap_or(0),
+        }
     }
 
     fn head(&self, handle: &Arc<str>) -> Head<'_> {
@@ -209,7 +232,7 @@ enum Head<'a> {
     /// Something, but not now.
     Paused,
     /// The first call. An attempt has begun.
-    Call(Arc<Notification>, UnderWay<'a>),
+    Call(Arc<Waiting>, UnderWay<'a>),
 }
 
 /// An attempt, until it is dropped.
@@ -277,14 +300,14 @@ impl Conversation {
                 return false;
             }
         };
-        let delivered = self.deliver(&call).await;
+        let delivered = self.deliver(&call.call).await;
         if delivered.is_ok() {
             self.succeeded(&call);
         }
         drop(under_way);
         match delivered {
             Ok(()) => false,
-            Err(failure) => self.failed(&call, &failure).await,
+            Err(failure) => self.failed(&call.call, &failure).await,
         }
     }
 
@@ -325,8 +348,9 @@ impl Conversation {
         Ok(())
     }
 
-    fn succeeded(&mut self, call: &Notification) {
+    fn succeeded(&mut self, Waiting { call, since }: &Waiting) {
         self.notifier.delivered(&self.handle);
+        self.notifier.metrics.count_delivered(call, since.elapsed());
         self.retries = 0;
         self.pause = self.notifier.patience.retry_start;
         let handle = &self.handle;
@@ -343,6 +367,7 @@ impl Conversation {
 
     /// Waits before the next attempt. Returns whether the session was given up.
     async fn failed(&mut self, call: &Notification, failure: &Failure) -> bool {
+        self.notifier.metrics.notification_failures.add(1);
         let patience = &self.notifier.patience;
         let (retry_max, poll_interval) = (patience.retry_max, patience.poll_interval);
         let retry_factor = patience.retry_factor;

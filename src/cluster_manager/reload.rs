@@ -177,7 +177,9 @@ mod tests {
 
     use super::*;
     use crate::cluster_manager::core::Clock;
+    use crate::cluster_manager::metrics::Metrics;
     use crate::cluster_manager::notifier::{Notifier, Patience};
+    use crate::cluster_manager::web::events::Events;
     use crate::engine::settings::SchedulingMode;
     use crate::engine::types::Millis;
     use crate::engine::{Engine, Start};
@@ -200,7 +202,10 @@ mod tests {
             max_queue: 1,
             linger: Duration::ZERO,
         };
-        let core = Arc::new(Core::new(engine, Clock::new(), Notifier::new(patience)));
+        let metrics = Arc::new(Metrics::new());
+        let notifier = Notifier::new(patience, metrics.clone());
+        let events = Arc::new(Events::new(Millis(0), 1));
+        let core = Arc::new(Core::new(engine, Clock::new(), notifier, metrics, events));
         Arc::new(Reloader::new(&loaded, core))
     }
 

@@ -4,9 +4,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::access::Access;
 use super::core::Core;
+use super::metrics::{Metrics, place_of_call};
 use super::persist::Persist;
 use super::racks::{RackError, Racks};
 use super::safe_mode::SafeModeSwitch;
@@ -25,6 +27,7 @@ use crate::wire::server::{Answer, Handler};
 #[derive(Debug)]
 pub(super) struct Rpc {
     pub(super) core: Arc<Core>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) access: Arc<Access>,
     pub(super) racks: Racks,
     pub(super) host_files: HostFiles,
@@ -34,6 +37,15 @@ pub(super) struct Rpc {
 
 impl Handler<ClusterManager> for Rpc {
     async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+        let (method, started) = (place_of_call(&call), Instant::now());
+        let answer = self.answer(peer, call).await;
+        self.metrics.count_call(method, started.elapsed(), &answer);
+        answer
+    }
+}
+
+impl Rpc {
+    async fn answer(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
         if let Some(objection) = self.access.objection(peer, &call).await {
             tracing::warn!("{objection}");
             return match call {
@@ -129,9 +141,7 @@ impl Handler<ClusterManager> for Rpc {
             )),
         }
     }
-}
 
-impl Rpc {
     fn next_session_id(&self) -> Answer<Answered> {
         self.apply(Input::NextSessionId, |reply| match reply {
             Reply::SessionId(id) => Some(Answered::GetNextSessionId(id)),

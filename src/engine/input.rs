@@ -339,6 +339,8 @@ pub enum Record {
     SafeMode {
         on: bool,
     },
+    /// Changed configuration files are in force.
+    SettingsChanged,
 }
 
 /// When a request came. It decides nothing.

@@ -214,7 +214,7 @@ impl Engine {
             }
             Input::KillSession { handle } => self.kill_session(&handle, now, effects),
             Input::SetSafeMode { on } => self.set_safe_mode(now, on, effects),
-            Input::SettingsChanged { settings } => self.settings_changed(*settings),
+            Input::SettingsChanged { settings } => self.settings_changed(*settings, effects),
             Input::NotificationFailed { handle } => {
                 self.notification_failed(&handle, now, effects)?;
             }
@@ -242,7 +242,8 @@ impl Engine {
 
     /// New limits and modes apply from the next pass on. Sessions stay in their pools, grants stay
     /// even where a node now has fewer slots.
-    fn settings_changed(&mut self, settings: Settings) {
+    fn settings_changed(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Record(Record::SettingsChanged));
         self.legal = settings.partitioning.legal_types();
         self.settings = Arc::new(settings);
         self.scheduler.tree.configure(&self.settings);

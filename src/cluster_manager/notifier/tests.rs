@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::cluster_manager::core::Clock;
+use crate::cluster_manager::web::events::Events;
 use crate::engine::settings::Settings;
 use crate::engine::types::{
     ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
@@ -38,8 +39,11 @@ fn core(patience: Patience) -> (Arc<Core>, Arc<Notifier>) {
     settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
     let clock = Clock::new();
     let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
-    let notifier = Notifier::new(patience);
-    let core = Arc::new(Core::new(Engine::new(settings, start), clock, notifier.clone()));
+    let metrics = Arc::new(Metrics::new());
+    let notifier = Notifier::new(patience, metrics.clone());
+    let engine = Engine::new(settings, start);
+    let events = Arc::new(Events::new(clock.now(), 1));
+    let core = Arc::new(Core::new(engine, clock, notifier.clone(), metrics, events));
     notifier.attach(&core);
     let specs = ComputeSpecs { num_cpus: 10_000, ..ComputeSpecs::default() };
     let report = NodeReport {

@@ -1,137 +1,586 @@
-//! Serves the pages over HTTP.
+//! What people and scripts see: pages, the original's JSON tables, events, metrics.
+//!
+//! From a request to the function that makes its answer. What is shown is gathered first, in
+//! pieces ([`gather`]); the answer is made without the engine, on a thread that may take its time.
+//! `docs/web.md` lists the addresses.
 
-use std::convert::Infallible;
+mod conf;
+pub(super) mod events;
+mod exchange;
+mod filter;
+mod gather;
+mod history;
+mod layout;
+mod original;
+mod pages;
+mod server;
+mod table;
+
+use std::fs;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use hyper::body::Body;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, StatusCode};
+use maud::Markup;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::{interval, sleep};
 
+use self::events::Events;
+use self::exchange::{Answer, Parameters};
+use self::filter::Filter;
+use self::gather::{Gather, Overview, count_nodes};
+use self::history::{History, Latencies, Sample};
+use self::layout::{Frame, Section};
+use self::pages::kill::Objection;
 use super::access::Access;
 use super::api::routes;
 use super::core::Core;
+use super::metrics::exposition::{ConfigurationCounts, Gauges, WebCounts};
+use super::metrics::original::Records;
+use super::metrics::{Metrics, exposition};
 use super::notifier::Notifier;
+use super::reload::{ConfigStatus, Reloader};
+use crate::config::{Secret, WebSettings};
+use crate::engine::types::Millis;
+use crate::engine::{Input, Refusal};
+use crate::wire::server::Counters;
 
-mod page;
+/// Answers that are made at a time: each may hold a copy of all sessions or nodes.
+const MAKERS: usize = 2;
+/// The least pause between two looks of one browser at the same page.
+const REFRESH_MS: u64 = 1000;
+/// The same for a page that is sorted out of more rows than [`MANY_ROWS`].
+const SLOW_REFRESH_MS: u64 = 5000;
+const MANY_ROWS: usize = 5000;
+/// The driving task is taken for dead when it was not seen for longer than this.
+const BEAT_LIMIT: Duration = Duration::from_secs(10);
+/// How long a wrong token makes its sender wait.
+const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections of browsers that are open at a time.
-const MAX_CONNECTIONS: usize = 256;
-/// Answers of the API that are made at a time: each may hold a copy of all sessions or nodes.
-const MAX_API_ANSWERS: usize = 2;
-/// How long a request's head may take to arrive, and a connection may wait for one.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause after a failure to accept, such as a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// What the pages show.
+/// Everything that the pages show, and the ways to it.
 #[derive(Debug)]
 pub(super) struct Pages {
+    gather: Gather,
     core: Arc<Core>,
     notifier: Arc<Notifier>,
     access: Arc<Access>,
-    /// A place for each answer of the API that is being made.
-    api: Semaphore,
+    metrics: Arc<Metrics>,
+    wire: Arc<Counters>,
+    reloader: Arc<Reloader>,
+    events: Arc<Events>,
+    history: History,
+    kill_token: Option<Secret>,
+    /// The name of this cluster manager: that of its web address, up to the first dot.
+    host: Box<str>,
+    /// A place for each connection.
+    places: Arc<Semaphore>,
+    max_connections: usize,
+    /// A place for each answer that is being made.
+    makers: Semaphore,
+}
+
+/// What the pages are made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) core: Arc<Core>,
+    pub(super) notifier: Arc<Notifier>,
+    pub(super) access: Arc<Access>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) wire: Arc<Counters>,
+    pub(super) reloader: Arc<Reloader>,
+    pub(super) events: Arc<Events>,
 }
 
 impl Pages {
-    pub(super) fn new(core: Arc<Core>, notifier: Arc<Notifier>, access: Arc<Access>) -> Pages {
-        Pages { core, notifier, access, api: Semaphore::new(MAX_API_ANSWERS) }
+    /// `host` is the host of the configured web address.
+    pub(super) fn new(parts: Parts, settings: &WebSettings, host: &str) -> Pages {
+        let Parts { core, notifier, access, metrics, wire, reloader, events } = parts;
+        let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
+        Pages {
+            gather: Gather::new(core.clone()),
+            core,
+            notifier,
+            access,
+            metrics,
+            wire,
+            reloader,
+            events,
+            history: History::new(settings.sample_period),
+            kill_token: settings.kill_token.clone(),
+            host: short_name(host).into(),
+            places: Arc::new(Semaphore::new(max_connections)),
+            max_connections,
+            makers: Semaphore::new(MAKERS),
+        }
     }
 
-    /// Serves until `stop` becomes true.
-    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let mut stopped = stop.clone();
+    /// Takes samples until `stop` becomes true.
+    async fn sample(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut due = interval(self.history.period());
+        due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let accepted = tokio::select! {
+            tokio::select! {
                 biased;
-                _ = stopped.wait_for(|stop| *stop) => return,
-                accepted = listener.accept() => accepted,
-            };
-            let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            if !self.access.may_see_pages(peer) {
-                continue;
+                _ = stop.wait_for(|stop| *stop) => return,
+                _ = due.tick() => {
+                    let Overview { now, slots, .. } = self.gather.overview();
+                    self.history.add(Sample { at: now, slots }, &self.metrics);
+                }
             }
-            let Ok(place) = places.clone().try_acquire_owned() else { continue };
-            let (pages, stop) = (self.clone(), stop.clone());
-            tokio::spawn(async move {
-                pages.serve_connection(stream, stop).await;
-                drop(place);
-            });
         }
     }
 
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream, mut stop: watch::Receiver<bool>) {
-        let service = service_fn(|request| {
-            let pages = self.clone();
-            async move { Ok::<_, Infallible>(pages.answer(&request).await) }
-        });
-        let connection = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service);
-        tokio::select! {
-            // What goes wrong with one browser is of no interest to the cluster.
-            _ = connection => {}
-            _ = stop.wait_for(|stop| *stop) => {}
+    async fn answer<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: SocketAddr,
+        stop: watch::Receiver<bool>,
+    ) -> Answer
+    where
+        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let mut parameters = Parameters::parse(query.as_bytes());
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        match (&head.method, &segments[..]) {
+            (&Method::POST, ["sessions", handle, "kill"]) => {
+                let own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| own);
+                let handle = exchange::decode_segment(handle).into_owned();
+                return self.kill(&handle, form, peer).await;
+            }
+            // The original takes both, and scripts may send either.
+            (&Method::POST, ["active_json.jsp" | "retired_json.jsp" | "pool_json.jsp"]) => {
+                let form = exchange::read_form(&head.headers, body).await.unwrap_or_default();
+                let form: Vec<(&str, &str)> = form.iter().collect();
+                parameters = parameters.with(&form);
+            }
+            (&Method::GET | &Method::HEAD, _) => {}
+            _ => {
+                let sentence = "only GET and HEAD are known here\n";
+                return exchange::text(StatusCode::METHOD_NOT_ALLOWED, sentence);
+            }
         }
-    }
-
-    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are known here\n");
+        if let ["api", "v1", "events"] = segments[..] {
+            let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
+            return self.subscribe(last, stop);
         }
-        let path = request.uri().path();
         if let Some(path) = path.strip_prefix(routes::PREFIX) {
-            return self.answer_api(path, request.uri().query().unwrap_or_default()).await;
+            return self.answer_api(path, &query).await;
         }
-        match path {
-            "/" => {
-                let calls = self.notifier.pending_calls();
-                let page = self.core.look(|engine, now| page::render(engine, now, calls));
-                respond(StatusCode::OK, "text/html; charset=utf-8", page)
-            }
-            "/healthz" => text(StatusCode::OK, "ok\n"),
-            _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        let answered = match segments[..] {
+            ["static", name] => layout::file(name).map(|(kind, text)| exchange::file(kind, text)),
+            ["healthz"] => Some(self.health()),
+            ["readyz"] => Some(self.readiness(&stop)),
+            ["metrics"] => Some(self.answer_metrics(&parameters).await),
+            _ => None,
+        };
+        if let Some(answered) = answered {
+            return answered;
+        }
+        if let Some(answered) = self.answer_as_the_original(&segments, &parameters).await {
+            return answered;
+        }
+        match self.clone().page(&segments, parameters).await {
+            Some(answered) => answered,
+            None => self.not_found("There is nothing at this address."),
         }
     }
 
-    async fn answer_api(&self, path: &str, query: &str) -> Response<Full<Bytes>> {
-        let Ok(_place) = self.api.acquire().await else {
-            return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    /// The page at a path; `None` if there is none.
+    async fn page(self: Arc<Self>, segments: &[&str], parameters: Parameters) -> Option<Answer> {
+        let overview = self.gather.overview();
+        let answered = match segments {
+            [""] => self.cluster_page(overview).await,
+            ["pools"] => {
+                let pools = self.gather.pools().await;
+                let refresh = refresh_ms(pools.views.len());
+                self.make(Section::Pools, "Pools", overview, Some(refresh), move |overview| {
+                    pages::pools::content(&pools, overview, &parameters)
+                })
+                .await
+            }
+            ["sessions"] => {
+                let sessions = self.gather.sessions().await;
+                let refresh = refresh_ms(sessions.len());
+                self.make(Section::Sessions, "Sessions", overview, Some(refresh), move |overview| {
+                    pages::sessions::content(&sessions, overview, &parameters)
+                })
+                .await
+            }
+            ["sessions", handle] => {
+                let handle = exchange::decode_segment(handle).into_owned();
+                self.session_page(&handle, overview, parameters).await
+            }
+            ["sessions", handle, "kill"] => {
+                let handle = exchange::decode_segment(handle).into_owned();
+                self.kill_page(&handle, None).await
+            }
+            ["nodes"] => {
+                let nodes = self.gather.nodes().await;
+                let refresh = refresh_ms(nodes.len());
+                self.make(Section::Nodes, "Nodes", overview, Some(refresh), move |overview| {
+                    pages::nodes::content(&nodes, overview, &parameters)
+                })
+                .await
+            }
+            ["retired"] => {
+                let retired = self.gather.retired().await;
+                let refresh = refresh_ms(retired.len());
+                self.make(Section::Retired, "Retired", overview, Some(refresh), move |overview| {
+                    pages::retired::content(&retired, overview, &parameters)
+                })
+                .await
+            }
+            ["configuration"] => {
+                let status = self.reloader.status();
+                let loaded_at = loaded_at(&status);
+                let title = "Configuration";
+                let refresh = Some(REFRESH_MS);
+                self.make(Section::Configuration, title, overview, refresh, move |_| {
+                    pages::configuration::content(&status, loaded_at, &parameters)
+                })
+                .await
+            }
+            _ => return None,
         };
+        Some(answered)
+    }
+
+    async fn cluster_page(&self, overview: Overview) -> Answer {
+        let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
+        let view = pages::cluster::View {
+            nodes,
+            pools: self.gather.pools().await,
+            queues: self.notifier.counts(),
+            configuration: self.reloader.status(),
+            samples: self.history.samples(),
+            span: self.history.span(),
+            lately: self.history.lately(&self.metrics),
+            since_start: Latencies::of(&self.metrics),
+            events: self.events.notable(),
+            overview: overview.clone(),
+        };
+        let refresh = Some(REFRESH_MS);
+        self.make(Section::Cluster, "Cluster", overview, refresh, move |_| {
+            pages::cluster::content(&view)
+        })
+        .await
+    }
+
+    async fn session_page(
+        &self,
+        handle: &str,
+        overview: Overview,
+        parameters: Parameters,
+    ) -> Answer {
+        let title = format!("Session {handle}");
+        let Some(session) = self.gather.session(handle) else {
+            let retired = self.gather.retired().await;
+            let ended = retired.into_iter().rev().find(|session| *session.handle == *handle);
+            let Some(ended) = ended else {
+                return self.not_found("There is no session with this id, or it is forgotten.");
+            };
+            return self
+                .make(Section::Retired, &title, overview, None, move |overview| {
+                    pages::session::ended(&ended, overview)
+                })
+                .await;
+        };
+        let view = pages::session::View {
+            session,
+            grants: self.gather.grants(handle).await.unwrap_or_default(),
+            waits: self.gather.waits(handle).await,
+            may_be_killed: self.kill_token.is_some(),
+        };
+        let refresh = Some(refresh_ms(view.grants.len()));
+        self.make(Section::Sessions, &title, overview, refresh, move |overview| {
+            pages::session::running(&view, overview, &parameters)
+        })
+        .await
+    }
+
+    /// The question whether to end a session, perhaps asked again.
+    async fn kill_page(&self, handle: &str, objection: Option<Objection>) -> Answer {
+        if self.kill_token.is_none() {
+            let sentence =
+                "Sessions cannot be ended from here: corona.cm.web.kill.token is not set.";
+            return self.say(StatusCode::FORBIDDEN, "Not allowed", sentence);
+        }
+        let Some(session) = self.gather.session(handle) else {
+            return self.not_found("No session with this id is running.");
+        };
+        let overview = self.gather.overview();
+        let title = format!("End session {handle}");
+        let mut page = self
+            .make(Section::Sessions, &title, overview, None, move |overview| {
+                pages::kill::content(&session, overview, objection)
+            })
+            .await;
+        *page.status_mut() = match objection {
+            None => StatusCode::OK,
+            Some(Objection::WrongToken) => StatusCode::FORBIDDEN,
+            Some(Objection::Unreadable) => StatusCode::BAD_REQUEST,
+            Some(Objection::SafeMode) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        page
+    }
+
+    /// Ends a session, if whoever asks knows the token and may make administrative calls.
+    async fn kill(&self, handle: &str, form: Option<Parameters>, peer: SocketAddr) -> Answer {
+        let Some(token) = &self.kill_token else { return self.kill_page(handle, None).await };
+        if !self.access.may_administer(peer) {
+            let sentence = "Administrative calls are not accepted from where you are.";
+            return self.say(StatusCode::FORBIDDEN, "Not allowed", sentence);
+        }
+        let Some(form) = form else {
+            return self.kill_page(handle, Some(Objection::Unreadable)).await;
+        };
+        if !token.is(form.get("token").unwrap_or_default()) {
+            tracing::warn!("Wrong token to end session {handle} from {}", peer.ip());
+            sleep(WRONG_TOKEN_PAUSE).await;
+            return self.kill_page(handle, Some(Objection::WrongToken)).await;
+        }
+        if self.gather.session(handle).is_none() {
+            return self.not_found("No session with this id is running.");
+        }
+        tracing::info!("Killing session {handle}");
+        match self.core.apply(Input::KillSession { handle: handle.into() }) {
+            Err(Refusal::SafeMode) => self.kill_page(handle, Some(Objection::SafeMode)).await,
+            Ok(_) | Err(_) => {
+                tracing::info!("{} killed session {handle}", peer.ip());
+                exchange::see_other(&format!("/sessions/{}", exchange::encode_segment(handle)))
+            }
+        }
+    }
+
+    /// Makes a page on a thread that may take its time.
+    async fn make(
+        &self,
+        section: Section,
+        title: &str,
+        overview: Overview,
+        refresh_ms: Option<u64>,
+        content: impl FnOnce(&Overview) -> Markup + Send + 'static,
+    ) -> Answer {
+        let (title, host) = (title.to_owned(), self.host.clone());
+        self.make_answer(move || {
+            let content = content(&overview);
+            let frame = Frame {
+                title: &title,
+                section: Some(section),
+                host: &host,
+                safe_mode: overview.safe_mode,
+                now: overview.now,
+                refresh_ms,
+            };
+            exchange::html(StatusCode::OK, layout::page(&frame, &content))
+        })
+        .await
+    }
+
+    async fn make_answer(&self, make: impl FnOnce() -> Answer + Send + 'static) -> Answer {
+        let Ok(_place) = self.makers.acquire().await else {
+            return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        };
+        tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
+            exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the answer was not made\n")
+        })
+    }
+
+    /// A page that says a sentence.
+    fn say(&self, status: StatusCode, title: &str, sentence: &str) -> Answer {
+        let frame = Frame {
+            title,
+            section: None,
+            host: &self.host,
+            safe_mode: self.metrics.safe_mode(),
+            now: self.core.look(|_, now| now),
+            refresh_ms: None,
+        };
+        exchange::html(status, layout::notice(&frame, sentence))
+    }
+
+    fn not_found(&self, sentence: &str) -> Answer {
+        self.say(StatusCode::NOT_FOUND, "Not found", sentence)
+    }
+
+    fn subscribe(&self, last_id: Option<&str>, stop: watch::Receiver<bool>) -> Answer {
+        match self.events.subscribe(last_id, stop) {
+            Some(stream) => exchange::stream(stream),
+            None => {
+                let sentence = "too many streams of events are open\n";
+                let mut answer = exchange::text(StatusCode::SERVICE_UNAVAILABLE, sentence);
+                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
+                answer
+            }
+        }
+    }
+
+    /// Whether the process lives: the task that drives the engine comes by.
+    fn health(&self) -> Answer {
+        fine_or("ok\n", sickness(self.metrics.since_beat()))
+    }
+
+    /// Whether calls are served and not refused.
+    fn readiness(&self, stop: &watch::Receiver<bool>) -> Answer {
+        let (stopping, safe_mode) = (*stop.borrow(), self.metrics.safe_mode());
+        fine_or("ready\n", unreadiness(stopping, safe_mode, self.metrics.since_beat()))
+    }
+
+    async fn answer_metrics(&self, parameters: &Parameters) -> Answer {
+        let form = parameters.get("format").unwrap_or_default().to_owned();
+        if !["", "prometheus", "json", "text"].contains(&&*form) {
+            let sentence = "format: one of prometheus, json, text\n";
+            return exchange::text(StatusCode::BAD_REQUEST, sentence);
+        }
+        let (metrics, gauges) = (self.metrics.clone(), self.gauges().await);
+        self.make_answer(move || {
+            let original = || Records::new(&metrics, &gauges, &machine_name());
+            match &*form {
+                // The original sends its JSON under this name too.
+                "json" => exchange::respond(
+                    StatusCode::OK,
+                    "text/html; charset=utf-8",
+                    original().to_json(),
+                ),
+                "text" => exchange::text(StatusCode::OK, original().to_text()),
+                _ => {
+                    let text = exposition::render(&metrics, &gauges);
+                    exchange::respond(StatusCode::OK, exposition::CONTENT_TYPE, text)
+                }
+            }
+        })
+        .await
+    }
+
+    async fn gauges(&self) -> Gauges {
+        let overview = self.gather.overview();
+        let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
+        let pools = self.gather.pools().await;
+        let status = self.reloader.status();
+        Gauges {
+            now: overview.now,
+            first_started: overview.first_started,
+            settings: overview.settings,
+            kinds: overview.kinds,
+            slots: overview.slots,
+            nodes,
+            sessions: overview.sessions,
+            pools: pools.views.clone(),
+            first_wait_ms: pools.first_wait_ms.clone(),
+            queues: self.notifier.counts(),
+            wire: self.wire.clone(),
+            configuration: ConfigurationCounts {
+                warnings: status.warnings.len() as u64,
+                errors: status.errors.len() as u64,
+                reloads: status.reloads,
+                failures: status.failures,
+                loaded_seconds: loaded_at(&status).0 as f64 / 1000.0,
+            },
+            web: WebCounts {
+                connections: (self.max_connections - self.places.available_permits()) as u64,
+                subscribers: self.events.subscribers() as u64,
+            },
+        }
+    }
+
+    /// The original's addresses; `None` for any other.
+    async fn answer_as_the_original(
+        &self,
+        segments: &[&str],
+        parameters: &Parameters,
+    ) -> Option<Answer> {
+        let [file] = segments else { return None };
+        let answered = match *file {
+            "active_json.jsp" => {
+                let (sessions, filter) = (self.gather.sessions().await, Filter::new(parameters));
+                let kinds = self.gather.overview().kinds;
+                self.make_answer(move || original::active(&sessions, &kinds, &filter)).await
+            }
+            "retired_json.jsp" => {
+                let (retired, filter) = (self.gather.retired().await, Filter::new(parameters));
+                let kinds = self.gather.overview().kinds;
+                self.make_answer(move || original::retired(&retired, &kinds, &filter)).await
+            }
+            "pool_json.jsp" => {
+                let (pools, filter) = (self.gather.pools().await, Filter::new(parameters));
+                let overview = self.gather.overview();
+                self.make_answer(move || original::pools(&pools, &overview, &filter)).await
+            }
+            "cm.jsp" | "cm_old.jsp" | "index.html" => original::cluster_page(parameters),
+            "machines.jsp" => original::machines(parameters),
+            "jobresources.jsp" => original::job_resources(parameters),
+            "conf" => conf::answer(&self.reloader.status().in_force, parameters),
+            _ => return None,
+        };
+        Some(answered)
+    }
+
+    async fn answer_api(&self, path: &str, query: &str) -> Answer {
         let (core, calls) = (self.core.clone(), self.notifier.pending_calls());
         let (path, query) = (path.to_owned(), query.to_owned());
-        let made =
-            tokio::task::spawn_blocking(move || routes::answer(&core, calls, &path, &query)).await;
-        match made {
-            Ok((status, json)) => respond(status, "application/json", json),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the answer was not made\n"),
-        }
+        self.make_answer(move || {
+            let (status, json) = routes::answer(&core, calls, &path, &query);
+            exchange::json(status, json)
+        })
+        .await
     }
 }
 
-fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
-    respond(status, "text/plain; charset=utf-8", body.to_owned())
+const NOT_DRIVEN: &str = "the engine is not driven\n";
+
+/// What is wrong with a process whose driving task was last seen so long ago.
+fn sickness(since_beat: Duration) -> Option<&'static str> {
+    (since_beat > BEAT_LIMIT).then_some(NOT_DRIVEN)
 }
 
-fn respond(status: StatusCode, content_type: &str, body: String) -> Response<Full<Bytes>> {
-    let response = Response::builder()
-        .status(status)
-        .header(CONTENT_TYPE, content_type)
-        .header(CACHE_CONTROL, "no-store")
-        .header(X_CONTENT_TYPE_OPTIONS, "nosniff")
-        .header(CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'")
-        .body(Full::new(Bytes::from(body)));
-    // All parts are constants that make a valid head.
-    response.unwrap_or_default()
+/// Why calls would not be served.
+fn unreadiness(stopping: bool, safe_mode: bool, since_beat: Duration) -> Option<&'static str> {
+    if stopping {
+        return Some("stopping\n");
+    }
+    if safe_mode { Some("safe mode\n") } else { sickness(since_beat) }
 }
+
+fn fine_or(fine: &'static str, why_not: Option<&'static str>) -> Answer {
+    match why_not {
+        None => exchange::text(StatusCode::OK, fine),
+        Some(why_not) => exchange::text(StatusCode::SERVICE_UNAVAILABLE, why_not),
+    }
+}
+
+fn refresh_ms(rows: usize) -> u64 {
+    if rows > MANY_ROWS { SLOW_REFRESH_MS } else { REFRESH_MS }
+}
+
+/// A host name up to its first dot; an address as it is.
+fn short_name(host: &str) -> &str {
+    match host.parse::<std::net::IpAddr>() {
+        Ok(_) => host,
+        Err(_) => host.split('.').next().unwrap_or(host),
+    }
+}
+
+fn loaded_at(status: &ConfigStatus) -> Millis {
+    let since_epoch = status.loaded_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The name of this machine, as its operating system has it.
+fn machine_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,789 @@
+//! Everything that is known, as Prometheus reads it: text of version 0.0.4.
+//!
+//! Every name stands once, in `FAMILIES`, with its type and meaning; a test holds
+//! `docs/metrics.md` and the dashboard to them. Names of pools come from peers and are escaped.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fairness::{Unfairness, fairness};
+use super::process::Process;
+use super::{
+    ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
+    methods,
+};
+use crate::engine::settings::{Settings, UNLIMITED};
+use crate::engine::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
+use crate::engine::{PoolView, SlotCounts};
+use crate::wire::server::{Counters, Ending};
+
+/// What the answer is, for the head of a response.
+pub(in crate::cluster_manager) const CONTENT_TYPE: &str =
+    "text/plain; version=0.0.4; charset=utf-8";
+
+/// Groups and pools of which there are series at most. What is beyond is only counted, so that
+/// peers who bring up pools cannot flood who stores the series.
+const MAX_POOLS: usize = 2000;
+
+/// What can be seen at one time, as opposed to what is counted over time.
+#[derive(Clone, Debug)]
+pub(in crate::cluster_manager) struct Gauges {
+    /// The present time.
+    pub(in crate::cluster_manager) now: Millis,
+    /// When the cluster manager was first started, by the engine's clock.
+    pub(in crate::cluster_manager) first_started: Millis,
+    /// The settings in force.
+    pub(in crate::cluster_manager) settings: Arc<Settings>,
+    /// The types that are scheduled.
+    pub(in crate::cluster_manager) kinds: Vec<ResourceType>,
+    /// Slots of all nodes.
+    pub(in crate::cluster_manager) slots: PerType<SlotCounts>,
+    /// How many nodes are how.
+    pub(in crate::cluster_manager) nodes: NodeCounts,
+    /// Sessions that run.
+    pub(in crate::cluster_manager) sessions: usize,
+    /// All groups and pools, shares filled in.
+    pub(in crate::cluster_manager) pools: Vec<PoolView>,
+    /// By pool: how long sessions waited for their first slot, on average, in milliseconds.
+    pub(in crate::cluster_manager) first_wait_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+    /// Calls that sessions are still to be told.
+    pub(in crate::cluster_manager) queues: QueueCounts,
+    /// What the Thrift server counts.
+    pub(in crate::cluster_manager) wire: Arc<Counters>,
+    /// What is known of the configuration.
+    pub(in crate::cluster_manager) configuration: ConfigurationCounts,
+    /// What the web serves now.
+    pub(in crate::cluster_manager) web: WebCounts,
+}
+
+/// How many nodes are how. A node may be in several of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cluster_manager) struct NodeCounts {
+    /// Nodes that heartbeat.
+    pub(in crate::cluster_manager) alive: u64,
+    /// Entries of the include file from which no node heartbeats.
+    pub(in crate::cluster_manager) dead: u64,
+    /// Nodes that are blacklisted for a type at least.
+    pub(in crate::cluster_manager) blacklisted: u64,
+    /// Nodes that the host files do not allow.
+    pub(in crate::cluster_manager) excluded: u64,
+    /// Nodes with less memory or disk free than they must keep.
+    pub(in crate::cluster_manager) below_reserve: u64,
+    /// Nodes that can be given more of the type now.
+    pub(in crate::cluster_manager) usable: PerType<u64>,
+}
+
+/// Calls that sessions are still to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cluster_manager) struct QueueCounts {
+    /// All calls.
+    pub(in crate::cluster_manager) calls: u64,
+    /// Sessions that a conversation is open with.
+    pub(in crate::cluster_manager) queues: u64,
+    /// Calls in the longest queue.
+    pub(in crate::cluster_manager) longest: u64,
+}
+
+/// What is known of the configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::cluster_manager) struct ConfigurationCounts {
+    /// What may not be meant so, in what is in force.
+    pub(in crate::cluster_manager) warnings: u64,
+    /// Errors because of which changed files are not in force.
+    pub(in crate::cluster_manager) errors: u64,
+    /// How often changed files were taken over.
+    pub(in crate::cluster_manager) reloads: u64,
+    /// How often changed files were refused.
+    pub(in crate::cluster_manager) failures: u64,
+    /// When what is in force was read, seconds since the epoch.
+    pub(in crate::cluster_manager) loaded_seconds: f64,
+}
+
+/// What the web serves now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::cluster_manager) struct WebCounts {
+    /// Connections of browsers and scripts.
+    pub(in crate::cluster_manager) connections: u64,
+    /// Streams of events among them.
+    pub(in crate::cluster_manager) subscribers: u64,
+}
+
+/// What a number is to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cluster_manager) enum Shape {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts below bounds.
+    Histogram,
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Counter => "counter",
+            Shape::Gauge => "gauge",
+            Shape::Histogram => "histogram",
+        }
+    }
+}
+
+/// A name with what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cluster_manager) struct Family {
+    pub(in crate::cluster_manager) name: &'static str,
+    pub(in crate::cluster_manager) shape: Shape,
+    pub(in crate::cluster_manager) help: &'static str,
+}
+
+macro_rules! families {
+    ($($constant:ident = $shape:ident $name:literal $help:literal;)*) => {
+        $(const $constant: Family =
+            Family { name: $name, shape: Shape::$shape, help: $help };)*
+
+        /// All names, in the order in which they are served.
+        #[cfg(test)]
+        pub(in crate::cluster_manager) const FAMILIES: &[Family] = &[$($constant),*];
+    };
+}
+
+families! {
+    BUILD = Gauge "corona_build_info" "Always 1; the version is a label.";
+    FIRST_STARTED = Gauge "corona_first_start_timestamp_seconds" "When the cluster manager was first started; a recovery does not change it.";
+    SAFE_MODE = Gauge "corona_safe_mode" "1 in safe mode.";
+
+    NODES_ALIVE = Gauge "corona_nodes_alive" "Nodes that heartbeat.";
+    NODES_DEAD = Gauge "corona_nodes_dead" "Hosts of the include file from which no node heartbeats.";
+    NODES_BLACKLISTED = Gauge "corona_nodes_blacklisted" "Nodes that are blacklisted for a type at least.";
+    NODES_EXCLUDED = Gauge "corona_nodes_excluded" "Nodes whose host the host files do not allow.";
+    NODES_BELOW_RESERVE = Gauge "corona_nodes_below_reserve" "Nodes with less free memory or disk than they must keep.";
+    NODES_USABLE = Gauge "corona_nodes_usable" "Nodes that can be given more of the type now.";
+    NODES_ADDED = Counter "corona_nodes_added_total" "Nodes that came, restarted ones again.";
+    NODES_LOST = Counter "corona_nodes_lost_total" "Nodes that went, by reason.";
+    NODES_BLACKLISTINGS = Counter "corona_nodes_blacklistings_total" "Nodes blacklisted for the type.";
+
+    SLOTS = Gauge "corona_slots" "Slots of all nodes.";
+    SLOTS_USED = Gauge "corona_slots_used" "Slots that are given away.";
+    SLOTS_FREE = Gauge "corona_slots_free" "Slots that are not given away.";
+
+    REQUESTS_WAITING = Gauge "corona_requests_waiting" "Requests that wait for a slot.";
+    REQUESTS_RUNNING = Gauge "corona_requests_running" "Requests that hold a slot.";
+    REQUESTS = Counter "corona_requests_total" "Requests that came, repeated ones not counted.";
+    REQUESTS_REPEATED = Counter "corona_requests_repeated_total" "Requests with an id that was known already.";
+    GRANTS = Counter "corona_grants_total" "Slots that were given.";
+    RELEASES = Counter "corona_releases_total" "Slots that sessions gave back.";
+    REVOCATIONS = Counter "corona_revocations_total" "Slots that were taken back for others.";
+    REQUEST_TO_GRANT = Histogram "corona_request_to_grant_seconds" "From a request's arrival to the decision that grants it.";
+    GRANT_TO_DELIVERED = Histogram "corona_grant_to_delivered_seconds" "From the decision to the session's answer that it has the grant.";
+
+    SESSIONS_RUNNING = Gauge "corona_sessions_running" "Sessions that run.";
+    SESSIONS_STARTED = Counter "corona_sessions_started_total" "Sessions that were started.";
+    SESSIONS_ENDED = Counter "corona_sessions_ended_total" "Sessions that ended, by status.";
+    SESSIONS_EXPIRED = Counter "corona_sessions_expired_total" "Sessions ended because they were silent for too long.";
+    STEPS_MISMATCHED = Counter "corona_session_steps_mismatched_total" "Heartbeats of sessions whose view differs, by kind.";
+    REMOTE_TIMED_OUT = Counter "corona_remote_job_trackers_timed_out_total" "Sessions timed out whose page is of another session.";
+
+    PASS = Histogram "corona_pass_seconds" "One pass of the scheduler over all types.";
+    LAST_PASS = Gauge "corona_last_pass_seconds" "How long the last pass took.";
+    LOCK_WAIT = Histogram "corona_engine_lock_wait_seconds" "Waits for the mutex around the engine.";
+    STARVATIONS_FOUND = Counter "corona_starvations_total" "Times that a pool was found starving, by cause.";
+    PREEMPTIONS_WANTED = Counter "corona_preemptions_wanted_total" "Slots that starving pools lacked.";
+    PREEMPTIONS_MISSED = Counter "corona_preemptions_missed_total" "Slots among them that could not be taken back.";
+
+    NOTIFIER_CALLS = Gauge "corona_notifier_pending_calls" "Calls that sessions are still to be told.";
+    NOTIFIER_QUEUES = Gauge "corona_notifier_queues" "Sessions that there is or was just something to tell.";
+    NOTIFIER_LONGEST = Gauge "corona_notifier_longest_queue" "Calls that the session with most of them is to be told.";
+    NOTIFIED = Counter "corona_notifications_total" "Calls that sessions have answered, by kind.";
+    NOTIFY_FAILURES = Counter "corona_notification_failures_total" "Attempts to tell a session something that failed.";
+
+    RPC = Histogram "corona_rpc_seconds" "From a decoded call to its answer, by method.";
+    RPC_ANSWERS = Counter "corona_rpc_answers_total" "Calls by method and by how they were answered.";
+    CONNECTIONS_OPEN = Gauge "corona_connections_open" "Open connections of peers.";
+    CONNECTIONS_ACCEPTED = Counter "corona_connections_accepted_total" "Connections that were served.";
+    CONNECTIONS_REFUSED = Counter "corona_connections_refused_total" "Connections closed at once because too many were open.";
+    CONNECTIONS_ENDED = Counter "corona_connections_ended_total" "Connections that ended, by reason.";
+    ACCEPT_ERRORS = Counter "corona_accept_errors_total" "Connections that could not be accepted.";
+    CALLS = Counter "corona_calls_total" "Calls that were handled.";
+    CALL_FAULTS = Counter "corona_call_faults_total" "Messages that are no call of the contract, answered with a fault.";
+    INFLIGHT = Gauge "corona_inflight_bytes" "Bytes that have arrived and are not handled, and replies not written.";
+
+    POOLS = Gauge "corona_pools" "Pools that there are.";
+    POOLS_LEFT_OUT = Gauge "corona_pools_left_out" "Groups and pools without series, because there are too many.";
+    POOL_SESSIONS = Gauge "corona_pool_sessions" "Sessions that run in the pool.";
+    POOL_WEIGHT = Gauge "corona_pool_weight" "The pool's weight in its group.";
+    POOL_REQUESTED = Gauge "corona_pool_requested" "Requests of the pool: waiting, running, or lost and not released.";
+    POOL_WAITING = Gauge "corona_pool_waiting" "Requests of the pool that wait.";
+    POOL_GRANTED = Gauge "corona_pool_granted" "Slots that the pool has.";
+    POOL_SHARE = Gauge "corona_pool_share" "Slots that the pool is due.";
+    POOL_MINIMUM = Gauge "corona_pool_minimum" "Slots that the pool is guaranteed.";
+    POOL_MAXIMUM = Gauge "corona_pool_maximum" "Slots that the pool may have; left out without a limit.";
+    POOL_STARVING = Gauge "corona_pool_starving_seconds" "Since when the pool may take slots from others; negative while it has patience.";
+    POOL_FIRST_WAIT = Gauge "corona_pool_first_wait_seconds" "How long the pool's sessions waited for their first slot, on average.";
+    GROUP_SESSIONS = Gauge "corona_group_sessions" "Sessions that run in the group.";
+    GROUP_REQUESTED = Gauge "corona_group_requested" "Requests of the group: waiting, running, or lost and not released.";
+    GROUP_WAITING = Gauge "corona_group_waiting" "Requests of the group that wait.";
+    GROUP_GRANTED = Gauge "corona_group_granted" "Slots that the group has.";
+    GROUP_SHARE = Gauge "corona_group_share" "Slots that the group is due.";
+    GROUP_MINIMUM = Gauge "corona_group_minimum" "Slots that the group is guaranteed.";
+    GROUP_MAXIMUM = Gauge "corona_group_maximum" "Slots that the group may have; left out without a limit.";
+
+    FAIRNESS_DIFFERENCE = Gauge "corona_fairness_difference" "Slots between what pools have and what equal sharing gives them.";
+    FAIRNESS_PERCENT = Gauge "corona_fairness_unfair_percent" "Slots given to another pool than equal sharing would, in percent.";
+    FAIRNESS_PER_POOL = Gauge "corona_fairness_difference_per_pool" "The difference on average over pools.";
+    FAIRNESS_DEVIATION = Gauge "corona_fairness_deviation" "The standard deviation of the difference over pools.";
+
+    CONFIG_PROBLEMS = Gauge "corona_configuration_problems" "What is wrong with the configuration, by severity.";
+    CONFIG_LOADED = Gauge "corona_configuration_loaded_timestamp_seconds" "When the configuration in force was read.";
+    CONFIG_RELOADS = Counter "corona_configuration_reloads_total" "Times that changed files were taken over.";
+    CONFIG_FAILURES = Counter "corona_configuration_failures_total" "Times that changed files were refused.";
+
+    WEB_CONNECTIONS = Gauge "corona_web_connections_open" "Open connections of browsers and scripts.";
+    WEB_REQUESTS = Counter "corona_web_requests_total" "Requests for pages, JSON and metrics.";
+    WEB_REFUSED = Counter "corona_web_connections_refused_total" "Web connections closed at once, because too many were open or not allowed.";
+    EVENT_SUBSCRIBERS = Gauge "corona_event_subscribers" "Open streams of events.";
+    EVENTS = Counter "corona_events_total" "Events that were published.";
+
+    RESIDENT = Gauge "process_resident_memory_bytes" "Memory that the process holds.";
+    OPEN_FILES = Gauge "process_open_fds" "Open files and connections of the process.";
+    OPEN_FILES_LIMIT = Gauge "process_max_fds" "How many it may have open.";
+    THREADS = Gauge "process_threads" "Threads of the process.";
+    CPU = Counter "process_cpu_seconds_total" "Processor time that the process has used.";
+    PROCESS_STARTED = Gauge "process_start_time_seconds" "When the process was started.";
+}
+
+/// Everything, as text. It takes milliseconds with thousands of pools, and reads files of the
+/// kernel: for a thread that may block.
+pub(in crate::cluster_manager) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
+    let mut text = Text(String::with_capacity(64 * 1024));
+    service(&mut text, metrics, gauges);
+    nodes(&mut text, metrics, gauges);
+    requests(&mut text, metrics, gauges);
+    sessions(&mut text, metrics, gauges);
+    scheduler(&mut text, metrics);
+    notifier(&mut text, metrics, gauges);
+    wire(&mut text, metrics, &gauges.wire);
+    pools(&mut text, gauges);
+    fairness_of(&mut text, gauges);
+    configuration(&mut text, gauges);
+    web(&mut text, metrics, gauges);
+    process(&mut text, Process::now());
+    text.0
+}
+
+fn service(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    text.family(BUILD).labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.family(FIRST_STARTED).value(seconds(gauges.first_started));
+    text.family(SAFE_MODE).value(u8::from(metrics.safe_mode()));
+}
+
+fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    let nodes = gauges.nodes;
+    text.family(NODES_ALIVE).value(nodes.alive);
+    text.family(NODES_DEAD).value(nodes.dead);
+    text.family(NODES_BLACKLISTED).value(nodes.blacklisted);
+    text.family(NODES_EXCLUDED).value(nodes.excluded);
+    text.family(NODES_BELOW_RESERVE).value(nodes.below_reserve);
+    text.family(NODES_USABLE).by_type(&gauges.kinds, |kind| nodes.usable[kind]);
+    text.family(NODES_ADDED).value(metrics.nodes_added.get());
+    text.family(NODES_LOST).each("reason", &LOSSES, &metrics.nodes_lost);
+    text.family(NODES_BLACKLISTINGS).counters(&gauges.kinds, &metrics.nodes_blacklisted);
+    text.family(SLOTS).by_type(&gauges.kinds, |kind| gauges.slots[kind].total);
+    text.family(SLOTS_USED).by_type(&gauges.kinds, |kind| gauges.slots[kind].used);
+    text.family(SLOTS_FREE).by_type(&gauges.kinds, |kind| gauges.free_slots(kind));
+}
+
+fn requests(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    let kinds = &gauges.kinds;
+    text.family(REQUESTS_WAITING).by_type(kinds, |kind| gauges.waiting(kind));
+    text.family(REQUESTS_RUNNING).by_type(kinds, |kind| gauges.running(kind));
+    text.family(REQUESTS).counters(kinds, &metrics.requested);
+    text.family(REQUESTS_REPEATED).value(metrics.duplicate_requests.get());
+    text.family(GRANTS).counters(kinds, &metrics.granted);
+    text.family(RELEASES).counters(kinds, &metrics.released);
+    text.family(REVOCATIONS).counters(kinds, &metrics.revoked);
+    let mut family = text.family(REQUEST_TO_GRANT);
+    for kind in kinds {
+        let snapshot = metrics.request_to_grant[kind.index()].snapshot();
+        family.histogram(&[("type", kind.name())], &snapshot, Span::Long);
+    }
+    let snapshot = metrics.grant_to_delivered.snapshot();
+    text.family(GRANT_TO_DELIVERED).histogram(&[], &snapshot, Span::Long);
+}
+
+fn sessions(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    text.family(SESSIONS_RUNNING).value(gauges.sessions);
+    text.family(SESSIONS_STARTED).value(metrics.sessions_started.get());
+    let mut family = text.family(SESSIONS_ENDED);
+    for status in SessionStatus::ALL.into_iter().filter(|status| *status != SessionStatus::Running)
+    {
+        let ended = metrics.sessions_ended[status as usize].get();
+        family.labelled(&[("status", status.name())], ended);
+    }
+    text.family(SESSIONS_EXPIRED).value(metrics.sessions_expired.get());
+    text.family(STEPS_MISMATCHED).each("kind", &MISMATCHES, &metrics.steps_mismatched);
+    text.family(REMOTE_TIMED_OUT).value(metrics.remote_job_trackers_timed_out.get());
+}
+
+fn scheduler(text: &mut Text, metrics: &Metrics) {
+    let kinds = &ResourceType::ALL;
+    text.family(PASS).histogram(&[], &metrics.pass.snapshot(), Span::Short);
+    text.family(LAST_PASS).value(metrics.last_pass().as_secs_f64());
+    text.family(LOCK_WAIT).histogram(&[], &metrics.lock_wait.snapshot(), Span::Short);
+    let mut family = text.family(STARVATIONS_FOUND);
+    for (cause, counters) in STARVATIONS.iter().zip(&metrics.starvations) {
+        for kind in kinds {
+            let count = counters[kind.index()].get();
+            family.labelled(&[("type", kind.name()), ("cause", cause)], count);
+        }
+    }
+    text.family(PREEMPTIONS_WANTED).counters(kinds, &metrics.preemptions_wanted);
+    text.family(PREEMPTIONS_MISSED).counters(kinds, &metrics.preemptions_missed);
+}
+
+fn notifier(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    let queues = gauges.queues;
+    text.family(NOTIFIER_CALLS).value(queues.calls);
+    text.family(NOTIFIER_QUEUES).value(queues.queues);
+    text.family(NOTIFIER_LONGEST).value(queues.longest);
+    text.family(NOTIFIED).each("kind", &NOTIFICATIONS, &metrics.notifications);
+    text.family(NOTIFY_FAILURES).value(metrics.notification_failures.get());
+}
+
+fn wire(text: &mut Text, metrics: &Metrics, counters: &Counters) {
+    let mut family = text.family(RPC);
+    for (method, counted) in methods().iter().zip(&metrics.rpc) {
+        family.histogram(&[("method", method)], &counted.time.snapshot(), Span::Short);
+    }
+    let mut family = text.family(RPC_ANSWERS);
+    for (method, counted) in methods().iter().zip(&metrics.rpc) {
+        for (answer, count) in ANSWERS.iter().zip(&counted.answers) {
+            family.labelled(&[("method", method), ("answer", answer)], count.get());
+        }
+    }
+    text.family(CONNECTIONS_OPEN).value(counters.open());
+    text.family(CONNECTIONS_ACCEPTED).value(counters.accepted());
+    text.family(CONNECTIONS_REFUSED).value(counters.refused());
+    let mut family = text.family(CONNECTIONS_ENDED);
+    for ending in Ending::ALL {
+        family.labelled(&[("reason", ending.name())], counters.ended(ending));
+    }
+    text.family(ACCEPT_ERRORS).value(counters.accept_errors());
+    text.family(CALLS).value(counters.calls());
+    text.family(CALL_FAULTS).value(counters.faults());
+    text.family(INFLIGHT).value(counters.inflight_bytes());
+}
+
+fn pools(text: &mut Text, gauges: &Gauges) {
+    let shown = gauges.pools.len().min(MAX_POOLS);
+    let (shown, left_out) = gauges.pools.split_at(shown);
+    let pools: Vec<(&PoolView, &str)> =
+        shown.iter().filter_map(|view| view.pool.as_deref().map(|pool| (view, pool))).collect();
+    let groups: Vec<&PoolView> = shown.iter().filter(|view| view.pool.is_none()).collect();
+    let all_pools = gauges.pools.iter().filter(|view| view.pool.is_some());
+    text.family(POOLS).value(all_pools.count());
+    text.family(POOLS_LEFT_OUT).value(left_out.len());
+
+    let mut family = text.family(POOL_SESSIONS);
+    for (view, pool) in &pools {
+        family.labelled(&[("group", &view.group), ("pool", pool)], view.sessions);
+    }
+    let mut family = text.family(POOL_WEIGHT);
+    for (view, pool) in &pools {
+        family.labelled(&[("group", &view.group), ("pool", pool)], view.weight);
+    }
+    for (of_pools, _, number) in pool_numbers() {
+        let mut family = text.family(of_pools);
+        for (view, pool) in &pools {
+            for kind in &gauges.kinds {
+                let labels = [("group", &*view.group), ("pool", pool), ("type", kind.name())];
+                family.labelled_if_any(&labels, number(view, *kind));
+            }
+        }
+    }
+    let mut family = text.family(POOL_STARVING);
+    for (view, pool) in &pools {
+        for kind in &gauges.kinds {
+            let labels = [("group", &*view.group), ("pool", pool), ("type", kind.name())];
+            family.labelled(&labels, gauges.starving_ms(view, *kind) as f64 / 1000.0);
+        }
+    }
+    let mut family = text.family(POOL_FIRST_WAIT);
+    for (name, waits) in gauges.first_wait_ms.iter().take(MAX_POOLS) {
+        for kind in &gauges.kinds {
+            let labels = [("group", &*name.group), ("pool", &*name.pool), ("type", kind.name())];
+            family.labelled_if_any(&labels, waits[*kind].map(|wait_ms| wait_ms as f64 / 1000.0));
+        }
+    }
+    let mut family = text.family(GROUP_SESSIONS);
+    for view in &groups {
+        family.labelled(&[("group", &view.group)], view.sessions);
+    }
+    for (_, of_groups, number) in pool_numbers() {
+        let mut family = text.family(of_groups);
+        for view in &groups {
+            for kind in &gauges.kinds {
+                let labels = [("group", &*view.group), ("type", kind.name())];
+                family.labelled_if_any(&labels, number(view, *kind));
+            }
+        }
+    }
+}
+
+/// A number of a pool or a group; absent without a limit.
+type PoolNumber = fn(&PoolView, ResourceType) -> Option<f64>;
+
+/// The numbers that both pools and groups have, with both names.
+fn pool_numbers() -> [(Family, Family, PoolNumber); 6] {
+    [
+        (POOL_REQUESTED, GROUP_REQUESTED, |view, kind| Some(view.counts[kind].requested as f64)),
+        (POOL_WAITING, GROUP_WAITING, |view, kind| Some(view.counts[kind].pending as f64)),
+        (POOL_GRANTED, GROUP_GRANTED, |view, kind| Some(view.counts[kind].granted as f64)),
+        (POOL_SHARE, GROUP_SHARE, |view, kind| Some(view.share[kind])),
+        (POOL_MINIMUM, GROUP_MINIMUM, |view, kind| Some(view.minimum[kind].into())),
+        (POOL_MAXIMUM, GROUP_MAXIMUM, |view, kind| {
+            Some(view.maximum[kind]).filter(|most| *most != UNLIMITED).map(f64::from)
+        }),
+    ]
+}
+
+fn fairness_of(text: &mut Text, gauges: &Gauges) {
+    let fairness = fairness(&gauges.pools, &gauges.kinds);
+    type Measure = fn(&Unfairness) -> f64;
+    let families: [(Family, Measure); 4] = [
+        (FAIRNESS_DIFFERENCE, |measure| measure.difference as f64),
+        (FAIRNESS_PERCENT, |measure| measure.percent.into()),
+        (FAIRNESS_PER_POOL, |measure| measure.per_pool.into()),
+        (FAIRNESS_DEVIATION, |measure| measure.deviation.into()),
+    ];
+    for (family, measure) in families {
+        let mut family = text.family(family);
+        let Some(fairness) = &fairness else { continue };
+        for kind in &gauges.kinds {
+            family.labelled(&[("type", kind.name())], measure(&fairness.by_type[*kind]));
+        }
+        family.labelled(&[("type", "all")], measure(&fairness.all));
+    }
+}
+
+fn configuration(text: &mut Text, gauges: &Gauges) {
+    let configuration = gauges.configuration;
+    let mut family = text.family(CONFIG_PROBLEMS);
+    family.labelled(&[("severity", "warning")], configuration.warnings);
+    family.labelled(&[("severity", "error")], configuration.errors);
+    text.family(CONFIG_LOADED).value(configuration.loaded_seconds);
+    text.family(CONFIG_RELOADS).value(configuration.reloads);
+    text.family(CONFIG_FAILURES).value(configuration.failures);
+}
+
+fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
+    text.family(WEB_CONNECTIONS).value(gauges.web.connections);
+    text.family(WEB_REQUESTS).value(metrics.web_requests.get());
+    text.family(WEB_REFUSED).value(metrics.web_refused.get());
+    text.family(EVENT_SUBSCRIBERS).value(gauges.web.subscribers);
+    text.family(EVENTS).value(metrics.events.get());
+}
+
+fn process(text: &mut Text, process: Process) {
+    let Process { resident_bytes, open_files, open_files_limit, threads, cpu_seconds, .. } =
+        process;
+    text.family(RESIDENT).labelled_if_any(&[], resident_bytes);
+    text.family(OPEN_FILES).labelled_if_any(&[], open_files);
+    text.family(OPEN_FILES_LIMIT).labelled_if_any(&[], open_files_limit);
+    text.family(THREADS).labelled_if_any(&[], threads);
+    text.family(CPU).labelled_if_any(&[], cpu_seconds);
+    text.family(PROCESS_STARTED).labelled_if_any(&[], process.started_seconds);
+}
+
+impl Gauges {
+    /// Slots that are not given away.
+    pub(in crate::cluster_manager) fn free_slots(&self, kind: ResourceType) -> u64 {
+        self.slots[kind].total.saturating_sub(self.slots[kind].used)
+    }
+
+    /// Requests that wait, of all sessions.
+    pub(in crate::cluster_manager) fn waiting(&self, kind: ResourceType) -> i64 {
+        self.groups().map(|group| group.counts[kind].pending).sum()
+    }
+
+    /// Requests that hold a slot, of all sessions.
+    pub(in crate::cluster_manager) fn running(&self, kind: ResourceType) -> i64 {
+        self.groups().map(|group| group.counts[kind].granted).sum()
+    }
+
+    /// Since when a pool may take slots from others, negative while it has patience.
+    pub(in crate::cluster_manager) fn starving_ms(
+        &self,
+        view: &PoolView,
+        kind: ResourceType,
+    ) -> i64 {
+        view.starving_ms(kind, self.now, &self.settings.scheduling)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &PoolView> {
+        self.pools.iter().filter(|view| view.pool.is_none())
+    }
+}
+
+fn seconds(at: Millis) -> f64 {
+    at.0 as f64 / 1000.0
+}
+
+/// How far a histogram reaches.
+#[derive(Clone, Copy)]
+enum Span {
+    /// To 16 seconds: what the program does itself.
+    Short,
+    /// To 76 hours: what waits for others.
+    Long,
+}
+
+impl Span {
+    fn octaves(self) -> usize {
+        match self {
+            Span::Short => 25,
+            Span::Long => 39,
+        }
+    }
+}
+
+/// The text as far as it is written. Writing to a string does not fail.
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, family: Family) -> Samples<'_> {
+        let Family { name, shape, help } = family;
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", shape.name());
+        Samples { name, out: &mut self.0 }
+    }
+}
+
+/// Writes the samples of one family.
+struct Samples<'a> {
+    name: &'static str,
+    out: &'a mut String,
+}
+
+type Labels<'a> = [(&'a str, &'a str)];
+
+impl Samples<'_> {
+    fn value(&mut self, value: impl Display) {
+        self.labelled(&[], value);
+    }
+
+    fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
+        let _ = writeln!(self.out, "{}{} {value}", self.name, Shown(labels));
+    }
+
+    fn labelled_if_any(&mut self, labels: &Labels<'_>, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.labelled(labels, value);
+        }
+    }
+
+    fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V) {
+        for kind in kinds {
+            self.labelled(&[("type", kind.name())], value(*kind));
+        }
+    }
+
+    fn counters(&mut self, kinds: &[ResourceType], counters: &EachType<Counter>) {
+        self.by_type(kinds, |kind| counters[kind.index()].get());
+    }
+
+    fn each(&mut self, label: &str, values: &[&str], counters: &[Counter]) {
+        for (value, counter) in values.iter().zip(counters) {
+            self.labelled(&[(label, value)], counter.get());
+        }
+    }
+
+    fn histogram(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, span: Span) {
+        let count = snapshot.count();
+        let name = self.name;
+        for (end, below) in snapshot.octaves(span.octaves()) {
+            let end = Duration::as_secs_f64(&end).to_string();
+            let labels = [labels, &[("le", &*end)]].concat();
+            let _ = writeln!(self.out, "{name}_bucket{} {below}", Shown(&labels));
+        }
+        let labels_of_all = [labels, &[("le", "+Inf")]].concat();
+        let _ = writeln!(self.out, "{name}_bucket{} {count}", Shown(&labels_of_all));
+        let sum = snapshot.sum().as_secs_f64();
+        let _ = writeln!(self.out, "{name}_sum{} {sum}", Shown(labels));
+        let _ = writeln!(self.out, "{name}_count{} {count}", Shown(labels));
+    }
+}
+
+/// Labels in braces, values escaped; nothing when there are none.
+struct Shown<'a>(&'a Labels<'a>);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (name, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}=\"", if position == 0 { '{' } else { ',' })?;
+            for character in value.chars() {
+                match character {
+                    '\\' => f.write_str("\\\\")?,
+                    '"' => f.write_str("\\\"")?,
+                    '\n' => f.write_str("\\n")?,
+                    other => f.write_char(other)?,
+                }
+            }
+            f.write_char('"')?;
+        }
+        f.write_str(if self.0.is_empty() { "" } else { "}" })
+    }
+}
+
+#[cfg(test)]
+pub(in crate::cluster_manager) mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::engine::TypeCounts;
+    use crate::engine::settings::SchedulingMode;
+
+    /// A pool or a group with some numbers, for tests of everything that shows them.
+    pub(in crate::cluster_manager) fn pool_view(group: &str, pool: Option<&str>) -> PoolView {
+        let counts = TypeCounts { requested: 6, pending: 2, granted: 4 };
+        PoolView {
+            group: group.into(),
+            pool: pool.map(Into::into),
+            mode: SchedulingMode::Fair,
+            preemptable: true,
+            request_max: false,
+            priority: 0,
+            weight: 1.5,
+            configured: true,
+            sessions: 3,
+            counts: PerType::all(counts),
+            share: PerType::all(3.99),
+            minimum: PerType::all(1),
+            maximum: PerType([UNLIMITED, 7, UNLIMITED]),
+            lacks: PerType::default(),
+        }
+    }
+
+    /// What a small cluster with two pools shows.
+    pub(in crate::cluster_manager) fn gauges() -> Gauges {
+        let name = PoolName::new("g", "p");
+        Gauges {
+            now: Millis(1_000_000),
+            first_started: Millis(1_500),
+            settings: Arc::default(),
+            kinds: ResourceType::ALL.to_vec(),
+            slots: PerType::all(SlotCounts { total: 10, used: 4 }),
+            nodes: NodeCounts { alive: 2, usable: PerType::all(1), ..NodeCounts::default() },
+            sessions: 3,
+            pools: vec![pool_view("g", None), pool_view("g", Some("p"))],
+            first_wait_ms: [(name, PerType([Some(250), None, None]))].into(),
+            queues: QueueCounts { calls: 5, queues: 2, longest: 4 },
+            wire: Arc::default(),
+            configuration: ConfigurationCounts::default(),
+            web: WebCounts::default(),
+        }
+    }
+
+    /// The family that a sample belongs to.
+    fn family_of(sample: &str) -> &str {
+        let name = sample.split(['{', ' ']).next().unwrap();
+        let of = |suffix: &str| {
+            let name = name.strip_suffix(suffix)?;
+            FAMILIES
+                .iter()
+                .find(|family| family.name == name && family.shape == Shape::Histogram)
+                .map(|family| family.name)
+        };
+        of("_bucket").or(of("_sum")).or(of("_count")).unwrap_or(name)
+    }
+
+    #[test]
+    fn every_family_is_declared_once_and_samples_follow_it() {
+        let metrics = Metrics::new();
+        metrics.pass.record(Duration::from_millis(3));
+        let text = render(&metrics, &gauges());
+        let mut declared = Vec::new();
+        let mut seen = BTreeSet::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                declared.push(rest.split(' ').next().unwrap());
+            } else if !line.starts_with('#') {
+                assert_eq!(Some(&family_of(line)), declared.last(), "{line}");
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                assert!(seen.insert(series.to_owned()), "{series} twice");
+                value.parse::<f64>().unwrap();
+            }
+        }
+        let names: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        assert_eq!(declared, names);
+    }
+
+    #[test]
+    fn names_have_the_forms_that_prometheus_wants() {
+        for Family { name, shape, help } in FAMILIES {
+            let counted = name.ends_with("_total");
+            assert_eq!(counted, *shape == Shape::Counter, "{name}");
+            assert!(help.ends_with('.') && !help.contains('\n'), "{name}");
+            assert!(name.starts_with("corona_") || name.starts_with("process_"), "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_where_they_belong() {
+        let metrics = Metrics::new();
+        metrics.granted[ResourceType::Reduce.index()].add(7);
+        metrics.grant_to_delivered.record_times(Duration::from_micros(3), 2);
+        let text = render(&metrics, &gauges());
+        for line in [
+            "corona_grants_total{type=\"REDUCE\"} 7",
+            "corona_slots_free{type=\"MAP\"} 6",
+            "corona_requests_waiting{type=\"MAP\"} 2",
+            "corona_pool_share{group=\"g\",pool=\"p\",type=\"MAP\"} 3.99",
+            "corona_pool_maximum{group=\"g\",pool=\"p\",type=\"REDUCE\"} 7",
+            "corona_pool_starving_seconds{group=\"g\",pool=\"p\",type=\"MAP\"} -180",
+            "corona_pool_first_wait_seconds{group=\"g\",pool=\"p\",type=\"MAP\"} 0.25",
+            "corona_group_maximum{group=\"g\",type=\"REDUCE\"} 7",
+            "corona_grant_to_delivered_seconds_bucket{le=\"0.000002\"} 0",
+            "corona_grant_to_delivered_seconds_bucket{le=\"0.000004\"} 2",
+            "corona_grant_to_delivered_seconds_bucket{le=\"+Inf\"} 2",
+            "corona_grant_to_delivered_seconds_sum 0.000006",
+            "corona_first_start_timestamp_seconds 1.5",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
+        }
+        assert!(!text.contains("corona_pool_maximum{group=\"g\",pool=\"p\",type=\"MAP\"}"));
+    }
+
+    #[test]
+    fn names_of_pools_cannot_break_out() {
+        let mut gauges = gauges();
+        gauges.pools = vec![pool_view("a\"b\\c\nd", None)];
+        let text = render(&Metrics::new(), &gauges);
+        assert!(text.contains("corona_group_sessions{group=\"a\\\"b\\\\c\\nd\"} 3\n"), "{text}");
+    }
+
+    #[test]
+    fn many_pools_do_not_make_many_series() {
+        let mut gauges = gauges();
+        gauges.pools = (0..3 * MAX_POOLS).map(|i| pool_view("g", Some(&i.to_string()))).collect();
+        let text = render(&Metrics::new(), &gauges);
+        let series = text.lines().filter(|line| line.starts_with("corona_pool_sessions{"));
+        assert_eq!(series.count(), MAX_POOLS);
+        assert!(text.contains(&format!("corona_pools_left_out {}\n", 2 * MAX_POOLS)));
+    }
+
+    #[test]
+    fn the_documentation_has_exactly_these_names() {
+        let document = include_str!("../../../docs/metrics.md");
+        let documented: Vec<&str> = document
+            .lines()
+            .filter(|line| line.starts_with("| `corona_") || line.starts_with("| `process_"))
+            .collect();
+        let row = |family: &Family| {
+            format!("| `{}` | {} | {} |", family.name, family.shape.name(), family.help)
+        };
+        let expected: Vec<String> = FAMILIES.iter().map(row).collect();
+        assert_eq!(documented, expected, "write this:\n{}", expected.join("\n"));
+    }
+}

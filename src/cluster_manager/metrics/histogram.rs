@@ -1,0 +1,252 @@
+//! How long things took: counts of spans in buckets that grow with the span.
+//!
+//! Each octave has eight buckets, so that a span is known to an eighth. Counting is one addition to
+//! a bucket and one to a sum, in a part of the histogram that few threads share, without a lock.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The width of the first buckets. Eight of them make the first octave boundary, a microsecond.
+const UNIT_NS: u64 = 125;
+/// Buckets of an octave, and its logarithm.
+const STEPS: usize = 8;
+const STEP_BITS: u32 = STEPS.trailing_zeros();
+/// Octaves beyond the first microsecond: up to 76 hours. What takes longer counts in the last one.
+const OCTAVES: usize = 38;
+const BUCKETS: usize = STEPS * (OCTAVES + 1);
+
+/// Counts of spans. To be shared by threads as it is.
+#[derive(Debug)]
+pub(in crate::cluster_manager) struct Histogram {
+    parts: Box<[Part]>,
+}
+
+/// What some of the threads have counted.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Part {
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        let part =
+            |_| Part { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_ns: AtomicU64::new(0) };
+        Histogram { parts: (0..part_count()).map(part).collect() }
+    }
+}
+
+impl Histogram {
+    /// Counts a span.
+    pub(in crate::cluster_manager) fn record(&self, span: Duration) {
+        self.record_times(span, 1);
+    }
+
+    /// Counts a span as often as `times` says.
+    pub(in crate::cluster_manager) fn record_times(&self, span: Duration, times: u64) {
+        let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let Some(part) = self.parts.get(own_part() % self.parts.len()) else { return };
+        if let Some(bucket) = part.buckets.get(bucket_of(span_ns)) {
+            bucket.fetch_add(times, Ordering::Relaxed);
+        }
+        part.sum_ns.fetch_add(span_ns.saturating_mul(times), Ordering::Relaxed);
+    }
+
+    /// What has been counted so far.
+    pub(in crate::cluster_manager) fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for part in &self.parts {
+            for (total, bucket) in snapshot.buckets.iter_mut().zip(&part.buckets) {
+                *total += bucket.load(Ordering::Relaxed);
+            }
+            snapshot.sum_ns = snapshot.sum_ns.wrapping_add(part.sum_ns.load(Ordering::Relaxed));
+        }
+        snapshot
+    }
+}
+
+/// The counts of a histogram at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cluster_manager) struct Snapshot {
+    buckets: Box<[u64]>,
+    sum_ns: u64,
+}
+
+impl Default for Snapshot {
+    fn default() -> Self {
+        Snapshot { buckets: vec![0; BUCKETS].into(), sum_ns: 0 }
+    }
+}
+
+impl Snapshot {
+    /// All spans that were counted.
+    pub(in crate::cluster_manager) fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The sum of all spans.
+    pub(in crate::cluster_manager) fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns)
+    }
+
+    /// Adds what another histogram has counted.
+    pub(in crate::cluster_manager) fn add(&mut self, other: &Snapshot) {
+        for (total, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *total += more;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+
+    /// What was counted after an earlier snapshot.
+    pub(in crate::cluster_manager) fn since(&self, earlier: &Snapshot) -> Snapshot {
+        let less = |(now, then): (&u64, &u64)| now.saturating_sub(*then);
+        Snapshot {
+            buckets: self.buckets.iter().zip(&earlier.buckets).map(less).collect(),
+            sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns),
+        }
+    }
+
+    /// The span that a part of all spans, from 0 to 1, does not exceed, give or take an eighth.
+    /// `None` when nothing was counted.
+    pub(in crate::cluster_manager) fn quantile(&self, part: f64) -> Option<Duration> {
+        let count = self.count();
+        if count == 0 {
+            return None;
+        }
+        let wanted = ((count as f64 * part).ceil() as u64).clamp(1, count);
+        let mut seen = 0;
+        let bucket = self.buckets.iter().position(|in_bucket| {
+            seen += in_bucket;
+            seen >= wanted
+        });
+        bucket.map(|bucket| Duration::from_nanos(end_of(bucket)))
+    }
+
+    /// Counts of spans below 1, 2, 4, ... microseconds, with that bound, for the first `octaves`
+    /// bounds.
+    pub(in crate::cluster_manager) fn octaves(
+        &self,
+        octaves: usize,
+    ) -> impl Iterator<Item = (Duration, u64)> {
+        let mut seen = 0;
+        self.buckets.chunks(STEPS).take(octaves).enumerate().map(move |(octave, buckets)| {
+            seen += buckets.iter().sum::<u64>();
+            (Duration::from_micros(1 << octave), seen)
+        })
+    }
+}
+
+fn bucket_of(span_ns: u64) -> usize {
+    let units = span_ns / UNIT_NS;
+    if units < STEPS as u64 {
+        return units as usize;
+    }
+    let exponent = u64::BITS - 1 - units.leading_zeros();
+    let octave = (exponent - STEP_BITS) as usize;
+    let step = (units >> (exponent - STEP_BITS)) as usize & (STEPS - 1);
+    (STEPS * (octave + 1) + step).min(BUCKETS - 1)
+}
+
+/// Where a bucket ends.
+fn end_of(bucket: usize) -> u64 {
+    let (octave, step) = (bucket / STEPS, (bucket % STEPS) as u64 + 1);
+    match octave.checked_sub(1) {
+        None => step * UNIT_NS,
+        Some(octave) => ((STEPS as u64 + step) << octave) * UNIT_NS,
+    }
+}
+
+/// Parts of a histogram: enough that threads seldom meet.
+fn part_count() -> usize {
+    const MOST: usize = 16;
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        threads.next_power_of_two().min(MOST)
+    })
+}
+
+/// The number of this thread, by which it finds its part.
+fn own_part() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    OWN.with(|own| {
+        own.get().unwrap_or_else(|| {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            own.set(Some(number));
+            number
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_gaps() {
+        let mut end = 0;
+        for bucket in 0..BUCKETS {
+            assert_eq!(bucket_of(end), bucket, "the first span of bucket {bucket}");
+            assert!(end_of(bucket) > end);
+            end = end_of(bucket);
+            assert_eq!(bucket_of(end - 1), bucket, "the last span of bucket {bucket}");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_right_to_an_eighth() {
+        let histogram = Histogram::default();
+        assert_eq!(histogram.snapshot().quantile(0.5), None);
+        for micros in 1..=10_000 {
+            histogram.record(Duration::from_micros(micros));
+        }
+        let snapshot = histogram.snapshot();
+        assert_eq!(snapshot.count(), 10_000);
+        assert_eq!(snapshot.sum(), Duration::from_micros(50_005_000));
+        for (part, exact) in [(0.0, 1.0), (0.5, 5_000.0), (0.99, 9_900.0), (1.0, 10_000.0)] {
+            let found = snapshot.quantile(part).unwrap().as_secs_f64() * 1e6;
+            assert!(found >= exact && found <= exact * 1.15, "{part}: {found}");
+        }
+    }
+
+    #[test]
+    fn octaves_count_what_is_below_them() {
+        let histogram = Histogram::default();
+        for (micros, times) in [(0, 1), (1, 2), (3, 4), (4, 8), (70_000_000_000_000, 16)] {
+            histogram.record_times(Duration::from_micros(micros), times);
+        }
+        let counts: Vec<(u128, u64)> =
+            histogram.snapshot().octaves(4).map(|(end, count)| (end.as_micros(), count)).collect();
+        assert_eq!(counts, [(1, 1), (2, 3), (4, 7), (8, 15)]);
+        assert_eq!(histogram.snapshot().count(), 31);
+    }
+
+    #[test]
+    fn threads_lose_nothing_and_differences_are_differences() {
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_secs(1));
+        let before = histogram.snapshot();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        histogram.record(Duration::from_micros(10));
+                    }
+                });
+            }
+        });
+        let after = histogram.snapshot().since(&before);
+        assert_eq!((after.count(), after.sum()), (40_000, Duration::from_millis(400)));
+        assert!(after.quantile(1.0).unwrap() < Duration::from_micros(12));
+        let mut both = before;
+        both.add(&after);
+        assert_eq!(both, histogram.snapshot());
+    }
+}

@@ -1,0 +1,99 @@
+//! What the operating system says of this process, under the names that Prometheus' own libraries
+//! use. Read from `/proc`; what is not there is left out.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Numbers about this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Process {
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) open_files: Option<u64>,
+    pub(super) open_files_limit: Option<u64>,
+    pub(super) threads: Option<u64>,
+    pub(super) cpu_seconds: Option<f64>,
+    pub(super) started_seconds: Option<f64>,
+}
+
+impl Process {
+    pub(super) fn now() -> Process {
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+        let (status, stat) = (read("status"), read("stat"));
+        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        let clocks = Clocks::of(&stat);
+        let limits = read("limits");
+        Process {
+            resident_bytes: number_after(&status, "VmRSS:").map(|kib| kib * 1024),
+            open_files: fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64),
+            open_files_limit: number_after(&limits, "Max open files"),
+            threads: number_after(&status, "Threads:"),
+            cpu_seconds: clocks.map(|clocks| clocks.used),
+            started_seconds: clocks.and_then(|clocks| clocks.started_at(&uptime)),
+        }
+    }
+}
+
+/// Seconds of a process, counted in the kernel's hundredths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Clocks {
+    used: f64,
+    /// After the machine's start.
+    started: f64,
+}
+
+impl Clocks {
+    /// From `/proc/self/stat`, in which the second field may hold anything between parentheses.
+    fn of(stat: &str) -> Option<Clocks> {
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let (_, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let seconds = |field: usize| -> Option<f64> {
+            Some(fields.get(field)?.parse::<f64>().ok()? / TICKS_PER_SECOND)
+        };
+        // Counted from 1, the fields after the parenthesis begin with 3.
+        Some(Clocks { used: seconds(14 - 3)? + seconds(15 - 3)?, started: seconds(22 - 3)? })
+    }
+
+    fn started_at(self, uptime: &str) -> Option<f64> {
+        let up: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+        Some(now - up + self.started)
+    }
+}
+
+/// The first number behind a name that begins a line.
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_kernel_are_found() {
+        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 17 18 12345 20";
+        assert_eq!(Clocks::of(stat), Some(Clocks { used: 2.0, started: 123.45 }));
+        assert_eq!(Clocks::of("42 (a) S 1"), None);
+        let status = "Name:\tcorona\nVmRSS:\t   1234 kB\nThreads:\t7\n";
+        assert_eq!(number_after(status, "VmRSS:"), Some(1234));
+        assert_eq!(number_after(status, "VmHWM:"), None);
+        let limits = "Max open files            1024                 4096      files\n";
+        assert_eq!(number_after(limits, "Max open files"), Some(1024));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_all_of_them() {
+        let process = Process::now();
+        assert!(process.resident_bytes.is_some_and(|bytes| bytes > 100_000));
+        assert!(process.open_files.is_some_and(|files| files > 2));
+        assert!(process.threads.is_some_and(|threads| threads > 0));
+        assert!(process.cpu_seconds.is_some());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let age = now - process.started_seconds.unwrap();
+        assert!((-5.0..100_000.0).contains(&age), "{age}");
+    }
+}

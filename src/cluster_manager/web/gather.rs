@@ -1,0 +1,263 @@
+//! What the web shows of the engine, copied in pieces so that nobody who serves a peer waits long.
+//!
+//! A copy is used again for a little while, ten times as long as it took to make: so looking never
+//! takes more than a tenth of a processor, however many look at however large a cluster.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::core::Core;
+use super::super::metrics::exposition::NodeCounts;
+use crate::engine::settings::{Hosts, Settings};
+use crate::engine::types::{Grant, Millis, PerType, PoolName, ResourceType};
+use crate::engine::{
+    Engine, NodeView, PoolView, RetiredSession, RunningSession, Slice, SlotCounts, WaitingRequests,
+    fill_in_shares,
+};
+
+/// Places of a list that are looked at while the engine is held: some tens of microseconds.
+const PLACES: u64 = 256;
+/// A copy is used for so many times the span that it took.
+const REUSE: u32 = 10;
+const LONGEST_REUSE: Duration = Duration::from_secs(10);
+
+/// The way to the engine's state.
+#[derive(Debug)]
+pub(super) struct Gather {
+    core: Arc<Core>,
+    sessions: Cached<Vec<RunningSession>>,
+    nodes: Cached<Vec<NodeView>>,
+    pools: Cached<Pools>,
+    /// When the engine may be asked again why something waits, which may take it long.
+    next_explanation: tokio::sync::Mutex<Instant>,
+}
+
+/// The cluster in a few numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Overview {
+    /// The present time.
+    pub(super) now: Millis,
+    /// When the cluster manager was first started.
+    pub(super) first_started: Millis,
+    pub(super) safe_mode: bool,
+    /// The types that are scheduled.
+    pub(super) kinds: Vec<ResourceType>,
+    pub(super) slots: PerType<SlotCounts>,
+    pub(super) sessions: usize,
+    pub(super) settings: Arc<Settings>,
+    pub(super) hosts: Arc<Hosts>,
+}
+
+/// Groups and pools with what only their sessions tell.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pools {
+    /// All groups and pools, by group name, each group before its pools; shares are of now.
+    pub(super) views: Vec<PoolView>,
+    /// How long sessions waited for their first slot of a type, on average, in milliseconds.
+    pub(super) first_wait_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+}
+
+impl Gather {
+    pub(super) fn new(core: Arc<Core>) -> Gather {
+        Gather {
+            core,
+            sessions: Cached::default(),
+            nodes: Cached::default(),
+            pools: Cached::default(),
+            next_explanation: tokio::sync::Mutex::new(Instant::now()),
+        }
+    }
+
+    /// The few numbers that cost nothing.
+    pub(super) fn overview(&self) -> Overview {
+        self.core.look(|engine, now| Overview {
+            now,
+            first_started: engine.started(),
+            safe_mode: engine.safe_mode(),
+            kinds: engine.legal_types().collect(),
+            slots: PerType(ResourceType::ALL.map(|kind| engine.slots(kind))),
+            sessions: engine.session_count(),
+            settings: engine.settings().clone(),
+            hosts: engine.hosts().clone(),
+        })
+    }
+
+    /// All running sessions, in no order.
+    pub(super) async fn sessions(&self) -> Arc<Vec<RunningSession>> {
+        self.sessions.get(|| self.pieces(|e, now, from| e.sessions_slice(now, from, PLACES))).await
+    }
+
+    /// All nodes, in no order.
+    pub(super) async fn nodes(&self) -> Arc<Vec<NodeView>> {
+        self.nodes.get(|| self.pieces(|e, _, from| e.nodes_slice(from, PLACES))).await
+    }
+
+    /// Ended sessions that are remembered, the oldest first.
+    pub(super) async fn retired(&self) -> Vec<RetiredSession> {
+        self.pieces(|e, _, from| e.retired_slice(from, PLACES)).await
+    }
+
+    /// The slots that a running session holds, in no order; `None` if it does not run.
+    pub(super) async fn grants(&self, handle: &str) -> Option<Vec<Grant>> {
+        self.core.look(|e, _| e.grants_slice(handle, 0, 0))?;
+        // When it ends meanwhile, it held what was seen up to then.
+        let piece = |e: &Engine, _, from| {
+            let none = Slice { rows: Vec::new(), next: None };
+            e.grants_slice(handle, from, PLACES).unwrap_or(none)
+        };
+        Some(self.pieces(piece).await)
+    }
+
+    /// One running session.
+    pub(super) fn session(&self, handle: &str) -> Option<RunningSession> {
+        self.core.look(|engine, now| engine.session_at(handle, now))
+    }
+
+    /// Why the requests of a running session wait. The engine is held for the whole of it; so who
+    /// asks waits for ten times as long as the last answer took.
+    pub(super) async fn waits(&self, handle: &str) -> Vec<WaitingRequests> {
+        let mut next = self.next_explanation.lock().await;
+        tokio::time::sleep_until((*next).into()).await;
+        let (waits, took) = self.core.look(|engine, now| {
+            let started = Instant::now();
+            (engine.explain(handle, now).unwrap_or_default(), started.elapsed())
+        });
+        *next = Instant::now() + (took * REUSE).min(LONGEST_REUSE);
+        waits
+    }
+
+    /// All groups and pools.
+    pub(super) async fn pools(&self) -> Arc<Pools> {
+        let sessions = self.sessions().await;
+        self.pools
+            .get(|| async move {
+                let (mut views, used) = self.core.look(|engine, _| {
+                    let used = ResourceType::ALL.map(|kind| engine.slots(kind).used);
+                    (engine.pools(), PerType(used))
+                });
+                fill_in_shares(&mut views, used);
+                Pools { views, first_wait_ms: first_waits(&sessions) }
+            })
+            .await
+    }
+
+    async fn pieces<T>(&self, take: impl Fn(&Engine, Millis, u64) -> Slice<T>) -> Vec<T> {
+        let mut rows = Vec::new();
+        let mut from = 0;
+        loop {
+            let piece = self.core.look(|engine, now| take(engine, now, from));
+            rows.extend(piece.rows);
+            match piece.next {
+                Some(next) => from = next,
+                None => return rows,
+            }
+            // Others on this thread get their turn.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A copy, and how long it is good for.
+#[derive(Debug)]
+struct Cached<T> {
+    copy: Mutex<Option<Copy<T>>>,
+    /// Held by who makes a new one; the others wait for it.
+    making: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Copy<T> {
+    value: Arc<T>,
+    good_until: Instant,
+}
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Cached { copy: Mutex::new(None), making: tokio::sync::Mutex::default() }
+    }
+}
+
+impl<T> Cached<T> {
+    async fn get<F: Future<Output = T>>(&self, make: impl FnOnce() -> F) -> Arc<T> {
+        if let Some(value) = self.present() {
+            return value;
+        }
+        let _one_at_a_time = self.making.lock().await;
+        if let Some(value) = self.present() {
+            return value;
+        }
+        let started = Instant::now();
+        let value = Arc::new(make().await);
+        let took = started.elapsed();
+        let good_until = Instant::now() + (took * REUSE).min(LONGEST_REUSE);
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        *copy = Some(Copy { value: value.clone(), good_until });
+        value
+    }
+
+    fn present(&self) -> Option<Arc<T>> {
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        let good = copy.as_ref().is_some_and(|copy| Instant::now() < copy.good_until);
+        if !good {
+            // What is not good any more need not be kept until the next look.
+            *copy = None;
+        }
+        copy.as_ref().map(|copy| copy.value.clone())
+    }
+}
+
+/// The average first wait of each pool's sessions, those that still wait included.
+/// Spec: cluster-manager/08 §4.2.
+fn first_waits(sessions: &[RunningSession]) -> BTreeMap<PoolName, PerType<Option<i64>>> {
+    let mut sums: HashMap<&PoolName, PerType<(i64, i64)>> = HashMap::new();
+    for session in sessions {
+        let of_pool = sums.entry(&session.scheduling_pool).or_default();
+        for kind in ResourceType::ALL {
+            if let Some(wait_ms) = session.counts[kind].first_wait_ms {
+                let (sum, count) = &mut of_pool[kind];
+                *sum = sum.saturating_add(wait_ms);
+                *count += 1;
+            }
+        }
+    }
+    let average = |(sum, count): (i64, i64)| sum.checked_div(count);
+    sums.into_iter().map(|(pool, sums)| (pool.clone(), PerType(sums.0.map(average)))).collect()
+}
+
+/// Why a node is given no more work of a type, though it heartbeats.
+pub(super) fn is_usable(node: &NodeView, kind: ResourceType) -> bool {
+    node.allowed
+        && node.has_reserve
+        && node.apps[kind].is_some()
+        && !node.blacklisted[kind]
+        && node.slots[kind].used < node.slots[kind].total
+}
+
+/// How many nodes are how.
+pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
+    let count =
+        |is: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| is(node)).count() as u64;
+    NodeCounts {
+        alive: nodes.len() as u64,
+        dead: silent_hosts(nodes, hosts).count() as u64,
+        blacklisted: count(&|node| node.blacklisted.0.contains(&true)),
+        excluded: count(&|node| !node.allowed),
+        below_reserve: count(&|node| !node.has_reserve),
+        usable: PerType(ResourceType::ALL.map(|kind| count(&|node| is_usable(node, kind)))),
+    }
+}
+
+/// Hosts of the include file from which no node heartbeats and which are not excluded.
+pub(super) fn silent_hosts<'a>(
+    nodes: &'a [NodeView],
+    hosts: &'a Hosts,
+) -> impl Iterator<Item = &'a Arc<str>> {
+    let heard: HashSet<&str> = match hosts.include.is_empty() {
+        true => HashSet::new(),
+        false => nodes.iter().map(|node| &*node.address.host).collect(),
+    };
+    let included = hosts.include.iter().filter(|host| !hosts.exclude.contains(*host));
+    included.filter(move |host| !heard.contains(&***host))
+}

@@ -1,0 +1,337 @@
+//! The cluster at a glance: problems, slots, how fast it decides, what happened last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::plot;
+use crate::cluster_manager::metrics::Snapshot;
+use crate::cluster_manager::metrics::exposition::{NodeCounts, QueueCounts};
+use crate::cluster_manager::reload::ConfigStatus;
+use crate::cluster_manager::web::events::{Event, Happening};
+use crate::cluster_manager::web::exchange::encode_segment;
+use crate::cluster_manager::web::gather::{Overview, Pools};
+use crate::cluster_manager::web::history::{Latencies, Sample};
+use crate::cluster_manager::web::layout::{
+    Count, ShortSpan, Span, Time, bar, class_of, percent, plural,
+};
+use crate::engine::types::{Millis, PoolName, ResourceType};
+
+/// Events that are shown.
+const EVENTS: usize = 15;
+/// A queue of so many notifications is a problem.
+const LONG_QUEUE: u64 = 1000;
+/// Problems of one sort that are named.
+const NAMED: usize = 5;
+
+/// What the page shows.
+#[derive(Debug)]
+pub(in crate::cluster_manager::web) struct View {
+    pub(in crate::cluster_manager::web) overview: Overview,
+    pub(in crate::cluster_manager::web) nodes: NodeCounts,
+    pub(in crate::cluster_manager::web) pools: Arc<Pools>,
+    pub(in crate::cluster_manager::web) queues: QueueCounts,
+    pub(in crate::cluster_manager::web) configuration: ConfigStatus,
+    pub(in crate::cluster_manager::web) samples: Vec<Sample>,
+    pub(in crate::cluster_manager::web) span: Duration,
+    pub(in crate::cluster_manager::web) lately: Latencies,
+    pub(in crate::cluster_manager::web) since_start: Latencies,
+    pub(in crate::cluster_manager::web) events: Vec<Arc<Event>>,
+}
+
+/// The content of the page.
+pub(in crate::cluster_manager::web) fn content(view: &View) -> Markup {
+    let overview = &view.overview;
+    html! {
+        h1 { "Cluster" }
+        div #facts data-live { (facts(view)) }
+        section aria-labelledby="problems-title" {
+            h2 #problems-title { "Problems" }
+            div #problems data-live { (problems(view)) }
+        }
+        section aria-labelledby="slots-title" {
+            h2 #slots-title { "Slots" }
+            div.cards #slots data-live {
+                @for kind in &overview.kinds { (slots(view, *kind)) }
+                @if overview.kinds.is_empty() {
+                    p { "No type has slots: see cm.cpu.to.resource.partitioning." }
+                }
+            }
+        }
+        div.columns {
+            section aria-labelledby="latency-title" {
+                h2 #latency-title { "How fast" }
+                div #latency data-live { (latencies(view)) }
+            }
+            section aria-labelledby="events-title" {
+                h2 #events-title { "What happened last" }
+                div #events data-live { (events(&view.events)) }
+            }
+        }
+    }
+}
+
+fn facts(view: &View) -> Markup {
+    let Overview { now, first_started, sessions, .. } = &view.overview;
+    html! {
+        dl.facts {
+            div { dt { "Sessions" } dd { a href="/sessions" { (Count(*sessions)) } } }
+            div { dt { "Nodes" } dd { a href="/nodes" { (Count(view.nodes.alive)) } } }
+            div { dt { "Notifications waiting" } dd { (Count(view.queues.calls)) } }
+            div { dt { "Safe mode" } dd { (if view.overview.safe_mode { "on" } else { "off" }) } }
+            div {
+                dt { "First started" }
+                dd { (Time(*first_started)) " (" (Span(now.since(*first_started))) " ago)" }
+            }
+        }
+    }
+}
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    Bad,
+    Warning,
+}
+
+fn problems(view: &View) -> Markup {
+    let problems = list_problems(view);
+    html! {
+        @if problems.is_empty() {
+            p.fine { span aria-hidden="true" { "✓ " } "None." }
+        } @else {
+            ul.problems {
+                @for (weight, problem) in &problems {
+                    li.bad[*weight == Weight::Bad].warn[*weight == Weight::Warning] {
+                        strong.unseen {
+                            (match weight { Weight::Bad => "Error: ", Weight::Warning => "Warning: " })
+                        }
+                        (problem)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn list_problems(view: &View) -> Vec<(Weight, Markup)> {
+    use Weight::{Bad, Warning};
+    let mut problems = Vec::new();
+    if view.overview.safe_mode {
+        problems
+            .push((Warning, html! { "Safe mode is on: nothing is given out, calls are refused." }));
+    }
+    if let Some(first) = view.configuration.errors.first() {
+        let more = view.configuration.errors.len() - 1;
+        problems.push((
+            Bad,
+            html! {
+                a href="/configuration" { "Changed scheduling files are not in force" } ": " (first)
+                @if more > 0 { " (and " (more) " more)" }
+            },
+        ));
+    }
+    let warnings = view.configuration.warnings.len() as u64;
+    if warnings > 0 {
+        problems.push((
+            Warning,
+            html! {
+                a href="/configuration" { (plural(warnings, "warning", "warnings")) }
+                " about the configuration"
+            },
+        ));
+    }
+    if view.nodes.alive == 0 {
+        problems.push((Warning, html! { "No node heartbeats." }));
+    }
+    let of_nodes = [
+        (
+            view.nodes.dead,
+            "silent",
+            "host of the include file does not heartbeat",
+            "hosts of the include file do not heartbeat",
+        ),
+        (view.nodes.blacklisted, "blacklisted", "node is blacklisted", "nodes are blacklisted"),
+        (
+            view.nodes.excluded,
+            "excluded",
+            "node is excluded by the host files",
+            "nodes are excluded by the host files",
+        ),
+        (
+            view.nodes.below_reserve,
+            "below-reserve",
+            "node is short of memory or disk",
+            "nodes are short of memory or disk",
+        ),
+    ];
+    for (count, state, one, many) in of_nodes {
+        if count > 0 {
+            let address = format!("/nodes?state={state}");
+            problems.push((Warning, html! { a href=(address) { (plural(count, one, many)) } }));
+        }
+    }
+    problems.extend(starving(view).map(|problem| (Warning, problem)));
+    if view.queues.longest >= LONG_QUEUE {
+        let longest = Count(view.queues.longest).to_string();
+        problems.push((Warning, html! { "A session has " (longest) " notifications waiting." }));
+    }
+    problems
+}
+
+/// One sentence for pools that lack what they are due.
+fn starving(view: &View) -> Option<Markup> {
+    let Overview { kinds, settings, now, .. } = &view.overview;
+    let pools = view.pools.views.iter().filter_map(|pool| {
+        let name = PoolName { group: pool.group.clone(), pool: pool.pool.clone()? };
+        let starves =
+            |kind: &&ResourceType| pool.starving_ms(**kind, *now, &settings.scheduling) >= 0;
+        kinds.iter().find(starves).map(|_| name)
+    });
+    let pools: Vec<PoolName> = pools.collect();
+    if pools.is_empty() {
+        return None;
+    }
+    let names: Vec<String> = pools.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = pools.len().saturating_sub(NAMED);
+    Some(html! {
+        a href="/pools" { (plural(pools.len() as u64, "pool starves", "pools starve")) }
+        ": " (names.join(", "))
+        @if more > 0 { " and " (more) " more" }
+    })
+}
+
+fn slots(view: &View, kind: ResourceType) -> Markup {
+    let slots = view.overview.slots[kind];
+    let free = slots.total.saturating_sub(slots.used);
+    let groups = view.pools.views.iter().filter(|pool| pool.pool.is_none());
+    let waiting: i64 = groups.map(|group| group.counts[kind].pending).sum();
+    let used_percent = percent(slots.used as f64, slots.total as f64);
+    html! {
+        article.card.(class_of(kind)) aria-labelledby=(format!("slots-{}", class_of(kind))) {
+            h3 #(format!("slots-{}", class_of(kind))) { (kind) }
+            p.big {
+                strong { (format!("{used_percent:.0}")) span.unit { " %" } }
+                span { "in use" }
+            }
+            (bar(kind, slots.used, slots.total))
+            dl.facts.small {
+                div { dt { "Used" } dd { (Count(slots.used)) } }
+                div {
+                    dt { "Free" }
+                    dd { a href=(format!("/nodes?state=usable&type={kind}")) { (Count(free)) } }
+                }
+                div { dt { "All" } dd { (Count(slots.total)) } }
+                div { dt { "Requests waiting" } dd { (Count(waiting)) } }
+            }
+            (plot::utilisation(kind, &view.samples, view.span))
+        }
+    }
+}
+
+fn latencies(view: &View) -> Markup {
+    type Part = fn(&Latencies) -> &Snapshot;
+    let rows: [(&str, &str, Part); 4] = [
+        ("Request to grant", "from a request's arrival to the decision", |all| {
+            &all.request_to_grant
+        }),
+        ("Grant to delivered", "from the decision to the session's answer", |all| {
+            &all.grant_to_delivered
+        }),
+        ("Scheduler pass", "one pass over all types", |all| &all.pass),
+        ("Wait for the engine", "of calls and passes", |all| &all.lock_wait),
+    ];
+    let quantile = |snapshot: &Snapshot, part: f64| match snapshot.quantile(part) {
+        Some(span) => ShortSpan(span).to_string(),
+        None => "–".to_owned(),
+    };
+    html! {
+        div.scroll tabindex="0" role="region" aria-labelledby="latency-title" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" rowspan="2" { "What" }
+                        th.group scope="colgroup" colspan="3" { "Last minute" }
+                        th.group scope="colgroup" colspan="3" { "Since the start" }
+                    }
+                    tr {
+                        @for _ in 0..2 {
+                            th.n scope="col" { "Median" }
+                            th.n scope="col" { "99 %" }
+                            th.n scope="col" { "Count" }
+                        }
+                    }
+                }
+                tbody {
+                    @for (name, meaning, part) in rows {
+                        tr {
+                            th scope="row" { (name) span.note { (meaning) } }
+                            @for snapshot in [part(&view.lately), part(&view.since_start)] {
+                                td.n { (quantile(snapshot, 0.5)) }
+                                td.n { (quantile(snapshot, 0.99)) }
+                                td.n { (Count(snapshot.count())) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn events(events: &[Arc<Event>]) -> Markup {
+    html! {
+        @if events.is_empty() {
+            p { "Nothing since the start." }
+        } @else {
+            ol.events {
+                @for event in events.iter().take(EVENTS) {
+                    li { span.when { (clock(event.at)) } span { (sentence(&event.happening)) } }
+                }
+            }
+        }
+    }
+}
+
+/// Only the time of the day; the whole is in the attribute.
+fn clock(at: Millis) -> Markup {
+    let whole = Time(at).to_string();
+    let day = whole.split_once(' ').map_or("", |(_, time)| time).to_owned();
+    html! { time datetime=(whole.replace(' ', "T")) title=(whole) { (day) } }
+}
+
+fn session_link(session: &str) -> Markup {
+    html! { a href=(format!("/sessions/{}", encode_segment(session))) { (session) } }
+}
+
+fn sentence(happening: &Happening) -> Markup {
+    match happening {
+        Happening::SessionStarted { session, name, pool } => html! {
+            "Session " (session_link(session)) " started in " (pool) ": " (name)
+        },
+        Happening::SessionGranted { session, kind, count } => html! {
+            "Session " (session_link(session)) " was given " (Count(count)) " " (kind)
+        },
+        Happening::SessionRevoked { session, kind, count } => html! {
+            (Count(count)) " " (kind) " were taken back from session " (session_link(session))
+        },
+        Happening::SessionEnded { session, status } => html! {
+            "Session " (session_link(session)) " ended: " (status.name())
+        },
+        Happening::NodeAdded { node } => html! { "Node " (node) " came" },
+        Happening::NodeLost { node, expired: true } => {
+            html! { "Node " (node) " is silent and lost" }
+        }
+        Happening::NodeLost { node, expired: false } => html! { "Node " (node) " restarts" },
+        Happening::NodeBlacklisted { node, kind } => html! {
+            "Node " (node) " is blacklisted for " (kind)
+        },
+        Happening::PoolStarving { pool, kind, cause, granted } => html! {
+            "Pool " (pool) " starves for its " (cause) ": it has " (Count(granted)) " " (kind)
+        },
+        Happening::SafeMode { on: true } => html! { "Safe mode was switched on" },
+        Happening::SafeMode { on: false } => html! { "Safe mode was switched off" },
+        Happening::ConfigurationReloaded {} => html! { "Changed scheduling files are in force" },
+    }
+}

@@ -1,0 +1,125 @@
+//! The configuration in force, where each value comes from, and what is wrong with it.
+
+use maud::{Markup, html};
+
+use crate::cluster_manager::reload::ConfigStatus;
+use crate::cluster_manager::web::exchange::Parameters;
+use crate::cluster_manager::web::layout::{Count, Time};
+use crate::cluster_manager::web::table::{Column, Table};
+use crate::config::{InForce, Origin, keys};
+use crate::engine::types::Millis;
+
+const PATH: &str = "/configuration";
+
+/// The content of the page.
+pub(in crate::cluster_manager::web) fn content(
+    status: &ConfigStatus,
+    loaded_at: Millis,
+    parameters: &Parameters,
+) -> Markup {
+    html! {
+        h1 { "Configuration" }
+        div #status data-live {
+            dl.facts {
+                div { dt { "In force since" } dd { (Time(loaded_at)) } }
+                div { dt { "Changes taken over" } dd { (Count(status.reloads)) } }
+                div { dt { "Changes refused" } dd { (Count(status.failures)) } }
+            }
+            (problems("Errors", "bad", &status.errors, "The scheduling files as they are now are not in force. What was read before is."))
+            (problems("Warnings", "warn", &status.warnings, "This is in force, and may not be what was meant."))
+            @if status.errors.is_empty() && status.warnings.is_empty() {
+                p.fine { span aria-hidden="true" { "✓ " } "No problems." }
+            }
+        }
+        (search(parameters))
+        div #keys data-live { (table(status, parameters)) }
+        p {
+            "For programs: " a href="/conf?format=xml" { "XML" } ", "
+            a href="/conf?format=json" { "JSON" } "."
+        }
+    }
+}
+
+fn problems(title: &str, class: &str, problems: &[String], meaning: &str) -> Markup {
+    html! {
+        @if !problems.is_empty() {
+            h2 { (title) }
+            p { (meaning) }
+            ul.problems {
+                @for problem in problems { li.(class) { code { (problem) } } }
+            }
+        }
+    }
+}
+
+fn search(parameters: &Parameters) -> Markup {
+    html! {
+        form.filter method="get" action=(PATH) role="search" data-swap {
+            div {
+                label for="q" { "Search" }
+                input #q type="search" name="q" value=[parameters.text("q")]
+                    placeholder="key, value or meaning";
+            }
+            div.check {
+                input #set type="checkbox" name="set" value="1" checked[parameters.text("set").is_some()];
+                label for="set" { "Only keys that are set" }
+            }
+            div { button type="submit" { "Apply" } " " a href=(PATH) data-swap { "Reset" } }
+        }
+    }
+}
+
+fn meaning(key: &str) -> &'static str {
+    keys::find(key).map_or("", |key| key.meaning)
+}
+
+fn table(status: &ConfigStatus, parameters: &Parameters) -> Markup {
+    type Row = InForce;
+    let text = parameters.text("q").map(str::to_lowercase).unwrap_or_default();
+    let only_set = parameters.text("set").is_some();
+    let has = |row: &InForce| {
+        [row.key, &row.value, meaning(row.key)]
+            .into_iter()
+            .any(|part| part.to_lowercase().contains(&text))
+    };
+    let mut chosen: Vec<&InForce> = status
+        .in_force
+        .iter()
+        .filter(|row| (!only_set || row.origin != Origin::Default) && (text.is_empty() || has(row)))
+        .collect();
+    chosen.sort_by_key(|row| keys::ALL.iter().position(|key| key.name == row.key));
+    let table = Table {
+        id: "key-table",
+        caption: "Keys and values",
+        rows_are: ("key", "keys"),
+        path: PATH,
+        parameters,
+        usual_sort: "",
+        columns: vec![
+            Column::text("key", "Key", |row: &Row| html! { code { (row.key) } })
+                .sorted_by(|a: &Row, b| a.key.cmp(b.key)),
+            Column::text("value", "Value", |row: &Row| {
+                let unit = keys::find(row.key).map_or("", |key| key.unit);
+                html! {
+                    @if row.value.is_empty() {
+                        span.note { "none" }
+                    } @else {
+                        code.value { (row.value) } " " (unit)
+                    }
+                }
+            }),
+            Column::text("origin", "From", |row: &Row| {
+                html! {
+                    @match row.origin {
+                        Origin::Default => span.note { "default" },
+                        _ => strong.origin { (row.origin) },
+                    }
+                }
+            })
+            .sorted_by(|a: &Row, b| a.origin.to_string().cmp(&b.origin.to_string())),
+            Column::text("meaning", "Meaning", |row: &Row| html! { (meaning(row.key)) }),
+        ],
+        empty: "No key fits.",
+    };
+    table.render(chosen, status.in_force.len())
+}

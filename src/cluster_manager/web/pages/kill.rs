@@ -1,0 +1,76 @@
+//! The question before a session is ended, with the field for the token.
+
+use maud::{Markup, html};
+
+use super::session::path;
+use crate::cluster_manager::web::gather::Overview;
+use crate::cluster_manager::web::layout::{Count, class_of};
+use crate::engine::RunningSession;
+
+/// What stands above the question when it is asked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cluster_manager::web) enum Objection {
+    /// The token is not the configured one.
+    WrongToken,
+    /// The form could not be read.
+    Unreadable,
+    /// The engine refuses it.
+    SafeMode,
+}
+
+impl Objection {
+    fn sentence(self) -> &'static str {
+        match self {
+            Objection::WrongToken => "That is not the token. The session goes on.",
+            Objection::Unreadable => "The form did not arrive whole. The session goes on.",
+            Objection::SafeMode => {
+                "Safe mode is on: sessions cannot be ended. The session goes on."
+            }
+        }
+    }
+}
+
+/// The content of the page.
+pub(in crate::cluster_manager::web) fn content(
+    session: &RunningSession,
+    overview: &Overview,
+    objection: Option<Objection>,
+) -> Markup {
+    let page = path(&session.handle);
+    html! {
+        p.crumbs { a href=(page) { "Session " (session.handle) } }
+        h1 { "End session " (session.handle) "?" }
+        @if let Some(objection) = objection {
+            p.problem role="alert" { (objection.sentence()) }
+        }
+        dl.facts {
+            div.wide { dt { "Name" } dd { (session.info.name) } }
+            div { dt { "User" } dd { (session.info.user_id) } }
+            div { dt { "Pool" } dd { (session.scheduling_pool) } }
+            @for kind in &overview.kinds {
+                div {
+                    dt { (kind) }
+                    dd {
+                        span.dot.(class_of(*kind)) {}
+                        (Count(session.counts[*kind].now.granted)) " running, "
+                        (Count(session.counts[*kind].now.pending)) " waiting"
+                    }
+                }
+            }
+        }
+        p { "Its tasks are stopped and its slots are given to others. This cannot be taken back." }
+        form.kill method="post" action=(format!("{page}/kill")) {
+            div {
+                label for="token" { "Token" }
+                input #token type="password" name="token" required autocomplete="off"
+                    aria-describedby="token-help" aria-invalid=[(objection == Some(Objection::WrongToken)).then_some("true")];
+                p.note #token-help { "The value of corona.cm.web.kill.token." }
+            }
+            div.actions {
+                button.danger type="submit" { "End the session" }
+                " "
+                a.button href=(page) { "Keep it" }
+            }
+        }
+    }
+}

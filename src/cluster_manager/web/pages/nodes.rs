@@ -1,0 +1,250 @@
+//! Nodes: what they offer, what is used of it, and why not more.
+
+use std::sync::Arc;
+
+use maud::{Markup, html};
+
+use crate::cluster_manager::web::exchange::Parameters;
+use crate::cluster_manager::web::gather::{Overview, is_usable, silent_hosts};
+use crate::cluster_manager::web::layout::{Bytes, Count, Span, bar, class_of};
+use crate::cluster_manager::web::table::{Column, Table};
+use crate::engine::NodeView;
+use crate::engine::types::ResourceType;
+
+const PATH: &str = "/nodes";
+
+/// What nodes can be asked for, by the word in the address.
+const STATES: [(&str, &str); 7] = [
+    ("", "all"),
+    ("usable", "usable: can be given more"),
+    ("full", "full"),
+    ("excluded", "excluded by the host files"),
+    ("blacklisted", "blacklisted"),
+    ("below-reserve", "short of memory or disk"),
+    ("silent", "silent: included, but not heard"),
+];
+
+/// The content of the page.
+pub(in crate::cluster_manager::web) fn content(
+    nodes: &[NodeView],
+    overview: &Overview,
+    parameters: &Parameters,
+) -> Markup {
+    let silent = parameters.text("state") == Some("silent");
+    html! {
+        h1 { "Nodes" }
+        (search(overview, parameters))
+        div #nodes data-live {
+            @if silent {
+                (silent_table(nodes, overview, parameters))
+            } @else {
+                (table(nodes, overview, parameters))
+            }
+        }
+    }
+}
+
+fn search(overview: &Overview, parameters: &Parameters) -> Markup {
+    let state = parameters.text("state").unwrap_or_default();
+    html! {
+        form.filter method="get" action=(PATH) role="search" data-swap {
+            div {
+                label for="q" { "Search" }
+                input #q type="search" name="q" value=[parameters.text("q")]
+                    placeholder="name, host or rack";
+            }
+            div {
+                label for="state" { "State" }
+                select #state name="state" {
+                    @for (word, title) in STATES {
+                        option value=(word) selected[word == state] { (title) }
+                    }
+                }
+            }
+            div {
+                label for="type" { "For" }
+                select #type name="type" {
+                    option value="" { "any type" }
+                    @for kind in &overview.kinds {
+                        option value=(kind) selected[parameters.text("type") == Some(kind.name())] {
+                            (kind)
+                        }
+                    }
+                }
+            }
+            @if let Some(sort) = parameters.text("sort") {
+                input type="hidden" name="sort" value=(sort);
+            }
+            div { button type="submit" { "Apply" } " " a href=(PATH) data-swap { "Reset" } }
+        }
+    }
+}
+
+/// Whether a node is in the state that is asked for. Words that are not known ask for all.
+fn is_in_state(node: &NodeView, state: &str, kinds: &[ResourceType]) -> bool {
+    let any = |is: &dyn Fn(ResourceType) -> bool| kinds.iter().any(|kind| is(*kind));
+    match state {
+        "usable" => any(&|kind| is_usable(node, kind)),
+        "full" => any(&|kind| {
+            node.slots[kind].total > 0 && node.slots[kind].used >= node.slots[kind].total
+        }),
+        "excluded" => !node.allowed,
+        "blacklisted" => any(&|kind| node.blacklisted[kind]),
+        "below-reserve" => !node.has_reserve,
+        _ => true,
+    }
+}
+
+fn table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters) -> Markup {
+    let text = parameters.text("q").map(str::to_lowercase).unwrap_or_default();
+    let state = parameters.text("state").unwrap_or_default();
+    let kind = parameters.text("type").and_then(ResourceType::from_name);
+    let kinds = kind.map_or_else(|| overview.kinds.clone(), |kind| vec![kind]);
+    let named = |node: &NodeView| {
+        [&node.name, &node.address.host, &node.rack]
+            .into_iter()
+            .any(|name| name.to_lowercase().contains(&text))
+    };
+    let mut chosen: Vec<&NodeView> = nodes
+        .iter()
+        .filter(|node| text.is_empty() || named(node))
+        .filter(|node| is_in_state(node, state, &kinds))
+        .collect();
+    chosen.sort_by(|a, b| a.name.cmp(&b.name));
+    let table = Table {
+        id: "node-table",
+        caption: "Nodes that heartbeat",
+        rows_are: ("node", "nodes"),
+        path: PATH,
+        parameters,
+        usual_sort: "name",
+        columns: columns(overview, &kinds),
+        empty: if nodes.is_empty() { "No node heartbeats." } else { "No node fits." },
+    };
+    table.render(chosen, nodes.len())
+}
+
+/// `kinds` are the types by which a node counts as usable.
+fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<'a, NodeView>> {
+    type Row = NodeView;
+    let now = overview.now;
+    let mut columns = vec![
+        Column::text("name", "Node", |row: &Row| html! { (row.name) })
+            .sorted_by(|a: &Row, b| a.name.cmp(&b.name)),
+        Column::text("state", "State", |row: &Row| state(row, kinds))
+            .sorted_by(|a: &Row, b| problems(a, kinds).len().cmp(&problems(b, kinds).len()))
+            .largest_first(),
+        Column::text(
+            "host",
+            "Host",
+            |row: &Row| html! { (row.address.host) ":" (row.address.port) },
+        )
+        .sorted_by(|a: &Row, b| a.address.cmp(&b.address)),
+        Column::text("rack", "Rack", |row: &Row| html! { (row.rack) })
+            .sorted_by(|a: &Row, b| a.rack.cmp(&b.rack)),
+    ];
+    for kind in overview.kinds.iter().copied() {
+        let key = format!("{}-used", class_of(kind));
+        let used = Column::text(&key, kind.name(), move |row: &Row| used(row, kind))
+            .sorted_by(move |a: &Row, b| a.slots[kind].used.cmp(&b.slots[kind].used))
+            .largest_first();
+        columns.push(used);
+    }
+    columns.extend([
+        Column::number("cpus", "CPUs", |row: &Row| row.total.num_cpus.into()),
+        Column::text("memory", "Memory free", |row: &Row| {
+            resource(row.free.memory_mb, row.total.memory_mb, 20)
+        })
+        .sorted_by(|a: &Row, b| a.free.memory_mb.cmp(&b.free.memory_mb))
+        .numeric(),
+        Column::text("disk", "Disk free", |row: &Row| {
+            resource(row.free.disk_gb, row.total.disk_gb, 30)
+        })
+        .sorted_by(|a: &Row, b| a.free.disk_gb.cmp(&b.free.disk_gb))
+        .numeric(),
+        Column::number("sessions", "Sessions", |row: &Row| row.sessions as i64),
+        Column::text("heard", "Heard", move |row: &Row| {
+            html! { (Span(now.since(row.last_heartbeat)).to_string()) " ago" }
+        })
+        .sorted_by(|a: &Row, b| b.last_heartbeat.cmp(&a.last_heartbeat))
+        .numeric(),
+    ]);
+    columns
+}
+
+/// Why a node is given no more, in words.
+fn problems(node: &NodeView, kinds: &[ResourceType]) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !node.allowed {
+        problems.push("excluded".to_owned());
+    }
+    if !node.has_reserve {
+        problems.push("short of memory or disk".to_owned());
+    }
+    let blacklisted: Vec<&str> =
+        kinds.iter().filter(|kind| node.blacklisted[**kind]).map(|kind| kind.name()).collect();
+    if !blacklisted.is_empty() {
+        problems.push(format!("blacklisted for {}", blacklisted.join(", ")));
+    }
+    problems
+}
+
+fn state(node: &NodeView, kinds: &[ResourceType]) -> Markup {
+    let problems = problems(node, kinds);
+    let usable = kinds.iter().any(|kind| is_usable(node, *kind));
+    html! {
+        @for problem in &problems { span.badge.bad { (problem) } }
+        @if problems.is_empty() {
+            @if usable { span.badge.good { "usable" } } @else { span.badge.plain { "full" } }
+        }
+    }
+}
+
+fn used(node: &NodeView, kind: ResourceType) -> Markup {
+    let slots = node.slots[kind];
+    html! {
+        @if node.apps[kind].is_none() {
+            span.note { "not served" }
+        } @else {
+            div.used {
+                (bar(kind, slots.used, slots.total))
+                span { (Count(slots.used)) " of " (Count(slots.total)) }
+            }
+        }
+    }
+}
+
+/// What is free of a resource. `shift` says in which unit it is counted: 2 to that many bytes.
+fn resource(free: Option<i32>, total: Option<i32>, shift: u32) -> Markup {
+    let bytes = |count: i32| Bytes(i64::from(count) << shift).to_string();
+    match (free, total) {
+        (None, _) => html! { "–" },
+        (Some(free), None) => html! { (bytes(free)) },
+        (Some(free), Some(total)) => html! { (bytes(free)) " of " (bytes(total)) },
+    }
+}
+
+fn silent_table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters) -> Markup {
+    let text = parameters.text("q").map(str::to_lowercase).unwrap_or_default();
+    let silent: Vec<Arc<str>> = silent_hosts(nodes, &overview.hosts).cloned().collect();
+    let chosen: Vec<&Arc<str>> =
+        silent.iter().filter(|host| host.to_lowercase().contains(&text)).collect();
+    let table = Table {
+        id: "node-table",
+        caption: "Hosts of the include file that do not heartbeat",
+        rows_are: ("host", "hosts"),
+        path: PATH,
+        parameters,
+        usual_sort: "name",
+        columns: vec![
+            Column::text("name", "Host", |host: &Arc<str>| html! { (host) })
+                .sorted_by(|a: &Arc<str>, b| a.cmp(b)),
+        ],
+        empty: if overview.hosts.include.is_empty() {
+            "There is no include file: every host may heartbeat."
+        } else {
+            "All of them heartbeat."
+        },
+    };
+    table.render(chosen, silent.len())
+}

@@ -1,0 +1,225 @@
+//! Pools: what each is due, has and may have, as numbers and as bars on one scale.
+
+use std::cmp::Ordering;
+
+use maud::{Markup, html};
+
+use crate::cluster_manager::web::exchange::Parameters;
+use crate::cluster_manager::web::filter::Filter;
+use crate::cluster_manager::web::gather::{Overview, Pools};
+use crate::cluster_manager::web::layout::{Count, Span, class_of};
+use crate::cluster_manager::web::original::mode_name;
+use crate::cluster_manager::web::table::{Column, Table};
+use crate::engine::PoolView;
+use crate::engine::settings::UNLIMITED;
+use crate::engine::types::{PoolName, ResourceType};
+
+const PATH: &str = "/pools";
+
+/// The content of the page.
+pub(in crate::cluster_manager::web) fn content(
+    pools: &Pools,
+    overview: &Overview,
+    parameters: &Parameters,
+) -> Markup {
+    html! {
+        h1 { "Pools" }
+        (search(parameters))
+        div #pools data-live { (table(pools, overview, parameters)) }
+        (legend())
+    }
+}
+
+fn search(parameters: &Parameters) -> Markup {
+    html! {
+        form.filter method="get" action=(PATH) role="search" data-swap {
+            div {
+                label for="q" { "Search" }
+                input #q type="search" name="q" value=[parameters.text("q")]
+                    placeholder="group or pool";
+            }
+            div.check {
+                input #busy type="checkbox" name="busy" value="1" checked[parameters.text("busy").is_some()];
+                label for="busy" { "Only with sessions" }
+            }
+            @for name in ["poolGroups", "poolInfos", "sort"] {
+                @if let Some(value) = parameters.text(name) {
+                    input type="hidden" name=(name) value=(value);
+                }
+            }
+            div { button type="submit" { "Apply" } " " a href=(PATH) data-swap { "Reset" } }
+        }
+    }
+}
+
+fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup {
+    let filter = Filter::new(parameters);
+    let text = parameters.text("q").map(str::to_lowercase).unwrap_or_default();
+    let busy = parameters.text("busy").is_some();
+    let named = |view: &PoolView| {
+        let pool = view.pool.as_deref().unwrap_or_default();
+        format!("{}.{pool}", view.group).to_lowercase().contains(&text)
+    };
+    let chosen: Vec<&PoolView> = pools
+        .views
+        .iter()
+        .filter(|view| filter.wants_pool(&view.group, view.pool.as_deref()))
+        .filter(|view| (text.is_empty() || named(view)) && (!busy || view.sessions > 0))
+        .collect();
+    let table = Table {
+        id: "pool-table",
+        caption: "Groups and pools",
+        rows_are: ("group or pool", "groups and pools"),
+        path: PATH,
+        parameters,
+        usual_sort: "name",
+        columns: columns(pools, overview),
+        empty: "No pool fits.",
+    };
+    table.render(chosen, pools.views.len())
+}
+
+fn columns<'a>(pools: &'a Pools, overview: &'a Overview) -> Vec<Column<'a, PoolView>> {
+    let mut columns = vec![
+        Column::text("name", "Pool", move |view| name_cell(view, overview)).sorted_by(by_name),
+        Column::number("sessions", "Sessions", |view: &PoolView| view.sessions as i64),
+    ];
+    for kind in overview.kinds.iter().copied() {
+        let scale = scale(&pools.views, kind);
+        let key = format!("{}-granted", class_of(kind));
+        let quota = Column::text(&key, "Has, and is due", move |view| quota(view, kind, scale))
+            .sorted_by(move |a: &PoolView, b| a.counts[kind].granted.cmp(&b.counts[kind].granted))
+            .largest_first()
+            .under(kind.name());
+        let key = format!("{}-waiting", class_of(kind));
+        let waiting =
+            Column::number(&key, "Waiting", move |view: &PoolView| view.counts[kind].pending)
+                .under(kind.name());
+        columns.extend([quota, waiting]);
+    }
+    columns.push(Column::text("settings", "Settings", settings_cell));
+    columns.push(Column::text("state", "Remarks", move |view| remarks(view, pools, overview)));
+    columns
+}
+
+fn by_name(a: &PoolView, b: &PoolView) -> Ordering {
+    (&a.group, &a.pool).cmp(&(&b.group, &b.pool))
+}
+
+fn name_cell(view: &PoolView, overview: &Overview) -> Markup {
+    let Some(pool) = &view.pool else {
+        let address = sessions_address("poolGroups", &view.group);
+        return html! { a.groupname href=(address) { (view.group) } span.note { "group" } };
+    };
+    let name = PoolName { group: view.group.clone(), pool: pool.clone() };
+    let redirect = overview.settings.scheduling.redirects.get(&name);
+    html! {
+        a href=(sessions_address("poolInfos", &name.to_string())) { (name) }
+        @if let Some(to) = redirect { span.note { "redirected to " (to) } }
+    }
+}
+
+fn sessions_address(parameter: &str, value: &str) -> String {
+    Parameters::default().with(&[(parameter, value)]).address("/sessions")
+}
+
+/// The largest number among all bars of a type, so that they can be compared.
+fn scale(views: &[PoolView], kind: ResourceType) -> f64 {
+    let largest = views.iter().map(|view| {
+        let due = view.share[kind].max(f64::from(view.minimum[kind]));
+        due.max(view.counts[kind].granted as f64)
+    });
+    largest.fold(1.0, f64::max)
+}
+
+/// A bar with what the pool has, marks for its share and minimum, a shade from its maximum on; and
+/// the same as numbers.
+fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
+    let at = |slots: f64| format!("{:.1}", (slots / scale * 100.0).clamp(0.0, 100.0));
+    let granted = view.counts[kind].granted.max(0) as f64;
+    let minimum = f64::from(view.minimum[kind]);
+    let maximum = Some(view.maximum[kind]).filter(|most| *most != UNLIMITED).map(f64::from);
+    let share = view.share[kind];
+    html! {
+        div.quota {
+            svg.bar.(class_of(kind)) viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true" {
+                rect.track y="2" width="100" height="8" {}
+                @if let Some(maximum) = maximum.filter(|maximum| *maximum < scale) {
+                    rect.beyond x=(at(maximum)) y="2" width="100" height="8" {}
+                }
+                rect.fill y="2" width=(at(granted)) height="8" {}
+                @if minimum > 0.0 { line.minimum x1=(at(minimum)) x2=(at(minimum)) y1="0" y2="12" {} }
+                @if share > 0.0 { line.share x1=(at(share)) x2=(at(share)) y1="0" y2="12" {} }
+            }
+            span.numbers {
+                strong { (Count(view.counts[kind].granted)) }
+                " of share " (format!("{share:.1}"))
+                @if minimum > 0.0 { ", min " (Count(minimum)) }
+                @if let Some(maximum) = maximum { ", max " (Count(maximum)) }
+            }
+        }
+    }
+}
+
+fn settings_cell(view: &PoolView) -> Markup {
+    if view.pool.is_none() {
+        return html! {};
+    }
+    html! {
+        span.tag { (mode_name(view.mode)) }
+        @if view.weight != 1.0 { span.tag { "weight " (view.weight) } }
+        @if view.priority != 0 { span.tag { "priority " (view.priority) } }
+        @if !view.preemptable { span.tag { "not preemptable" } }
+        @if view.request_max { span.tag { "request max" } }
+        @if !view.configured { span.tag { "not configured" } }
+    }
+}
+
+fn remarks(view: &PoolView, pools: &Pools, overview: &Overview) -> Markup {
+    let Some(pool) = &view.pool else { return html! {} };
+    let name = PoolName { group: view.group.clone(), pool: pool.clone() };
+    let scheduling = &overview.settings.scheduling;
+    let starving = overview.kinds.iter().filter_map(|kind| {
+        let starving_ms = view.starving_ms(*kind, overview.now, scheduling);
+        (starving_ms >= 0).then_some((*kind, starving_ms))
+    });
+    let waits = pools.first_wait_ms.get(&name);
+    let waits = overview.kinds.iter().filter_map(|kind| {
+        let wait_ms = waits?[*kind]?;
+        (wait_ms >= 1000).then_some((*kind, wait_ms))
+    });
+    html! {
+        @for (kind, starving_ms) in starving {
+            span.badge.warn { "starving for " (kind) " since " (Span(starving_ms)) }
+        }
+        @for (kind, wait_ms) in waits {
+            span.note { "first " (kind) " after " (Span(wait_ms)) " on average" }
+        }
+    }
+}
+
+fn legend() -> Markup {
+    html! {
+        section.legend aria-labelledby="legend-title" {
+            h2 #legend-title { "How to read the bars" }
+            dl {
+                div {
+                    dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { rect.fill y="2" width="24" height="8" {} } }
+                    dd { "slots that the pool has; all bars of a type have the same scale" }
+                }
+                div {
+                    dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { line.share x1="12" x2="12" y1="0" y2="12" {} } }
+                    dd { "its share: what it is due of the slots in use, by weight and demand" }
+                }
+                div {
+                    dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { line.minimum x1="12" x2="12" y1="0" y2="12" {} } }
+                    dd { "its minimum: what it is guaranteed" }
+                }
+                div {
+                    dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { rect.beyond y="2" width="24" height="8" {} } }
+                    dd { "beyond its maximum" }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Sessions that have ended and are remembered.
+
+use maud::{Markup, html};
+
+use super::sessions::{is_named, search};
+use crate::cluster_manager::api::handle_order;
+use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
+use crate::cluster_manager::web::filter::Filter;
+use crate::cluster_manager::web::gather::Overview;
+use crate::cluster_manager::web::layout::{Span, Time, class_of};
+use crate::cluster_manager::web::table::{Column, Table};
+use crate::engine::RetiredSession;
+use crate::engine::types::SessionStatus;
+
+const PATH: &str = "/retired";
+
+/// The content of the page.
+pub(in crate::cluster_manager::web) fn content(
+    sessions: &[RetiredSession],
+    overview: &Overview,
+    parameters: &Parameters,
+) -> Markup {
+    let ended = SessionStatus::ALL.into_iter().filter(|status| *status != SessionStatus::Running);
+    html! {
+        h1 { "Retired sessions" }
+        (search(PATH, parameters, &html! {
+            div {
+                label for="status" { "Status" }
+                select #status name="status" {
+                    option value="" { "any" }
+                    @for status in ended {
+                        option value=(status.name())
+                            selected[parameters.text("status") == Some(status.name())] {
+                            (status.name())
+                        }
+                    }
+                }
+            }
+        }))
+        div #retired data-live { (table(sessions, overview, parameters)) }
+    }
+}
+
+fn table(sessions: &[RetiredSession], overview: &Overview, parameters: &Parameters) -> Markup {
+    let filter = Filter::new(parameters);
+    let text = parameters.text("q").map(str::to_lowercase).unwrap_or_default();
+    let status = parameters.text("status");
+    let chosen: Vec<&RetiredSession> = sessions
+        .iter()
+        .rev()
+        .filter(|session| {
+            filter.wants_session(&session.info.user_id, &session.pool.group, &session.pool.pool)
+                && is_named(&text, &session.handle, &session.info)
+                && status.is_none_or(|name| session.status.name() == name)
+        })
+        .collect();
+    let table = Table {
+        id: "retired-table",
+        caption: "Ended sessions",
+        rows_are: ("session", "sessions"),
+        path: PATH,
+        parameters,
+        usual_sort: "-ended",
+        columns: columns(overview),
+        empty: if sessions.is_empty() { "No session has ended." } else { "No session fits." },
+    };
+    table.render(chosen, sessions.len())
+}
+
+/// How an end is shown: what went wrong stands out.
+pub(super) fn status_badge(status: SessionStatus) -> Markup {
+    let class = match status {
+        SessionStatus::Successful => "good",
+        SessionStatus::Running => "plain",
+        SessionStatus::Killed | SessionStatus::KilledAborted => "warn",
+        SessionStatus::Failed | SessionStatus::TimedOut | SessionStatus::FailedJobtracker => "bad",
+    };
+    html! { span.badge.(class) { (status.name()) } }
+}
+
+fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
+    type Row = RetiredSession;
+    let mut columns = vec![
+        Column::text("id", "Session", |row: &Row| {
+            html! { a href=(format!("/sessions/{}", encode_segment(&row.handle))) { (row.handle) } }
+        })
+        .sorted_by(|a: &Row, b| handle_order(&a.handle, &b.handle)),
+        Column::text(
+            "name",
+            "Name",
+            |row: &Row| html! { span.long title=(row.info.name) { (row.info.name) } },
+        )
+        .sorted_by(|a: &Row, b| a.info.name.cmp(&b.info.name)),
+        Column::text("user", "User", |row: &Row| html! { (row.info.user_id) })
+            .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
+        Column::text("pool", "Pool", |row: &Row| html! { (row.pool) })
+            .sorted_by(|a: &Row, b| a.pool.cmp(&b.pool)),
+        Column::text("status", "Status", |row: &Row| status_badge(row.status))
+            .sorted_by(|a: &Row, b| a.status.cmp(&b.status)),
+        Column::text("ended", "Ended", |row: &Row| html! { (Time(row.ended)) })
+            .sorted_by(|a: &Row, b| a.ended.cmp(&b.ended))
+            .largest_first(),
+        Column::text("ran", "Ran for", |row: &Row| {
+            html! { (Span(row.ended.since(row.started)).to_string()) }
+        })
+        .sorted_by(|a: &Row, b| a.ended.since(a.started).cmp(&b.ended.since(b.started)))
+        .numeric(),
+    ];
+    for kind in overview.kinds.iter().copied() {
+        let key = |what: &str| format!("{}-{what}", class_of(kind));
+        columns.extend([
+            Column::number(&key("fulfilled"), "Had", move |row: &Row| row.fulfilled[kind])
+                .under(kind.name()),
+            Column::number(&key("revoked"), "Lost", move |row: &Row| row.revoked[kind])
+                .under(kind.name()),
+        ]);
+    }
+    columns
+}

@@ -1,0 +1,549 @@
+//! The pages as a browser without JavaScript gets them, over an engine in the same process.
+
+use http_body_util::{BodyExt, Full};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, LOCATION, ORIGIN,
+};
+
+use super::*;
+use crate::cluster_manager::core::Clock;
+use crate::cluster_manager::notifier::Patience;
+use crate::config;
+use crate::engine::settings::Settings;
+use crate::engine::types::{
+    Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
+    SessionInfo, SessionPriority, SessionStatus,
+};
+use crate::engine::{
+    Engine, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
+};
+
+const TOKEN: &str = "a token for tests";
+/// A name that would do harm if it were not escaped.
+const HOSTILE: &str = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>";
+
+/// A running session that has done nothing.
+pub(super) fn running_session(handle: &str) -> RunningSession {
+    RunningSession {
+        handle: handle.into(),
+        info: info("job", None),
+        priority: SessionPriority::Normal,
+        deadline: 0,
+        pool: PoolName::new("g", "p"),
+        scheduling_pool: PoolName::new("g", "p"),
+        started: Millis(1_000),
+        last_heartbeat: Millis(1_000),
+        counts: PerType::all(SessionTally::default()),
+        usages: [vec![], vec![], vec![]],
+    }
+}
+
+/// An ended session that has done nothing.
+pub(super) fn retired_session(handle: &str) -> RetiredSession {
+    RetiredSession {
+        handle: handle.into(),
+        info: info("job", None),
+        pool: PoolName::new("g", "p"),
+        started: Millis(1_000),
+        ended: Millis(2_000),
+        status: SessionStatus::Successful,
+        max_concurrent: PerType::all(0),
+        fulfilled: PerType::all(0),
+        revoked: PerType::all(0),
+        usages: [vec![], vec![], vec![]],
+    }
+}
+
+/// A cluster without nodes.
+pub(super) fn overview() -> Overview {
+    Overview {
+        now: Millis(10_000),
+        first_started: Millis(0),
+        safe_mode: false,
+        kinds: ResourceType::ALL.to_vec(),
+        slots: PerType::all(SlotCounts::default()),
+        sessions: 0,
+        settings: Arc::default(),
+        hosts: Arc::default(),
+    }
+}
+
+fn info(name: &str, pool: Option<PoolName>) -> SessionInfo {
+    SessionInfo {
+        address: Address { host: "127.0.0.1".into(), port: 9 },
+        name: name.into(),
+        user_id: "user".into(),
+        group_ids: None,
+        pool,
+        priority: None,
+        no_preempt: None,
+        url: None,
+        deadline: None,
+    }
+}
+
+/// The pages over an engine that tests give inputs.
+struct World {
+    pages: Arc<Pages>,
+    stop: watch::Sender<bool>,
+}
+
+impl World {
+    fn new(overrides: &[(&str, &str)]) -> World {
+        let overrides: Vec<(String, String)> =
+            overrides.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let loaded = config::load(None, &overrides).unwrap();
+        let settings = &loaded.settings;
+        let engine_settings = Settings { retired_sessions: 10, ..settings.engine.clone() };
+        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
+        let patience = Patience {
+            timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(60),
+            retry_start: Duration::from_secs(60),
+            retry_factor: 1,
+            retry_max: 9,
+            max_queue: 1000,
+            linger: Duration::ZERO,
+        };
+        let clock = Clock::new();
+        let metrics = Arc::new(Metrics::new());
+        metrics.beat();
+        let notifier = Notifier::new(patience, metrics.clone());
+        let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
+        let engine = Engine::new(engine_settings, start);
+        let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
+        let core = Arc::new(core);
+        let parts = Parts {
+            core: core.clone(),
+            notifier,
+            access: Arc::new(Access::new(settings.access.clone())),
+            metrics,
+            wire: Arc::default(),
+            reloader: Arc::new(Reloader::new(&loaded, core)),
+            events,
+        };
+        let pages = Pages::new(parts, &settings.web, "manager.example.com");
+        World { pages: Arc::new(pages), stop: watch::Sender::new(false) }
+    }
+
+    fn apply(&self, input: Input) -> Reply {
+        self.pages.core.apply(input).unwrap()
+    }
+
+    fn node(&self, name: &str, cpus: i16) {
+        let specs = ComputeSpecs { num_cpus: cpus, memory_mb: Some(4096), ..Default::default() };
+        let report = NodeReport {
+            name: name.into(),
+            address: Address { host: format!("{name}.example.com").into(), port: 5000 },
+            total: specs,
+            free: Some(specs),
+            apps: PerType(["m:1", "r:1", "j:1"].map(|app| Some(app.into()))),
+        };
+        self.apply(Input::HeartbeatNode { report, rack: None });
+    }
+
+    fn session(&self, handle: &str, name: &str) {
+        let info = info(name, Some(PoolName::new("ads", "nightly")));
+        self.apply(Input::StartSession { handle: handle.into(), info });
+    }
+
+    fn ask(&self, handle: &str, ids: std::ops::RangeInclusive<i32>) {
+        let request = |id| ResourceRequest {
+            id,
+            hosts: vec![],
+            specs: None,
+            kind: ResourceType::Map,
+            exclude_hosts: vec![],
+        };
+        let requests = ids.map(request).collect();
+        self.apply(Input::RequestResources { handle: handle.into(), requests, racks: vec![] });
+        while self.pages.core.look(|engine, _| engine.wants_pass()) {
+            self.apply(Input::Pass);
+        }
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        let peer = "127.0.0.1:5".parse().unwrap();
+        self.pages.clone().answer(request, peer, self.stop.subscribe()).await
+    }
+
+    async fn get(&self, address: &str) -> Answer {
+        self.send(Request::get(address).body(Full::default()).unwrap()).await
+    }
+
+    /// The body of an answer that must be fine.
+    async fn body(&self, address: &str) -> String {
+        let answer = self.get(address).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{address}");
+        text(answer).await
+    }
+
+    async fn kill(&self, handle: &str, form: &str, headers: &[(HeaderName, &str)]) -> Answer {
+        let mut request = Request::post(format!("/sessions/{handle}/kill"))
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        self.send(request.body(Full::from(form.to_owned())).unwrap()).await
+    }
+
+    fn runs(&self, handle: &str) -> bool {
+        self.pages.gather.session(handle).is_some()
+    }
+}
+
+async fn text(answer: Answer) -> String {
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
+    let world = World::new(&[]);
+    let pages =
+        ["/", "/pools", "/sessions", "/nodes", "/nodes?state=silent", "/retired", "/configuration"];
+    for busy in [false, true] {
+        if busy {
+            world.node("n1", 2);
+            world.session("2026.1", "job one");
+            world.ask("2026.1", 1..=5);
+            world.session("2026.2", "job two");
+            let status = SessionStatus::Failed;
+            world.apply(Input::EndSession { handle: "2026.2".into(), status });
+        }
+        for address in pages {
+            let page = world.body(address).await;
+            assert!(page.starts_with("<!DOCTYPE html><html lang=\"en\">"), "{address}");
+            assert!(page.ends_with("</footer></body></html>"), "{address}");
+            assert_eq!(page.matches("<h1>").count(), 1, "{address}");
+            for unwanted in ["style=\"", "onclick", "<style", "javascript:"] {
+                assert!(!page.contains(unwanted), "{address}: {unwanted}");
+            }
+            // Each id once, so that labels and the script find what they mean.
+            let mut ids: Vec<&str> =
+                page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+            ids.sort_unstable();
+            let all = ids.len();
+            ids.dedup();
+            assert_eq!(ids.len(), all, "{address}");
+        }
+    }
+    let session = world.body("/sessions/2026.1").await;
+    for part in ["job one", "no free slot: 2 of 2 are in use", "n1.example.com:5000", "Grants"] {
+        assert!(session.contains(part), "{part} is not in {session}");
+    }
+    let ended = world.body("/sessions/2026.2").await;
+    assert!(ended.contains("FAILED") && ended.contains("job two"), "{ended}");
+}
+
+#[tokio::test]
+async fn hostile_names_are_text_everywhere() {
+    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    world.node(HOSTILE, 1);
+    let handle = format!("2026{HOSTILE}.1");
+    world.session(&handle, HOSTILE);
+    let mut info = info(HOSTILE, None);
+    info.url = Some("javascript:alert(1)".into());
+    info.user_id = HOSTILE.into();
+    world.apply(Input::UpdateSession { handle: handle.as_str().into(), info });
+    world.ask(&handle, 1..=2);
+    let page = format!("/sessions/{}", exchange::encode_segment(&handle));
+    for address in [
+        "/",
+        "/pools",
+        "/sessions",
+        "/nodes",
+        &page,
+        &format!("{page}/kill"),
+        &format!("/sessions?q={}", exchange::encode_segment(HOSTILE)),
+        &format!(
+            "/nodes?q={0}&sort={0}&state={0}&type={0}&page={0}",
+            exchange::encode_segment(HOSTILE)
+        ),
+        "/active_json.jsp",
+        "/pool_json.jsp",
+        "/metrics?format=json",
+    ] {
+        let body = world.body(address).await;
+        for harm in ["<script>alert", "<img src=x", "href=\"javascript:"] {
+            assert!(!body.contains(harm), "{address}: {harm}");
+        }
+    }
+    let sessions = world.body("/sessions").await;
+    assert!(sessions.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;"), "{sessions}");
+}
+
+#[tokio::test]
+async fn sessions_are_sorted_and_filtered_by_the_address() {
+    let world = World::new(&[]);
+    world.node("n1", 3);
+    for (handle, name) in [("2026.10", "b"), ("2026.9", "c"), ("2026.8", "a")] {
+        world.session(handle, name);
+    }
+    world.ask("2026.9", 1..=9);
+    let shown = async |query: &str| {
+        let page = world.body(&format!("/sessions?{query}")).await;
+        let rows = page.split("<th scope=\"row\">").skip(1);
+        rows.map(|row| row.split('>').nth(1).unwrap().split('<').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    for (query, expected) in [
+        ("", "2026.8 2026.9 2026.10"),
+        ("sort=-id", "2026.10 2026.9 2026.8"),
+        ("sort=name", "2026.8 2026.10 2026.9"),
+        ("sort=-map-waiting&q=2026", "2026.9 2026.8 2026.10"),
+        ("q=B", "2026.10"),
+        ("waiting=1", "2026.9"),
+        ("users=nobody", ""),
+        ("users=user&poolGroups=ads", "2026.8 2026.9 2026.10"),
+        ("poolInfos=ads.weekly", ""),
+        ("priority=HIGH", ""),
+        ("rows=2", "2026.8 2026.9"),
+        ("rows=2&page=2", "2026.10"),
+    ] {
+        assert_eq!(shown(query).await, expected, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_say_why_they_are_not_used() {
+    let world = World::new(&[("cm.node.reserved.memory.mb", "5000")]);
+    world.node("n1", 1);
+    let page = world.body("/nodes").await;
+    assert!(page.contains("short of memory or disk"), "{page}");
+    let world = World::new(&[]);
+    for name in ["n1", "n2", "n3"] {
+        world.node(name, 1);
+    }
+    world.session("2026.1", "job");
+    world.ask("2026.1", 1..=1);
+    let hosts = crate::engine::settings::Hosts {
+        include: ["n1", "n2", "n3", "n4"].map(|name| format!("{name}.example.com").into()).into(),
+        exclude: ["n2.example.com".into()].into(),
+    };
+    world.apply(Input::HostsChanged { hosts });
+    for (state, shown, hidden) in [
+        ("excluded", &["n2", "excluded"][..], &["n1.", "n3."][..]),
+        ("usable&type=MAP", &["usable"], &["n2."]),
+        ("silent", &["n4.example.com"], &["n1.", "n2.", "n3."]),
+        ("full&type=MAP", &["full"], &["n2."]),
+    ] {
+        let page = world.body(&format!("/nodes?state={state}")).await;
+        let table = page.split("<tbody>").nth(1).unwrap();
+        assert!(shown.iter().all(|part| table.contains(part)), "{state}: {table}");
+        assert!(hidden.iter().all(|part| !table.contains(part)), "{state}: {table}");
+    }
+    let cluster = world.body("/").await;
+    for problem in
+        ["1 host of the include file does not heartbeat", "1 node is excluded by the host files"]
+    {
+        assert!(cluster.contains(problem), "{problem} is not in {cluster}");
+    }
+}
+
+#[tokio::test]
+async fn only_a_post_with_the_token_ends_a_session() {
+    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    world.session("2026.1", "job");
+    let page = world.body("/sessions/2026.1").await;
+    assert!(page.contains("href=\"/sessions/2026.1/kill\""), "{page}");
+    let question = world.body("/sessions/2026.1/kill?token=a+token+for+tests").await;
+    assert!(question.contains("method=\"post\"") && question.contains("type=\"password\""));
+    assert!(world.runs("2026.1"), "a GET never ends a session");
+
+    let right = "token=a+token+for+tests";
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "cm:50032")];
+    for (form, headers, status) in [
+        ("token=wrong", &[][..], StatusCode::FORBIDDEN),
+        ("", &[], StatusCode::FORBIDDEN),
+        (right, &evil, StatusCode::BAD_REQUEST),
+    ] {
+        tokio::time::pause();
+        let answer = world.kill("2026.1", form, headers).await;
+        tokio::time::resume();
+        assert_eq!(answer.status(), status, "{form}");
+        assert!(text(answer).await.contains("The session goes on."), "{form}");
+        assert!(world.runs("2026.1"), "{form}");
+    }
+    let get = Request::get("/cm.jsp?toKillSessionId=2026.1&killSessionsToken=prism");
+    world.send(get.body(Full::default()).unwrap()).await;
+    assert!(world.runs("2026.1"), "the original's way is closed");
+
+    let own = [(ORIGIN, "http://cm:50032"), (HOST, "cm:50032")];
+    let answer = world.kill("2026.1", right, &own).await;
+    assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+    assert_eq!(answer.headers()[LOCATION], "/sessions/2026.1");
+    assert!(!world.runs("2026.1"));
+    assert!(world.body("/sessions/2026.1").await.contains("KILLED"));
+    let again = world.kill("2026.1", right, &own).await;
+    assert_eq!(again.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn sessions_cannot_be_ended_without_a_configured_token_or_from_elsewhere() {
+    let world = World::new(&[]);
+    world.session("2026.1", "job");
+    assert!(!world.body("/sessions/2026.1").await.contains("/kill"));
+    assert_eq!(world.get("/sessions/2026.1/kill").await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(world.kill("2026.1", "token=", &[]).await.status(), StatusCode::FORBIDDEN);
+    assert!(world.runs("2026.1"));
+
+    let world = World::new(&[
+        ("corona.cm.web.kill.token", TOKEN),
+        ("corona.cm.admin.networks", "10.0.0.0/8"),
+    ]);
+    world.session("2026.1", "job");
+    let answer = world.kill("2026.1", "token=a+token+for+tests", &[]).await;
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    assert!(world.runs("2026.1"));
+}
+
+#[tokio::test]
+async fn safe_mode_is_shown_and_refuses_to_end_sessions() {
+    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    world.session("2026.1", "job");
+    assert_eq!(world.body("/readyz").await, "ready\n");
+    world.apply(Input::SetSafeMode { on: true });
+    let answer = world.kill("2026.1", "token=a+token+for+tests", &[]).await;
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text(answer).await.contains("Safe mode is on"));
+    assert!(world.body("/").await.contains("Safe mode is on: nothing is given out"));
+    assert!(world.body("/sessions").await.contains("<strong class=\"badge warn\">Safe mode"));
+    let readiness = world.get("/readyz").await;
+    assert_eq!(readiness.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(text(readiness).await, "safe mode\n");
+    assert_eq!(world.body("/healthz").await, "ok\n");
+    world.apply(Input::SetSafeMode { on: false });
+    world.stop.send_replace(true);
+    assert_eq!(text(world.get("/readyz").await).await, "stopping\n");
+}
+
+#[test]
+fn health_and_readiness_say_why_not() {
+    let (soon, late) = (BEAT_LIMIT, BEAT_LIMIT + Duration::from_millis(1));
+    for (stopping, safe_mode, since_beat, sick, unready) in [
+        (false, false, soon, None, None),
+        (false, true, soon, None, Some("safe mode\n")),
+        (true, true, soon, None, Some("stopping\n")),
+        (false, false, late, Some(NOT_DRIVEN), Some(NOT_DRIVEN)),
+    ] {
+        assert_eq!(sickness(since_beat), sick);
+        assert_eq!(unreadiness(stopping, safe_mode, since_beat), unready);
+    }
+}
+
+#[tokio::test]
+async fn metrics_come_in_three_forms() {
+    let world = World::new(&[]);
+    world.node("n1", 2);
+    world.session("2026.1", "job");
+    world.ask("2026.1", 1..=3);
+    let answer = world.get("/metrics").await;
+    assert_eq!(answer.headers()[CONTENT_TYPE], exposition::CONTENT_TYPE);
+    let text_of_prometheus = text(answer).await;
+    for line in [
+        "corona_requests_total{type=\"MAP\"} 3",
+        "corona_grants_total{type=\"MAP\"} 2",
+        "corona_requests_waiting{type=\"MAP\"} 1",
+        "corona_request_to_grant_seconds_count{type=\"MAP\"} 2",
+        "corona_nodes_alive 1",
+        "corona_pool_granted{group=\"ads\",pool=\"nightly\",type=\"MAP\"} 2",
+        "corona_notifier_pending_calls 1",
+        "corona_events_total 3",
+    ] {
+        assert!(text_of_prometheus.lines().any(|other| other == line), "{line}");
+    }
+    let json = world.get("/metrics?format=json").await;
+    assert_eq!(json.headers()[CONTENT_TYPE], "text/html; charset=utf-8");
+    let json: serde_json::Value = serde_json::from_str(&text(json).await).unwrap();
+    assert_eq!(json["clustermanager"]["clustermanager"][0][1]["pending_map"], 1);
+    assert_eq!(json["clustermanager"]["pool-ads.nightly"][0][1]["granted_map"], 2);
+    let plain = world.body("/metrics?format=text").await;
+    assert!(plain.contains("\n      granted_map=2\n"), "{plain}");
+    assert_eq!(world.get("/metrics?format=xml").await.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn addresses_that_do_not_exist_and_methods_that_are_not_known() {
+    let world = World::new(&[]);
+    for address in [
+        "/jmx",
+        "/stacks",
+        "/logLevel",
+        "/exec.jsp?req=reloadServerPoolsConfig",
+        "/logs/",
+        "/static/../mod.rs",
+        "/static/",
+        "/sessions/2026.1",
+        "/sessions/2026.1/kill/x",
+        "//",
+        "/nodes/",
+    ] {
+        let answer = world.get(address).await;
+        assert!(answer.headers().contains_key(CONTENT_SECURITY_POLICY), "{address}");
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{address}");
+    }
+    for (method, address) in [("POST", "/"), ("PUT", "/sessions/1/kill"), ("DELETE", "/nodes")] {
+        let request = Request::builder().method(method).uri(address).body(Full::default());
+        let answer = world.send(request.unwrap()).await;
+        assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{method} {address}");
+    }
+    assert_eq!(world.get("/api/v1/nonsense").await.status(), StatusCode::NOT_FOUND);
+    let file = world.get("/static/corona.css?v=1").await;
+    assert!(file.headers()[CACHE_CONTROL].to_str().unwrap().contains("immutable"));
+}
+
+#[tokio::test]
+async fn tables_of_the_original_take_filters_by_post_too() {
+    let world = World::new(&[]);
+    world.session("2026.1", "job");
+    let post = |form: &str| {
+        Request::post("/active_json.jsp")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::from(form.to_owned()))
+            .unwrap()
+    };
+    for (form, rows) in [("users=user", 1), ("users=other", 0), ("", 1)] {
+        let answer = world.send(post(form)).await;
+        let json: serde_json::Value = serde_json::from_str(&text(answer).await).unwrap();
+        assert_eq!(json["aaData"].as_array().map(Vec::len), Some(rows), "{form}");
+    }
+}
+
+#[tokio::test]
+async fn events_are_streamed_within_bounds() {
+    let world = World::new(&[("corona.cm.web.max.subscribers", "1")]);
+    let answer = world.get("/api/v1/events").await;
+    assert_eq!(answer.headers()[CONTENT_TYPE], "text/event-stream");
+    assert_eq!(world.get("/api/v1/events").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let mut body = answer.into_body();
+    world.node("n1", 1);
+    let mut seen = String::new();
+    while !seen.contains("node_added") {
+        let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.unwrap();
+        seen.push_str(std::str::from_utf8(frame.unwrap().unwrap().data_ref().unwrap()).unwrap());
+    }
+    assert!(seen.contains("\"node\":\"n1\"}"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_large_cluster_is_shown_by_pages() {
+    let world = World::new(&[]);
+    for number in 0..1000 {
+        world.node(&format!("n{number:04}"), 1);
+    }
+    let page = world.body("/nodes?page=3&sort=-name").await;
+    assert!(page.contains("Page 3 of 5") && page.contains(">1\u{202f}000 nodes<"), "{page}");
+    assert!(page.contains(">n0599<") && !page.contains(">n0399<"));
+    assert_eq!(page.matches("<th scope=\"row\">").count(), 200);
+}
+
+#[test]
+fn the_host_is_shown_up_to_its_first_dot() {
+    for (host, short) in
+        [("cm.example.com", "cm"), ("cm", "cm"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")]
+    {
+        assert_eq!(short_name(host), short);
+    }
+}
