@@ -192,6 +192,9 @@ pub(super) struct ShortSpan(pub(super) std::time::Duration);
 impl Display for ShortSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.0.as_secs_f64() * 1e6;
+        if micros < 1.0 {
+            return f.write_str("< 1 µs");
+        }
         let (value, unit) = match micros {
             ..1_000.0 => (micros, "µs"),
             ..1_000_000.0 => (micros / 1e3, "ms"),
@@ -298,7 +301,8 @@ mod tests {
             assert_eq!(Span(ms).to_string(), text);
         }
         for (micros, text) in [
-            (0, "0 µs"),
+            (0, "< 1 µs"),
+            (1, "1 µs"),
             (740, "740 µs"),
             (1_250, "1.25 ms"),
             (12_345, "12.3 ms"),
@@ -326,6 +330,48 @@ mod tests {
         }
         assert_eq!(plural(1, "node", "nodes"), "1 node");
         assert_eq!(plural(0, "node", "nodes"), "0 nodes");
+    }
+
+    /// Relative luminance, by the Web Content Accessibility Guidelines.
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
+        let linear = |part: u8| match f64::from(part) / 255.0 {
+            low if low <= 0.04045 => low / 12.92,
+            high => ((high + 0.055) / 1.055).powf(2.4),
+        };
+        0.2126 * linear(part(1)) + 0.7152 * linear(part(3)) + 0.0722 * linear(part(5))
+    }
+
+    #[test]
+    fn text_can_be_told_from_its_ground_in_light_and_in_dark() {
+        let (_, css) = file("corona.css").unwrap();
+        let schemes: Vec<&str> = css.split(":root {").skip(1).collect();
+        assert_eq!(schemes.len(), 2);
+        for scheme in schemes {
+            let colour = |name: &str| {
+                let after = scheme.split(&format!("--{name}: ")).nth(1).unwrap();
+                luminance(after.split(';').next().unwrap())
+            };
+            let on = |least: f64, front: &str, grounds: &[&str]| {
+                for ground in grounds {
+                    let (a, b) = (colour(front), colour(ground));
+                    let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                    assert!(contrast >= least, "{front} on {ground}: {contrast:.2}");
+                }
+            };
+            on(7.0, "text", &["page", "surface", "track", "warn-back", "bad-back"]);
+            on(4.5, "soft", &["page", "surface"]);
+            on(4.5, "link", &["page", "surface"]);
+            on(4.5, "good", &["good-back", "page"]);
+            on(4.5, "warn", &["warn-back"]);
+            on(4.5, "bad", &["bad-back"]);
+            // Shapes, which need less.
+            for kind in ["map", "reduce", "jobtracker"] {
+                on(2.9, kind, &["surface", "track"]);
+            }
+            on(3.0, "minimum", &["surface", "track"]);
+            on(3.0, "focus", &["page", "surface"]);
+        }
     }
 
     #[test]

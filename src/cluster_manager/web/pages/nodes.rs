@@ -129,19 +129,18 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
     type Row = NodeView;
     let now = overview.now;
     let mut columns = vec![
-        Column::text("name", "Node", |row: &Row| html! { (row.name) })
+        Column::text("name", "Node", |row: &Row| html! { span.word { (row.name) } })
             .sorted_by(|a: &Row, b| a.name.cmp(&b.name)),
         Column::text("state", "State", |row: &Row| state(row, kinds))
             .sorted_by(|a: &Row, b| problems(a, kinds).len().cmp(&problems(b, kinds).len()))
             .largest_first(),
-        Column::text(
-            "host",
-            "Host",
-            |row: &Row| html! { (row.address.host) ":" (row.address.port) },
-        )
-        .sorted_by(|a: &Row, b| a.address.cmp(&b.address)),
-        Column::text("rack", "Rack", |row: &Row| html! { (row.rack) })
-            .sorted_by(|a: &Row, b| a.rack.cmp(&b.rack)),
+        Column::text("place", "Host and rack", |row: &Row| {
+            html! {
+                span.word { (row.address.host) ":" (row.address.port) }
+                span.note { (row.rack) }
+            }
+        })
+        .sorted_by(|a: &Row, b| (&a.rack, &a.address).cmp(&(&b.rack, &b.address))),
     ];
     for kind in overview.kinds.iter().copied() {
         let key = format!("{}-used", class_of(kind));
@@ -220,7 +219,7 @@ fn resource(free: Option<i32>, total: Option<i32>, shift: u32) -> Markup {
     match (free, total) {
         (None, _) => html! { "–" },
         (Some(free), None) => html! { (bytes(free)) },
-        (Some(free), Some(total)) => html! { (bytes(free)) " of " (bytes(total)) },
+        (Some(free), Some(total)) => html! { (bytes(free)) span.note { "of " (bytes(total)) } },
     }
 }
 

@@ -87,7 +87,7 @@ fn columns<'a>(pools: &'a Pools, overview: &'a Overview) -> Vec<Column<'a, PoolV
     for kind in overview.kinds.iter().copied() {
         let scale = scale(&pools.views, kind);
         let key = format!("{}-granted", class_of(kind));
-        let quota = Column::text(&key, "Has, and is due", move |view| quota(view, kind, scale))
+        let quota = Column::text(&key, "Has of its share", move |view| quota(view, kind, scale))
             .sorted_by(move |a: &PoolView, b| a.counts[kind].granted.cmp(&b.counts[kind].granted))
             .largest_first()
             .under(kind.name());
@@ -97,8 +97,9 @@ fn columns<'a>(pools: &'a Pools, overview: &'a Overview) -> Vec<Column<'a, PoolV
                 .under(kind.name());
         columns.extend([quota, waiting]);
     }
-    columns.push(Column::text("settings", "Settings", settings_cell));
-    columns.push(Column::text("state", "Remarks", move |view| remarks(view, pools, overview)));
+    columns.push(Column::text("remarks", "Settings and remarks", move |view| {
+        html! { (settings(view)) (remarks(view, pools, overview)) }
+    }));
     columns
 }
 
@@ -109,12 +110,12 @@ fn by_name(a: &PoolView, b: &PoolView) -> Ordering {
 fn name_cell(view: &PoolView, overview: &Overview) -> Markup {
     let Some(pool) = &view.pool else {
         let address = sessions_address("poolGroups", &view.group);
-        return html! { a.groupname href=(address) { (view.group) } span.note { "group" } };
+        return html! { a.groupname href=(address) { span.word { (view.group) } } span.note { "group" } };
     };
     let name = PoolName { group: view.group.clone(), pool: pool.clone() };
     let redirect = overview.settings.scheduling.redirects.get(&name);
     html! {
-        a href=(sessions_address("poolInfos", &name.to_string())) { (name) }
+        a href=(sessions_address("poolInfos", &name.to_string())) { span.word { (name) } }
         @if let Some(to) = redirect { span.note { "redirected to " (to) } }
     }
 }
@@ -140,6 +141,9 @@ fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
     let minimum = f64::from(view.minimum[kind]);
     let maximum = Some(view.maximum[kind]).filter(|most| *most != UNLIMITED).map(f64::from);
     let share = view.share[kind];
+    if granted == 0.0 && share == 0.0 && minimum == 0.0 && maximum.is_none() {
+        return html! { span.note { "nothing" } };
+    }
     html! {
         div.quota {
             svg.bar.(class_of(kind)) viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true" {
@@ -161,7 +165,7 @@ fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
     }
 }
 
-fn settings_cell(view: &PoolView) -> Markup {
+fn settings(view: &PoolView) -> Markup {
     if view.pool.is_none() {
         return html! {};
     }

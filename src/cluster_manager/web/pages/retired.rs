@@ -91,9 +91,9 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
             |row: &Row| html! { span.long title=(row.info.name) { (row.info.name) } },
         )
         .sorted_by(|a: &Row, b| a.info.name.cmp(&b.info.name)),
-        Column::text("user", "User", |row: &Row| html! { (row.info.user_id) })
+        Column::text("user", "User", |row: &Row| html! { span.word { (row.info.user_id) } })
             .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
-        Column::text("pool", "Pool", |row: &Row| html! { (row.pool) })
+        Column::text("pool", "Pool", |row: &Row| html! { span.word { (row.pool) } })
             .sorted_by(|a: &Row, b| a.pool.cmp(&b.pool)),
         Column::text("status", "Status", |row: &Row| status_badge(row.status))
             .sorted_by(|a: &Row, b| a.status.cmp(&b.status)),

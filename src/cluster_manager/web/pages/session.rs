@@ -38,17 +38,17 @@ pub(in crate::cluster_manager::web) fn running(
     let session = &view.session;
     html! {
         p.crumbs { a href="/sessions" { "Sessions" } }
-        h1 { "Session " (session.handle) }
+        div.title {
+            h1 { "Session " (session.handle) }
+            @if view.may_be_killed {
+                a.button.danger href=(format!("{}/kill", path(&session.handle))) { "End this session…" }
+            }
+        }
         div #session data-live {
             (facts(session, overview))
             (requests(session, overview))
             (waits(&view.waits, overview))
             (grants(view, overview, parameters))
-        }
-        @if view.may_be_killed {
-            p.actions {
-                a.button.danger href=(format!("{}/kill", path(&session.handle))) { "End this session…" }
-            }
         }
     }
 }
@@ -91,8 +91,6 @@ fn identity(info: &SessionInfo) -> Markup {
     let groups = info.group_ids.as_deref().unwrap_or_default();
     html! {
         div.wide { dt { "Name" } dd { (info.name) } }
-        div { dt { "User" } dd { (info.user_id) } }
-        @if !groups.is_empty() { div { dt { "Groups" } dd { (groups.join(", ")) } } }
         @if let Some(url) = info.url.as_deref().filter(|url| !url.is_empty()) {
             div.wide {
                 dt { "Page" }
@@ -104,6 +102,8 @@ fn identity(info: &SessionInfo) -> Markup {
                 }
             }
         }
+        div { dt { "User" } dd { (info.user_id) } }
+        @if !groups.is_empty() { div { dt { "Groups" } dd { (groups.join(", ")) } } }
     }
 }
 
@@ -113,7 +113,22 @@ fn pool_link(pool: &str) -> Markup {
 }
 
 /// Memory, as sessions report it. Spec: cluster-manager/02 §3.6.
-const USAGES: [&str; 3] = ["Memory, most", "at a time", "resident"];
+const USAGES: [&str; 3] = ["Most", "At a time", "Resident"];
+
+/// The heading of a table of requests, which ends with the memory.
+fn requests_head(titles: &[&str]) -> Markup {
+    html! {
+        tr {
+            @for (position, title) in titles.iter().enumerate() {
+                th scope="col" rowspan="2" .n[position > 0] { (title) }
+            }
+            th.group scope="colgroup" colspan=(USAGES.len()) { "Memory" }
+        }
+        tr {
+            @for title in USAGES { th.n scope="col" { (title) } }
+        }
+    }
+}
 
 fn requests(session: &RunningSession, overview: &Overview) -> Markup {
     html! {
@@ -121,12 +136,10 @@ fn requests(session: &RunningSession, overview: &Overview) -> Markup {
         div.scroll tabindex="0" role="region" aria-labelledby="requests-title" {
             table #request-table {
                 thead {
-                    tr {
-                        @for title in ["Type", "Running", "Waiting", "Lost", "Most at a time", "Had", "Taken back", "First wait"] {
-                            th scope="col" .n[title != "Type"] { (title) }
-                        }
-                        @for title in USAGES { th.n scope="col" { (title) } }
-                    }
+                    (requests_head(&[
+                        "Type", "Running", "Waiting", "Lost", "Most at a time", "Had", "Taken back",
+                        "First wait",
+                    ]))
                 }
                 tbody {
                     @for kind in &overview.kinds { (requests_row(session, *kind)) }
@@ -236,10 +249,10 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
                 html! { span.dot.(class_of(row.kind)) {} (row.kind) }
             })
             .sorted_by(|a: &Row, b| a.kind.cmp(&b.kind)),
-            Column::text("node", "Node", |row: &Row| html! { (row.node_name) })
+            Column::text("node", "Node", |row: &Row| html! { span.word { (row.node_name) } })
                 .sorted_by(|a: &Row, b| a.node_name.cmp(&b.node_name)),
             Column::text("address", "Address", |row: &Row| {
-                html! { (row.address.host) ":" (row.address.port) }
+                html! { span.word { (row.address.host) ":" (row.address.port) } }
             })
             .sorted_by(|a: &Row, b| a.address.cmp(&b.address)),
             Column::text("granted", "Granted", |row: &Row| html! { (Time(row.granted_at)) })
@@ -275,12 +288,7 @@ pub(in crate::cluster_manager::web) fn ended(
         div.scroll tabindex="0" role="region" aria-labelledby="requests-title" {
             table #request-table {
                 thead {
-                    tr {
-                        @for title in ["Type", "Most at a time", "Had", "Taken back"] {
-                            th scope="col" .n[title != "Type"] { (title) }
-                        }
-                        @for title in USAGES { th.n scope="col" { (title) } }
-                    }
+                    (requests_head(&["Type", "Most at a time", "Had", "Taken back"]))
                 }
                 tbody {
                     @for kind in &overview.kinds {

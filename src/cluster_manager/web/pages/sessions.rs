@@ -118,9 +118,9 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RunningSession>> {
             |row: &Row| html! { span.long title=(row.info.name) { (row.info.name) } },
         )
         .sorted_by(|a: &Row, b| a.info.name.cmp(&b.info.name)),
-        Column::text("user", "User", |row: &Row| html! { (row.info.user_id) })
+        Column::text("user", "User", |row: &Row| html! { span.word { (row.info.user_id) } })
             .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
-        Column::text("pool", "Pool", |row: &Row| html! { (row.scheduling_pool) })
+        Column::text("pool", "Pool", |row: &Row| html! { span.word { (row.scheduling_pool) } })
             .sorted_by(|a: &Row, b| a.scheduling_pool.cmp(&b.scheduling_pool)),
         Column::text("priority", "Priority", |row: &Row| html! { (row.priority.name()) })
             .sorted_by(|a: &Row, b| a.priority.cmp(&b.priority))

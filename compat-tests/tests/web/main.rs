@@ -1,0 +1,334 @@
+//! The pages in a real browser, over the built program with emulated nodes and sessions.
+//!
+//! Pictures of all pages are left in `target/web`: light and dark, wide and narrow.
+
+mod browser;
+mod cluster;
+
+use std::path::PathBuf;
+
+use browser::Browser;
+use cluster::{Cluster, TOKEN};
+use compat_tests::repository;
+use corona::wire::calls::ClusterManagerCall as Call;
+use corona::wire::generated::{ResourceType, SessionStatus};
+use serde_json::Value;
+
+const MAP: ResourceType = ResourceType::MAP;
+const REDUCE: ResourceType = ResourceType::REDUCE;
+
+/// A name that would show itself in the page's window if it were not escaped.
+const HOSTILE: &str = "</td><script>window.harmed = 1</script>\
+                       <img src=x onerror=\"window.harmed = 2\">&lt;\"'";
+
+/// Fourteen nodes, two of them with trouble, and sessions in several pools.
+struct Busy {
+    cluster: Cluster,
+    /// Sessions by what they are for.
+    nightly: String,
+    near: String,
+    adhoc: String,
+}
+
+fn busy(settings: &[(&str, &str)]) -> Busy {
+    let mut cluster = Cluster::start(settings);
+    for number in 1..=13 {
+        let host = format!("node{number:02}.example.com");
+        cluster.node(
+            &format!("tracker_node{number:02}"),
+            &host,
+            if number % 3 == 0 { 4 } else { 8 },
+        );
+    }
+    for (name, status) in [
+        ("hourly report 2026-11-21T00", SessionStatus::SUCCESSFUL),
+        ("hourly report 2026-11-21T01", SessionStatus::FAILED),
+        ("ad-hoc: count of clicks", SessionStatus::KILLED),
+    ] {
+        let handle = cluster.session(name, "bob", ("search", "crawl"));
+        cluster.ask(&handle, MAP, 1..=6, &[]);
+        cluster.heartbeat(&handle, 6);
+        cluster.end(&handle, status);
+    }
+    let nightly =
+        cluster.session("nightly: join impressions with clicks", "alice", ("ads", "nightly"));
+    cluster.ask(&nightly, MAP, 1..=60, &[]);
+    cluster.ask(&nightly, REDUCE, 61..=70, &[]);
+    cluster.heartbeat(&nightly, 70);
+    let near = cluster.session("index: shard 7 of 64", "carol", ("search", "index"));
+    cluster.ask(&near, MAP, 1..=3, &["absent.example.com"]);
+    let adhoc = cluster.session("select country, count(*) from visits", "dave", ("ads", "adhoc"));
+    cluster.ask(&adhoc, MAP, 1..=40, &[]);
+    cluster.complain(&nightly, "tracker_node02");
+    Busy { cluster, nightly, near, adhoc }
+}
+
+/// Where a picture goes.
+fn picture(name: &str) -> PathBuf {
+    let directory = repository().join("target/web");
+    std::fs::create_dir_all(&directory).expect("a directory for pictures");
+    directory.join(format!("{name}.png"))
+}
+
+fn first_column(browser: &mut Browser, table: &str) -> Vec<String> {
+    browser.texts(&format!("#{table} tbody th"))
+}
+
+#[test]
+fn all_pages_fit_light_and_dark_wide_and_narrow() {
+    let mut busy = busy(&[("corona.cm.web.sample.period.ms", "20")]);
+    let mut browser = Browser::start();
+    // Something for the plots to show: a session that asks for more and gives it back.
+    let wave = busy.cluster.session("hourly report 2026-11-21T02", "bob", ("search", "crawl"));
+    for turn in 0..40 {
+        let first = 1000 * (turn + 1);
+        let count = 8 + 40 * (turn % 10) / 9;
+        busy.cluster.ask(&wave, MAP, first..=first + count, &[]);
+        busy.cluster.ask(&wave, REDUCE, first + 500..=first + 500 + count / 2, &[]);
+        browser.value("new Promise((done) => setTimeout(done, 100))");
+        busy.cluster.release(&wave, first..=first + count - count / 4);
+        busy.cluster.release(&wave, first + 500..=first + 500 + count / 2);
+    }
+    let session = format!("/sessions/{}", busy.nightly);
+    let ended = busy.cluster.address("/retired");
+    let pages = [
+        ("cluster", "/"),
+        ("pools", "/pools"),
+        ("sessions", "/sessions"),
+        ("session", &*session),
+        ("waiting", &*format!("/sessions/{}", busy.near)),
+        ("kill", &*format!("{session}/kill")),
+        ("nodes", "/nodes"),
+        ("silent", "/nodes?state=silent"),
+        ("retired", "/retired"),
+        ("configuration", "/configuration?set=1"),
+        ("missing", "/nothing/here"),
+    ];
+    for (name, path) in pages {
+        for (width, dark) in [(1280, false), (1280, true), (360, false), (360, true)] {
+            browser.look_through(width, dark);
+            browser.open(&busy.cluster.address(path));
+            let wider = "document.documentElement.scrollWidth - window.innerWidth";
+            assert_eq!(browser.value(wider), 0, "{path} is wider than {width}");
+            let scheme = if dark { "dark" } else { "light" };
+            browser.picture(&picture(&format!("{name}-{scheme}-{width}")));
+        }
+    }
+    let complaints = browser.complaints();
+    let other = complaints.iter().filter(|complaint| !complaint.contains("/nothing/here"));
+    assert_eq!(other.count(), 0, "{complaints:?}");
+    browser.open(&ended);
+    assert_eq!(first_column(&mut browser, "retired-table").len(), 3);
+}
+
+#[test]
+fn what_happens_is_seen_without_a_reload() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.open(&busy.cluster.address("/sessions"));
+    browser.value("window.untouched = true");
+    let before = first_column(&mut browser, "session-table");
+    assert_eq!(before, [&busy.nightly, &busy.near, &busy.adhoc].map(String::as_str));
+    // What has the focus keeps it.
+    browser
+        .value(&format!("document.querySelector('a[href=\"/sessions/{}\"]').focus()", busy.near));
+
+    let new = busy.cluster.session("comes while you look", "erin", ("search", "crawl"));
+    browser.until("the new session is shown", |browser| {
+        first_column(browser, "session-table").contains(&new)
+    });
+    busy.cluster.end(&busy.adhoc, SessionStatus::SUCCESSFUL);
+    browser.until("the ended session is gone", |browser| {
+        !first_column(browser, "session-table").contains(&busy.adhoc)
+    });
+    assert_eq!(browser.value("window.untouched"), true);
+    assert_eq!(browser.text(":focus"), busy.near);
+    browser.until("it is read out", |browser| {
+        let news = browser.text("#live-news");
+        news.contains("session started") || news.contains("session ended")
+    });
+
+    browser.click("#live-toggle");
+    assert_eq!(browser.text("#live-toggle"), "Paused");
+    let unseen = busy.cluster.session("comes while you do not look", "erin", ("search", "crawl"));
+    browser.value("new Promise((done) => setTimeout(done, 2500))");
+    assert!(!first_column(&mut browser, "session-table").contains(&unseen));
+    browser.click("#live-toggle");
+    browser
+        .until("looks go on", |browser| first_column(browser, "session-table").contains(&unseen));
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn the_cluster_page_follows_nodes_and_safe_mode() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.open(&busy.cluster.address("/"));
+    let problems = browser.text("#problems");
+    for problem in
+        ["1 node is blacklisted", "hosts of the include file do not heartbeat", "warning"]
+    {
+        assert!(problems.contains(problem), "{problem} is not in {problems}");
+    }
+    assert!(browser.text("#facts").contains("Nodes\n13"));
+    busy.cluster.node("tracker_node14", "node14.example.com", 8);
+    browser.until("the node is counted", |browser| browser.text("#facts").contains("Nodes\n14"));
+    assert!(browser.text("#events").contains("tracker_node14 came"));
+    // Without a proxy job tracker safe mode cannot be switched on: nothing changes.
+    busy.cluster.call(Call::SetSafeMode { safe_mode: true });
+    assert_eq!(browser.text("#safe-mode"), "");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn tables_are_sorted_and_filtered_with_and_without_scripts() {
+    let busy = busy(&[]);
+    let mut browser = Browser::start();
+    let (nightly, near, adhoc) = (&*busy.nightly, &*busy.near, &*busy.adhoc);
+    for scripts in [true, false] {
+        browser.allow_scripts(scripts);
+        browser.open(&busy.cluster.address("/sessions"));
+        let shown = |browser: &mut Browser, what: &str, rows: &[&str]| {
+            browser.until(what, |browser| {
+                browser.value("document.readyState") == "complete"
+                    && first_column(browser, "session-table") == rows
+            });
+        };
+        shown(&mut browser, "by id", &[nightly, near, adhoc]);
+        browser.click("th a[href*='sort=user']");
+        shown(&mut browser, "by user", &[nightly, near, adhoc]);
+        browser.click("th a[href*='sort=-user']");
+        shown(&mut browser, "by user, backwards", &[adhoc, near, nightly]);
+        let sorted =
+            browser.value("document.querySelector('th[aria-sort]').getAttribute('aria-sort')");
+        assert_eq!(sorted, "descending");
+        assert!(browser.value("location.search").as_str().unwrap().contains("sort=-user"));
+
+        browser.click("#q");
+        browser.write("SHARD");
+        if !scripts {
+            browser.press("Enter", 13);
+        }
+        shown(&mut browser, "filtered", &[near]);
+        let query = browser.value("location.search");
+        assert!(query.as_str().unwrap().contains("q=SHARD"), "{query}");
+        assert!(query.as_str().unwrap().contains("sort=-user"), "{query}");
+        assert!(browser.text("#sessions .count").starts_with("1 of 3"));
+        browser.click("form.filter a[data-swap]");
+        shown(&mut browser, "all again", &[nightly, near, adhoc]);
+    }
+}
+
+#[test]
+fn a_session_says_why_it_waits() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.open(&busy.cluster.address(&format!("/sessions/{}", busy.near)));
+    let why = browser.text("#wait-table");
+    assert!(why.contains("for a node near absent.example.com"), "{why}");
+    assert!(why.contains("1–3"), "{why}");
+    browser.open(&busy.cluster.address(&format!("/sessions/{}", busy.adhoc)));
+    let why = browser.text("#wait-table");
+    assert!(why.contains("pool ads.adhoc has 12 slots of at most 12"), "{why}");
+    assert_eq!(first_column(&mut browser, "grant-table").len(), 12);
+    busy.cluster.release(&busy.adhoc, 1..=40);
+    browser.until("nothing waits any more", |browser| {
+        browser.text("#session").contains("No request waits.")
+    });
+    // The page becomes that of an ended session by itself.
+    busy.cluster.end(&busy.adhoc, SessionStatus::FAILED);
+    browser.until("the end is shown", |browser| browser.text("main").contains("FAILED"));
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn a_session_is_ended_from_its_page_with_the_token_only() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    let page = format!("/sessions/{}", busy.adhoc);
+    browser.open(&busy.cluster.address(&page));
+    browser.click("a.danger");
+    let there = |browser: &mut Browser, title: &str| {
+        browser.until(title, |browser| {
+            browser.value("document.readyState") == "complete"
+                && browser.text("h1").starts_with(title)
+        });
+    };
+    there(&mut browser, "End session");
+    for (token, ends) in [("not the token at all", false), (TOKEN, true)] {
+        browser.click("#token");
+        browser.write(token);
+        browser.value("window.asked = true");
+        browser.click("button.danger");
+        browser.until("the answer is there", |browser| {
+            browser.value("window.asked") == Value::Null
+                && browser.value("document.readyState") == "complete"
+        });
+        if ends {
+            there(&mut browser, "Session");
+            assert!(browser.text("main").contains("KILLED"), "{}", browser.text("main"));
+        } else {
+            assert!(browser.text("[role=alert]").contains("That is not the token"));
+            browser.picture(&picture("wrong-token-light-1280"));
+        }
+        assert_eq!(busy.cluster.running().contains(&busy.adhoc), !ends);
+    }
+    let complaints = browser.complaints();
+    // A browser notes the refusal of the wrong token.
+    assert!(complaints.iter().all(|complaint| complaint.contains("403")), "{complaints:?}");
+}
+
+#[test]
+fn a_hostile_name_is_shown_as_text() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    let handle = busy.cluster.session(HOSTILE, HOSTILE, ("search", "crawl"));
+    busy.cluster.node(HOSTILE, "node14.example.com", 1);
+    browser.look_through(1280, false);
+    for path in ["/", "/sessions", &format!("/sessions/{handle}"), "/nodes"] {
+        browser.open(&busy.cluster.address(path));
+        assert!(browser.text("main").contains(HOSTILE), "{path}: {}", browser.text("main"));
+        assert_eq!(browser.value("window.harmed ?? null"), Value::Null, "{path}");
+    }
+    // A part that is put in later is no way in either.
+    browser.open(&busy.cluster.address("/sessions"));
+    let late = busy.cluster.session(&format!("later {HOSTILE}"), "mallory", ("search", "crawl"));
+    browser.until("the new session is shown", |browser| {
+        first_column(browser, "session-table").contains(&late)
+    });
+    assert_eq!(browser.value("window.harmed ?? null"), Value::Null);
+    browser.picture(&picture("hostile-light-1280"));
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn the_keyboard_reaches_the_content_and_the_tables() {
+    let busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.look_through(1280, false);
+    browser.open(&busy.cluster.address("/pools"));
+    browser.press("Tab", 9);
+    assert_eq!(browser.text(":focus"), "Skip to the content");
+    let visible = "document.activeElement.getBoundingClientRect().top >= 0";
+    assert_eq!(browser.value(visible), true, "it can be seen while it has the focus");
+    browser.press("Enter", 13);
+    browser.until("the content has the focus", |browser| {
+        browser.value("document.activeElement.id") == "main"
+    });
+    // From there on: the filter, the headings of the table, the table itself.
+    let mut seen = Vec::new();
+    for _ in 0..40 {
+        browser.press("Tab", 9);
+        let on = browser.value(
+            "[document.activeElement.tagName, document.activeElement.className, \
+             getComputedStyle(document.activeElement).outlineStyle].join(' ')",
+        );
+        seen.push(on.as_str().unwrap_or_default().to_owned());
+    }
+    for wanted in
+        ["INPUT  solid", "BUTTON  solid", "DIV scroll solid", "A  solid", "A groupname solid"]
+    {
+        assert!(seen.iter().any(|on| on == wanted), "{wanted} is not in {seen:?}");
+    }
+    assert!(seen.iter().all(|on| on.ends_with("solid") || on.starts_with("BODY")), "{seen:?}");
+}
