@@ -489,4 +489,133 @@ mod tests {
             assert_eq!(machines(&query(asked)).status(), StatusCode::BAD_REQUEST, "{asked}");
         }
     }
+
+    /// The rows of a recorded answer, slashes as they are.
+    fn recorded(text: &str) -> Vec<Vec<Value>> {
+        assert!(text.starts_with("\n\n{\"aaData\":[") && text.ends_with("]}\n"));
+        let mut value: Value = serde_json::from_str(text).unwrap();
+        serde_json::from_value(value["aaData"].take()).unwrap()
+    }
+
+    fn word(cell: &Value) -> &str {
+        cell.as_str().unwrap()
+    }
+
+    /// The text of a link, and its address.
+    fn link(cell: &Value) -> (&str, Option<&str>) {
+        match word(cell).strip_prefix("<a href=\"") {
+            None => (word(cell), None),
+            Some(rest) => {
+                let (url, rest) = rest.split_once("\">").unwrap();
+                (rest.strip_suffix("</a>").unwrap(), Some(url))
+            }
+        }
+    }
+
+    fn millis(date: &Value) -> Millis {
+        let date = jiff::civil::DateTime::strptime("%Y/%m/%d %H:%M:%S", word(date)).unwrap();
+        Millis(date.to_zoned(TimeZone::system()).unwrap().timestamp().as_millisecond())
+    }
+
+    /// What the original writes, but for the one deliberate difference: addresses are escaped.
+    fn escaped(mut row: Vec<Value>) -> Value {
+        row[0] = json!(word(&row[0]).replace('&', "&amp;"));
+        row.into()
+    }
+
+    #[tokio::test]
+    async fn running_sessions_read_as_recorded() {
+        let recorded = recorded(include_str!("../../../fixtures/web/active_json.json"));
+        for row in recorded {
+            let (handle, url) = link(&row[0]);
+            let mut session = running_session(handle);
+            session.info.url = url.map(Into::into);
+            session.started = millis(&row[1]);
+            session.info.name = link(&row[2]).0.into();
+            session.info.user_id = word(&row[3]).into();
+            session.pool = PoolName::new(word(&row[4]), word(&row[5]));
+            for (kind, at) in
+                [(ResourceType::Map, 7), (ResourceType::Reduce, 13), (ResourceType::JobTracker, 19)]
+            {
+                let counts = &mut session.counts[kind].now;
+                counts.granted = row[at].as_i64().unwrap();
+                counts.pending = row[at + 1].as_i64().unwrap();
+                counts.requested = row[at + 2].as_i64().unwrap();
+                session.usages[kind.index()] = vec![0, 0, 0];
+            }
+            let ours = rows(active(&[session], &KINDS, &Filter::default())).await;
+            assert_eq!(ours, [escaped(row)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn ended_sessions_read_as_recorded() {
+        let recorded = recorded(include_str!("../../../fixtures/web/retired_json.json"));
+        for row in recorded {
+            let (handle, url) = link(&row[0]);
+            let mut session = retired_session(handle);
+            session.info.url = url.map(Into::into);
+            (session.started, session.ended) = (millis(&row[1]), millis(&row[2]));
+            session.info.name = word(&row[3]).into();
+            session.info.user_id = word(&row[4]).into();
+            session.pool = PoolName::new(word(&row[5]), word(&row[6]));
+            session.fulfilled = PerType([9, 13, 17].map(|at: usize| row[at].as_i64().unwrap()));
+            session.usages = [vec![0, 0, 0], vec![0, 0, 0], vec![]];
+            let ours = rows(retired(&[session], &KINDS, &Filter::default())).await;
+            assert_eq!(ours, [escaped(row)]);
+        }
+    }
+
+    /// But for the starving time of job trackers, which is a time since the epoch there.
+    #[tokio::test]
+    async fn pools_read_as_recorded() {
+        const STARVING_OF_JOB_TRACKERS: usize = 6 + 2 * NUMBERS + 7;
+        const PATIENCE_S: i64 = 30;
+        let mut recorded = recorded(include_str!("../../../fixtures/web/pool_json.json"));
+        let mut overview = overview();
+        overview.now = Millis(3_600_000);
+        let mut settings = Settings::default();
+        settings.scheduling.starving_time_for_minimum_ms = PATIENCE_S * 1000;
+        settings.scheduling.starving_time_for_share_ms = PATIENCE_S * 1000;
+        overview.settings = settings.into();
+        let text = |cell: &Value| {
+            let text = word(cell).strip_prefix("<span>").unwrap();
+            text.strip_suffix("</span>").unwrap().to_owned()
+        };
+        let mut pools_seen = Pools::default();
+        let (sums, pool_rows) = recorded.split_last_mut().unwrap();
+        sums[STARVING_OF_JOB_TRACKERS] = json!(0);
+        for row in pool_rows {
+            let (group, pool) = (text(&row[0]), text(&row[1]));
+            let pool = Some(&*pool).filter(|pool| *pool != "-");
+            if pool.is_some() {
+                row[STARVING_OF_JOB_TRACKERS] = json!(-PATIENCE_S);
+                let sum = sums[STARVING_OF_JOB_TRACKERS].as_i64().unwrap();
+                sums[STARVING_OF_JOB_TRACKERS] = json!(sum - PATIENCE_S);
+            }
+            let mut view = pool_view(&group, pool);
+            view.mode = if row[2] == "FIFO" { SchedulingMode::Fifo } else { SchedulingMode::Fair };
+            let mut waits = PerType::all(None);
+            for kind in KINDS {
+                let number = |at: usize| row[6 + kind.index() * NUMBERS + at].as_i64();
+                view.sessions = number(0).unwrap() as usize;
+                view.counts[kind].requested = number(1).unwrap();
+                view.counts[kind].granted = number(2).unwrap();
+                view.share[kind] = number(3).unwrap() as f64 + 0.99;
+                view.minimum[kind] = number(4).unwrap() as i32;
+                view.maximum[kind] = number(5).map_or(UNLIMITED, |most| most as i32);
+                view.weight = number(6).unwrap() as f64;
+                let lacking_s = number(7).unwrap() + PATIENCE_S;
+                view.lacks[kind].share_since = Some(Millis(overview.now.0 - lacking_s * 1000));
+                waits[kind] = number(8);
+            }
+            if let Some(pool) = pool {
+                pools_seen.first_wait_ms.insert(PoolName::new(&group, pool), waits);
+            }
+            pools_seen.views.push(view);
+        }
+        let ours = rows(pools(&pools_seen, &overview, &Filter::default())).await;
+        let recorded: Vec<Value> = recorded.into_iter().map(Value::from).collect();
+        assert_eq!(ours, recorded);
+    }
 }
