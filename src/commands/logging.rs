@@ -5,6 +5,7 @@
 //! Spec: cluster-manager/08 §5.
 
 use std::fmt::{self, Write};
+use std::io;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -14,10 +15,16 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{DefaultFields, FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+
+use super::log_rate::{LeftOut, LogRate};
 
 /// What is logged when nobody says otherwise, the original's level.
 const DEFAULT_LEVEL: &str = "info";
+
+/// Lines of one kind that are written each second when nobody says otherwise.
+const DEFAULT_RATE: u32 = 200;
 
 /// Lines that may wait to be written.
 const QUEUED_LINES: usize = 32_768;
@@ -40,6 +47,12 @@ pub(super) struct LogArguments {
     #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
     #[arg(default_value = DEFAULT_LEVEL, value_parser = parse_filter)]
     log_level: String,
+
+    /// Most lines of one kind a second; 0: no limit
+    ///
+    /// What is left out is counted, and told in one line a second.
+    #[arg(long, value_name = "LINES", default_value_t = DEFAULT_RATE)]
+    log_rate: u32,
 }
 
 /// The form of log lines.
@@ -68,16 +81,48 @@ impl LogArguments {
 
     fn subscriber<W>(&self, writer: W) -> Box<dyn Subscriber + Send + Sync>
     where
-        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+        W: for<'w> MakeWriter<'w> + Clone + Send + Sync + 'static,
     {
+        let (form, to) = (self.log_format, writer.clone());
+        let rate = LogRate::new(self.log_rate, move |left_out| form.tell(left_out, &to));
         let builder = tracing_subscriber::fmt()
             .with_ansi(false)
             .with_writer(writer)
             .with_env_filter(EnvFilter::new(&self.log_level));
         match self.log_format {
-            LogFormat::Text => Box::new(builder.event_format(OriginalLayout).finish()),
-            LogFormat::Json => Box::new(builder.json().flatten_event(true).finish()),
+            LogFormat::Text => Box::new(builder.event_format(OriginalLayout).finish().with(rate)),
+            LogFormat::Json => Box::new(builder.json().flatten_event(true).finish().with(rate)),
         }
+    }
+}
+
+impl LogFormat {
+    /// Writes a line of its own for lines that were left out.
+    fn tell<W>(self, LeftOut { kind, lines }: LeftOut, to: &W)
+    where
+        W: for<'w> MakeWriter<'w>,
+    {
+        let (now, level) = (Zoned::now(), kind.level());
+        let mut text = String::new();
+        let place = format!("{}:{}", kind.file().unwrap_or("?"), kind.line().unwrap_or(0));
+        let sentence = format!("{lines} more lines like those before, from {place}, are left out");
+        // Writing to a string does not fail.
+        let _ = match self {
+            LogFormat::Text => write_time(&mut text, &now)
+                .and_then(|()| writeln!(text, " {level} {}: {sentence}", kind.target())),
+            LogFormat::Json => {
+                let object = serde_json::json!({
+                    "timestamp": now.timestamp().to_string(),
+                    "level": level.as_str(),
+                    "message": sentence,
+                    "target": kind.target(),
+                    "left_out": lines,
+                });
+                writeln!(text, "{object}")
+            }
+        };
+        // A log that cannot be written has nowhere to tell it.
+        let _ = io::Write::write_all(&mut to.make_writer(), text.as_bytes());
     }
 }
 
@@ -145,6 +190,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::commands::log_rate::tests::STORM;
 
     /// Where a test's log goes.
     #[derive(Clone, Default)]
@@ -161,9 +207,18 @@ mod tests {
 
     /// The log that `speak` leaves.
     fn log_of(log_format: LogFormat, log_level: &str, speak: impl FnOnce()) -> String {
+        log_at_rate(DEFAULT_RATE, log_format, log_level, speak)
+    }
+
+    fn log_at_rate(
+        log_rate: u32,
+        log_format: LogFormat,
+        log_level: &str,
+        speak: impl FnOnce(),
+    ) -> String {
         let buffer = Buffer::default();
         let sink = buffer.clone();
-        let arguments = LogArguments { log_format, log_level: log_level.into() };
+        let arguments = LogArguments { log_format, log_level: log_level.into(), log_rate };
         tracing::subscriber::with_default(arguments.subscriber(move || sink.clone()), speak);
         let bytes = buffer.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -223,6 +278,37 @@ mod tests {
         assert_eq!(object["message"], "gone\nnow");
         assert_eq!(object["node"], "n1");
         assert!(object["timestamp"].as_str().unwrap().ends_with('Z'));
+    }
+
+    #[test]
+    fn a_storm_of_one_line_is_cut_and_told() {
+        for (form, rate, lines) in
+            [(LogFormat::Text, 2, 3), (LogFormat::Json, 2, 3), (LogFormat::Text, 0, 51)]
+        {
+            let log = log_at_rate(rate, form, "info", || {
+                for number in 0..50 {
+                    tracing::warn!(number, "again");
+                }
+                tracing::warn!("something else");
+            });
+            assert_eq!(log.lines().count(), lines, "{log}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_in_both_forms() {
+        let told = |form: LogFormat| {
+            let buffer = Buffer::default();
+            let sink = buffer.clone();
+            form.tell(LeftOut { kind: &STORM, lines: 48 }, &move || sink.clone());
+            let bytes = buffer.0.lock().unwrap().clone();
+            String::from_utf8(bytes).unwrap()
+        };
+        let sentence = "48 more lines like those before, from storm.rs:1, are left out";
+        assert_eq!(without_time(&told(LogFormat::Text)), format!(" WARN storm: {sentence}\n"));
+        let object: serde_json::Value = serde_json::from_str(&told(LogFormat::Json)).unwrap();
+        assert_eq!(object["message"], sentence);
+        assert_eq!(object["left_out"], 48);
     }
 
     #[test]

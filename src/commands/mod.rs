@@ -13,6 +13,7 @@ mod completions;
 mod console;
 mod java;
 mod java_pages;
+mod log_rate;
 mod logging;
 mod nodes;
 mod pools;

@@ -87,9 +87,13 @@ impl Launch {
         })?;
         let log = Log::default();
         let (found, ready) = sync_channel(1);
+        let (at_end, log_ends) = sync_channel::<()>(1);
         if let Some(stderr) = child.stderr.take() {
             let log = log.clone();
-            thread::spawn(move || log.follow(stderr, None));
+            thread::spawn(move || {
+                log.follow(stderr, None);
+                drop(at_end);
+            });
         }
         if let Some(stdout) = child.stdout.take() {
             let log = log.clone();
@@ -106,6 +110,8 @@ impl Launch {
             Err(RecvTimeoutError::Disconnected) => {
                 let status = running.ended_within(Duration::from_secs(5));
                 let status = status.map_or("stdout closed".to_owned(), |status| status.to_string());
+                // Its last words may still be on their way. Whoever it started may keep them open.
+                let _ = log_ends.recv_timeout(Duration::from_secs(1));
                 Err(LaunchError::Ended { status, log: running.log() })
             }
         }

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,9 @@ use tempfile::TempDir;
 
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Messages of the browser that may wait to be read.
+const MESSAGES_WAITING: usize = 4096;
 
 /// A browser with one page. It is ended when this is dropped.
 pub(crate) struct Browser {
@@ -44,7 +47,7 @@ impl Browser {
             .expect("chromium can be started (Debian: chromium)");
         let commands = child.stdin.take().expect("a pipe");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let (sender, messages) = channel();
+        let (sender, messages) = sync_channel(MESSAGES_WAITING);
         thread::spawn(move || {
             let mut message = Vec::new();
             while output.read_until(0, &mut message).is_ok_and(|read| read > 0) {
