@@ -177,15 +177,18 @@ impl Browser {
         serde_json::from_value(texts).expect("texts")
     }
 
-    /// Clicks on the first element that fits, where a person would.
+    /// Clicks on the first element that fits, where a person would, as soon as there is one.
     pub(crate) fn click(&mut self, selector: &str) {
         let quoted = json!(selector);
+        self.until(&format!("something that fits {selector}"), |browser| {
+            browser.value(&format!("document.querySelector({quoted}) !== null")) == true
+        });
         let place = self.value(&format!(
             "(() => {{ const element = document.querySelector({quoted}); if (!element) return null; \
              element.scrollIntoView({{ block: 'center' }}); const box = element.getBoundingClientRect(); \
              return [box.x + Math.min(box.width / 2, 20), box.y + box.height / 2]; }})()"
         ));
-        assert!(place.is_array(), "nothing fits {selector}");
+        assert!(place.is_array(), "what fits {selector} is gone again");
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({
                 "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1
