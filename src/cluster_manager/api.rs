@@ -18,16 +18,24 @@
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
 //! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
 //! | `/api/v1/retired` | [`RetiredSessions`], `limit` as in [`Paging`] |
+//! | `/api/v1/silent-hosts` | [`SilentHosts`] |
+//! | `/api/v1/configuration` | [`Configuration`] |
+//! | `/api/v1/history` | [`History`] |
+//! | `/api/v1/latencies` | [`Latencies`] |
 //! | any, with another status than 200 | [`Failure`] |
 
-mod answers;
-pub(super) mod routes;
+pub(super) mod answers;
+mod operation;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::operation::{
+    Configuration, ConfigurationValue, History, Latencies, LatenciesOf, Latency, Sample,
+    SilentHosts,
+};
 use crate::engine::types::ResourceType;
 
 /// One value for each resource type that the cluster has.
@@ -201,6 +209,9 @@ pub struct Pool {
     /// Whether the pools file names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured: Option<bool>,
+    /// The pool into which the pools file sends its sessions instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirected_to: Option<PoolName>,
     /// Running sessions in it.
     pub sessions: usize,
     /// What a pool has and a group has not.
@@ -242,6 +253,13 @@ pub struct PoolCounts {
     /// Slots at most; left out where there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum: Option<i64>,
+    /// The span for which it has been allowed to take slots from others; left out while it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starving_ms: Option<i64>,
+    /// The span that its running sessions waited for their first slot, on average; those that still
+    /// wait are counted until now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_wait_ms: Option<i64>,
 }
 
 /// The name of a pool.

@@ -107,6 +107,8 @@ fn pool(row: &[Value]) -> anyhow::Result<Pool> {
                 Some(Value::String(none)) if none == "-" => None,
                 limit => Some(number(limit)?),
             },
+            starving_ms: None,
+            first_wait_ms: None,
         };
         types.insert(*kind, counts);
     }
@@ -120,7 +122,8 @@ fn pool(row: &[Value]) -> anyhow::Result<Pool> {
             weight: weight as f64,
         }),
     };
-    Ok(Pool { group: text(group)?, pool, configured: None, sessions, settings, types })
+    let (configured, redirected_to) = (None, None);
+    Ok(Pool { group: text(group)?, pool, configured, redirected_to, sessions, settings, types })
 }
 
 /// The types of a row. The page does not name them: they are those that the cluster has, in this
@@ -175,6 +178,8 @@ mod tests {
             share: 1.0,
             minimum: 1,
             maximum: None,
+            starving_ms: None,
+            first_wait_ms: None,
         };
         assert_eq!(sla.types[&ResourceType::Map], map);
         assert_eq!(sla.types[&ResourceType::JobTracker].granted, 1);

@@ -1,107 +1,94 @@
-//! From what can be seen of the engine to the shapes of the API. Decides nothing.
+//! From what can be seen of the engine to the shapes of the API. Looks at nothing by itself, and
+//! decides nothing.
 
 use super::{
-    Address, ByType, Cluster, Grant, IdRange, Node, NodeProblem, NodeSlots, Nodes, Paging, Pool,
-    PoolCounts, PoolName, PoolSettings, Pools, RetiredCounts, RetiredSession, RetiredSessions,
-    Session, SessionCounts, SessionDetail, Sessions, Slots, Specs, Wait, WaitReason, handle_order,
+    Address, ByType, Grant, IdRange, Node, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts,
+    PoolName, PoolSettings, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
+    SessionDetail, Sessions, Specs, Wait, WaitReason, handle_order,
 };
-use crate::cluster_manager::core::Core;
 use crate::engine::settings::{SchedulingMode, UNLIMITED};
-use crate::engine::types::{self, Millis, ResourceType};
-use crate::engine::{self, Engine, NodeView, PoolView, RunningSession, WaitingRequests};
+use crate::engine::types::{self, Millis, PerType, ResourceType};
+use crate::engine::{self, NodeView, PoolView, RunningSession, WaitingRequests};
 
-pub(super) fn cluster(core: &Core, pending_notifications: usize) -> Cluster {
-    core.look(|engine, now| Cluster {
-        version: env!("CARGO_PKG_VERSION").into(),
+/// One page of nodes.
+pub(in crate::cluster_manager) fn nodes(now: Millis, views: &[NodeView], paging: &Paging) -> Nodes {
+    let mut wanted: Vec<&NodeView> = views
+        .iter()
+        .filter(|view| paging.after.as_deref().is_none_or(|after| *view.name > *after))
+        .collect();
+    wanted.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let (nodes, more) = page(&wanted, paging.limit, |view| node(view));
+    let next = nodes.last().filter(|_| more).map(|last| last.name.clone());
+    Nodes { now_ms: Some(now.0), total: views.len(), next, nodes }
+}
+
+/// One page of running sessions.
+pub(in crate::cluster_manager) fn sessions(
+    now: Millis,
+    kinds: &[ResourceType],
+    views: &[RunningSession],
+    paging: &Paging,
+) -> Sessions {
+    let mut wanted: Vec<&RunningSession> = views
+        .iter()
+        .filter(|view| {
+            paging.after.as_deref().is_none_or(|after| handle_order(&view.handle, after).is_gt())
+        })
+        .collect();
+    wanted.sort_unstable_by(|a, b| handle_order(&a.handle, &b.handle));
+    let (sessions, more) = page(&wanted, paging.limit, |view| session(view, kinds));
+    let next = sessions.last().filter(|_| more).map(|last| last.handle.clone());
+    Sessions { now_ms: now.0, total: views.len(), next, sessions }
+}
+
+/// A running session, with the slots that it holds and why its requests wait.
+pub(in crate::cluster_manager) fn session_detail(
+    now: Millis,
+    kinds: &[ResourceType],
+    view: &RunningSession,
+    mut grants: Vec<types::Grant>,
+    waits: Vec<WaitingRequests>,
+) -> SessionDetail {
+    let info = &view.info;
+    grants.sort_unstable_by_key(|grant| grant.id);
+    SessionDetail {
         now_ms: now.0,
-        started_ms: engine.started().0,
-        safe_mode: engine.safe_mode(),
-        nodes: engine.node_count(),
-        sessions: engine.session_count(),
-        pending_notifications,
-        slots: by_type(engine.legal_types(), |kind| {
-            let slots = engine.slots(kind);
-            Slots { total: slots.total, used: slots.used }
-        }),
-    })
-}
-
-pub(super) fn nodes(core: &Core, paging: &Paging) -> Nodes {
-    let (now, views) = core.look(|engine, now| (now, engine.nodes()));
-    let total = views.len();
-    let after = |view: &NodeView| paging.after.as_deref().is_none_or(|after| *view.name > *after);
-    let mut views = views.into_iter().filter(after);
-    let nodes: Vec<Node> = views.by_ref().take(paging.limit).map(node).collect();
-    let next = views.next().and_then(|_| nodes.last()).map(|last| last.name.clone());
-    Nodes { now_ms: Some(now.0), total, next, nodes }
-}
-
-pub(super) fn pools(core: &Core) -> Pools {
-    let (now, kinds, views) = core.look(|engine, now| (now, legal(engine), engine.pools()));
-    Pools { now_ms: Some(now.0), pools: views.into_iter().map(|view| pool(view, &kinds)).collect() }
-}
-
-pub(super) fn sessions(core: &Core, paging: &Paging) -> Sessions {
-    let (now, kinds, mut views) =
-        core.look(|engine, now| (now, legal(engine), engine.sessions_at(now)));
-    let total = views.len();
-    views.sort_by(|a, b| handle_order(&a.handle, &b.handle));
-    let after = |view: &RunningSession| {
-        paging.after.as_deref().is_none_or(|after| handle_order(&view.handle, after).is_gt())
-    };
-    let mut views = views.into_iter().filter(after);
-    let sessions: Vec<Session> =
-        views.by_ref().take(paging.limit).map(|view| session(view, &kinds)).collect();
-    let next = views.next().and_then(|_| sessions.last()).map(|last| last.handle.clone());
-    Sessions { now_ms: now.0, total, next, sessions }
-}
-
-/// `None` when no session with this handle runs.
-pub(super) fn session_detail(core: &Core, handle: &str) -> Option<SessionDetail> {
-    let (now, kinds, view, grants, waits) = core.look(|engine, now| {
-        let view = engine.session_at(handle, now)?;
-        let grants = engine.grants(handle)?;
-        Some((now, legal(engine), view, grants, engine.explain(handle, now)?))
-    })?;
-    let info = view.info.clone();
-    Some(SessionDetail {
-        now_ms: now.0,
-        session: session(view, &kinds),
+        session: session(view, kinds),
         address: address(&info.address),
-        group_ids: info.group_ids.unwrap_or_default().iter().map(|id| id.to_string()).collect(),
+        group_ids: info.group_ids.iter().flatten().map(|id| id.to_string()).collect(),
         no_preempt: info.no_preempt.unwrap_or_default(),
         grants_total: grants.len(),
-        grants: grants
-            .into_iter()
-            .take(SessionDetail::MOST_GRANTS)
-            .map(|view| grant(&view.grant))
-            .collect(),
+        grants: grants.iter().take(SessionDetail::MOST_GRANTS).map(grant).collect(),
         waits: Some(waits.into_iter().map(wait).collect()),
-    })
+    }
 }
 
-pub(super) fn retired(core: &Core, limit: usize) -> RetiredSessions {
-    let (now, kinds, total, latest) = core.look(|engine, now| {
-        let retired = engine.retired_sessions();
-        let latest: Vec<_> = retired.iter().rev().take(limit).cloned().collect();
-        (now, legal(engine), retired.len(), latest)
-    });
-    let sessions = latest.into_iter().map(|session| retired_session(session, &kinds)).collect();
-    RetiredSessions { now_ms: now.0, total, sessions }
+/// The last sessions that ended. `views` are the oldest first.
+pub(in crate::cluster_manager) fn retired(
+    now: Millis,
+    kinds: &[ResourceType],
+    views: &[engine::RetiredSession],
+    limit: usize,
+) -> RetiredSessions {
+    let latest = views.iter().rev().take(limit);
+    let sessions = latest.map(|session| retired_session(session.clone(), kinds)).collect();
+    RetiredSessions { now_ms: now.0, total: views.len(), sessions }
 }
 
-fn legal(engine: &Engine) -> Vec<ResourceType> {
-    engine.legal_types().collect()
+/// The first entries as they are served, and whether there are more.
+fn page<V, T>(views: &[V], limit: usize, serve: impl Fn(&V) -> T) -> (Vec<T>, bool) {
+    (views.iter().take(limit).map(serve).collect(), views.len() > limit)
 }
 
-fn by_type<T>(
+/// A value for each of the types.
+pub(in crate::cluster_manager) fn by_type<T>(
     kinds: impl IntoIterator<Item = ResourceType>,
     value: impl Fn(ResourceType) -> T,
 ) -> ByType<T> {
     kinds.into_iter().map(|kind| (kind, value(kind))).collect()
 }
 
-fn node(view: NodeView) -> Node {
+fn node(view: &NodeView) -> Node {
     let served = ResourceType::ALL.into_iter().filter(|kind| view.apps[*kind].is_some());
     let slots = by_type(served, |kind| NodeSlots {
         total: view.slots[kind].total,
@@ -126,7 +113,22 @@ fn node(view: NodeView) -> Node {
     }
 }
 
-fn pool(view: PoolView, kinds: &[ResourceType]) -> Pool {
+/// What a look at a pool adds to its counts.
+pub(in crate::cluster_manager) struct PoolRemarks {
+    /// Where the pools file redirects it.
+    pub(in crate::cluster_manager) redirected_to: Option<types::PoolName>,
+    /// Since when it may take slots from others; negative while it has patience.
+    pub(in crate::cluster_manager) starving_ms: PerType<i64>,
+    /// How long its sessions waited for their first slot, on average.
+    pub(in crate::cluster_manager) first_wait_ms: PerType<Option<i64>>,
+}
+
+/// A pool, or a group, which has no remarks.
+pub(in crate::cluster_manager) fn pool(
+    view: &PoolView,
+    remarks: Option<&PoolRemarks>,
+    kinds: &[ResourceType],
+) -> Pool {
     let settings = view.pool.is_some().then(|| PoolSettings {
         mode: mode_name(view.mode).into(),
         preemptable: view.preemptable,
@@ -141,11 +143,14 @@ fn pool(view: PoolView, kinds: &[ResourceType]) -> Pool {
         share: view.share[kind],
         minimum: view.minimum[kind].into(),
         maximum: (view.maximum[kind] != UNLIMITED).then(|| view.maximum[kind].into()),
+        starving_ms: remarks.map(|remarks| remarks.starving_ms[kind]).filter(|span| *span >= 0),
+        first_wait_ms: remarks.and_then(|remarks| remarks.first_wait_ms[kind]),
     });
     Pool {
         group: view.group.to_string(),
-        pool: view.pool.map(|pool| pool.to_string()),
+        pool: view.pool.as_ref().map(|pool| pool.to_string()),
         configured: Some(view.configured),
+        redirected_to: remarks.and_then(|remarks| remarks.redirected_to.as_ref()).map(pool_name),
         sessions: view.sessions,
         settings,
         types,
@@ -160,7 +165,7 @@ fn mode_name(mode: SchedulingMode) -> &'static str {
     }
 }
 
-fn session(view: RunningSession, kinds: &[ResourceType]) -> Session {
+fn session(view: &RunningSession, kinds: &[ResourceType]) -> Session {
     let types = by_type(kinds.iter().copied(), |kind| {
         let counts = view.counts[kind];
         SessionCounts {

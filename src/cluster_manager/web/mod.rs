@@ -4,6 +4,7 @@
 //! pieces ([`gather`]); the answer is made without the engine, on a thread that may take its time.
 //! `docs/web.md` lists the addresses.
 
+mod api;
 mod conf;
 pub(super) mod events;
 mod exchange;
@@ -37,7 +38,6 @@ use self::history::{History, Latencies, Sample};
 use self::layout::{Frame, Section};
 use self::pages::kill::Objection;
 use super::access::Access;
-use super::api::routes;
 use super::core::Core;
 use super::metrics::exposition::{ConfigurationCounts, Gauges, WebCounts};
 use super::metrics::original::Records;
@@ -171,7 +171,7 @@ impl Pages {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
             return self.subscribe(last, stop);
         }
-        if let Some(path) = path.strip_prefix(routes::PREFIX) {
+        if let Some(path) = path.strip_prefix(api::PREFIX) {
             return self.answer_api(path, &query).await;
         }
         let answered = match segments[..] {
@@ -521,16 +521,6 @@ impl Pages {
             _ => return None,
         };
         Some(answered)
-    }
-
-    async fn answer_api(&self, path: &str, query: &str) -> Answer {
-        let (core, calls) = (self.core.clone(), self.notifier.pending_calls());
-        let (path, query) = (path.to_owned(), query.to_owned());
-        self.make_answer(move || {
-            let (status, json) = routes::answer(&core, calls, &path, &query);
-            exchange::json(status, json)
-        })
-        .await
     }
 }
 

@@ -6,6 +6,7 @@ use hyper::header::{
 };
 
 use super::*;
+use crate::cluster_manager::api as shapes;
 use crate::cluster_manager::core::Clock;
 use crate::cluster_manager::notifier::Patience;
 use crate::config;
@@ -545,5 +546,44 @@ fn the_host_is_shown_up_to_its_first_dot() {
         [("cm.example.com", "cm"), ("cm", "cm"), ("10.1.2.3", "10.1.2.3"), ("::1", "::1")]
     {
         assert_eq!(short_name(host), short);
+    }
+}
+
+#[tokio::test]
+async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
+    let world = World::new(&[("corona.cm.web.kill.token", TOKEN), ("cm.node.expiryinterval", "7")]);
+    let json = async |path: &str| world.body(&format!("/api/v1/{path}")).await;
+
+    let text = json("configuration").await;
+    assert!(!text.contains(TOKEN), "{text}");
+    let configuration: shapes::Configuration = serde_json::from_str(&text).unwrap();
+    let interval = configuration.values.iter().find(|set| set.key == "cm.node.expiryinterval");
+    assert_eq!(interval.unwrap().value, "7");
+    assert_eq!((configuration.reloads, configuration.failures), (0, 0));
+    assert!(configuration.loaded_ms > 0 && configuration.errors.is_empty());
+
+    world.node("n1", 2);
+    let included = ["n1.example.com", "b", "a", "off"].map(Into::into).into_iter().collect();
+    let excluded = ["off".into()].into_iter().collect();
+    let hosts = crate::engine::settings::Hosts { include: included, exclude: excluded };
+    world.apply(Input::HostsChanged { hosts });
+    let silent: shapes::SilentHosts = serde_json::from_str(&json("silent-hosts").await).unwrap();
+    assert_eq!((silent.included, silent.hosts), (true, vec!["a".to_owned(), "b".to_owned()]));
+
+    let overview = world.pages.gather.overview();
+    let sample = Sample { at: Millis(5), slots: overview.slots };
+    world.pages.history.add(sample, &world.pages.metrics);
+    let history: shapes::History = serde_json::from_str(&json("history").await).unwrap();
+    assert_eq!(history.period_ms, 10_000);
+    assert_eq!(history.samples[0].at_ms, 5);
+    assert_eq!(history.samples[0].slots[&ResourceType::Map], shapes::Slots { total: 2, used: 0 });
+
+    world.session("2026.1", "job");
+    world.ask("2026.1", 1..=2);
+    let latencies: shapes::Latencies = serde_json::from_str(&json("latencies").await).unwrap();
+    for of in [&latencies.last_minute, &latencies.since_start] {
+        assert_eq!(of.request_to_grant.count, 2);
+        assert!(of.request_to_grant.median_us.is_some());
+        assert_eq!(of.grant_to_delivered.median_us, None, "nobody answers here");
     }
 }

@@ -1,0 +1,255 @@
+//! `/api/v1/...`: from the path and query of a request to its JSON. The shapes are in [`api`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+
+use super::exchange::{self, Answer};
+use super::gather::{Overview, Pools, silent_hosts};
+use super::{Pages, history, loaded_at};
+use crate::cluster_manager::api::answers::{self, PoolRemarks, by_type};
+use crate::cluster_manager::api::{
+    self, Cluster, Configuration, ConfigurationValue, Failure, History, Latencies, LatenciesOf,
+    Latency, Paging, Sample, SilentHosts, Slots,
+};
+use crate::cluster_manager::metrics::Snapshot;
+use crate::cluster_manager::reload::ConfigStatus;
+use crate::config::InForce;
+use crate::engine::types::{PerType, PoolName, ResourceType};
+use crate::engine::{NodeView, PoolView};
+
+/// What is in front of all paths of the API.
+pub(super) const PREFIX: &str = "/api/v1/";
+
+impl Pages {
+    /// The answer for a path behind [`PREFIX`].
+    pub(super) async fn answer_api(&self, path: &str, query: &str) -> Answer {
+        let answered = match path.split_once('/') {
+            None => self.answer_list(path, query).await,
+            Some(("sessions", handle)) => self.answer_session(handle).await,
+            Some(_) => Err(no_such_path()),
+        };
+        answered.unwrap_or_else(|(status, error)| {
+            exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
+        })
+    }
+
+    async fn answer_list(&self, path: &str, query: &str) -> Result<Answer, Refused> {
+        let paging = || paging(query).map_err(|wrong| (StatusCode::BAD_REQUEST, wrong));
+        let overview = self.gather.overview();
+        Ok(match path {
+            "cluster" => {
+                let cluster = cluster(&overview, self.gather.nodes().await.len(), self);
+                self.make_json(move || cluster).await
+            }
+            "nodes" => {
+                let (paging, nodes) = (paging()?, self.gather.nodes().await);
+                self.make_json(move || answers::nodes(overview.now, &nodes, &paging)).await
+            }
+            "pools" => {
+                let pools = self.gather.pools().await;
+                self.make_json(move || all_pools(&pools, &overview)).await
+            }
+            "sessions" => {
+                let (paging, sessions) = (paging()?, self.gather.sessions().await);
+                let Overview { now, kinds, .. } = overview;
+                self.make_json(move || answers::sessions(now, &kinds, &sessions, &paging)).await
+            }
+            "retired" => {
+                let (limit, retired) = (paging()?.limit, self.gather.retired().await);
+                let Overview { now, kinds, .. } = overview;
+                self.make_json(move || answers::retired(now, &kinds, &retired, limit)).await
+            }
+            "configuration" => {
+                let status = self.reloader.status();
+                self.make_json(move || configuration(&status)).await
+            }
+            "silent-hosts" => {
+                let nodes = self.gather.nodes().await;
+                self.make_json(move || silent(&nodes, &overview)).await
+            }
+            "history" => {
+                let history = history(&self.history, &overview.kinds);
+                self.make_json(move || history).await
+            }
+            "latencies" => {
+                let latencies = Latencies {
+                    last_minute: latencies(&self.history.lately(&self.metrics)),
+                    since_start: latencies(&history::Latencies::of(&self.metrics)),
+                };
+                self.make_json(move || latencies).await
+            }
+            _ => return Err(no_such_path()),
+        })
+    }
+
+    async fn answer_session(&self, encoded: &str) -> Result<Answer, Refused> {
+        let handle: Cow<'_, str> = percent_decode_str(encoded).decode_utf8_lossy();
+        let view = self.gather.session(&handle);
+        let view =
+            view.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no session {handle} is running")))?;
+        let grants = self.gather.grants(&handle).await.unwrap_or_default();
+        let waits = self.gather.waits(&handle).await;
+        let Overview { now, kinds, .. } = self.gather.overview();
+        let detail = move || answers::session_detail(now, &kinds, &view, grants, waits);
+        Ok(self.make_json(detail).await)
+    }
+
+    /// Makes an answer on a thread that may take its time.
+    async fn make_json<T: Serialize>(&self, make: impl FnOnce() -> T + Send + 'static) -> Answer {
+        let serialise = move || match serde_json::to_string(&make()) {
+            Ok(json) => exchange::json(StatusCode::OK, json),
+            Err(error) => exchange::text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        };
+        self.make_answer(serialise).await
+    }
+}
+
+type Refused = (StatusCode, String);
+
+fn no_such_path() -> Refused {
+    (StatusCode::NOT_FOUND, "no such path in the API".into())
+}
+
+fn cluster(overview: &Overview, nodes: usize, pages: &Pages) -> Cluster {
+    Cluster {
+        version: env!("CARGO_PKG_VERSION").into(),
+        now_ms: overview.now.0,
+        started_ms: overview.first_started.0,
+        safe_mode: overview.safe_mode,
+        nodes,
+        sessions: overview.sessions,
+        pending_notifications: pages.notifier.pending_calls(),
+        slots: slots(overview.slots, &overview.kinds),
+    }
+}
+
+fn slots(counts: PerType<crate::engine::SlotCounts>, kinds: &[ResourceType]) -> api::ByType<Slots> {
+    by_type(kinds.iter().copied(), |kind| Slots {
+        total: counts[kind].total,
+        used: counts[kind].used,
+    })
+}
+
+fn all_pools(pools: &Pools, overview: &Overview) -> api::Pools {
+    let scheduling = &overview.settings.scheduling;
+    let pool = |view: &PoolView| {
+        let remarks = view.pool.as_ref().map(|pool| {
+            let name = PoolName { group: view.group.clone(), pool: pool.clone() };
+            let starving_ms = |kind| view.starving_ms(kind, overview.now, scheduling);
+            PoolRemarks {
+                starving_ms: PerType(ResourceType::ALL.map(starving_ms)),
+                first_wait_ms: pools.first_wait_ms.get(&name).copied().unwrap_or_default(),
+                redirected_to: scheduling.redirects.get(&name).cloned(),
+            }
+        });
+        answers::pool(view, remarks.as_ref(), &overview.kinds)
+    };
+    api::Pools { now_ms: Some(overview.now.0), pools: pools.views.iter().map(pool).collect() }
+}
+
+/// `/api/v1/configuration`
+fn configuration(status: &ConfigStatus) -> Configuration {
+    let value = |set: &InForce| ConfigurationValue {
+        key: set.key.to_owned(),
+        value: set.value.clone(),
+        origin: set.origin.to_string(),
+    };
+    Configuration {
+        loaded_ms: loaded_at(status).0,
+        reloads: status.reloads,
+        failures: status.failures,
+        errors: status.errors.clone(),
+        warnings: status.warnings.clone(),
+        values: status.in_force.iter().map(value).collect(),
+    }
+}
+
+/// `/api/v1/silent-hosts`
+fn silent(nodes: &[NodeView], overview: &Overview) -> SilentHosts {
+    let mut hosts: Vec<Arc<str>> = silent_hosts(nodes, &overview.hosts).cloned().collect();
+    hosts.sort_unstable();
+    SilentHosts {
+        now_ms: overview.now.0,
+        included: !overview.hosts.include.is_empty(),
+        hosts: hosts.iter().map(|host| host.to_string()).collect(),
+    }
+}
+
+/// `/api/v1/history`
+fn history(history: &history::History, kinds: &[ResourceType]) -> History {
+    let samples = history.samples();
+    History {
+        period_ms: u64::try_from(history.period().as_millis()).unwrap_or(u64::MAX),
+        samples: samples
+            .iter()
+            .map(|sample| Sample { at_ms: sample.at.0, slots: slots(sample.slots, kinds) })
+            .collect(),
+    }
+}
+
+/// One half of `/api/v1/latencies`.
+fn latencies(of: &history::Latencies) -> LatenciesOf {
+    LatenciesOf {
+        request_to_grant: latency(&of.request_to_grant),
+        grant_to_delivered: latency(&of.grant_to_delivered),
+        pass: latency(&of.pass),
+        engine_wait: latency(&of.lock_wait),
+    }
+}
+
+fn latency(snapshot: &Snapshot) -> Latency {
+    let quantile = |part| {
+        let span = snapshot.quantile(part)?;
+        Some(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+    };
+    Latency {
+        count: snapshot.count(),
+        median_us: quantile(0.5),
+        percentile_99_us: quantile(0.99),
+        percentile_99_9_us: quantile(0.999),
+    }
+}
+
+/// `limit` and `after`; other parameters are passed over. The error is a sentence.
+fn paging(query: &str) -> Result<Paging, String> {
+    let mut paging = Paging::default();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "limit" => match value.parse() {
+                Ok(limit @ 1..=Paging::MOST) => paging.limit = limit,
+                _ => return Err(format!("limit: expected a number from 1 to {}", Paging::MOST)),
+            },
+            "after" => paging.after = Some(value.into_owned()),
+            _ => {}
+        }
+    }
+    Ok(paging)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paging_of_a_query() {
+        let paging_of =
+            |limit, after: Option<&str>| Ok(Paging { limit, after: after.map(str::to_owned) });
+        for (query, expected) in [
+            ("", paging_of(1000, None)),
+            ("limit=1", paging_of(1, None)),
+            ("limit=2000&after=a%20b+c%C3%A9", paging_of(2000, Some("a b cé"))),
+            ("after=", paging_of(1000, Some(""))),
+            ("colour=red", paging_of(1000, None)),
+            ("after=%ff", paging_of(1000, Some("\u{fffd}"))),
+        ] {
+            assert_eq!(paging(query), expected, "{query}");
+        }
+        for query in ["limit=0", "limit=2001", "limit=", "limit=-1", "limit=x", "limit=1&limit=0"] {
+            assert!(paging(query).unwrap_err().contains("1 to 2000"), "{query}");
+        }
+    }
+}
