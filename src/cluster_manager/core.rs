@@ -16,7 +16,7 @@ use super::metrics::Metrics;
 use super::notifier::Notifier;
 use super::state_file::SavedState;
 use super::web::events::Events;
-use crate::engine::types::Millis;
+use crate::engine::types::{Millis, ResourceType};
 use crate::engine::{Asked, Effect, Engine, Input, Record, Refusal, Reply};
 
 /// How often the driving task shows that it is alive when there is nothing to do.
@@ -32,6 +32,8 @@ pub(super) struct Core {
     notifier: Arc<Notifier>,
     metrics: Arc<Metrics>,
     events: Arc<Events>,
+    /// The types that are scheduled.
+    kinds: Vec<ResourceType>,
 }
 
 #[derive(Debug)]
@@ -51,8 +53,9 @@ impl Core {
         events: Arc<Events>,
     ) -> Core {
         metrics.set_safe_mode(engine.safe_mode());
+        let kinds = engine.legal_types().collect();
         let state = Mutex::new(State { engine, arrivals: Arrivals::new(), wakes_at: None });
-        Core { state, due: Notify::new(), clock, notifier, metrics, events }
+        Core { state, due: Notify::new(), clock, notifier, metrics, events, kinds }
     }
 
     /// Applies one input.
@@ -121,8 +124,10 @@ impl Core {
         let (_, records) = self.apply_to(&mut state, Input::Pass);
         let wants_another = state.engine.wants_pass();
         drop(state);
-        self.metrics.count_pass(started.elapsed());
+        let took = started.elapsed();
+        self.metrics.count_pass(took);
         self.tell(&records);
+        log::pass(&records, took);
         wants_another
     }
 
@@ -183,7 +188,7 @@ impl Core {
     fn tell(&self, records: &[Record]) {
         for record in records {
             self.metrics.record(record);
-            log::record(record);
+            log::record(record, &self.kinds);
         }
     }
 

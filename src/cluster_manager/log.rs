@@ -1,19 +1,26 @@
 //! What happened, as lines of the log, worded like the original's, since operators search for
 //! them. Spec: cluster-manager/08 §5.
 
+use std::time::Duration;
+
 use tracing::{error, info, warn};
 
+use crate::engine::types::{PoolName, ResourceType};
 use crate::engine::{Record, Starvation, StepMismatch};
 
-/// Writes the line for one record.
-pub(super) fn record(record: &Record) {
+/// Writes the lines for one record. `kinds` are the types that are scheduled.
+pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
     match record {
         Record::SessionStarted { handle, name, address, pool, scheduling_pool, .. } => {
             info!("Add Session {handle} -> {name}@{}:{}", address.host, address.port);
-            info!(
-                "Session {handle} added to pool info (poolGroup={},pool={}) (originally {pool})",
-                scheduling_pool.group, scheduling_pool.pool
-            );
+            let PoolName { group, pool: name } = scheduling_pool;
+            for kind in kinds {
+                info!(
+                    "Session {handle} added to pool info (poolGroup={group},pool={name}) \
+                     (originally {pool}) for {kind}"
+                );
+                info!("Session {handle} has been added to {kind} scheduler");
+            }
         }
         Record::IllegalPool { handle, pool } => {
             warn!("Illegal pool info :{pool} from session {handle}");
@@ -89,7 +96,10 @@ pub(super) fn record(record: &Record) {
         Record::RestartRequested { batch_size, .. } => {
             info!("Got request to restart all the cluster nodes with batch size {batch_size}")
         }
-        Record::RestartTold { name } => info!("Notify {name} to restart"),
+        Record::RestartTold { name } => {
+            info!("set {name} to be ready for restart");
+            info!("Notify {name} to restart");
+        }
         Record::PoolStarving {
             pool, kind, cause: Starvation::Minimum, minimum, granted, ..
         } => {
@@ -110,5 +120,136 @@ pub(super) fn record(record: &Record) {
             info!("Resetting the heartbeat times for all sessions and nodes");
             info!("Safe mode is now: OFF");
         }
+    }
+}
+
+/// Writes how long a pass took that gave something, a line for each type. One pass serves all
+/// types, so each line has the same time.
+pub(super) fn pass(records: &[Record], took: Duration) {
+    for kind in ResourceType::ALL {
+        let counts = records.iter().filter_map(|record| match record {
+            Record::Assigned { kind: of, count, .. } if *of == kind => Some(*count),
+            _ => None,
+        });
+        let grants: u64 = counts.sum();
+        if grants > 0 {
+            let ms = took.as_secs_f64() * 1000.0;
+            let each = ms / grants as f64;
+            info!("Scheduler runtime for {kind} {ms:.3} ms / {grants} grants = {each:.6}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::engine::types::{Address, SessionStatus};
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Level and text of each line that is written.
+    fn lines(write: impl FnOnce()) -> Vec<String> {
+        let buffer = Buffer::default();
+        let sink = buffer.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .without_time()
+            .with_target(false)
+            .with_ansi(false)
+            .with_writer(move || sink.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, write);
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    /// What operators search for keeps its words and level. Spec: cluster-manager/08 §5.
+    #[test]
+    fn lines_are_worded_as_the_originals() {
+        let handle: Arc<str> = "202611210005.1".into();
+        let kinds = [ResourceType::Map, ResourceType::Reduce];
+        let (kind, count) = (ResourceType::Map, 3);
+        let at = Address { host: "h".into(), port: 7 };
+        let assigned = Record::Assigned { handle: handle.clone(), kind, count, asked: vec![] };
+        for (records, expected) in [
+            (
+                vec![Record::SessionStarted {
+                    handle: handle.clone(),
+                    name: "job".into(),
+                    address: at.clone(),
+                    pool: PoolName::new("g", "p"),
+                    scheduling_pool: PoolName::new("g", "q"),
+                    running: 1,
+                }],
+                vec![
+                    "INFO Add Session 202611210005.1 -> job@h:7",
+                    "INFO Session 202611210005.1 added to pool info (poolGroup=g,pool=q) (originally g.p) for MAP",
+                    "INFO Session 202611210005.1 has been added to MAP scheduler",
+                    "INFO Session 202611210005.1 added to pool info (poolGroup=g,pool=q) (originally g.p) for REDUCE",
+                    "INFO Session 202611210005.1 has been added to REDUCE scheduler",
+                ],
+            ),
+            (
+                vec![
+                    Record::Requested { handle: handle.clone(), kind, count },
+                    assigned.clone(),
+                    Record::Released { handle: handle.clone(), kind, count },
+                    Record::Revoked { handle: handle.clone(), kind, count },
+                    Record::DuplicateRequest { handle: handle.clone(), id: 9 },
+                ],
+                vec![
+                    "INFO Request 3 MAP resources from session: 202611210005.1",
+                    "INFO Assigning 3 MAP requests to Session: 202611210005.1",
+                    "INFO Release 3 MAP resources from session: 202611210005.1",
+                    "INFO Preempt 3 MAP tasks for Session:202611210005.1",
+                    "WARN Duplicate request from Session: 202611210005.1 request: 9",
+                ],
+            ),
+            (
+                vec![
+                    Record::SessionExpired {
+                        handle: handle.clone(),
+                        name: "job".into(),
+                        gap_ms: 5,
+                    },
+                    Record::SessionEnded {
+                        handle,
+                        address: at,
+                        status: SessionStatus::TimedOut,
+                        url: None,
+                        running: 0,
+                    },
+                    Record::NodeLost { name: "n".into(), expired: true, told: 2, nodes: 1 },
+                    Record::NodeBlacklisted { name: "n".into(), kind },
+                    Record::RestartTold { name: "n".into() },
+                ],
+                vec![
+                    "WARN Timing out session: 202611210005.1 (job) after a heartbeat gap of 5 msec",
+                    "INFO sessionEnd called for session: 202611210005.1 on h:7 with status: TIMED_OUT",
+                    "WARN Timing out node: n",
+                    "INFO Notify 2 sessions about dead node n",
+                    "WARN Node n has been blacklisted for resource MAP",
+                    "INFO set n to be ready for restart",
+                    "INFO Notify n to restart",
+                ],
+            ),
+        ] {
+            let written = lines(|| records.iter().for_each(|of| record(of, &kinds)));
+            assert_eq!(written, expected);
+        }
+        let runtime = lines(|| pass(&[assigned], Duration::from_micros(1500)));
+        assert_eq!(runtime, ["INFO Scheduler runtime for MAP 1.500 ms / 3 grants = 0.500000"]);
     }
 }

@@ -97,7 +97,8 @@ impl Rpc {
             Call::NodeFeedback { handle, types: Some(types), reports: Some(reports) } => {
                 let kinds = types.into_iter().filter_map(translate::resource_type).collect();
                 let reports = reports.into_iter().map(translate::usage_report).collect();
-                let handle = handle.unwrap_or_default().into();
+                let handle: Arc<str> = handle.unwrap_or_default().into();
+                tracing::info!("Received feedback from session {handle}");
                 self.done(Input::NodeFeedback { handle, kinds, reports }, Answered::NodeFeedback)
             }
             Call::RefreshNodes => self.refresh_nodes().await,
