@@ -21,6 +21,8 @@ use crate::engine::{Asked, Effect, Engine, Input, Record, Refusal, Reply};
 
 /// How often the driving task shows that it is alive when there is nothing to do.
 const BEAT: Duration = Duration::from_secs(1);
+/// What comes later than this was held up: by a machine that slept, swapped, moved or is busy.
+const PROMPT: Duration = Duration::from_millis(250);
 
 /// The engine, shared by all that talk to it.
 #[derive(Debug)]
@@ -94,23 +96,42 @@ impl Core {
 
     /// Gives the engine its passes and ticks until `stop` becomes true.
     pub(super) async fn drive(&self, mut stop: watch::Receiver<bool>) {
-        let mut beat = tokio::time::interval(BEAT);
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             self.metrics.beat();
+            let mut due = Instant::now();
             while self.run_one_pass() {
                 self.metrics.beat();
                 tokio::task::yield_now().await;
+                due = self.note_delay(due);
             }
-            let sleep = self.sleep_until_deadline();
+            self.note_delay(due);
+            let deadline = self.next_deadline();
+            let beat = Instant::now() + BEAT;
+            let due = deadline.map_or(beat, |deadline| deadline.min(beat));
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
                 () = self.due.notified() => {}
-                () = sleep => self.tick(),
-                _ = beat.tick() => {}
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            let now = self.note_delay(due);
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.tick();
             }
         }
+    }
+
+    /// Tells the engine when what was due comes late: until then nobody else was listened to
+    /// either. Gives back the present time.
+    fn note_delay(&self, due: Instant) -> Instant {
+        let now = Instant::now();
+        let late = now.saturating_duration_since(due);
+        if late > PROMPT {
+            let ms = i64::try_from(late.as_millis()).unwrap_or(i64::MAX);
+            let (_, records) = self.apply_to(&mut self.state(), Input::HeldUp { ms });
+            self.tell(&records);
+        }
+        now
     }
 
     /// Returns whether another pass is wanted.
@@ -137,16 +158,11 @@ impl Core {
         self.tell(&records);
     }
 
-    fn sleep_until_deadline(&self) -> impl Future<Output = ()> + use<> {
+    /// When the engine wants to be looked at without an input.
+    fn next_deadline(&self) -> Option<Instant> {
         let mut state = self.state();
         state.wakes_at = state.engine.next_deadline();
-        let wakes_at = state.wakes_at.map(|deadline| self.clock.instant(deadline));
-        async move {
-            match wakes_at {
-                Some(wakes_at) => tokio::time::sleep_until(wakes_at.into()).await,
-                None => std::future::pending().await,
-            }
-        }
+        state.wakes_at.map(|deadline| self.clock.instant(deadline))
     }
 
     /// Applies an input and hands on what sessions are to be told. What happened is given back, to

@@ -49,6 +49,7 @@ pub(super) struct Metrics {
     sessions_ended: [Counter; SessionStatus::ALL.len()],
     sessions_expired: Counter,
     remote_job_trackers_timed_out: Counter,
+    held_up_ms: Counter,
     steps_mismatched: [Counter; MISMATCHES.len()],
     nodes_added: Counter,
     nodes_lost: [Counter; LOSSES.len()],
@@ -107,6 +108,7 @@ impl Metrics {
             sessions_ended: Default::default(),
             sessions_expired: Counter::default(),
             remote_job_trackers_timed_out: Counter::default(),
+            held_up_ms: Counter::default(),
             steps_mismatched: Default::default(),
             nodes_added: Counter::default(),
             nodes_lost: Default::default(),
@@ -162,6 +164,7 @@ impl Metrics {
             Record::PreemptionFellShort { kind, missing, .. } => {
                 self.preemptions_missed[kind.index()].add(*missing);
             }
+            Record::HeldUp { ms } => self.held_up_ms.add(ms.unsigned_abs()),
             Record::SafeMode { on } => self.set_safe_mode(*on),
             Record::IllegalPool { .. }
             | Record::SessionUpdated { .. }

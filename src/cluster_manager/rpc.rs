@@ -325,6 +325,7 @@ fn name_in_log(input: &Input) -> &'static str {
         Input::SetSafeMode { .. } => "setSafeMode",
         Input::SettingsChanged { .. }
         | Input::NotificationFailed { .. }
+        | Input::HeldUp { .. }
         | Input::Tick
         | Input::Pass => "an internal step",
     }

@@ -107,6 +107,12 @@ pub enum Input {
         /// The session.
         handle: Arc<str>,
     },
+    /// The caller was held up and has listened to nobody meanwhile. The silence of that time is no
+    /// sign that a node or a session is gone. To be said before [`Input::Tick`].
+    HeldUp {
+        /// For how long. Negative is the same as not at all.
+        ms: i64,
+    },
     /// Time has passed. Due after [`super::Engine::next_deadline`].
     Tick,
     /// Matches requests and slots. Due while [`super::Engine::wants_pass`].
@@ -338,6 +344,10 @@ pub enum Record {
     },
     SafeMode {
         on: bool,
+    },
+    /// Silence of `ms` was not held against nodes and sessions.
+    HeldUp {
+        ms: i64,
     },
     /// Changed configuration files are in force.
     SettingsChanged,

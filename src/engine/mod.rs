@@ -218,6 +218,7 @@ impl Engine {
             Input::NotificationFailed { handle } => {
                 self.notification_failed(&handle, now, effects)?;
             }
+            Input::HeldUp { ms } => self.held_up(now, ms, effects),
             Input::Tick => self.tick(now, effects),
             Input::Pass => self.pass(now, effects),
         }
@@ -229,6 +230,14 @@ impl Engine {
         self.expire_sessions(now, effects);
         self.restarts.release_batch_if_due(now, self.settings.restart_interval_ms);
         self.want_passes_due(now);
+    }
+
+    fn held_up(&mut self, now: Millis, ms: i64, effects: &mut Vec<Effect>) {
+        if ms > 0 {
+            self.nodes.pardon(now, ms);
+            self.sessions.pardon(now, ms);
+            effects.push(Effect::Record(Record::HeldUp { ms }));
+        }
     }
 
     fn set_safe_mode(&mut self, now: Millis, on: bool, effects: &mut Vec<Effect>) {

@@ -261,6 +261,13 @@ impl Nodes {
         }
     }
 
+    /// Does not count `ms` of the silence of each node.
+    pub(super) fn pardon(&mut self, now: Millis, ms: i64) {
+        for (_, node) in &mut self.slab {
+            node.last_heartbeat = node.last_heartbeat.plus_ms(ms).min(now);
+        }
+    }
+
     /// Sets what the node has. [`Self::reindex`] follows.
     pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
         let entry = &mut self.slab[node as usize];

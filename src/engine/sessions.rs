@@ -296,6 +296,13 @@ impl Sessions {
         }
     }
 
+    /// Does not count `ms` of the silence of each session.
+    pub(super) fn pardon(&mut self, now: Millis, ms: i64) {
+        for (_, session) in &mut self.slab {
+            session.last_heartbeat = session.last_heartbeat.plus_ms(ms).min(now);
+        }
+    }
+
     /// Recomputes the indexes over the sessions.
     pub(super) fn audit(&self) -> Result<(), String> {
         hold(self.by_handle.len() == self.slab.len(), || "sessions by handle: too many".into())?;

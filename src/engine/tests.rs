@@ -958,6 +958,38 @@ fn safe_mode_refuses_everything_and_stops_the_clocks() {
 }
 
 #[test]
+fn silence_while_nobody_was_listened_to_is_not_held_against_anybody() {
+    // Silent for so long, of which the engine was held up so long; who is left then.
+    for (silent_ms, held_up_ms, left) in
+        [(1_000, 0, true), (1_001, 0, false), (61_000, 60_000, true), (61_001, 60_000, false)]
+    {
+        let mut world = World::new(|settings| {
+            settings.session_expiry_ms = 1_000;
+            settings.node_expiry_ms = 1_000;
+        });
+        world.node("n1", "h1", 1);
+        world.start("2026.1", "g.p");
+        world.now += silent_ms;
+        world.run(Input::HeldUp { ms: held_up_ms }).unwrap();
+        world.run(Input::Tick).unwrap();
+        let engine = &world.engine;
+        assert_eq!(engine.session_info("2026.1").is_ok(), left, "{silent_ms} {held_up_ms}");
+        assert_eq!(engine.node_count(), usize::from(left));
+    }
+}
+
+#[test]
+fn nobody_was_heard_in_the_future() {
+    let mut world = World::new(|settings| settings.session_expiry_ms = 1_000);
+    world.start("2026.1", "g.p");
+    world.run(Input::HeldUp { ms: i64::MAX }).unwrap();
+    world.run(Input::HeldUp { ms: i64::MIN }).unwrap();
+    world.now += 1_001;
+    world.run(Input::Tick).unwrap();
+    assert!(world.engine.session_info("2026.1").is_err());
+}
+
+#[test]
 fn a_pass_does_a_bounded_amount_of_work() {
     let mut world = World::new(|settings| settings.scheduling.grants_per_pass = 10);
     world.node("n1", "h1", 25);

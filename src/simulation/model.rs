@@ -284,6 +284,12 @@ impl Model {
                 self.settings_from = now;
                 Ok(Done)
             }
+            Input::HeldUp { ms } => {
+                let later = |heard: Millis| heard.plus_ms((*ms).max(0)).min(now);
+                self.nodes.values_mut().for_each(|node| node.heard = later(node.heard));
+                self.sessions.values_mut().for_each(|session| session.heard = later(session.heard));
+                Ok(Done)
+            }
             Input::Tick => {
                 self.expire(now, &mut foreseen);
                 Ok(Done)

@@ -234,6 +234,10 @@ impl Peers {
             Some(at) if self.random.percent(60) => at.plus_ms(self.random.between(-1, 1).max(0)),
             _ => self.now.plus_ms(*self.random.pick(&[300, 1_100, 2_500, 12_000])),
         };
+        // The cluster manager was held up meanwhile, or says so.
+        if self.random.percent(5) {
+            return Input::HeldUp { ms: *self.random.pick(&[-1, 1, 700, 12_000]) };
+        }
         let heard = *self.random.pick(&[50, 100, 100]);
         for name in model.nodes.keys() {
             if self.random.percent(heard) && !self.silent.contains(name) {

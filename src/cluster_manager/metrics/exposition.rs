@@ -189,6 +189,7 @@ families! {
     PASS = Histogram "corona_pass_seconds" "One pass of the scheduler over all types.";
     LAST_PASS = Gauge "corona_last_pass_seconds" "How long the last pass took.";
     LOCK_WAIT = Histogram "corona_engine_lock_wait_seconds" "Waits for the mutex around the engine.";
+    HELD_UP = Counter "corona_held_up_seconds_total" "Time in which the machine did not let it listen to anybody.";
     STARVATIONS_FOUND = Counter "corona_starvations_total" "Times that a pool was found starving, by cause.";
     PREEMPTIONS_WANTED = Counter "corona_preemptions_wanted_total" "Slots that starving pools lacked.";
     PREEMPTIONS_MISSED = Counter "corona_preemptions_missed_total" "Slots among them that could not be taken back.";
@@ -332,6 +333,7 @@ fn scheduler(text: &mut Text, metrics: &Metrics) {
     text.family(PASS).histogram(&[], &metrics.pass.snapshot(), Span::Short);
     text.family(LAST_PASS).value(metrics.last_pass().as_secs_f64());
     text.family(LOCK_WAIT).histogram(&[], &metrics.lock_wait.snapshot(), Span::Short);
+    text.family(HELD_UP).value(metrics.held_up_ms.get() as f64 / 1000.0);
     let mut family = text.family(STARVATIONS_FOUND);
     for (cause, counters) in STARVATIONS.iter().zip(&metrics.starvations) {
         for kind in kinds {
