@@ -178,9 +178,15 @@ impl Default for Limits {
 /// Why a capture could not be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// Neither classic pcap nor pcapng.
-    #[error("not a packet capture: neither a pcap nor a pcapng header")]
+    /// Neither classic pcap nor pcapng nor a recording.
+    #[error("not a packet capture and not a recording: neither a pcap nor a pcapng header")]
     NotACapture,
+    /// A recording that a later program wrote.
+    #[error("a recording of version {0}, which this program does not read")]
+    UnknownVersion(u16),
+    /// A recording whose first bytes are damaged.
+    #[error("a recording with a damaged header")]
+    DamagedHeader,
     /// The file could not be read.
     #[error("cannot read the capture: {0}")]
     Read(#[source] io::Error),
@@ -213,28 +219,48 @@ impl Capture {
     /// Reads a whole capture. Fails only when `source` is no capture or cannot be read; a damaged
     /// rest is told by [`Capture::ending`].
     pub fn read(source: impl Read + Send, limits: &Limits) -> Result<Self, CaptureError> {
-        let mut connections: Vec<Connection> = Vec::new();
-        let mut kept_bytes = 0_usize;
-        let mut full = false;
-        let summary = import(source, limits, |imported| {
-            kept_bytes = kept_bytes.saturating_add(cost(&imported));
-            if kept_bytes > limits.kept_bytes {
-                full = true;
-                return ControlFlow::Break(());
-            }
-            keep(&mut connections, imported);
-            ControlFlow::Continue(())
-        })?;
+        let mut collector = Collector::new(limits);
+        let summary = import(source, limits, |imported| collector.take(imported))?;
+        Ok(collector.finish(summary))
+    }
+}
+
+/// Makes a [`Capture`] of what is told, within the memory that limits allow.
+pub(in crate::conformance) struct Collector {
+    connections: Vec<Connection>,
+    kept_bytes: usize,
+    allowed_bytes: usize,
+}
+
+impl Collector {
+    pub(in crate::conformance) fn new(limits: &Limits) -> Self {
+        Collector { connections: Vec::new(), kept_bytes: 0, allowed_bytes: limits.kept_bytes }
+    }
+
+    /// Keeps what is told, or breaks when that is more than allowed.
+    pub(in crate::conformance) fn take(&mut self, imported: Imported) -> ControlFlow<()> {
+        self.kept_bytes = self.kept_bytes.saturating_add(cost(&imported));
+        if self.kept_bytes > self.allowed_bytes {
+            return ControlFlow::Break(());
+        }
+        keep(&mut self.connections, imported);
+        ControlFlow::Continue(())
+    }
+
+    /// All that was told, in the order of time.
+    pub(in crate::conformance) fn finish(self, summary: ImportSummary) -> Capture {
+        let mut connections = self.connections;
         for connection in &mut connections {
             connection.events.sort_by_key(|event| event.at);
         }
         connections.sort_by_key(|connection| connection.opening.at);
-        Ok(Self {
+        let full = self.kept_bytes > self.allowed_bytes;
+        Capture {
             started_at_us: summary.started_at_us,
             connections,
             packets: summary.packets,
             ending: if full { Ending::LimitReached("kept bytes") } else { summary.ending },
-        })
+        }
     }
 }
 

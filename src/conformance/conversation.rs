@@ -115,33 +115,47 @@ impl Offered {
 /// The conversations of a capture with the cluster manager, the proxy job tracker and the session
 /// drivers, in the order in which they were opened. Other connections are left out.
 pub fn conversations(capture: &Capture, ports: &Ports) -> Vec<Conversation> {
+    conversations_of_known_servers(capture, ports, &BTreeMap::new())
+}
+
+/// The same where it is known of some connections what their servers offer, whatever their ports.
+pub fn conversations_of_known_servers(
+    capture: &Capture,
+    ports: &Ports,
+    known: &BTreeMap<ConnectionId, Offered>,
+) -> Vec<Conversation> {
     let mut services = BTreeMap::from([(ports.cluster_manager, Offered::ClusterManager)]);
     if let Some(port) = ports.proxy_job_tracker {
         services.insert(port, Offered::ProxyJobTracker);
     }
-    let mut found = cut_all(capture, &services);
+    let mut found: Vec<_> = capture
+        .connections
+        .iter()
+        .filter_map(|connection| match known.get(&connection.id) {
+            Some(service) => Some(cut(connection, *service, false)),
+            None => cut_by_port(connection, &services),
+        })
+        .collect();
     let drivers: BTreeSet<u16> = found.iter().flat_map(session_driver_ports).collect();
     let drivers: BTreeMap<u16, Offered> = drivers
         .into_iter()
         .filter(|port| !services.contains_key(port))
         .map(|port| (port, Offered::SessionDriver))
         .collect();
-    found.extend(cut_all(capture, &drivers));
+    let others = capture.connections.iter().filter(|other| !known.contains_key(&other.id));
+    found.extend(others.filter_map(|connection| cut_by_port(connection, &drivers)));
     found.sort_by_key(|conversation| (conversation.opened_at, conversation.connection));
     found
 }
 
-fn cut_all(capture: &Capture, services: &BTreeMap<u16, Offered>) -> Vec<Conversation> {
-    let of_service = |connection: &Connection| {
-        let opening = &connection.opening;
-        if let Some(service) = services.get(&opening.server.port()) {
-            return Some(cut(connection, *service, false));
-        }
-        // Who is the server of a connection that was open before the capture is a guess.
-        let service = services.get(&opening.client.port()).filter(|_| !opening.whole)?;
-        Some(cut(connection, *service, true))
-    };
-    capture.connections.iter().filter_map(of_service).collect()
+fn cut_by_port(connection: &Connection, services: &BTreeMap<u16, Offered>) -> Option<Conversation> {
+    let opening = &connection.opening;
+    if let Some(service) = services.get(&opening.server.port()) {
+        return Some(cut(connection, *service, false));
+    }
+    // Who is the server of a connection that was open before the capture is a guess.
+    let service = services.get(&opening.client.port()).filter(|_| !opening.whole)?;
+    Some(cut(connection, *service, true))
 }
 
 /// Cuts one connection; `turned` when client and server were guessed the wrong way round.

@@ -3,14 +3,18 @@
 //!
 //! Knows the wire and what each call means to a peer. It knows nothing of the engine or of the
 //! live service: they are what is judged here.
-
 //!
-//! The path of a recording: [`capture`] turns packets into connections, [`conversation`] cuts those
+//! The path of a recording: [`open`] takes any file of traffic, [`capture`] turns packets into
+//! connections, [`recording`] is the project's own format, [`conversation`] cuts connections
 //! into messages, [`setup`] tells with which configuration they were recorded, [`launch`] starts a
 //! manager with it, and [`replay`] plays the clients against that manager and judges it.
 
 pub mod capture;
 pub mod conversation;
 pub mod launch;
+pub mod recording;
 pub mod replay;
 pub mod setup;
+mod traffic;
+
+pub use traffic::{Source, Traffic, open, sniff};

@@ -1,0 +1,109 @@
+//! The recording format: what passed over connections, in compressed blocks that each stand alone.
+//!
+//! Knows connections and bytes, nothing of what they say. The bytes are described in
+//! `docs/recording-format.md`. A file is written by a [`RecordingWriter`] and is readable up to its
+//! last whole block, whatever became of the writer. [`read`] streams: it needs the memory of one
+//! block. A file is hostile input: lengths are checked before anything is allocated.
+
+mod layout;
+mod reading;
+#[cfg(test)]
+mod tests;
+mod writing;
+
+use std::time::Duration;
+
+use crate::conformance::capture::{ConnectionId, Opening, Side};
+use crate::conformance::conversation::Offered;
+
+pub(crate) use layout::MAGIC;
+pub use reading::{RecordingSummary, read};
+pub use writing::RecordingWriter;
+
+/// The version that this program writes, and the only one that it reads.
+pub const VERSION: u16 = 1;
+
+/// The largest block in bytes, before and after compression. Larger ones are refused.
+pub const MAX_BLOCK_BYTES: usize = 4 << 20;
+
+/// The most bytes of one data record. Longer data is written as several.
+pub const MAX_DATA_BYTES: usize = 256 << 10;
+
+/// What a recording says of itself at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// When it was started: microseconds since the Unix epoch. All times count from here.
+    pub started_at_us: u64,
+    /// Who made it.
+    pub origin: Origin,
+    /// Whether callbacks to session drivers were relayed and recorded.
+    pub relay_callbacks: bool,
+    /// Where clients connected, as it was given on the command line; empty for an import.
+    pub listener: String,
+    /// The cluster manager behind the relay; for an import, the name of the file.
+    pub upstream: String,
+}
+
+/// Who made a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A relay between clients and a cluster manager.
+    Relay,
+    /// A packet capture that was converted.
+    Import,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When, since the start, in whole microseconds.
+    pub at: Duration,
+    /// On which connection. 0 and without a meaning for [`Record::Finished`].
+    pub connection: ConnectionId,
+    /// What happened.
+    pub record: Record,
+}
+
+/// What a record can say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A connection begins. The times of the opening and of the entry are the same.
+    Opened {
+        /// Who connected, and to whom.
+        opening: Opening,
+        /// What the server offers, where it is known.
+        service: Option<Offered>,
+    },
+    /// The server took the connection.
+    Accepted,
+    /// Bytes that a side sent.
+    Data(Side, Vec<u8>),
+    /// A side will send no more (FIN).
+    End(Side),
+    /// A side broke the connection off (RST).
+    Reset(Side),
+    /// So many bytes of a side passed, but are not in the file.
+    Gap(Side, u64, GapReason),
+    /// The connection is over, and nothing more will be said about it.
+    Closed,
+    /// The recording was ended in order; the last record.
+    Finished(Unrecorded),
+}
+
+/// Why bytes are not in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapReason {
+    /// They are not in the packet capture that was converted.
+    NotCaptured,
+    /// The buffer to the disk was full.
+    BufferFull,
+}
+
+/// How much passed the relay without being recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// Connections of which there is no record at all.
+    pub connections: u64,
+    /// Bytes, of those connections and of gaps.
+    pub bytes: u64,
+}

@@ -1,0 +1,141 @@
+//! Opens whatever holds traffic: packet captures (pcap and pcapng) and recordings, each also
+//! compressed with gzip. They are told apart by their first bytes.
+//!
+//! Knows of each kind only how it begins. What comes out is the same for all of them: a
+//! [`Capture`], and from it conversations.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use flate2::read::MultiGzDecoder;
+
+use crate::conformance::capture::{
+    Capture, CaptureError, Collector, ConnectionId, ImportSummary, Imported, Limits, PacketCounts,
+    StreamEvent, What,
+};
+use crate::conformance::conversation::{
+    Conversation, Offered, Ports, conversations_of_known_servers,
+};
+use crate::conformance::recording::{self, Entry, Header, MAGIC, Record, Unrecorded};
+
+/// What a file of traffic holds.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// The connections.
+    pub capture: Capture,
+    /// What the file says of itself, if it is a recording.
+    pub recording: Option<Header>,
+    /// What a recording's writer said was not recorded; none for a packet capture, or if the
+    /// writer did not come to its end.
+    pub unrecorded: Option<Unrecorded>,
+    /// What the servers of connections offer, where the file tells.
+    pub services: BTreeMap<ConnectionId, Offered>,
+}
+
+/// Reads a file of traffic.
+///
+/// Errors: the file cannot be opened or read, or it is neither a packet capture nor a recording.
+/// A damaged rest is told by [`Capture::ending`].
+pub fn open(path: &Path, limits: &Limits) -> Result<Traffic, CaptureError> {
+    let file = File::open(path).map_err(CaptureError::Read)?;
+    Traffic::read(file, limits)
+}
+
+impl Traffic {
+    /// The same for any source. It is read once, from front to back.
+    pub fn read(source: impl Read + Send, limits: &Limits) -> Result<Self, CaptureError> {
+        match sniff(source)? {
+            Source::Packets(source) => Ok(Traffic {
+                capture: Capture::read(source, limits)?,
+                recording: None,
+                unrecorded: None,
+                services: BTreeMap::new(),
+            }),
+            Source::Recording(source) => of_recording(source, limits),
+        }
+    }
+
+    /// What was said, in the order in which connections were opened. What the file tells of a
+    /// server goes before `ports`, which may be empty for a recording. Session drivers are found
+    /// in registrations.
+    pub fn conversations(&self, ports: &Ports) -> Vec<Conversation> {
+        conversations_of_known_servers(&self.capture, ports, &self.services)
+    }
+}
+
+/// A source whose first bytes have been looked at, and are still to be read.
+pub enum Source<'a> {
+    /// Not a recording: a packet capture, or nothing that is known.
+    Packets(Box<dyn Read + Send + 'a>),
+    /// A recording.
+    Recording(Box<dyn Read + Send + 'a>),
+}
+
+/// Tells what a source holds, below gzip if it is compressed.
+///
+/// Errors: those of the source.
+pub fn sniff<'a>(source: impl Read + Send + 'a) -> Result<Source<'a>, CaptureError> {
+    const GZIP: [u8; 2] = [0x1f, 0x8b];
+    let (start, source) = peek(BufReader::with_capacity(1 << 16, source))?;
+    if !start.starts_with(&GZIP) {
+        return Ok(of_start(&start, source));
+    }
+    let (start, source) = peek(MultiGzDecoder::new(source))?;
+    Ok(of_start(&start, source))
+}
+
+fn of_start<'a>(start: &[u8], source: impl Read + Send + 'a) -> Source<'a> {
+    match start.starts_with(&MAGIC) {
+        true => Source::Recording(Box::new(source)),
+        false => Source::Packets(Box::new(source)),
+    }
+}
+
+/// The first bytes of a source, fewer only if it has no more, and a source that has them still.
+fn peek<R: Read>(mut source: R) -> Result<(Vec<u8>, impl Read), CaptureError> {
+    let mut start = Vec::new();
+    let wanted = MAGIC.len() as u64;
+    let read = io::Read::by_ref(&mut source).take(wanted).read_to_end(&mut start);
+    read.map_err(CaptureError::Read)?;
+    Ok((start.clone(), Cursor::new(start).chain(source)))
+}
+
+fn of_recording(source: impl Read, limits: &Limits) -> Result<Traffic, CaptureError> {
+    let mut collector = Collector::new(limits);
+    let mut services = BTreeMap::new();
+    let summary = recording::read(source, limits, |entry| {
+        if let Record::Opened { service: Some(service), .. } = entry.record {
+            services.insert(entry.connection, service);
+        }
+        imported(entry).map_or(ControlFlow::Continue(()), |imported| collector.take(imported))
+    })?;
+    let capture = collector.finish(ImportSummary {
+        started_at_us: summary.header.started_at_us,
+        packets: PacketCounts::default(),
+        ending: summary.ending,
+    });
+    Ok(Traffic {
+        capture,
+        recording: Some(summary.header),
+        unrecorded: summary.unrecorded,
+        services,
+    })
+}
+
+/// An entry in the words of a packet capture.
+fn imported(entry: Entry) -> Option<Imported> {
+    let Entry { at, connection, record } = entry;
+    let event = |from, what| Some(Imported::Event(connection, StreamEvent { at, from, what }));
+    match record {
+        Record::Opened { opening, .. } => Some(Imported::Opened(connection, opening)),
+        Record::Accepted => Some(Imported::Accepted(connection)),
+        Record::Data(from, data) => event(from, What::Data(data)),
+        Record::Gap(from, bytes, _) => event(from, What::Missing(bytes)),
+        Record::End(from) => event(from, What::End),
+        Record::Reset(from) => event(from, What::Reset),
+        Record::Closed | Record::Finished(_) => None,
+    }
+}
