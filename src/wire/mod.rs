@@ -12,6 +12,7 @@
 pub mod calls;
 mod check;
 pub mod client;
+pub mod editor;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod generated;
 mod inbox;

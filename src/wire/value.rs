@@ -279,7 +279,7 @@ impl StreamReader {
 }
 
 /// The struct that a message's body is.
-fn body_id(service: &ServiceSchema, kind: MessageKind, name: &str) -> StructId {
+pub(super) fn body_id(service: &ServiceSchema, kind: MessageKind, name: &str) -> StructId {
     let method = service.method(name);
     match (kind, method) {
         (MessageKind::Exception, _) => schema().application_exception(),
@@ -289,7 +289,7 @@ fn body_id(service: &ServiceSchema, kind: MessageKind, name: &str) -> StructId {
     }
 }
 
-fn read_message(
+pub(super) fn read_message(
     bytes: &[u8],
     service: &ServiceSchema,
     bounds: Bounds,
@@ -365,7 +365,11 @@ fn read_value(walk: &mut Walk<'_>, kind: &Kind, at: usize) -> Result<(Value, usi
     }
 }
 
-fn write_value(kind: &Kind, value: &Value, out: &mut Vec<u8>) -> Result<(), MismatchError> {
+pub(super) fn write_value(
+    kind: &Kind,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<(), MismatchError> {
     match (kind, value) {
         (Kind::Bool, Value::Bool(value)) => out.push(u8::from(*value)),
         (Kind::I16, Value::I16(value)) => out.extend_from_slice(&value.to_be_bytes()),
