@@ -13,6 +13,7 @@ pub mod capture;
 pub mod conversation;
 pub mod launch;
 pub mod recording;
+pub mod relay;
 pub mod replay;
 pub mod setup;
 mod traffic;

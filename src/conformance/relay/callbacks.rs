@@ -1,0 +1,343 @@
+//! Stands between the cluster manager and session drivers: which listener of the relay belongs to
+//! which driver, and the changed addresses in messages.
+//!
+//! A session tells its driver's address in `sessionStart`. The manager is told the address of a
+//! listener instead, one for each driver, and when it tells the address back, the real one is
+//! put there again. Spec: cluster-manager/01 §4, 05 §1.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+
+use super::pump::{Transform, Transforms};
+use crate::conformance::capture::Side;
+use crate::wire::Service;
+use crate::wire::calls::ClusterManager;
+use crate::wire::editor::{Edit, FrameEditor};
+use crate::wire::server::{ListenOn, listen};
+use crate::wire::value::{Message, MessageKind, Value};
+
+/// Where a session driver listens, in the words of its session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Driver {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// A listener that is to be served: its connections go to the driver.
+pub(super) struct Stand {
+    pub(super) driver: Driver,
+    pub(super) listener: TcpListener,
+    /// Its sender is gone when the listener is to be closed.
+    pub(super) open: watch::Receiver<()>,
+}
+
+/// How listeners come and go.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    /// The address that listeners are opened on.
+    pub(super) listen_on: IpAddr,
+    /// What the cluster manager is told instead of the driver's host; none for the address from
+    /// which the relay reaches it.
+    pub(super) host: Option<String>,
+    /// Listeners at a time.
+    pub(super) max_listeners: usize,
+    /// How long a listener stays when its last session has ended.
+    pub(super) linger: Duration,
+    /// How long a listener stays of whose sessions nothing is heard.
+    pub(super) idle: Duration,
+}
+
+/// Sessions that are followed at a time.
+const MAX_SESSIONS: usize = 65_536;
+
+/// The longest session handle that is followed, in bytes.
+const MAX_HANDLE_BYTES: usize = 256;
+
+/// Frames that are larger pass without being looked at, in bytes.
+const MAX_FRAME_BYTES: usize = 1 << 20;
+
+/// All listeners for callbacks.
+pub(super) struct Callbacks {
+    rules: Rules,
+    stands: mpsc::Sender<Stand>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_driver: HashMap<Driver, Entry>,
+    by_port: HashMap<u16, Driver>,
+    by_session: HashMap<String, Driver>,
+}
+
+struct Entry {
+    port: u16,
+    sessions: HashSet<String>,
+    /// When something of its sessions was last heard, or a callback came.
+    heard_at: Instant,
+    /// When its last session ended; none while one goes on.
+    ended_at: Option<Instant>,
+    /// Dropped to close the listener.
+    _open: watch::Sender<()>,
+}
+
+impl Callbacks {
+    /// New listeners are handed to `stands`.
+    pub(super) fn new(rules: Rules, stands: mpsc::Sender<Stand>) -> Arc<Self> {
+        Arc::new(Callbacks { rules, stands, table: Mutex::default() })
+    }
+
+    /// What changes the messages of one connection with the cluster manager, which the relay
+    /// reaches from `own` address.
+    pub(super) fn transforms(self: &Arc<Self>, own: IpAddr) -> Transforms {
+        let host = self.rules.host.clone().unwrap_or_else(|| own.to_string());
+        let rewriter = |from, methods| -> Option<Box<dyn Transform>> {
+            Some(Box::new(Rewriter {
+                callbacks: Arc::clone(self),
+                host: host.clone(),
+                from,
+                editor: FrameEditor::new(ClusterManager::schema(), methods, MAX_FRAME_BYTES),
+            }))
+        };
+        Transforms {
+            from_client: rewriter(Side::Client, CALLS),
+            from_server: rewriter(Side::Server, ANSWERS),
+        }
+    }
+
+    /// A callback has come for a driver.
+    pub(super) fn heard(&self, driver: &Driver) {
+        if let Some(entry) = self.table().by_driver.get_mut(driver) {
+            entry.heard_at = Instant::now();
+        }
+    }
+
+    /// Closes listeners that are no longer needed.
+    pub(super) fn sweep(&self) {
+        let Rules { linger, idle, .. } = self.rules;
+        let mut table = self.table();
+        let over: Vec<Driver> = table
+            .by_driver
+            .iter()
+            .filter(|(_, entry)| {
+                let ended = entry.ended_at.is_some_and(|ended_at| ended_at.elapsed() >= linger);
+                ended || entry.heard_at.elapsed() >= idle
+            })
+            .map(|(driver, _)| driver.clone())
+            .collect();
+        over.iter().for_each(|driver| table.remove(driver));
+    }
+
+    /// Listeners that are open.
+    #[cfg(test)]
+    pub(super) fn listeners(&self) -> usize {
+        self.table().by_driver.len()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The port of the listener for a driver, which is opened if there is none.
+    fn port_for(&self, driver: &Driver, handle: &str) -> io::Result<u16> {
+        let mut table = self.table();
+        if !table.by_driver.contains_key(driver) {
+            while table.by_driver.len() >= self.rules.max_listeners.max(1) {
+                table.remove_stalest();
+            }
+            let listener = listen(ListenOn::Address(SocketAddr::new(self.rules.listen_on, 0)))?;
+            let port = listener.local_addr()?.port();
+            let (keep_open, open) = watch::channel(());
+            let stand = Stand { driver: driver.clone(), listener, open };
+            self.stands.try_send(stand).map_err(io::Error::other)?;
+            table.by_port.insert(port, driver.clone());
+            let entry = Entry {
+                port,
+                sessions: HashSet::new(),
+                heard_at: Instant::now(),
+                ended_at: None,
+                _open: keep_open,
+            };
+            table.by_driver.insert(driver.clone(), entry);
+        }
+        Ok(table.started(driver, handle))
+    }
+}
+
+impl Table {
+    /// A session has said that this is its driver. Gives the listener's port.
+    fn started(&mut self, driver: &Driver, handle: &str) -> u16 {
+        if let Some(before) = self.by_session.get(handle).filter(|before| *before != driver)
+            && let Some(entry) = self.by_driver.get_mut(before)
+        {
+            entry.sessions.remove(handle);
+        }
+        let follow = handle.len() <= MAX_HANDLE_BYTES
+            && (self.by_session.len() < MAX_SESSIONS || self.by_session.contains_key(handle));
+        if follow {
+            self.by_session.insert(handle.to_owned(), driver.clone());
+        }
+        let Some(entry) = self.by_driver.get_mut(driver) else { return 0 };
+        if follow {
+            entry.sessions.insert(handle.to_owned());
+        }
+        entry.heard_at = Instant::now();
+        entry.ended_at = None;
+        entry.port
+    }
+
+    fn heard(&mut self, handle: &str) {
+        let driver = self.by_session.get(handle);
+        if let Some(entry) = driver.and_then(|driver| self.by_driver.get_mut(driver)) {
+            entry.heard_at = Instant::now();
+        }
+    }
+
+    fn ended(&mut self, handle: &str) {
+        let Some(driver) = self.by_session.remove(handle) else { return };
+        if let Some(entry) = self.by_driver.get_mut(&driver) {
+            entry.sessions.remove(handle);
+            entry.ended_at = entry.sessions.is_empty().then(Instant::now);
+        }
+    }
+
+    fn remove(&mut self, driver: &Driver) {
+        if let Some(entry) = self.by_driver.remove(driver) {
+            self.by_port.remove(&entry.port);
+            for handle in entry.sessions {
+                self.by_session.remove(&handle);
+            }
+        }
+    }
+
+    fn remove_stalest(&mut self) {
+        let stalest = self
+            .by_driver
+            .iter()
+            .min_by_key(|(_, entry)| (entry.ended_at.is_none(), entry.heard_at));
+        if let Some(driver) = stalest.map(|(driver, _)| driver.clone()) {
+            tracing::warn!(
+                "too many session drivers: no more callbacks are relayed to {}:{}",
+                driver.host,
+                driver.port
+            );
+            self.remove(&driver);
+        }
+    }
+}
+
+/// Calls of clients that are looked at.
+const CALLS: &[&str] =
+    &["sessionStart", "sessionUpdateInfo", "sessionEnd", "sessionHeartbeat", "sessionHeartbeatV2"];
+
+/// Calls whose answers tell the address of a session driver.
+const ANSWERS: &[&str] = &["getSessionInfo"];
+
+/// One direction of a connection with the cluster manager.
+struct Rewriter {
+    callbacks: Arc<Callbacks>,
+    /// The host that the cluster manager is told.
+    host: String,
+    from: Side,
+    editor: FrameEditor,
+}
+
+impl Transform for Rewriter {
+    fn pass(&mut self, read: &[u8], send: &mut Vec<u8>) {
+        let Rewriter { callbacks, host, from, editor } = self;
+        editor.pass(read, send, &mut |message| match from {
+            Side::Client => callbacks.edit_call(message, host),
+            Side::Server => callbacks.edit_answer(message),
+        });
+    }
+
+    fn finish(&mut self, send: &mut Vec<u8>) {
+        self.editor.finish(send);
+    }
+}
+
+impl Callbacks {
+    fn edit_call(&self, message: &Message, host: &str) -> Vec<Edit> {
+        let Ok(body) = &message.body else { return vec![] };
+        let Some(Value::String(handle)) = body.field("handle") else { return vec![] };
+        let said = || body.field("info").and_then(|info| info.field("address")).and_then(driver);
+        let port = match (message.name.as_str(), message.kind) {
+            (_, MessageKind::Reply | MessageKind::Exception) => return vec![],
+            ("sessionStart", _) => said().map(|driver| self.port_for(&driver, handle)),
+            ("sessionUpdateInfo", _) => {
+                self.table().heard(handle);
+                let known = |driver| self.table().by_driver.get(&driver).map(|entry| entry.port);
+                said().and_then(known).map(Ok)
+            }
+            ("sessionEnd", _) => {
+                self.table().ended(handle);
+                None
+            }
+            _ => {
+                self.table().heard(handle);
+                None
+            }
+        };
+        match port {
+            Some(Ok(port)) => {
+                let (of_host, of_port): (&'static [&str], &'static [&str]) =
+                    (&["info", "address", "host"], &["info", "address", "port"]);
+                edits(of_host, host, of_port, port)
+            }
+            Some(Err(error)) => {
+                tracing::error!("callbacks of session {handle} are not relayed: {error}");
+                vec![]
+            }
+            None => vec![],
+        }
+    }
+
+    fn edit_answer(&self, message: &Message) -> Vec<Edit> {
+        let address = message.body.as_ref().ok().and_then(|body| body.field("success"));
+        let told = address.and_then(|info| info.field("address")).and_then(driver);
+        let Some(told) = told.filter(|_| message.kind == MessageKind::Reply) else { return vec![] };
+        let real = self.table().by_port.get(&told.port).cloned();
+        let Some(real) = real.filter(|_| self.is_own(&told.host)) else { return vec![] };
+        edits(
+            &["success", "address", "host"],
+            &real.host,
+            &["success", "address", "port"],
+            real.port,
+        )
+    }
+
+    /// Whether the manager may have been told this host by the relay.
+    fn is_own(&self, host: &str) -> bool {
+        match &self.rules.host {
+            Some(own) => own == host,
+            None => host.parse::<IpAddr>().is_ok(),
+        }
+    }
+}
+
+fn driver(address: &Value) -> Option<Driver> {
+    let (Value::String(host), Value::I32(port)) = (address.field("host")?, address.field("port")?)
+    else {
+        return None;
+    };
+    let port = u16::try_from(*port).ok().filter(|port| *port != 0)?;
+    Some(Driver { host: host.clone(), port })
+}
+
+fn edits(
+    path_of_host: &'static [&'static str],
+    host: &str,
+    path_of_port: &'static [&'static str],
+    port: u16,
+) -> Vec<Edit> {
+    vec![
+        Edit { path: path_of_host, value: Value::String(host.to_owned()) },
+        Edit { path: path_of_port, value: Value::I32(i32::from(port)) },
+    ]
+}

@@ -1,0 +1,311 @@
+//! A transparent relay in front of any cluster manager, which records what passes.
+//!
+//! * `pump` moves the bytes of one connection, both ways;
+//! * [`recorder`](Recorder) keeps them, off the path;
+//! * `callbacks` stands between the manager and session drivers, if that is wanted;
+//! * this file accepts, connects and ends.
+//!
+//! It is only TCP, so it knows no difference between managers. Peers are strangers: the number of
+//! connections and listeners is bounded, and what waits for a slow reader is one piece of each
+//! direction.
+
+mod callbacks;
+mod pump;
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use callbacks::{Callbacks, Driver, Rules, Stand};
+use pump::Transforms;
+pub use recorder::{Recorded, Recorder, Store};
+
+use crate::conformance::capture::Opening;
+use crate::conformance::conversation::Offered;
+use crate::wire::server::{ListenOn, listen};
+
+/// What a relay does.
+#[derive(Clone, Debug)]
+pub struct RelayOptions {
+    /// Where clients connect. Port 0 is any free port.
+    pub listen: SocketAddr,
+    /// The cluster manager, as `HOST:PORT`. The name is looked up for each connection.
+    pub upstream: String,
+    /// Whether to stand between the manager and session drivers as well.
+    pub relay_callbacks: bool,
+    /// The host that the manager is told instead of that of a session driver. None: that of
+    /// `listen`, or, where that is any address, the one from which the relay reaches the manager.
+    pub callback_host: Option<String>,
+    /// Connections at a time, callbacks included. One more is closed at once. Default 10,000.
+    pub max_connections: usize,
+    /// Listeners for session drivers at a time. Beyond it the one is closed of which nothing was
+    /// heard for the longest time. Default 4,096.
+    pub max_listeners: usize,
+    /// How long a listener stays after the end of its last session. Default one minute.
+    pub listener_linger: Duration,
+    /// How long a listener stays of whose sessions nothing is heard, not even a heartbeat. Default
+    /// one hour.
+    pub listener_idle: Duration,
+    /// How long connecting to the manager or a session driver may take. Default ten seconds.
+    pub connect_timeout: Duration,
+}
+
+impl RelayOptions {
+    /// A relay between `listen` and `upstream` with the defaults, which leaves callbacks alone.
+    pub fn new(listen: SocketAddr, upstream: impl Into<String>) -> Self {
+        RelayOptions {
+            listen,
+            upstream: upstream.into(),
+            relay_callbacks: false,
+            callback_host: None,
+            max_connections: 10_000,
+            max_listeners: 4_096,
+            listener_linger: Duration::from_secs(60),
+            listener_idle: Duration::from_secs(3_600),
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A relay that listens.
+pub struct Relay {
+    listener: TcpListener,
+    /// Taken from the listener while nothing can be wrong with it.
+    address: SocketAddr,
+    options: RelayOptions,
+    recorder: Recorder,
+}
+
+impl Relay {
+    /// Opens the listener. Must be called within a tokio runtime.
+    ///
+    /// Errors: those of the system, such as a port that is taken.
+    pub fn bind(options: RelayOptions, recorder: Recorder) -> io::Result<Self> {
+        let listener = listen(ListenOn::Address(options.listen))?;
+        let address = listener.local_addr()?;
+        Ok(Relay { listener, address, options, recorder })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Relays until `stop` becomes true or its sender is gone, and closes all connections then.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let Relay { listener, options, recorder, .. } = self;
+        let (stands, mut new_stands) = mpsc::channel(options.max_listeners.max(1));
+        let callbacks = options.relay_callbacks.then(|| {
+            let listen_on = options.listen.ip();
+            let own = (!listen_on.is_unspecified()).then(|| listen_on.to_string());
+            let rules = Rules {
+                listen_on,
+                host: options.callback_host.clone().or(own),
+                max_listeners: options.max_listeners,
+                linger: options.listener_linger,
+                idle: options.listener_idle,
+            };
+            Callbacks::new(rules, stands)
+        });
+        let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
+        let sweep_every = (options.listener_linger.min(options.listener_idle) / 4)
+            .clamp(Duration::from_millis(10), Duration::from_secs(10));
+        let seldom = Seldom::default();
+        let over = stop.clone();
+        let hall = Arc::new(Hall { options, recorder, callbacks, room, seldom, over });
+        let mut tasks = JoinSet::new();
+        let main = Arc::clone(&hall);
+        tasks.spawn(async move { main.serve(listener, None).await });
+        let mut sweep = tokio::time::interval(sweep_every);
+        loop {
+            tokio::select! {
+                () = ended(&mut stop) => break,
+                Some(stand) = new_stands.recv() => {
+                    let hall = Arc::clone(&hall);
+                    tasks.spawn(async move { hall.stand(stand).await });
+                }
+                Some(_) = tasks.join_next() => {}
+                _ = sweep.tick() => hall.callbacks.iter().for_each(|callbacks| callbacks.sweep()),
+            }
+        }
+        // They see that it is over, and have ended their connections when they end.
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+/// What all connections share.
+struct Hall {
+    options: RelayOptions,
+    recorder: Recorder,
+    callbacks: Option<Arc<Callbacks>>,
+    /// Connections that may still come.
+    room: Arc<Semaphore>,
+    seldom: Seldom,
+    /// Becomes true, or loses its sender, when the relay is to end.
+    over: watch::Receiver<bool>,
+}
+
+impl Hall {
+    /// Serves a listener for callbacks until it is to be closed. Connections that it has go on.
+    async fn stand(self: Arc<Self>, stand: Stand) {
+        let Stand { driver, listener, mut open } = stand;
+        let connections = Arc::clone(&self).serve(listener, Some((driver, &mut open)));
+        connections.await;
+    }
+
+    /// Accepts connections for the cluster manager or for a session driver.
+    async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        callback: Option<(Driver, &mut watch::Receiver<()>)>,
+    ) {
+        let (driver, mut open) = callback.unzip();
+        let mut over = self.over.clone();
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = ended(&mut over) => break,
+                accepted = listener.accept() => accepted,
+                Some(_) = connections.join_next() => continue,
+                () = closed(&mut open) => break,
+            };
+            match accepted {
+                Ok((client, peer)) => match Arc::clone(&self.room).try_acquire_owned() {
+                    Ok(room) => {
+                        let (hall, driver) = (Arc::clone(&self), driver.clone());
+                        connections.spawn(async move {
+                            hall.connection(client, peer, driver).await;
+                            drop(room);
+                        });
+                    }
+                    Err(_) => {
+                        pump::break_off(&client);
+                        let most = self.options.max_connections;
+                        self.seldom.say(|| format!("refused {peer}: {most} connections are open"));
+                    }
+                },
+                Err(error) => {
+                    // As a rule too many open files; it passes when connections end.
+                    self.seldom.say(|| format!("cannot accept: {error}"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        tokio::select! {
+            () = ended(&mut over) => {}
+            () = async { while connections.join_next().await.is_some() {} } => {}
+        }
+        connections.shutdown().await;
+    }
+
+    async fn connection(&self, client: TcpStream, peer: SocketAddr, driver: Option<Driver>) {
+        let target = match &driver {
+            Some(driver) => lookup((driver.host.as_str(), driver.port)).await,
+            None => lookup(self.options.upstream.as_str()).await,
+        };
+        let service =
+            if driver.is_some() { Offered::SessionDriver } else { Offered::ClusterManager };
+        if let (Some(callbacks), Some(driver)) = (&self.callbacks, &driver) {
+            callbacks.heard(driver);
+        }
+        let unknown = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), driver.map_or(0, |d| d.port));
+        let server = target.as_ref().ok().and_then(|all| all.first().copied()).unwrap_or(unknown);
+        let opening = Opening { client: peer, server, at: Duration::ZERO, whole: true };
+        let tap = self.recorder.open(opening, service);
+        let connected = match target {
+            Ok(target) => self.connect(&target).await,
+            Err(error) => Err(error),
+        };
+        let upstream = match connected {
+            Ok(upstream) => upstream,
+            Err(error) => {
+                self.seldom.say(|| format!("cannot reach {server} for {peer}: {error}"));
+                pump::break_off(&client);
+                return;
+            }
+        };
+        tap.accepted();
+        for stream in [&client, &upstream] {
+            if let Err(error) = pump::prepare(stream) {
+                self.seldom.say(|| format!("the connection of {peer}: {error}"));
+            }
+        }
+        let transforms = self.transforms(service, &upstream);
+        pump::relay(client, upstream, &tap, transforms).await;
+    }
+
+    fn transforms(&self, service: Offered, upstream: &TcpStream) -> Transforms {
+        let callbacks = self.callbacks.as_ref().filter(|_| service == Offered::ClusterManager);
+        let own = upstream.local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |own| own.ip());
+        callbacks.map(|callbacks| callbacks.transforms(own)).unwrap_or_default()
+    }
+
+    async fn connect(&self, target: &[SocketAddr]) -> io::Result<TcpStream> {
+        let connecting = TcpStream::connect(target);
+        match tokio::time::timeout(self.options.connect_timeout, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+async fn lookup(host: impl tokio::net::ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
+    let found: Vec<SocketAddr> = tokio::net::lookup_host(host).await?.collect();
+    if found.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    }
+    Ok(found)
+}
+
+/// Done when the relay is to end.
+async fn ended(over: &mut watch::Receiver<bool>) {
+    // That the sender is gone means the same.
+    let _ = over.wait_for(|over| *over).await;
+}
+
+/// Done when the sender is gone; never for the listener that stays.
+async fn closed(open: &mut Option<&mut watch::Receiver<()>>) {
+    match open {
+        Some(open) => while open.changed().await.is_ok() {},
+        None => std::future::pending().await,
+    }
+}
+
+/// How long to wait when no connection can be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Says things that many connections have in common, but not for each of them.
+#[derive(Default)]
+struct Seldom {
+    last: Mutex<Option<Instant>>,
+    unsaid: AtomicU64,
+}
+
+impl Seldom {
+    /// The shortest time between two lines.
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    fn say(&self, text: impl FnOnce() -> String) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| last.elapsed() < Self::PAUSE) {
+            self.unsaid.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        *last = Some(Instant::now());
+        let text = text();
+        match self.unsaid.swap(0, Ordering::Relaxed) {
+            0 => tracing::warn!("{text}"),
+            unsaid => tracing::warn!("{text} ({unsaid} more such lines were left out)"),
+        }
+    }
+}

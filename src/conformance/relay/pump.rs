@@ -1,0 +1,220 @@
+//! Moves bytes between the two ends of a connection, both ways, as they come.
+//!
+//! Knows nothing of messages. One piece of each direction is held at a time: who reads slowly slows
+//! down who writes, and nobody else. Half closes and resets are passed on.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::recorder::Tap;
+use crate::conformance::capture::Side;
+
+/// What is read at a time, in bytes.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How long a connection may be silent before the system asks whether the peer is still there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// Changes what passes in one direction.
+pub(super) trait Transform: Send {
+    /// Takes what was read and appends what is to be sent.
+    fn pass(&mut self, read: &[u8], send: &mut Vec<u8>);
+    /// Appends what is still held at the end.
+    fn finish(&mut self, send: &mut Vec<u8>);
+}
+
+/// The transforms of both directions; none where bytes pass as they are.
+#[derive(Default)]
+pub(super) struct Transforms {
+    pub(super) from_client: Option<Box<dyn Transform>>,
+    pub(super) from_server: Option<Box<dyn Transform>>,
+}
+
+/// How one direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The sender will send no more, and the receiver knows.
+    InOrder,
+    /// The sender broke the connection off.
+    SourceBroken,
+    /// The receiver broke the connection off. It may have said something before.
+    SinkBroken,
+}
+
+/// Sets what a relayed connection needs: small pieces go out at once, and a dead peer is found.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+/// Has the peer see a reset when the stream is closed.
+pub(super) fn break_off(stream: &TcpStream) {
+    // When the connection is gone already, there is nobody to tell.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}
+
+/// Relays until both directions have ended, and closes both streams.
+pub(super) async fn relay(
+    client: TcpStream,
+    server: TcpStream,
+    tap: &Tap,
+    mut transforms: Transforms,
+) {
+    let ends = Ends { client, server, broken: [AtomicBool::new(false), AtomicBool::new(false)] };
+    let up = ends.one_way(Side::Client, tap, transforms.from_client.as_deref_mut());
+    let down = ends.one_way(Side::Server, tap, transforms.from_server.as_deref_mut());
+    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
+    let (first, from) = tokio::select! {
+        ended = &mut up => (ended, Side::Client),
+        ended = &mut down => (ended, Side::Server),
+    };
+    if first == Ended::SourceBroken {
+        return ends.broken_by(from, tap);
+    }
+    let other = async {
+        match from {
+            Side::Client => down.await,
+            Side::Server => up.await,
+        }
+    };
+    // Whoever has nothing more to say may still break off, and nobody reads from it any more.
+    let last = tokio::select! {
+        biased;
+        last = other => last,
+        _ = ends.stream(from).ready(Interest::ERROR), if first == Ended::InOrder => {
+            return ends.broken_by(from, tap);
+        }
+    };
+    match (first, last) {
+        (_, Ended::SourceBroken) => ends.broken_by(from.other(), tap),
+        (Ended::SinkBroken, _) => ends.broken_by(from.other(), tap),
+        (_, Ended::SinkBroken) => ends.broken_by(from, tap),
+        _ => {}
+    }
+}
+
+struct Ends {
+    client: TcpStream,
+    server: TcpStream,
+    /// Whether client and server were found to be gone when something was sent to them.
+    broken: [AtomicBool; 2],
+}
+
+impl Ends {
+    fn stream(&self, side: Side) -> &TcpStream {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
+        }
+    }
+
+    fn broken(&self, side: Side) -> &AtomicBool {
+        let [client, server] = &self.broken;
+        match side {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+
+    fn broken_by(&self, side: Side, tap: &Tap) {
+        tap.reset(side);
+        break_off(self.stream(side.other()));
+    }
+
+    async fn one_way(
+        &self,
+        from: Side,
+        tap: &Tap,
+        mut transform: Option<&mut (dyn Transform + 'static)>,
+    ) -> Ended {
+        let (source, sink) = (self.stream(from), self.stream(from.other()));
+        loop {
+            let mut piece = match read(source).await {
+                Ok(piece) => piece,
+                Err(_) => return Ended::SourceBroken,
+            };
+            let over = piece.is_empty();
+            if over && self.broken(from).load(Ordering::Relaxed) {
+                return Ended::SourceBroken;
+            }
+            piece = keep(piece, over, from, tap, &mut transform);
+            match send(&piece, sink, source).await {
+                Ok(()) => {}
+                Err(Gone::Source) => return Ended::SourceBroken,
+                Err(Gone::Sink) => {
+                    self.broken(from.other()).store(true, Ordering::Relaxed);
+                    return Ended::SinkBroken;
+                }
+            }
+            if over {
+                tap.end(from);
+                // A receiver that is gone shows in the other direction.
+                let _ = SockRef::from(sink).shutdown(std::net::Shutdown::Write);
+                return Ended::InOrder;
+            }
+        }
+    }
+}
+
+/// Records what the client's side says or hears, and gives what is to be sent on.
+fn keep(
+    piece: Vec<u8>,
+    over: bool,
+    from: Side,
+    tap: &Tap,
+    transform: &mut Option<&mut (dyn Transform + 'static)>,
+) -> Vec<u8> {
+    let Some(transform) = transform else {
+        tap.data(from, &piece);
+        return piece;
+    };
+    let mut send = Vec::with_capacity(piece.len());
+    transform.pass(&piece, &mut send);
+    if over {
+        transform.finish(&mut send);
+    }
+    tap.data(from, if from == Side::Client { &piece } else { &send });
+    send
+}
+
+/// What has come; nothing at the end.
+async fn read(source: &TcpStream) -> io::Result<Vec<u8>> {
+    loop {
+        source.readable().await?;
+        // Only a connection on which something comes has a buffer.
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        match source.try_read_buf(&mut piece) {
+            Ok(_) => return Ok(piece),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Which end is gone.
+enum Gone {
+    Source,
+    Sink,
+}
+
+/// Sends all of a piece. While the receiver takes nothing, a sender that breaks off is noticed.
+async fn send(mut piece: &[u8], sink: &TcpStream, source: &TcpStream) -> Result<(), Gone> {
+    while !piece.is_empty() {
+        match sink.try_write(piece) {
+            Ok(size) => piece = piece.get(size..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::select! {
+                biased;
+                writable = sink.writable() => writable.map_err(|_| Gone::Sink)?,
+                _ = source.ready(Interest::ERROR) => return Err(Gone::Source),
+            },
+            Err(_) => return Err(Gone::Sink),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The relay between a cluster manager and session drivers.
+
+use super::*;
+use crate::wire::Framing;
+use crate::wire::Service;
+use crate::wire::calls::ClusterManager;
+use crate::wire::value::{Message, MessageKind, StreamReader, Value};
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn address(of: SocketAddr) -> Value {
+    Value::Struct(vec![
+        ("host", text(&of.ip().to_string())),
+        ("port", Value::I32(i32::from(of.port()))),
+    ])
+}
+
+fn info(of: SocketAddr) -> Value {
+    Value::Struct(vec![("address", address(of)), ("name", text("n")), ("userId", text("u"))])
+}
+
+fn message(kind: MessageKind, name: &str, body: Vec<(&'static str, Value)>) -> Message {
+    Message { kind, name: name.into(), seqid: 3, body: Ok(Value::Struct(body)) }
+}
+
+async fn send(stream: &mut TcpStream, message: &Message) {
+    let mut bytes = Vec::new();
+    message.write(ClusterManager::schema(), Framing::Framed, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
+}
+
+async fn receive(stream: &mut TcpStream) -> Message {
+    let mut reader = StreamReader::new(ClusterManager::schema(), Framing::Framed, 1 << 20);
+    let mut byte = [0];
+    loop {
+        within(stream.read_exact(&mut byte)).await.unwrap();
+        reader.push(&byte);
+        if let Some(message) = reader.next_message().unwrap() {
+            return message;
+        }
+    }
+}
+
+/// The session driver's address in a message.
+fn told(message: &Message, field: &str) -> SocketAddr {
+    let address = message.body.as_ref().unwrap().field(field).unwrap().field("address").unwrap();
+    let (Some(Value::String(host)), Some(Value::I32(port))) =
+        (address.field("host"), address.field("port"))
+    else {
+        panic!("no address")
+    };
+    SocketAddr::new(host.parse().unwrap(), *port as u16)
+}
+
+#[tokio::test]
+async fn callbacks_come_through_the_relay() {
+    let (manager, upstream) = listener().await;
+    let (driver, real) = listener().await;
+    let relay = Running::start(upstream, |options| {
+        options.relay_callbacks = true;
+        options.listener_linger = Duration::from_millis(50);
+    });
+    let mut client = relay.connect().await;
+    let (mut served, _) = within(manager.accept()).await.unwrap();
+
+    let start = |of| {
+        message(
+            MessageKind::Call,
+            "sessionStart",
+            vec![("handle", text("1.1")), ("info", info(of))],
+        )
+    };
+    send(&mut client, &start(real)).await;
+    let heard = receive(&mut served).await;
+    let between = told(&heard, "info");
+    assert_ne!(between, real);
+    assert_eq!(heard, start(between), "nothing else has changed");
+
+    // The manager calls back.
+    let mut callback = TcpStream::connect(between).await.unwrap();
+    callback.write_all(b"grant").await.unwrap();
+    let (mut called, _) = within(driver.accept()).await.unwrap();
+    let mut grant = [0; 5];
+    within(called.read_exact(&mut grant)).await.unwrap();
+    assert_eq!(&grant, b"grant");
+
+    // The manager tells the address, and the client sees its own.
+    let answer = |of| message(MessageKind::Reply, "getSessionInfo", vec![("success", info(of))]);
+    send(&mut served, &answer(between)).await;
+    assert_eq!(receive(&mut client).await, answer(real));
+    let elsewhere = "127.0.0.1:9".parse().unwrap();
+    send(&mut served, &answer(elsewhere)).await;
+    assert_eq!(receive(&mut client).await, answer(elsewhere), "not an address of the relay");
+
+    // The same driver has the same listener, and a session's news keep it.
+    send(&mut client, &start(real)).await;
+    assert_eq!(told(&receive(&mut served).await, "info"), between);
+    let update = |of| {
+        message(
+            MessageKind::Call,
+            "sessionUpdateInfo",
+            vec![("handle", text("1.1")), ("info", info(of))],
+        )
+    };
+    send(&mut client, &update(real)).await;
+    assert_eq!(receive(&mut served).await, update(between));
+
+    // When the session is over the listener goes, but not what is under way.
+    let status = Value::Enum(3, None);
+    let end =
+        message(MessageKind::Call, "sessionEnd", vec![("handle", text("1.1")), ("status", status)]);
+    send(&mut client, &end).await;
+    receive(&mut served).await;
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(between).await.is_ok() {
+        assert!(Instant::now() < deadline, "the listener is still there");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    called.write_all(b"done").await.unwrap();
+    within(callback.read_exact(&mut [0; 4])).await.unwrap();
+
+    drop((client, served, callback, called));
+    let (_, disk) = relay.end().await;
+    let traffic = disk.traffic();
+    let callback = traffic
+        .capture
+        .connections
+        .iter()
+        .position(|connection| {
+            connection.opening.server == real
+                && connection.accepted
+                && !connection.events.is_empty()
+        })
+        .expect("the callback is recorded with the driver's own address");
+    let id = traffic.capture.connections[callback].id;
+    assert_eq!(traffic.services.get(&id), Some(&Offered::SessionDriver));
+    assert_eq!(story(&traffic, callback)[0], (Side::Client, data(b"grant")));
+    // What is recorded is what the client said and heard.
+    let conversations = traffic.conversations(&Default::default());
+    let said: Vec<&Message> = conversations[0].messages().map(|(_, message)| message).collect();
+    assert_eq!(*said[0], start(real));
+    assert_eq!(*said[1], answer(real));
+}
+
+#[tokio::test]
+async fn listeners_are_bounded_and_the_stalest_goes() {
+    let (stands, mut new_stands) = mpsc::channel(8);
+    let rules = Rules {
+        listen_on: Ipv4Addr::LOCALHOST.into(),
+        host: Some("relay".into()),
+        max_listeners: 2,
+        linger: Duration::from_secs(60),
+        idle: Duration::from_secs(60),
+    };
+    let callbacks = Callbacks::new(rules, stands);
+    let mut transforms = callbacks.transforms(Ipv4Addr::LOCALHOST.into());
+    let client = transforms.from_client.as_mut().unwrap();
+    let mut start = |handle: &str, port: u16| {
+        let of = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        let body = vec![("handle", text(handle)), ("info", info(of))];
+        let mut bytes = Vec::new();
+        message(MessageKind::Call, "sessionStart", body)
+            .write(ClusterManager::schema(), Framing::Framed, &mut bytes)
+            .unwrap();
+        let mut sent = Vec::new();
+        client.pass(&bytes, &mut sent);
+        assert_ne!(sent, bytes);
+    };
+    start("a", 1);
+    start("b", 2);
+    start("a", 1);
+    start("c", 3);
+    assert_eq!(callbacks.listeners(), 2);
+    let mut open = Vec::new();
+    while let Ok(mut stand) = new_stands.try_recv() {
+        // A sender that is gone closes the listener.
+        let is_open = stand.open.has_changed().is_ok();
+        stand.open.mark_unchanged();
+        open.push((stand.driver.port, is_open));
+    }
+    assert_eq!(open, [(1, true), (2, false), (3, true)]);
+}
