@@ -11,6 +11,7 @@
 
 pub mod capture;
 pub mod conversation;
+pub mod inspect;
 pub mod launch;
 pub mod recording;
 pub mod relay;

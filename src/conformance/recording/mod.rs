@@ -5,6 +5,7 @@
 //! last whole block, whatever became of the writer. [`read`] streams: it needs the memory of one
 //! block. A file is hostile input: lengths are checked before anything is allocated.
 
+mod convert;
 mod layout;
 mod reading;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use std::time::Duration;
 use crate::conformance::capture::{ConnectionId, Opening, Side};
 use crate::conformance::conversation::Offered;
 
+pub use convert::{ConvertError, Converted, convert};
 pub(crate) use layout::MAGIC;
 pub use reading::{RecordingSummary, read};
 pub use writing::RecordingWriter;

@@ -1,0 +1,160 @@
+//! Conversations for people: one item for each thing that was said or done, in the order of time,
+//! with filters and statistics.
+//!
+//! Knows the contract by its names only, and prints nothing.
+
+mod filter;
+mod show;
+mod statistics;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::conformance::capture::{ConnectionId, Side};
+use crate::conformance::conversation::{Conversation, Offered, Said};
+use crate::wire::value::{Message, Value};
+
+pub use filter::Filter;
+pub use show::{Shape, body_text, json, text};
+pub use statistics::{MethodStatistics, statistics};
+
+/// Something that was said or done.
+#[derive(Clone, Debug)]
+pub struct Item<'a> {
+    /// When, since the start of the file.
+    pub at: Duration,
+    /// On which connection.
+    pub connection: ConnectionId,
+    /// Who opened the connection.
+    pub client: SocketAddr,
+    /// Who listens.
+    pub server: SocketAddr,
+    /// What the server offers.
+    pub service: Offered,
+    /// Who did it.
+    pub from: Side,
+    /// What it was.
+    pub act: Act<'a>,
+}
+
+/// What can be said or done.
+#[derive(Clone, Debug)]
+pub enum Act<'a> {
+    /// The connection was opened.
+    Opened {
+        /// Whether the server took it.
+        accepted: bool,
+        /// Whether this is the beginning, and not where the file begins.
+        whole: bool,
+    },
+    /// A call.
+    Call {
+        /// The call.
+        call: &'a Message,
+        /// What it was answered with, if it was.
+        answer: Option<&'a Message>,
+        /// Its size on the stream in bytes, that of its frame included.
+        bytes: usize,
+    },
+    /// An answer.
+    Answer {
+        /// The answer.
+        answer: &'a Message,
+        /// What it answers, if the file has that.
+        call: Option<&'a Message>,
+        /// The time since the end of the call.
+        took: Option<Duration>,
+        /// Its size on the stream in bytes, that of its frame included.
+        bytes: usize,
+    },
+    /// Bytes that are no message.
+    Bytes(&'a [u8]),
+    /// So many bytes are not in the file.
+    Missing(u64),
+    /// This side said no more.
+    End,
+    /// This side broke the connection off.
+    Reset,
+}
+
+/// Whether an answer says that something went wrong: an exception, declared or not.
+pub fn is_error(answer: &Message) -> bool {
+    use crate::wire::value::MessageKind;
+    match (&answer.body, answer.kind) {
+        (_, MessageKind::Exception) | (Err(_), _) => true,
+        (Ok(Value::Struct(fields)), _) => fields.iter().any(|(name, _)| *name != "success"),
+        _ => false,
+    }
+}
+
+/// All that was said and done, in the order of time.
+pub fn items(conversations: &[Conversation]) -> Vec<Item<'_>> {
+    let mut items: Vec<Item<'_>> = conversations.iter().flat_map(of_conversation).collect();
+    items.sort_by_key(|item| item.at);
+    items
+}
+
+fn of_conversation(conversation: &Conversation) -> Vec<Item<'_>> {
+    let item = |at, from, act| Item {
+        at,
+        connection: conversation.connection,
+        client: conversation.client,
+        server: conversation.server,
+        service: conversation.service,
+        from,
+        act,
+    };
+    let Conversation { accepted, whole, .. } = *conversation;
+    let opened = Act::Opened { accepted, whole };
+    let mut items = vec![item(conversation.opened_at, Side::Client, opened)];
+    // Places of the calls that wait for an answer, by sequence id and name: servers answer in
+    // order.
+    let mut open: HashMap<(i32, &str), VecDeque<usize>> = HashMap::new();
+    for part in &conversation.parts {
+        let (raw, messages) = match &part.what {
+            Said::Messages { raw, messages } => (raw, messages),
+            Said::Bytes(bytes) => {
+                items.push(item(part.at, part.from, Act::Bytes(bytes)));
+                continue;
+            }
+            Said::Missing(bytes) => {
+                items.push(item(part.at, part.from, Act::Missing(*bytes)));
+                continue;
+            }
+            Said::End => {
+                items.push(item(part.at, part.from, Act::End));
+                continue;
+            }
+            Said::Reset => {
+                items.push(item(part.at, part.from, Act::Reset));
+                continue;
+            }
+        };
+        // Messages that share a frame share its bytes.
+        let bytes = raw.len() / messages.len().max(1);
+        for message in messages {
+            let key = (message.seqid, message.name.as_str());
+            if part.from == Side::Client {
+                open.entry(key).or_default().push_back(items.len());
+                let call = Act::Call { call: message, answer: None, bytes };
+                items.push(item(part.at, part.from, call));
+                continue;
+            }
+            let asked = open.get_mut(&key).and_then(VecDeque::pop_front);
+            let asked = asked.and_then(|place| items.get_mut(place));
+            let mut act = Act::Answer { answer: message, call: None, took: None, bytes };
+            if let (Some(asked), Act::Answer { call, took, .. }) = (asked, &mut act)
+                && let Act::Call { call: question, answer, .. } = &mut asked.act
+            {
+                *answer = Some(message);
+                *call = Some(question);
+                *took = Some(part.at.saturating_sub(asked.at));
+            }
+            items.push(item(part.at, part.from, act));
+        }
+    }
+    items
+}

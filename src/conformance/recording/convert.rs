@@ -1,0 +1,215 @@
+//! Turns a packet capture into a recording, packet by packet: a capture may be larger than memory.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::layout::header_bytes;
+use super::{Entry, GapReason, Header, Origin, Record, RecordingWriter, Unrecorded};
+use crate::conformance::capture::{
+    CaptureError, ConnectionId, ImportSummary, Imported, Limits, Side, What, import,
+};
+use crate::conformance::conversation::{Offered, Ports};
+
+/// What came of a conversion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Converted {
+    /// What was read.
+    pub read: ImportSummary,
+    /// Connections in the recording.
+    pub connections: u64,
+    /// Bytes of data in the recording.
+    pub bytes: u64,
+    /// Bytes that connections sent and that are not in the capture.
+    pub missing_bytes: u64,
+}
+
+/// Why a capture cannot be converted.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The recording cannot be written.
+    #[error("cannot write the recording: {0}")]
+    Write(#[source] io::Error),
+}
+
+/// Writes the connections of the packet capture `source`, which is called `name`, to `out`, which
+/// is empty. Servers at `ports` are recorded as what they are.
+pub fn convert(
+    source: impl Read + Send,
+    name: &str,
+    limits: &Limits,
+    ports: &Ports,
+    out: impl Write + Seek,
+) -> Result<Converted, ConvertError> {
+    let mut header = Header {
+        started_at_us: 0,
+        origin: Origin::Import,
+        relay_callbacks: false,
+        listener: String::new(),
+        upstream: name.to_owned(),
+    };
+    let writer = RecordingWriter::new(out, &header).map_err(ConvertError::Write)?;
+    let mut conversion =
+        Conversion { ports, writer, ended: HashMap::new(), broken: None, done: Counts::default() };
+    let mut failure = None;
+    let read = import(source, limits, |imported| match conversion.take(imported) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    if let Some(error) = failure {
+        return Err(ConvertError::Write(error));
+    }
+    // When the capture begins is known only now.
+    header.started_at_us = read.started_at_us;
+    conversion.finish(&header).map_err(ConvertError::Write)?;
+    let Counts { connections, bytes, missing_bytes, .. } = conversion.done;
+    Ok(Converted { read, connections, bytes, missing_bytes })
+}
+
+struct Conversion<'a, W> {
+    ports: &'a Ports,
+    writer: RecordingWriter<W>,
+    /// Which sides of the open connections have ended, client first.
+    ended: HashMap<ConnectionId, [bool; 2]>,
+    /// A connection that was broken off, about which something may still be said at once.
+    broken: Option<ConnectionId>,
+    done: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    connections: u64,
+    bytes: u64,
+    missing_bytes: u64,
+    latest: Duration,
+}
+
+impl<W: Write + Seek> Conversion<'_, W> {
+    fn take(&mut self, imported: Imported) -> io::Result<()> {
+        let (connection, at, record) = match imported {
+            Imported::Opened(id, opening) => {
+                self.done.connections += 1;
+                self.ended.insert(id, [false; 2]);
+                let service = self.service(opening.server.port());
+                (id, opening.at, Record::Opened { opening, service })
+            }
+            Imported::Accepted(id) => (id, self.done.latest, Record::Accepted),
+            Imported::Event(id, event) => (id, event.at, self.event(event.from, event.what)),
+        };
+        if let Some(broken) = self.broken.filter(|broken| *broken != connection) {
+            self.close(broken)?;
+        }
+        self.done.latest = self.done.latest.max(at);
+        let ends = match &record {
+            Record::End(side) => Some(*side),
+            Record::Reset(_) => {
+                self.broken = Some(connection);
+                None
+            }
+            _ => None,
+        };
+        self.writer.write(&Entry { at, connection, record })?;
+        if let Some(side) = ends
+            && let Some([client, server]) = self.ended.get_mut(&connection)
+        {
+            *(if side == Side::Client { client } else { server }) = true;
+            if self.ended.get(&connection) == Some(&[true; 2]) {
+                self.close(connection)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes of a connection, so that readers may forget it.
+    fn close(&mut self, connection: ConnectionId) -> io::Result<()> {
+        self.broken = self.broken.filter(|broken| *broken != connection);
+        if self.ended.remove(&connection).is_none() {
+            return Ok(());
+        }
+        self.writer.write(&Entry { at: self.done.latest, connection, record: Record::Closed })
+    }
+
+    fn event(&mut self, from: Side, what: What) -> Record {
+        match what {
+            What::Data(data) => {
+                self.done.bytes += data.len() as u64;
+                Record::Data(from, data)
+            }
+            What::Missing(bytes) => {
+                self.done.missing_bytes += bytes;
+                Record::Gap(from, bytes, GapReason::NotCaptured)
+            }
+            What::End => Record::End(from),
+            What::Reset => Record::Reset(from),
+        }
+    }
+
+    fn service(&self, port: u16) -> Option<Offered> {
+        match port {
+            _ if port == 0 => None,
+            _ if port == self.ports.cluster_manager => Some(Offered::ClusterManager),
+            _ if Some(port) == self.ports.proxy_job_tracker => Some(Offered::ProxyJobTracker),
+            _ => None,
+        }
+    }
+
+    fn finish(&mut self, header: &Header) -> io::Result<()> {
+        let record = Record::Finished(Unrecorded::default());
+        let at = self.done.latest;
+        self.writer.write(&Entry { at, connection: ConnectionId(0), record })?;
+        self.writer.flush()?;
+        let out = self.writer.get_mut();
+        out.seek(SeekFrom::Start(0))?;
+        out.write_all(&header_bytes(header))?;
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+    use std::path::Path;
+
+    use super::*;
+    use crate::conformance::setup::RecordedSetup;
+    use crate::conformance::{Traffic, open};
+
+    #[test]
+    fn a_converted_capture_says_the_same() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings");
+        for name in ["scenarios/wire", "scenarios/grants", "jobs/remote-sleep"] {
+            let directory = root.join(name);
+            let path = directory.join("traffic.pcap");
+            let ports = RecordedSetup::read(&directory).unwrap().ports;
+            let limits = Limits::default();
+            let captured = open(&path, &limits).unwrap();
+            let mut file = Cursor::new(Vec::new());
+            let source = std::fs::File::open(&path).unwrap();
+            let converted = convert(source, "traffic.pcap", &limits, &ports, &mut file).unwrap();
+            let recorded = Traffic::read(&*file.into_inner(), &limits).unwrap();
+            assert_eq!(recorded.capture.connections, captured.capture.connections, "{name}");
+            assert_eq!(recorded.capture.started_at_us, captured.capture.started_at_us, "{name}");
+            assert_eq!(converted.connections, captured.capture.connections.len() as u64, "{name}");
+            assert_eq!(recorded.unrecorded, Some(Unrecorded::default()), "{name}");
+            // The recording tells the services by itself.
+            let with_ports = captured.conversations(&ports);
+            let without = recorded.conversations(&Ports::default());
+            assert!(!with_ports.is_empty());
+            assert_eq!(format!("{without:?}"), format!("{with_ports:?}"), "{name}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let out = Cursor::new(Vec::new());
+        let converted = convert(&b"nonsense"[..], "x", &Limits::default(), &Ports::default(), out);
+        assert!(matches!(converted, Err(ConvertError::Capture(CaptureError::NotACapture))));
+    }
+}
