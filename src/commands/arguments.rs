@@ -1,9 +1,11 @@
 //! Values that several subcommands take.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 
 /// A configuration key and the value that overrides the files: `-D key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,9 +53,55 @@ pub(super) fn pairs(overrides: Vec<Override>) -> Vec<(String, String)> {
     overrides.into_iter().map(|Override { key, value }| (key, value)).collect()
 }
 
+/// A number of bytes, such as `64m`: `k`, `m` and `g` are powers of 1024.
+pub(super) fn parse_size(text: &str) -> Result<usize, String> {
+    let expected = || format!("expected a number of bytes such as 64m, not {text:?}");
+    let digits = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let unit = text.get(digits.len()..).unwrap_or_default().to_ascii_lowercase();
+    let factor: usize = match unit.as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        _ => return Err(expected()),
+    };
+    let number: usize = digits.parse().map_err(|_| expected())?;
+    number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(expected)
+}
+
+/// Creates a file that the command writes. One that exists is replaced only with `--force`.
+///
+/// # Errors
+/// When it exists, or the system refuses.
+pub(super) fn create_file(path: &Path, force: bool) -> anyhow::Result<File> {
+    let mut options = File::options();
+    match force {
+        true => options.write(true).create(true).truncate(true),
+        false => options.write(true).create_new(true),
+    };
+    options.open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            anyhow!("{} exists already; --force overwrites it", path.display())
+        }
+        _ => anyhow!("cannot create {}: {error}", path.display()),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, size) in
+            [("1", 1), ("64k", 64 << 10), ("2M", 2 << 20), ("1g", 1 << 30), ("100", 100)]
+        {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for wrong in ["", "m", "0", "0k", "-1", "1t", "1mm", "1.5m", "99999999999999999999g"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn override_splits_at_the_first_equals_sign() {

@@ -116,6 +116,23 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// JSON without line ends in it, with characters that have power over a terminal as its escapes.
+pub(super) fn harmless_json(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        if is_harmful(character) {
+            // None of them needs a surrogate pair.
+            let _ = write!(shown, "\\u{:04x}", u32::from(character));
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
 fn is_harmful(character: char) -> bool {
     let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
@@ -162,6 +179,15 @@ mod tests {
         ] {
             assert_eq!(printable(text), shown);
         }
+    }
+
+    #[test]
+    fn hostile_names_have_no_power_in_json_and_stay_what_they_are() {
+        let hostile = "a\u{1b}\u{9b}\u{202e}\u{7f}é";
+        let json = serde_json::to_string(hostile).unwrap();
+        let shown = harmless_json(&json);
+        assert_eq!(shown, r#""a\u001b\u009b\u202e\u007fé""#);
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), hostile);
     }
 
     #[test]

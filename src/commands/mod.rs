@@ -11,12 +11,16 @@ mod cluster;
 mod cluster_manager;
 mod completions;
 mod console;
+mod import;
+mod inspect;
 mod java;
 mod java_pages;
 mod log_rate;
 mod logging;
 mod nodes;
 mod pools;
+mod progress;
+mod record;
 mod sessions;
 mod signals;
 mod simulate;
@@ -24,6 +28,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod times;
+mod traffic;
 mod web;
 
 use std::ffi::OsString;
@@ -86,6 +91,9 @@ enum Command {
     Pools(pools::Arguments),
     CheckConfig(check_config::Arguments),
     Client(client::Arguments),
+    Record(record::Arguments),
+    Inspect(inspect::Arguments),
+    Import(import::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
 }
@@ -102,6 +110,9 @@ impl Command {
             Command::Pools(arguments) => pools::run(arguments, console),
             Command::CheckConfig(arguments) => check_config::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
+            Command::Record(arguments) => record::run(arguments, console),
+            Command::Inspect(arguments) => inspect::run(arguments, console),
+            Command::Import(arguments) => import::run(arguments, console),
             Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Completions(arguments) => completions::run(arguments, console),
         }

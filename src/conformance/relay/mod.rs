@@ -82,17 +82,16 @@ pub struct Relay {
     /// Taken from the listener while nothing can be wrong with it.
     address: SocketAddr,
     options: RelayOptions,
-    recorder: Recorder,
 }
 
 impl Relay {
     /// Opens the listener. Must be called within a tokio runtime.
     ///
     /// Errors: those of the system, such as a port that is taken.
-    pub fn bind(options: RelayOptions, recorder: Recorder) -> io::Result<Self> {
+    pub fn bind(options: RelayOptions) -> io::Result<Self> {
         let listener = listen(ListenOn::Address(options.listen))?;
         let address = listener.local_addr()?;
-        Ok(Relay { listener, address, options, recorder })
+        Ok(Relay { listener, address, options })
     }
 
     /// Where it listens.
@@ -101,8 +100,9 @@ impl Relay {
     }
 
     /// Relays until `stop` becomes true or its sender is gone, and closes all connections then.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Relay { listener, options, recorder, .. } = self;
+    /// What passes is told to `recorder`.
+    pub async fn run(self, recorder: Recorder, mut stop: watch::Receiver<bool>) {
+        let Relay { listener, options, .. } = self;
         let (stands, mut new_stands) = mpsc::channel(options.max_listeners.max(1));
         let callbacks = options.relay_callbacks.then(|| {
             let listen_on = options.listen.ip();

@@ -110,10 +110,10 @@ impl Running {
         let recorder = Recorder::start(disk.clone(), &header(), max_bytes).unwrap();
         let mut options = RelayOptions::new(LOOPBACK.parse().unwrap(), upstream.to_string());
         change(&mut options);
-        let relay = Relay::bind(options, recorder.clone()).unwrap();
+        let relay = Relay::bind(options).unwrap();
         let address = relay.address();
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(relay.run(stopped));
+        let task = tokio::spawn(relay.run(recorder.clone(), stopped));
         Running { address, stop, task, recorder, disk }
     }
 

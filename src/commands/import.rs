@@ -1,0 +1,92 @@
+//! `corona import`: a packet capture becomes a recording.
+//!
+//! Wiring only: the two files, and the summary.
+
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use corona::conformance::capture::Limits;
+use corona::conformance::recording::{Converted, convert};
+use corona::conformance::{Source, sniff};
+
+use super::arguments::create_file;
+use super::console::{Console, printable};
+use super::progress::WatchedFile;
+use super::traffic::{PortArguments, ending_text, skipped_text};
+
+const EXAMPLES: &str = "\
+Examples:
+  A capture of tcpdump, with the configuration of its cluster:
+    corona import cm.pcap --conf-dir /etc/hadoop/conf --out monday.corec
+  The same with the port named:
+    corona import cm.pcap.gz --port cluster-manager=9090 --out monday.corec
+
+Exit status: 0 done; 1 not done, with one line on stderr; 2 wrong usage.";
+
+/// Turn a packet capture into a recording
+///
+/// Takes pcap and pcapng, as tcpdump and Wireshark write them, also packed
+/// with gzip. The recording has the connections and their bytes, not the
+/// packets, and is smaller by far. Without a port it can be read, but not by
+/// itself: what reads it must be told the port.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The packet capture
+    #[arg(value_name = "CAPTURE")]
+    capture: PathBuf,
+
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    ports: PortArguments,
+}
+
+/// Converts the file.
+///
+/// # Errors
+/// When one of the files cannot be read or written, or is not what it should be.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let Arguments { capture, out, force, ports } = arguments;
+    let ports = ports.ports(|name| std::env::var_os(name))?.unwrap_or_default();
+    let shown = capture.display().to_string();
+    let shown = printable(&shown);
+    let file = WatchedFile::open(&capture).with_context(|| format!("cannot open {shown}"))?;
+    let source = match sniff(file).with_context(|| shown.clone().into_owned())? {
+        Source::Packets(source) => source,
+        Source::Recording(_) => bail!("{shown} is a recording already"),
+    };
+    let limits = Limits {
+        server_ports: [Some(ports.cluster_manager), ports.proxy_job_tracker]
+            .into_iter()
+            .flatten()
+            .filter(|port| *port != 0)
+            .collect(),
+        ..Limits::default()
+    };
+    let name = capture.file_name().unwrap_or_default().to_string_lossy();
+    let recording = BufWriter::new(create_file(&out, force)?);
+    let converted = convert(source, &name, &limits, &ports, recording)
+        .with_context(|| format!("cannot import {shown}"))?;
+    let Converted { read, connections, bytes, missing_bytes } = converted;
+    let packets = read.packets.used;
+    let mut text = format!("{connections} connections, {bytes} bytes from {packets} packets\n");
+    if missing_bytes > 0 {
+        text.push_str(&format!("{missing_bytes} bytes were sent but are not in the capture\n"));
+    }
+    for note in [skipped_text(&read.packets), ending_text(read.ending)].into_iter().flatten() {
+        text.push_str(&note);
+        text.push('\n');
+    }
+    console.print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

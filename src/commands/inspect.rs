@@ -1,0 +1,300 @@
+//! `corona inspect`: what was said in a recording or a packet capture.
+//!
+//! Wiring only: arguments to a filter, items to lines.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use corona::conformance::Traffic;
+use corona::conformance::capture::Limits;
+use corona::conformance::inspect::{
+    Filter, Item, MethodStatistics, Shape, items, json, statistics, text,
+};
+use corona::conformance::recording::Header;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::json as value;
+
+use super::console::{Console, harmless_json, printable};
+use super::progress::WatchedFile;
+use super::table::{Cell, Column, Table, cut};
+use super::traffic::{PortArguments, ending_text, skipped_text};
+
+const EXAMPLES: &str = "\
+Examples:
+  Who said what when:
+    corona inspect monday.corec
+  Everything about one session, uncut:
+    corona inspect monday.corec --session 202611210005.1 --full
+  How long the cluster manager took to answer:
+    corona inspect monday.corec --stats
+  A capture of tcpdump:
+    corona inspect cm.pcap --port cluster-manager=9090 --method sessionStart
+
+A line has the time, the connection, the direction and the service: '>' is said
+to it, '<' by it; '+' opens the connection. CM is the cluster manager, PJT the
+proxy job tracker, SD a session driver. '=' comes before a result, '!' before an
+error, the time that an answer took is in brackets.
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
+
+/// Show what was said in a recording or a packet capture
+///
+/// Reads what 'corona record' writes, and pcap and pcapng as tcpdump and
+/// Wireshark write them, also packed with gzip. Messages are decoded; whatever
+/// is no message is shown as bytes.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The recording or packet capture
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Only calls about this session, and their answers
+    #[arg(long, value_name = "HANDLE")]
+    session: Option<String>,
+
+    /// Only calls about this node, by name or host, and their answers
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+
+    /// Only calls of this method, and their answers
+    #[arg(long, value_name = "METHOD")]
+    method: Option<String>,
+
+    /// Nothing before: seconds since the start, or a time such as
+    /// 2026-11-21T00:05:39Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    from: Option<Time>,
+
+    /// Nothing after, written as for --from
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<Time>,
+
+    /// Statistics by method instead
+    #[arg(long)]
+    stats: bool,
+
+    /// Leave nothing out of long messages, and do not cut lines
+    #[arg(long)]
+    full: bool,
+
+    /// Text for people, or JSON for programs: one object in a line
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
+    output: Form,
+
+    #[command(flatten)]
+    ports: PortArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+}
+
+/// A time on the command line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Time {
+    /// Since the start of the file.
+    Since(Duration),
+    /// Microseconds since the Unix epoch.
+    At(u64),
+}
+
+fn parse_time(text: &str) -> Result<Time, String> {
+    let seconds = text.parse::<f64>().ok().filter(|_| !text.contains(['e', 'E', 'n', 'N']));
+    if let Some(seconds) = seconds {
+        let since = Duration::try_from_secs_f64(seconds);
+        return since.map(Time::Since).map_err(|_| format!("{text} is no time since the start"));
+    }
+    let at: Timestamp = text
+        .parse()
+        .map_err(|_| "expected seconds since the start, or 2026-11-21T00:05:39Z".to_owned())?;
+    u64::try_from(at.as_microsecond()).map(Time::At).map_err(|_| format!("{text} is too early"))
+}
+
+impl Time {
+    fn since(self, started_at_us: u64) -> Duration {
+        match self {
+            Time::Since(since) => since,
+            Time::At(us) => Duration::from_micros(us.saturating_sub(started_at_us)),
+        }
+    }
+}
+
+/// Prints what the arguments ask for.
+///
+/// # Errors
+/// When the file cannot be read, or nothing tells where the cluster manager listened.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let ports = arguments.ports.ports(|name| std::env::var_os(name))?;
+    let name = arguments.file.display().to_string();
+    let name = printable(&name).into_owned();
+    let file = WatchedFile::open(&arguments.file).with_context(|| format!("cannot open {name}"))?;
+    let mut limits = Limits::default();
+    limits.server_ports.extend(ports.iter().map(|ports| ports.cluster_manager));
+    let traffic = Traffic::read(file, &limits).with_context(|| name.clone())?;
+    if ports.is_none() && traffic.services.is_empty() && !traffic.capture.connections.is_empty() {
+        bail!(
+            "{name} does not tell where the cluster manager listened; name its configuration \
+             with --conf-dir, or its port with --port cluster-manager=N"
+        );
+    }
+    let conversations = traffic.conversations(&ports.unwrap_or_default());
+    let started_at_us = traffic.capture.started_at_us;
+    let filter = Filter {
+        session: arguments.session,
+        node: arguments.node,
+        method: arguments.method,
+        from: arguments.from.map(|from| from.since(started_at_us)),
+        until: arguments.until.map(|until| until.since(started_at_us)),
+    };
+    let all = items(&conversations);
+    let wanted = all.iter().filter(|item| filter.wants(item));
+    match (arguments.stats, arguments.output) {
+        (true, form) => print_statistics(&statistics(wanted), form, arguments.full, console)?,
+        (false, Form::Json) => print_json(wanted, started_at_us, console)?,
+        (false, Form::Text) => {
+            let shape = if arguments.full { Shape::Full } else { Shape::Short };
+            console.print(&head(&traffic))?;
+            print_text(wanted, started_at_us, shape, console)?;
+        }
+    }
+    let capture = &traffic.capture;
+    for note in [skipped_text(&capture.packets), ending_text(capture.ending)].into_iter().flatten()
+    {
+        console.complain(&format!("{name}: {note}\n"));
+    }
+    if let Some(lost) = traffic.unrecorded.filter(|lost| lost.bytes > 0 || lost.connections > 0) {
+        let (connections, bytes) = (lost.connections, lost.bytes);
+        console.complain(&format!(
+            "{name}: not recorded: {bytes} bytes and {connections} connections\n"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the file is, and the date that the times of the lines belong to.
+fn head(traffic: &Traffic) -> String {
+    let connections = traffic.capture.connections.len();
+    let started = zoned(traffic.capture.started_at_us);
+    let started = started
+        .map_or("?".to_owned(), |started| started.strftime("%Y-%m-%d %H:%M:%S%:z").to_string());
+    let what = match &traffic.recording {
+        Some(Header { upstream, listener, .. }) if !listener.is_empty() => {
+            format!("recording of {} at {}", printable(upstream), printable(listener))
+        }
+        Some(Header { upstream, .. }) => format!("recording from {}", printable(upstream)),
+        None => "packet capture".to_owned(),
+    };
+    format!("{what}\nstarted {started}, {connections} connections\n\n")
+}
+
+fn zoned(us: u64) -> Option<jiff::Zoned> {
+    let at = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
+    Some(at.to_zoned(TimeZone::system()))
+}
+
+/// Lines are printed in lots, so that many of them do not take a system call each.
+const LOT_BYTES: usize = 64 * 1024;
+
+fn print_text<'a>(
+    wanted: impl Iterator<Item = &'a Item<'a>>,
+    started_at_us: u64,
+    shape: Shape,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    let width = console.width.filter(|_| shape == Shape::Short);
+    let mut lot = String::new();
+    for item in wanted {
+        let at_us = started_at_us.saturating_add(item.at.as_micros() as u64);
+        let time = zoned(at_us).map_or(String::new(), |at| at.strftime("%H:%M:%S%.6f").to_string());
+        let line = text(item, shape);
+        let line = format!("{time} {}", printable(&line));
+        match width {
+            Some(width) => lot.push_str(&cut(&line, width)),
+            None => lot.push_str(&line),
+        }
+        lot.push('\n');
+        if lot.len() >= LOT_BYTES {
+            console.print(&lot)?;
+            lot.clear();
+        }
+    }
+    Ok(console.print(&lot)?)
+}
+
+fn print_json<'a>(
+    wanted: impl Iterator<Item = &'a Item<'a>>,
+    started_at_us: u64,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    let mut lot = String::new();
+    for item in wanted {
+        let object = serde_json::to_string(&json(item, started_at_us))?;
+        lot.push_str(&harmless_json(&object));
+        lot.push('\n');
+        if lot.len() >= LOT_BYTES {
+            console.print(&lot)?;
+            lot.clear();
+        }
+    }
+    Ok(console.print(&lot)?)
+}
+
+fn print_statistics(
+    methods: &[MethodStatistics],
+    form: Form,
+    full: bool,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    if form == Form::Json {
+        let us = |time: Option<Duration>| time.map(|time| time.as_micros() as u64);
+        let methods: Vec<_> = methods
+            .iter()
+            .map(|method| {
+                value!({
+                    "service": method.service.name(),
+                    "method": method.method,
+                    "calls": method.calls,
+                    "answered": method.answered,
+                    "errors": method.errors,
+                    "median_us": us(method.median),
+                    "percentile_99_us": us(method.slowest_percent),
+                    "call_bytes": method.call_bytes,
+                    "answer_bytes": method.answer_bytes,
+                })
+            })
+            .collect();
+        return console.print_json(&methods);
+    }
+    let mut table = Table::new(&[
+        Column::text("METHOD", 12),
+        Column::number("CALLS"),
+        Column::number("ANSWERED"),
+        Column::number("ERRORS"),
+        Column::number("MEDIAN"),
+        Column::number("99 %"),
+        Column::number("BYTES"),
+    ]);
+    for method in methods {
+        let time = |time: Option<Duration>| {
+            Cell::from(time.map_or("-".to_owned(), |time| {
+                format!("{:.3} ms", time.as_micros() as f64 / 1000.0)
+            }))
+        };
+        table.row([
+            Cell::from(method.method.as_str()),
+            Cell::from(method.calls.to_string()),
+            Cell::from(method.answered.to_string()),
+            Cell::from(method.errors.to_string()),
+            time(method.median),
+            time(method.slowest_percent),
+            Cell::from((method.call_bytes + method.answer_bytes).to_string()),
+        ]);
+    }
+    Ok(console.print(&table.render(console, full))?)
+}

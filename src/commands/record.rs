@@ -1,0 +1,194 @@
+//! `corona record`: a relay in front of a cluster manager, and a file with what passed.
+//!
+//! Wiring only: addresses, the file, signals, and what is said at the start and at the end.
+
+use std::future::Future;
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use corona::conformance::recording::{Header, Origin};
+use corona::conformance::relay::{Recorded, Recorder, Relay, RelayOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::arguments::{create_file, parse_size};
+use super::console::Console;
+use super::logging::LogArguments;
+use super::signals::{StopSignal, shutdown_signal};
+
+const USAGE: &str = "\
+corona record [OPTIONS] --listen <HOST:PORT> --upstream <HOST:PORT>
+                     --out <FILE>";
+
+const EXAMPLES: &str = "\
+Examples:
+  The cluster manager of this machine, for clients that are told port 9191:
+    corona record --listen 0.0.0.0:9191 --upstream localhost:9090 \\
+        --out monday.corec
+  The callbacks to session drivers as well:
+    corona record --listen 10.1.2.3:9191 --upstream cm.example.com:9090 \\
+        --relay-callbacks --out monday.corec
+  What was said:
+    corona inspect monday.corec
+
+SIGTERM and SIGINT end the relay and complete the file.
+Exit status: 0 ended, and everything is in the file; 1 could not start, or
+something that passed is not in the file, with one line on stderr; 2 wrong
+usage.";
+
+/// Relay to a cluster manager and record what passes
+///
+/// Stands between clients and any cluster manager, the original or this one,
+/// changes nothing and keeps a copy in a file. Relaying never waits for the
+/// disk: what does not fit into the buffer is left out of the file as a gap,
+/// and when the disk is full recording ends and relaying goes on.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
+pub(super) struct Arguments {
+    /// Where clients connect
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen)]
+    listen: SocketAddr,
+
+    /// The cluster manager
+    #[arg(long, value_name = "HOST:PORT")]
+    upstream: String,
+
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Overwrite the file if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Stand between the cluster manager and session drivers too
+    ///
+    /// Sessions that start through the relay are announced to the cluster
+    /// manager with an address of the relay, which forwards to theirs. Such
+    /// sessions need the relay for as long as they run.
+    #[arg(long)]
+    relay_callbacks: bool,
+
+    /// The host that the cluster manager is told for callbacks
+    ///
+    /// [default: that of --listen; where that is any address, the one that
+    /// the relay has towards the cluster manager]
+    #[arg(long, value_name = "HOST", requires = "relay_callbacks")]
+    callback_host: Option<String>,
+
+    /// What may wait for the disk, in bytes: 64m, 1g
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
+    max_buffer: usize,
+
+    /// Connections at a time, callbacks included
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    max_connections: usize,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// How long the end waits for the disk.
+const LAST_WRITES: Duration = Duration::from_secs(30);
+
+/// Runs the relay until a signal stops it.
+///
+/// # Errors
+/// When it cannot start, or when something that passed is not in the file.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let _log = arguments.log.init()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the relay")?;
+    let (recorder, out) = runtime.block_on(async {
+        let stop = shutdown_signal().context("cannot listen for signals")?;
+        relay(arguments, stop).await
+    })?;
+    let recorded = recorder.finish(LAST_WRITES);
+    conclude(&recorded, &out, console)
+}
+
+async fn relay(
+    arguments: Arguments,
+    stop: impl Future<Output = StopSignal>,
+) -> anyhow::Result<(Recorder, PathBuf)> {
+    // So that a limit on the size of files is an error of the write that exceeds it.
+    let _file_size = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot listen for signals")?;
+    let Arguments { listen, upstream, out, relay_callbacks, .. } = arguments;
+    let options = RelayOptions {
+        relay_callbacks,
+        callback_host: arguments.callback_host,
+        max_connections: arguments.max_connections,
+        ..RelayOptions::new(listen, &upstream)
+    };
+    let relay = Relay::bind(options).with_context(|| format!("cannot listen on {listen}"))?;
+    let address = relay.address();
+    let file = create_file(&out, arguments.force)?;
+    let header = Header {
+        started_at_us: now_us(),
+        origin: Origin::Relay,
+        relay_callbacks,
+        listener: address.to_string(),
+        upstream: upstream.clone(),
+    };
+    let recorder = Recorder::start(file, &header, arguments.max_buffer)
+        .with_context(|| format!("cannot write {}", out.display()))?;
+    let (stop_sender, stopped) = watch::channel(false);
+    let relaying = tokio::spawn(relay.run(recorder.clone(), stopped));
+    let file = super::console::printable(&out.display().to_string()).into_owned();
+    announce(&format!("corona record ready: listen {address} upstream {upstream} out {file}"));
+    let signal = stop.await;
+    tracing::info!("ending after {signal}");
+    stop_sender.send_replace(true);
+    relaying.await.context("the relay broke down")?;
+    Ok((recorder, out))
+}
+
+/// The same number on all machines with Linux that the program is built for.
+const SIGXFSZ: i32 = 25;
+
+fn conclude(
+    recorded: &Recorded,
+    out: &std::path::Path,
+    console: &mut Console<'_>,
+) -> anyhow::Result<ExitCode> {
+    let Recorded { connections, bytes, unrecorded, failure } = recorded;
+    let out = out.display().to_string();
+    let out = super::console::printable(&out);
+    console.print(&format!("recorded {connections} connections, {bytes} bytes in {out}\n"))?;
+    let (lost, of) = (unrecorded.bytes, unrecorded.connections);
+    match failure {
+        Some(failure) => bail!(
+            "{out} is not whole: recording stopped early ({failure}); \
+             {lost} bytes and {of} connections are not in it"
+        ),
+        None if lost > 0 || of > 0 => bail!(
+            "{out} has gaps: {lost} bytes and {of} connections are not in it, as the disk was \
+             too slow for a buffer of this size"
+        ),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| format!("expected HOST:PORT: {error}"))?;
+    // Of a name with addresses of both families the first is what others are told, too.
+    found.into_iter().next().ok_or_else(|| "the name has no address".to_owned())
+}
+
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The one line on stdout. That nobody reads it is no reason to end.
+fn announce(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}

@@ -1,0 +1,143 @@
+//! What commands that read packet captures and recordings have in common: the ports of services,
+//! and how the reading ended.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use corona::conformance::capture::{Ending, PacketCounts};
+use corona::conformance::conversation::Ports;
+use corona::conformance::setup::RecordedSetup;
+
+use super::arguments::existing_conf_dir;
+
+/// Where services listened, for files that do not say so.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Services in a packet capture")]
+pub(super) struct PortArguments {
+    /// Configuration of the recorded cluster, which names the ports
+    ///
+    /// [default: $HADOOP_CONF_DIR]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// The port of a service; may be repeated
+    ///
+    /// KIND is cluster-manager or proxy-job-tracker. Session drivers are
+    /// found in the registrations of their sessions.
+    #[arg(long = "port", value_name = "KIND=N", value_parser = parse_port)]
+    ports: Vec<NamedPort>,
+}
+
+/// A service and its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedPort {
+    ClusterManager(u16),
+    ProxyJobTracker(u16),
+}
+
+fn parse_port(text: &str) -> Result<NamedPort, String> {
+    let (kind, port) = text.split_once('=').ok_or("expected KIND=N")?;
+    let port: u16 = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+    match kind {
+        "cluster-manager" => Ok(NamedPort::ClusterManager(port)),
+        "proxy-job-tracker" => Ok(NamedPort::ProxyJobTracker(port)),
+        _ => Err("KIND is cluster-manager or proxy-job-tracker".to_owned()),
+    }
+}
+
+impl PortArguments {
+    /// The ports that are named, on the line before the configuration; none when nothing names
+    /// that of the cluster manager.
+    ///
+    /// # Errors
+    /// When the configuration cannot be read.
+    pub(super) fn ports(
+        &self,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> anyhow::Result<Option<Ports>> {
+        let conf_dir = existing_conf_dir(self.conf_dir.clone(), variable)?;
+        let configured = match conf_dir {
+            Some(dir) => {
+                let setup = RecordedSetup::read(&dir).map_err(|problems| {
+                    let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+                    anyhow!(each.join("; "))
+                })?;
+                Some(setup.ports)
+            }
+            None => None,
+        };
+        let mut ports = configured.unwrap_or_default();
+        for named in &self.ports {
+            match named {
+                NamedPort::ClusterManager(port) => ports.cluster_manager = *port,
+                NamedPort::ProxyJobTracker(port) => ports.proxy_job_tracker = Some(*port),
+            }
+        }
+        Ok((ports != Ports::default()).then_some(ports))
+    }
+}
+
+/// What to say of a file that was not read to its end; nothing of one that was.
+pub(super) fn ending_text(ending: Ending) -> Option<String> {
+    match ending {
+        Ending::Complete | Ending::Stopped => None,
+        Ending::Truncated => Some("the file was cut off: what comes last is missing".to_owned()),
+        Ending::Damaged => Some("the rest of the file is damaged".to_owned()),
+        Ending::LimitReached(limit) => {
+            Some(format!("the rest of the file was not read: it exceeds the limit of {limit}"))
+        }
+    }
+}
+
+/// What was left out of a packet capture, in a line; nothing if nothing was.
+pub(super) fn skipped_text(packets: &PacketCounts) -> Option<String> {
+    let parts = [
+        (packets.other_protocols, "of other protocols"),
+        (packets.fragments, "in fragments"),
+        (packets.unknown_link_types, "of an unknown link type"),
+        (packets.malformed, "malformed"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    (!parts.is_empty()).then(|| format!("packets left out: {}", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_on_the_line_win_over_the_configuration() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/recordings/");
+        let recorded = PathBuf::from(root).join("scenarios/session_expiry");
+        let known =
+            |cluster_manager, proxy| Some(Ports { cluster_manager, proxy_job_tracker: proxy });
+        let port = |text: &str| parse_port(text).unwrap();
+        for (conf_dir, ports, expected) in [
+            (None, vec![], None),
+            (None, vec![port("cluster-manager=7")], known(7, None)),
+            (Some(recorded.clone()), vec![], known(18_800, Some(18_802))),
+            (
+                Some(recorded.clone()),
+                vec![port("proxy-job-tracker=8"), port("cluster-manager=7")],
+                known(7, Some(8)),
+            ),
+        ] {
+            let arguments = PortArguments { conf_dir, ports };
+            assert_eq!(arguments.ports(|_| None).unwrap(), expected, "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_told() {
+        assert_eq!(skipped_text(&PacketCounts { used: 9, ..PacketCounts::default() }), None);
+        let counts = PacketCounts { other_protocols: 2, malformed: 1, ..PacketCounts::default() };
+        let expected = "packets left out: 2 of other protocols, 1 malformed";
+        assert_eq!(skipped_text(&counts).as_deref(), Some(expected));
+    }
+}
