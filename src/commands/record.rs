@@ -140,7 +140,7 @@ async fn relay(
     let recorder = Recorder::start(file, &header, arguments.max_buffer)
         .with_context(|| format!("cannot write {}", out.display()))?;
     let (stop_sender, stopped) = watch::channel(false);
-    let relaying = tokio::spawn(relay.run(recorder.clone(), stopped));
+    let relaying = tokio::spawn(relay.run(vec![recorder.feed()], stopped));
     let file = super::console::printable(&out.display().to_string()).into_owned();
     announce(&format!("corona record ready: listen {address} upstream {upstream} out {file}"));
     let signal = stop.await;

@@ -1,7 +1,8 @@
-//! A transparent relay in front of any cluster manager, which records what passes.
+//! A transparent relay in front of any cluster manager, which tells listeners what passes.
 //!
 //! * `pump` moves the bytes of one connection, both ways;
-//! * [`recorder`](Recorder) keeps them, off the path;
+//! * [`feed`](feed()) tells listeners, off the path;
+//! * [`recorder`](Recorder) is the listener that writes a file;
 //! * `callbacks` stands between the manager and session drivers, if that is wanted;
 //! * this file accepts, connects and ends.
 //!
@@ -10,6 +11,7 @@
 //! direction.
 
 mod callbacks;
+mod feed;
 mod pump;
 mod recorder;
 #[cfg(test)]
@@ -26,6 +28,8 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use callbacks::{Callbacks, Driver, Rules, Stand};
+use feed::Feeds;
+pub use feed::{Entries, Feed, feed};
 use pump::Transforms;
 pub use recorder::{Recorded, Recorder, Store};
 
@@ -100,8 +104,8 @@ impl Relay {
     }
 
     /// Relays until `stop` becomes true or its sender is gone, and closes all connections then.
-    /// What passes is told to `recorder`.
-    pub async fn run(self, recorder: Recorder, mut stop: watch::Receiver<bool>) {
+    /// What passes is told to each of `feeds`, and they are closed at the end.
+    pub async fn run(self, feeds: Vec<Feed>, mut stop: watch::Receiver<bool>) {
         let Relay { listener, options, .. } = self;
         let (stands, mut new_stands) = mpsc::channel(options.max_listeners.max(1));
         let callbacks = options.relay_callbacks.then(|| {
@@ -121,7 +125,7 @@ impl Relay {
             .clamp(Duration::from_millis(10), Duration::from_secs(10));
         let seldom = Seldom::default();
         let over = stop.clone();
-        let hall = Arc::new(Hall { options, recorder, callbacks, room, seldom, over });
+        let hall = Arc::new(Hall { options, feeds: Feeds(feeds), callbacks, room, seldom, over });
         let mut tasks = JoinSet::new();
         let main = Arc::clone(&hall);
         tasks.spawn(async move { main.serve(listener, None).await });
@@ -145,7 +149,7 @@ impl Relay {
 /// What all connections share.
 struct Hall {
     options: RelayOptions,
-    recorder: Recorder,
+    feeds: Feeds,
     callbacks: Option<Arc<Callbacks>>,
     /// Connections that may still come.
     room: Arc<Semaphore>,
@@ -221,7 +225,7 @@ impl Hall {
         let unknown = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), driver.map_or(0, |d| d.port));
         let server = target.as_ref().ok().and_then(|all| all.first().copied()).unwrap_or(unknown);
         let opening = Opening { client: peer, server, at: Duration::ZERO, whole: true };
-        let tap = self.recorder.open(opening, service);
+        let taps = self.feeds.open(&opening, service);
         let connected = match target {
             Ok(target) => self.connect(&target).await,
             Err(error) => Err(error),
@@ -234,14 +238,14 @@ impl Hall {
                 return;
             }
         };
-        tap.accepted();
+        taps.accepted();
         for stream in [&client, &upstream] {
             if let Err(error) = pump::prepare(stream) {
                 self.seldom.say(|| format!("the connection of {peer}: {error}"));
             }
         }
         let transforms = self.transforms(service, &upstream);
-        pump::relay(client, upstream, &tap, transforms).await;
+        pump::relay(client, upstream, &taps, transforms).await;
     }
 
     fn transforms(&self, service: Offered, upstream: &TcpStream) -> Transforms {

@@ -11,7 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::recorder::Tap;
+use super::feed::Taps;
 use crate::conformance::capture::Side;
 
 /// What is read at a time, in bytes.
@@ -63,19 +63,19 @@ pub(super) fn break_off(stream: &TcpStream) {
 pub(super) async fn relay(
     client: TcpStream,
     server: TcpStream,
-    tap: &Tap,
+    taps: &Taps,
     mut transforms: Transforms,
 ) {
     let ends = Ends { client, server, broken: [AtomicBool::new(false), AtomicBool::new(false)] };
-    let up = ends.one_way(Side::Client, tap, transforms.from_client.as_deref_mut());
-    let down = ends.one_way(Side::Server, tap, transforms.from_server.as_deref_mut());
+    let up = ends.one_way(Side::Client, taps, transforms.from_client.as_deref_mut());
+    let down = ends.one_way(Side::Server, taps, transforms.from_server.as_deref_mut());
     let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
     let (first, from) = tokio::select! {
         ended = &mut up => (ended, Side::Client),
         ended = &mut down => (ended, Side::Server),
     };
     if first == Ended::SourceBroken {
-        return ends.broken_by(from, tap);
+        return ends.broken_by(from, taps);
     }
     let other = async {
         match from {
@@ -88,13 +88,13 @@ pub(super) async fn relay(
         biased;
         last = other => last,
         _ = ends.stream(from).ready(Interest::ERROR), if first == Ended::InOrder => {
-            return ends.broken_by(from, tap);
+            return ends.broken_by(from, taps);
         }
     };
     match (first, last) {
-        (_, Ended::SourceBroken) => ends.broken_by(from.other(), tap),
-        (Ended::SinkBroken, _) => ends.broken_by(from.other(), tap),
-        (_, Ended::SinkBroken) => ends.broken_by(from, tap),
+        (_, Ended::SourceBroken) => ends.broken_by(from.other(), taps),
+        (Ended::SinkBroken, _) => ends.broken_by(from.other(), taps),
+        (_, Ended::SinkBroken) => ends.broken_by(from, taps),
         _ => {}
     }
 }
@@ -122,15 +122,15 @@ impl Ends {
         }
     }
 
-    fn broken_by(&self, side: Side, tap: &Tap) {
-        tap.reset(side);
+    fn broken_by(&self, side: Side, taps: &Taps) {
+        taps.reset(side);
         break_off(self.stream(side.other()));
     }
 
     async fn one_way(
         &self,
         from: Side,
-        tap: &Tap,
+        taps: &Taps,
         mut transform: Option<&mut (dyn Transform + 'static)>,
     ) -> Ended {
         let (source, sink) = (self.stream(from), self.stream(from.other()));
@@ -143,7 +143,7 @@ impl Ends {
             if over && self.broken(from).load(Ordering::Relaxed) {
                 return Ended::SourceBroken;
             }
-            piece = keep(piece, over, from, tap, &mut transform);
+            piece = keep(piece, over, from, taps, &mut transform);
             match send(&piece, sink, source).await {
                 Ok(()) => {}
                 Err(Gone::Source) => return Ended::SourceBroken,
@@ -153,7 +153,7 @@ impl Ends {
                 }
             }
             if over {
-                tap.end(from);
+                taps.end(from);
                 // A receiver that is gone shows in the other direction.
                 let _ = SockRef::from(sink).shutdown(std::net::Shutdown::Write);
                 return Ended::InOrder;
@@ -167,11 +167,11 @@ fn keep(
     piece: Vec<u8>,
     over: bool,
     from: Side,
-    tap: &Tap,
+    taps: &Taps,
     transform: &mut Option<&mut (dyn Transform + 'static)>,
 ) -> Vec<u8> {
     let Some(transform) = transform else {
-        tap.data(from, &piece);
+        taps.data(from, &piece);
         return piece;
     };
     let mut send = Vec::with_capacity(piece.len());
@@ -179,7 +179,7 @@ fn keep(
     if over {
         transform.finish(&mut send);
     }
-    tap.data(from, if from == Side::Client { &piece } else { &send });
+    taps.data(from, if from == Side::Client { &piece } else { &send });
     send
 }
 

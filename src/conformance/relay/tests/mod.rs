@@ -17,8 +17,9 @@ use crate::conformance::capture::{Ending, Limits, Side, What};
 use crate::conformance::recording::{Header, Origin};
 
 mod callbacks;
+mod feeds;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A file in memory, whose disk can be slow or full.
 #[derive(Clone, Default)]
@@ -113,7 +114,7 @@ impl Running {
         let relay = Relay::bind(options).unwrap();
         let address = relay.address();
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(relay.run(recorder.clone(), stopped));
+        let task = tokio::spawn(relay.run(vec![recorder.feed()], stopped));
         Running { address, stop, task, recorder, disk }
     }
 
@@ -362,7 +363,7 @@ async fn a_slow_disk_leaves_a_gap_and_recording_goes_on() {
     send_through(&mut client, &mut served, 100_000).await;
     relay.disk.change(|state| state.stuck = false);
     let recorder = relay.recorder.clone();
-    until("the buffer is free again", || recorder.waiting_bytes() == 0).await;
+    until("the buffer is free again", || recorder.feed().waiting_bytes() == 0).await;
     client.write_all(b"after the gap").await.unwrap();
     within(served.read_exact(&mut [0; 13])).await.unwrap();
     drop((client, served));
@@ -398,7 +399,7 @@ async fn a_full_disk_ends_the_recording_and_nothing_else() {
     disk.change(|state| state.room = Some(whole + 20));
     send_through(&mut client, &mut served, 10_000).await;
     let recorder = relay.recorder.clone();
-    until("recording has stopped", || recorder.has_stopped()).await;
+    until("recording has stopped", || recorder.feed().has_stopped()).await;
     send_through(&mut client, &mut served, 50_000).await;
     drop((client, served));
     let (recorded, disk) = relay.end().await;
