@@ -2,11 +2,13 @@
 //!
 //! Wiring only: the two files, and the summary.
 
+use std::fs;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use corona::conformance::capture::Limits;
 use corona::conformance::recording::{Converted, convert};
@@ -74,9 +76,14 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         ..Limits::default()
     };
     let name = capture.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(!is_same_file(&capture, &out), "{shown} cannot be read and overwritten at once");
     let recording = BufWriter::new(create_file(&out, force)?);
-    let converted = convert(source, &name, &limits, &ports, recording)
-        .with_context(|| format!("cannot import {shown}"))?;
+    let converted = convert(source, &name, &limits, &ports, recording);
+    if converted.is_err() && out.is_file() {
+        // Half a recording would look like a whole one. That it stays is not worth an error more.
+        let _ = fs::remove_file(&out);
+    }
+    let converted = converted.with_context(|| format!("cannot import {shown}"))?;
     let Converted { read, connections, bytes, missing_bytes } = converted;
     let packets = read.packets.used;
     let mut text = format!("{connections} connections, {bytes} bytes from {packets} packets\n");
@@ -89,4 +96,9 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
     console.print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -13,7 +13,7 @@ use corona::conformance::setup::RecordedSetup;
 use super::arguments::existing_conf_dir;
 
 /// Where services listened, for files that do not say so.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Services in a packet capture")]
 pub(super) struct PortArguments {
     /// Configuration of the recorded cluster, which names the ports
@@ -52,21 +52,25 @@ impl PortArguments {
     /// that of the cluster manager.
     ///
     /// # Errors
-    /// When the configuration cannot be read.
+    /// When a configuration that was named on the line cannot be read.
     pub(super) fn ports(
         &self,
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> anyhow::Result<Option<Ports>> {
-        let conf_dir = existing_conf_dir(self.conf_dir.clone(), variable)?;
-        let configured = match conf_dir {
-            Some(dir) => {
-                let setup = RecordedSetup::read(&dir).map_err(|problems| {
+        let read = |named, variable: &dyn Fn(&str) -> Option<OsString>| {
+            let Some(dir) = existing_conf_dir(named, variable)? else { return Ok(None) };
+            match RecordedSetup::read(&dir) {
+                Ok(setup) => Ok(Some(setup.ports)),
+                Err(problems) => {
                     let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-                    anyhow!(each.join("; "))
-                })?;
-                Some(setup.ports)
+                    Err(anyhow!(each.join("; ")))
+                }
             }
-            None => None,
+        };
+        let configured = match &self.conf_dir {
+            Some(named) => read(Some(named.clone()), &variable)?,
+            // Nobody said that the file has to do with the cluster of this machine.
+            None => read(None, &variable).unwrap_or_default(),
         };
         let mut ports = configured.unwrap_or_default();
         for named in &self.ports {
@@ -109,6 +113,8 @@ pub(super) fn skipped_text(packets: &PacketCounts) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -131,6 +137,15 @@ mod tests {
             let arguments = PortArguments { conf_dir, ports };
             assert_eq!(arguments.ports(|_| None).unwrap(), expected, "{arguments:?}");
         }
+        let of_machine = |dir: &Path| {
+            let (dir, arguments) = (dir.as_os_str().to_owned(), PortArguments::default());
+            arguments.ports(move |_| Some(dir.clone()))
+        };
+        assert_eq!(of_machine(&recorded).unwrap(), known(18_800, Some(18_802)));
+        let nowhere = Path::new("/no/such/directory");
+        assert_eq!(of_machine(nowhere).unwrap(), None);
+        let named = PortArguments { conf_dir: Some(nowhere.into()), ..PortArguments::default() };
+        assert!(named.ports(|_| None).is_err());
     }
 
     #[test]
