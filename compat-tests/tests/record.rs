@@ -1,0 +1,560 @@
+//! The built program as a relay: what passes it, what is in the file, and what becomes of it when
+//! peers, disks and processes fail.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use compat_tests::{corona_program, repository, start_plain};
+use corona::conformance::capture::{Ending, Limits, Side, What};
+use corona::conformance::recording::Unrecorded;
+use corona::conformance::{Traffic, open};
+use corona::wire::calls::{ClusterManager, SessionDriver, SessionDriverCall, SessionDriverReply};
+use corona::wire::client::{Client, ClientOptions};
+use corona::wire::generated::{
+    ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceRequest, ResourceType, SessionInfo,
+    SessionStatus,
+};
+use corona::wire::server::{Answer, Limits as ServerLimits, ListenOn, Server, listen};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program under test, with nothing of this process's environment that it looks at.
+fn corona(words: &[&str]) -> Command {
+    let mut command = Command::new(corona_program());
+    command.args(words).stdin(Stdio::null());
+    for variable in ["HADOOP_CONF_DIR", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// What a tool prints that succeeds and has nothing to complain about.
+#[track_caller]
+fn printed(words: &[&str]) -> String {
+    let Output { status, stdout, stderr } = corona(words).output().unwrap();
+    assert_eq!((status.code(), text(stderr).as_str()), (Some(0), ""), "{words:?}");
+    text(stdout)
+}
+
+/// What `inspect` tells of a file, as objects.
+fn inspected(file: &Path, more: &[&str]) -> Vec<Value> {
+    let words = [&["inspect", file.to_str().unwrap(), "--output", "json"], more].concat();
+    printed(&words).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A relay that runs. It is ended when this is dropped.
+struct Relay {
+    child: Option<Child>,
+    address: SocketAddr,
+    file: PathBuf,
+}
+
+/// How a relay ended.
+struct End {
+    status: Option<i32>,
+    out: String,
+    log: String,
+}
+
+impl Relay {
+    fn start(upstream: SocketAddr, directory: &Path, more: &[&str]) -> Relay {
+        let file = directory.join("traffic.corec");
+        let upstream = upstream.to_string();
+        let words = ["record", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--out"];
+        let words = [&words, [file.to_str().unwrap()].as_slice(), more].concat();
+        Relay::of(&mut corona(&words), file)
+    }
+
+    fn of(command: &mut Command, file: PathBuf) -> Relay {
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let mut words = line.split_whitespace().skip_while(|word| *word != "listen");
+        let address = words.nth(1).and_then(|word| word.parse().ok());
+        let Some(address) = address else { panic!("{line}{}", text(last_words(child).stderr)) };
+        Relay { child: Some(child), address, file }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn send(&self, signal: &str) {
+        let script = format!("kill -s {signal} \"$0\"");
+        let status = Command::new("sh").args(["-c", &script, &self.id()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    fn id(&self) -> String {
+        self.child.as_ref().unwrap().id().to_string()
+    }
+
+    /// Ends it and waits for its end.
+    fn end(mut self, signal: &str) -> End {
+        self.send(signal);
+        let Output { status, stdout, stderr } = last_words(self.child.take().unwrap());
+        End { status: status.code(), out: text(stdout), log: text(stderr) }
+    }
+
+    fn traffic(&self) -> Traffic {
+        open(&self.file, &Limits::default()).unwrap()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+fn last_words(mut child: Child) -> Output {
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() >= deadline {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All that one side of the first connection said, and how much of it is missing.
+fn said(traffic: &Traffic, side: Side) -> (Vec<u8>, u64) {
+    let mut said = (Vec::new(), 0);
+    for event in traffic.capture.connections.first().map_or(&[][..], |first| &first.events) {
+        match &event.what {
+            What::Data(data) if event.from == side => said.0.extend_from_slice(data),
+            What::Missing(bytes) if event.from == side => said.1 += bytes,
+            _ => {}
+        }
+    }
+    said
+}
+
+/// A session driver that says yes to all, and tells what it is asked.
+fn session_driver(stopped: watch::Receiver<bool>) -> (SocketAddr, mpsc::Receiver<&'static str>) {
+    let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::channel(16);
+    let handler = move |_peer: SocketAddr, call: SessionDriverCall| {
+        let (method, reply) = match call {
+            SessionDriverCall::GrantResource { .. } => {
+                ("grantResource", SessionDriverReply::GrantResource)
+            }
+            SessionDriverCall::RevokeResource { .. } => {
+                ("revokeResource", SessionDriverReply::RevokeResource)
+            }
+            SessionDriverCall::ProcessDeadNode { .. } => {
+                ("processDeadNode", SessionDriverReply::ProcessDeadNode)
+            }
+        };
+        let tell = tell.clone();
+        async move {
+            tell.send(method).await.unwrap();
+            Answer::Reply(reply)
+        }
+    };
+    let server = Server::new(listener, handler, ServerLimits::default());
+    tokio::spawn(server.run::<SessionDriver>(stopped));
+    (address, told)
+}
+
+fn node() -> ClusterNodeInfo {
+    let specs = ComputeSpecs::new(4, 100, 8192, 500);
+    ClusterNodeInfo {
+        name: "n1".into(),
+        address: InetAddress { host: "n1.example.com".into(), port: 9001 },
+        total: specs.clone(),
+        free: Some(specs),
+        resource_infos: Some([(ResourceType(0), "9001:9002".to_owned())].into()),
+    }
+}
+
+fn session(driver: SocketAddr) -> SessionInfo {
+    let address = InetAddress { host: driver.ip().to_string(), port: driver.port().into() };
+    SessionInfo {
+        address,
+        name: "Sleep\u{1b}[2J".into(),
+        user_id: "ann".into(),
+        group_ids: None,
+        pool_info_strings: None,
+        priority: None,
+        no_preempt: None,
+        url: None,
+        deadline: None,
+    }
+}
+
+async fn client(of: SocketAddr) -> Client<ClusterManager> {
+    Client::connect(of, ClientOptions::default()).await.unwrap()
+}
+
+/// A whole session through the relay: it starts, is granted a slot, and ends. Gives its handle and
+/// the address of its driver, as the relay's clients and as the cluster manager's own are told.
+async fn whole_session(
+    relay: SocketAddr,
+    manager: SocketAddr,
+) -> (String, SocketAddr, [InetAddress; 2]) {
+    let (_stop, stopped) = watch::channel(false);
+    let (driver, mut told) = session_driver(stopped);
+    let mut through = client(relay).await;
+    let mut beside = client(manager).await;
+    through.node_heartbeat(node()).await.unwrap();
+    let handle = through.get_next_session_id().await.unwrap();
+    through.session_start(handle.clone(), session(driver)).await.unwrap();
+    let request = ResourceRequest {
+        id: 7,
+        hosts: None,
+        specs: Some(ComputeSpecs::new(1, None, None, None)),
+        type_: ResourceType(0),
+        exclude_hosts: None,
+    };
+    through.request_resource(handle.clone(), vec![request]).await.unwrap();
+    let granted = tokio::time::timeout(PATIENCE, told.recv()).await.expect("a grant in time");
+    assert_eq!(granted, Some("grantResource"));
+    let addresses = [
+        through.get_session_info(handle.clone()).await.unwrap().address,
+        beside.get_session_info(handle.clone()).await.unwrap().address,
+    ];
+    through.session_end(handle.clone(), SessionStatus(3)).await.unwrap();
+    (handle, driver, addresses)
+}
+
+#[tokio::test]
+async fn a_session_and_its_callbacks_are_in_the_file_as_they_were_said() {
+    let manager = start_plain();
+    let directory = tempfile::tempdir().unwrap();
+    let relay = Relay::start(manager.thrift(), directory.path(), &["--relay-callbacks"]);
+    let (handle, driver, [through, beside]) = whole_session(relay.address, manager.thrift()).await;
+    assert_eq!(through.port, i32::from(driver.port()), "clients see the driver's own address");
+    assert_ne!(beside.port, through.port, "the cluster manager was told the relay's");
+
+    let file = relay.file.clone();
+    let end = relay.end("TERM");
+    assert_eq!(end.status, Some(0), "{}", end.log);
+    assert!(end.out.starts_with("recorded 2 connections, "), "{}", end.out);
+    assert_eq!(open(&file, &Limits::default()).unwrap().capture.ending, Ending::Complete);
+
+    let items = inspected(&file, &[]);
+    let of = |service: &str, what: &str| -> Vec<String> {
+        let wanted = items.iter().filter(|item| item["service"] == service && item["what"] == what);
+        wanted.map(|item| item["method"].as_str().unwrap().to_owned()).collect()
+    };
+    let calls = [
+        "nodeHeartbeat",
+        "getNextSessionId",
+        "sessionStart",
+        "requestResource",
+        "getSessionInfo",
+        "sessionEnd",
+    ];
+    assert_eq!(of("cluster-manager", "call"), calls);
+    assert_eq!(of("cluster-manager", "answer"), calls);
+    assert_eq!(of("session-driver", "call"), ["grantResource"]);
+    assert_eq!(of("session-driver", "answer"), ["grantResource"]);
+
+    let start = items.iter().find(|item| item["method"] == "sessionStart").unwrap();
+    let address = json!({"host": driver.ip().to_string(), "port": driver.port()});
+    assert_eq!(start["body"]["handle"], json!(handle));
+    assert_eq!(start["body"]["info"]["address"], address);
+    assert_eq!(start["server"], json!(manager.thrift().to_string()));
+    let grant = items.iter().find(|item| item["method"] == "grantResource").unwrap();
+    assert_eq!(grant["server"], json!(driver.to_string()));
+    assert_eq!(grant["body"]["granted"][0]["id"], 7);
+    assert_eq!(grant["body"]["granted"][0]["nodeName"], "n1");
+
+    let about_node = inspected(&file, &["--node", "n1"]);
+    let methods: Vec<&str> =
+        about_node.iter().map(|item| item["method"].as_str().unwrap()).collect();
+    assert_eq!(methods, ["nodeHeartbeat", "nodeHeartbeat", "grantResource", "grantResource"]);
+    assert_eq!(inspected(&file, &["--session", "another"]), Vec::<Value>::new());
+    assert_eq!(inspected(&file, &["--session", &handle, "--method", "sessionStart"]).len(), 2);
+    assert_eq!(inspected(&file, &["--until", "0"]), Vec::<Value>::new());
+
+    let shown = printed(&["inspect", file.to_str().unwrap(), "--method", "sessionStart"]);
+    assert!(shown.contains(r"Sleep\u{1b}[2J"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "a name has no power over the terminal");
+    let statistics = printed(&["inspect", file.to_str().unwrap(), "--stats"]);
+    let row = statistics.lines().find(|line| line.starts_with("grantResource ")).unwrap();
+    assert_eq!(row.split_whitespace().skip(1).take(3).collect::<Vec<_>>(), ["1", "1", "0"]);
+}
+
+#[tokio::test]
+async fn nothing_is_changed_unless_callbacks_are_relayed() {
+    let manager = start_plain();
+    let directory = tempfile::tempdir().unwrap();
+    let relay = Relay::start(manager.thrift(), directory.path(), &[]);
+    let (_, driver, addresses) = whole_session(relay.address, manager.thrift()).await;
+    for address in addresses {
+        assert_eq!(address.port, i32::from(driver.port()));
+    }
+    let file = relay.file.clone();
+    let end = relay.end("INT");
+    assert_eq!(end.status, Some(0), "{}", end.log);
+    let services: Vec<_> = inspected(&file, &["--method", "grantResource"]);
+    assert_eq!(services, Vec::<Value>::new(), "callbacks went past the relay");
+    assert_eq!(inspected(&file, &["--method", "requestResource"]).len(), 2);
+}
+
+/// Bytes that do not repeat soon and that packing does not make smaller, by xorshift.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+/// A server on which each connection is handled like this.
+fn server(handle: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let handle = handle.clone();
+            thread::spawn(move || handle(stream.unwrap()));
+        }
+    });
+    address
+}
+
+fn echo(mut stream: TcpStream) {
+    let mut piece = vec![0; 1 << 16];
+    while let Ok(size @ 1..) = stream.read(&mut piece) {
+        if stream.write_all(&piece[..size]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_slow_reader_gets_every_byte_and_the_relay_stays_small() {
+    const BYTES: usize = 96 << 20;
+    let (sent, all_sent) = std::sync::mpsc::sync_channel(1);
+    let upstream = server(move |mut stream| {
+        // The relay's memory is what is measured, so no more than a piece is kept here.
+        let piece = noise(1 << 20);
+        for _ in 0..BYTES / piece.len() {
+            stream.write_all(&piece).unwrap();
+        }
+        sent.send(()).unwrap();
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let relay = Relay::start(upstream, directory.path(), &["--max-buffer", "4m"]);
+    let mut client = relay.connect();
+    let mut first = [0; 1];
+    client.read_exact(&mut first).unwrap();
+    // Nobody reads: whoever writes is held back, since the relay does not keep what it is sent.
+    let patience = Duration::from_millis(500);
+    assert!(all_sent.recv_timeout(patience).is_err(), "nothing holds the writer back");
+    let (mut heard, mut count, piece) = (vec![0; 1 << 16], 1, noise(1 << 20));
+    loop {
+        let size = client.read(&mut heard).unwrap();
+        if size == 0 {
+            break;
+        }
+        let mut rest = &heard[..size];
+        while !rest.is_empty() {
+            let expected = &piece[count % piece.len()..];
+            let (these, later) = rest.split_at(rest.len().min(expected.len()));
+            assert!(expected.starts_with(these), "bytes from {count} on");
+            count += these.len();
+            rest = later;
+        }
+    }
+    assert_eq!(count, BYTES);
+    let peak = peak_kib(&relay.id());
+    assert!(peak < 64 * 1024, "the relay took {peak} KiB");
+    drop(client);
+    let file = relay.file.clone();
+    let end = relay.end("TERM");
+    let traffic = open(&file, &Limits::default()).unwrap();
+    let (kept, missing) = said(&traffic, Side::Server);
+    assert_eq!(kept.len() as u64 + missing, BYTES as u64);
+    // A disk that is too slow for 4 MiB leaves gaps, and then the status says so.
+    assert_eq!(end.status, Some(i32::from(missing > 0)), "{}", end.log);
+    assert_eq!(traffic.unrecorded, Some(Unrecorded { connections: 0, bytes: missing }));
+}
+
+fn peak_kib(process: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).expect("a size")
+}
+
+/// Sends the bytes through the relay to the echo behind it, in pieces, each of which comes back.
+fn send_and_hear(stream: &mut TcpStream, bytes: &[u8]) {
+    for piece in bytes.chunks(4096) {
+        stream.write_all(piece).unwrap();
+        let mut heard = vec![0; piece.len()];
+        stream.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, piece);
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_connections_go_on() {
+    let upstream = server(echo);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("traffic.corec");
+    // 64 KiB, so that less than the first block fits that is written because of its size.
+    let script = "ulimit -f 128; exec \"$0\" \"$@\"";
+    let program = corona(&[]).get_program().to_owned();
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(program).args(["record", "--listen", "127.0.0.1:0"]);
+    command.args(["--upstream", &upstream.to_string(), "--out"]).arg(&file).env_remove("RUST_LOG");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let relay = Relay::of(&mut command, file.clone());
+    let mut client = relay.connect();
+    send_and_hear(&mut client, b"before the disk was full");
+    until("the first block is written", || !said(&relay.traffic(), Side::Client).0.is_empty());
+    send_and_hear(&mut client, &noise(4 << 20));
+    send_and_hear(&mut client, b"after");
+    drop(client);
+    let end = relay.end("TERM");
+    assert_eq!(end.status, Some(1), "{}", end.log);
+    let lines = |part: &str| end.log.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(lines("recording has stopped for good"), 1, "{}", end.log);
+    assert_eq!(lines("corona: "), 1, "{}", end.log);
+    assert_eq!(lines("is not whole: recording stopped early"), 1, "{}", end.log);
+
+    let traffic = open(&file, &Limits::default()).unwrap();
+    assert_eq!(traffic.capture.ending, Ending::Truncated);
+    let (kept, _) = said(&traffic, Side::Client);
+    assert!(kept.starts_with(b"before the disk was full"));
+    let told = corona(&["inspect", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(told.status.code(), Some(0));
+    assert!(text(told.stderr).contains("the file was cut off"));
+}
+
+#[test]
+fn a_disk_that_takes_nothing_keeps_the_relay_from_starting() {
+    let words = ["record", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--force"];
+    let full = corona(&[words.as_slice(), &["--out", "/dev/full"]].concat()).output().unwrap();
+    assert_eq!((full.status.code(), full.stdout), (Some(1), vec![]));
+    let told = text(full.stderr);
+    assert!(told.starts_with("corona: cannot write /dev/full: No space left"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
+fn a_killed_relay_leaves_what_it_had_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let relay = Relay::start(server(echo), directory.path(), &[]);
+    let mut client = relay.connect();
+    send_and_hear(&mut client, b"this much is safe");
+    until("a block is written", || said(&relay.traffic(), Side::Server).0.len() == 17);
+    send_and_hear(&mut client, b"this may be lost");
+    let file = relay.file.clone();
+    assert_eq!(relay.end("KILL").status, None);
+    let traffic = open(&file, &Limits::default()).unwrap();
+    assert_eq!((traffic.capture.ending, traffic.unrecorded), (Ending::Truncated, None));
+    for side in [Side::Client, Side::Server] {
+        let (kept, missing) = said(&traffic, side);
+        let all = b"this much is safethis may be lost";
+        assert!(kept.len() >= 17 && all.starts_with(&kept), "{kept:?}");
+        assert_eq!(missing, 0);
+    }
+    let told = corona(&["inspect", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(told.status.code(), Some(0));
+    assert!(text(told.stdout).contains("bytes that are no message"));
+    assert!(text(told.stderr).contains("the file was cut off"));
+}
+
+#[test]
+fn a_file_that_exists_is_not_overwritten_unasked() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("traffic.corec");
+    fs::write(&file, "precious").unwrap();
+    let name = file.to_str().unwrap();
+    let pcap = repository().join("fixtures/recordings/scenarios/wire/traffic.pcap");
+    let record = ["record", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--out", name];
+    let import = ["import", pcap.to_str().unwrap(), "--out", name];
+    for words in [record.as_slice(), &import] {
+        let told = corona(words).output().unwrap();
+        let expected = format!("corona: {name} exists already; --force overwrites it\n");
+        assert_eq!((told.status.code(), text(told.stderr)), (Some(1), expected), "{words:?}");
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+    let end = Relay::start(server(echo), directory.path(), &["--force"]).end("TERM");
+    assert_eq!(end.status, Some(0), "{}", end.log);
+    assert_eq!(open(&file, &Limits::default()).unwrap().capture.ending, Ending::Complete);
+
+    let own = corona(&["import", name, "--out", name, "--force"]).output().unwrap();
+    assert_eq!(text(own.stderr), format!("corona: {name} is a recording already\n"));
+}
+
+#[test]
+fn a_manager_that_is_down_is_told_now_and_then() {
+    let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let relay = Relay::start(nobody, directory.path(), &[]);
+    for _ in 0..5 {
+        let end = relay.connect().read(&mut [0]);
+        assert!(matches!(end, Ok(0)) || end.is_err(), "{end:?}");
+    }
+    let file = relay.file.clone();
+    let end = relay.end("TERM");
+    assert_eq!(end.status, Some(0));
+    let told = end.log.matches("cannot reach").count();
+    // As a rule once; more often if the machine stands still for a while.
+    assert!((1..5).contains(&told), "{}", end.log);
+    let refused = inspected(&file, &[]);
+    assert_eq!(refused.len(), 5);
+    assert!(refused.iter().all(|item| item["accepted"] == json!(false)));
+}
+
+#[test]
+fn a_capture_says_the_same_after_its_import() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["scenarios/grants", "jobs/remote-sleep"] {
+        let recorded = repository().join("fixtures/recordings").join(name);
+        let (capture, file) = (recorded.join("traffic.pcap"), directory.path().join("out.corec"));
+        let conf_dir = ["--conf-dir", recorded.to_str().unwrap()];
+        let import = ["import", capture.to_str().unwrap(), "--force", "--out"];
+        let told = printed(&[&import, [file.to_str().unwrap()].as_slice(), &conf_dir].concat());
+        assert!(told.contains(" connections, "), "{told}");
+        let items = inspected(&capture, &conf_dir);
+        assert!(items.len() > 20);
+        assert_eq!(inspected(&file, &[]), items, "{name}");
+        assert!(fs::metadata(&file).unwrap().len() < fs::metadata(&capture).unwrap().len() / 2);
+    }
+    let nonsense = repository().join("Cargo.toml");
+    let out = directory.path().join("nothing.corec");
+    let import = ["import", nonsense.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let told = corona(&import).output().unwrap();
+    assert_eq!(told.status.code(), Some(1));
+    assert!(text(told.stderr).contains("neither a pcap nor a pcapng header"));
+    assert!(!out.exists(), "no half file is left");
+}
