@@ -548,6 +548,13 @@ fn a_capture_says_the_same_after_its_import() {
         let items = inspected(&capture, &conf_dir);
         assert!(items.len() > 20);
         assert_eq!(inspected(&file, &[]), items, "{name}");
+        for more in [["--output", "text"].as_slice(), &["--stats"]] {
+            let words = [&["inspect", file.to_str().unwrap()], more].concat();
+            let shown = corona(&words).env("COLUMNS", "80").output().unwrap();
+            let shown = text(shown.stdout);
+            assert!(shown.lines().count() > 5, "{shown}");
+            assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        }
         assert!(fs::metadata(&file).unwrap().len() < fs::metadata(&capture).unwrap().len() / 2);
     }
     let nonsense = repository().join("Cargo.toml");

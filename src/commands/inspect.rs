@@ -159,7 +159,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         (false, Form::Json) => print_json(wanted, started_at_us, console)?,
         (false, Form::Text) => {
             let shape = if arguments.full { Shape::Full } else { Shape::Short };
-            console.print(&head(&traffic))?;
+            console.print(&head(&traffic, conversations.len()))?;
             print_text(wanted, started_at_us, shape, console)?;
         }
     }
@@ -178,8 +178,11 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 }
 
 /// What the file is, and the date that the times of the lines belong to.
-fn head(traffic: &Traffic) -> String {
-    let connections = traffic.capture.connections.len();
+fn head(traffic: &Traffic, conversations: usize) -> String {
+    let others = match traffic.capture.connections.len().saturating_sub(conversations) {
+        0 => String::new(),
+        others => format!(", {others} more of other services"),
+    };
     let started = zoned(traffic.capture.started_at_us);
     let started = started
         .map_or("?".to_owned(), |started| started.strftime("%Y-%m-%d %H:%M:%S%:z").to_string());
@@ -190,7 +193,7 @@ fn head(traffic: &Traffic) -> String {
         Some(Header { upstream, .. }) => format!("recording from {}", printable(upstream)),
         None => "packet capture".to_owned(),
     };
-    format!("{what}\nstarted {started}, {connections} connections\n\n")
+    format!("{what}\nstarted {started}, {conversations} connections{others}\n\n")
 }
 
 fn zoned(us: u64) -> Option<jiff::Zoned> {
@@ -245,6 +248,26 @@ fn print_json<'a>(
     Ok(console.print(&lot)?)
 }
 
+/// The statistics of a method for programs. A time that is not known is left out.
+fn object(method: &MethodStatistics) -> serde_json::Value {
+    let mut object = value!({
+        "service": method.service.name(),
+        "method": method.method,
+        "calls": method.calls,
+        "answered": method.answered,
+        "errors": method.errors,
+        "call_bytes": method.call_bytes,
+        "answer_bytes": method.answer_bytes,
+    });
+    let times = [("median_us", method.median), ("percentile_99_us", method.slowest_percent)];
+    for (name, time) in times {
+        if let (Some(object), Some(time)) = (object.as_object_mut(), time) {
+            object.insert(name.to_owned(), value!(time.as_micros() as u64));
+        }
+    }
+    object
+}
+
 fn print_statistics(
     methods: &[MethodStatistics],
     form: Form,
@@ -252,23 +275,7 @@ fn print_statistics(
     console: &mut Console<'_>,
 ) -> anyhow::Result<()> {
     if form == Form::Json {
-        let us = |time: Option<Duration>| time.map(|time| time.as_micros() as u64);
-        let methods: Vec<_> = methods
-            .iter()
-            .map(|method| {
-                value!({
-                    "service": method.service.name(),
-                    "method": method.method,
-                    "calls": method.calls,
-                    "answered": method.answered,
-                    "errors": method.errors,
-                    "median_us": us(method.median),
-                    "percentile_99_us": us(method.slowest_percent),
-                    "call_bytes": method.call_bytes,
-                    "answer_bytes": method.answer_bytes,
-                })
-            })
-            .collect();
+        let methods: Vec<_> = methods.iter().map(object).collect();
         return console.print_json(&methods);
     }
     let mut table = Table::new(&[

@@ -229,7 +229,9 @@ pub fn json(item: &Item<'_>, started_at_us: u64) -> Json {
             put("what", json!("answer"));
             put("bytes", json!(bytes));
             put("error", json!(is_error(answer)));
-            put("took_us", json!(took.map(|took| took.as_micros() as u64)));
+            if let Some(took) = took {
+                put("took_us", json!(took.as_micros() as u64));
+            }
             Some(answer)
         }
         Act::Bytes(bytes) => {

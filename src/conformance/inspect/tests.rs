@@ -120,8 +120,11 @@ fn objects_have_everything() {
         "kind": "REPLY", "method": "sessionHeartbeat", "seqid": 1, "body": {},
     });
     assert_eq!(object, expected);
+    let all: Vec<_> = items.iter().map(|item| json(item, 0)).collect();
+    let members = all.iter().flat_map(|object| object.as_object().unwrap().values());
+    assert!(members.into_iter().all(|member| !member.is_null()), "what has no value is left out");
     let whats: Vec<_> =
-        items.iter().map(|item| json(item, 0)["what"].as_str().unwrap().to_owned()).collect();
+        all.iter().map(|object| object["what"].as_str().unwrap().to_owned()).collect();
     let expected = [
         "opened", "call", "answer", "call", "answer", "call", "call", "answer", "bytes", "missing",
         "end", "reset",

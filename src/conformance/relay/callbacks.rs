@@ -59,8 +59,8 @@ const MAX_SESSIONS: usize = 65_536;
 /// The longest session handle that is followed, in bytes.
 const MAX_HANDLE_BYTES: usize = 256;
 
-/// Frames that are larger pass without being looked at, in bytes.
-const MAX_FRAME_BYTES: usize = 1 << 20;
+/// Frames that are larger pass without being looked at, in bytes. Each connection may hold one.
+const MAX_FRAME_BYTES: usize = 256 << 10;
 
 /// All listeners for callbacks.
 pub(super) struct Callbacks {
