@@ -15,8 +15,9 @@
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
 //! * [`session_driver`] is the client's side of a session: slots for a job tracker, or for any other
 //!   framework, from any cluster manager. It knows nothing of ours.
-//! * [`conformance`] imports packet captures, plays recorded peers against a cluster manager and
-//!   compares what it does with what was recorded.
+//! * [`conformance`] records what passes in front of a cluster manager and imports packet captures,
+//!   shows what was said, plays recorded peers against a cluster manager and compares what it does
+//!   with what was recorded.
 
 pub mod cluster_manager;
 pub mod config;
