@@ -1,6 +1,6 @@
 //! Turns a packet capture into a recording, packet by packet: a capture may be larger than memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -53,8 +53,7 @@ pub fn convert(
         upstream: name.to_owned(),
     };
     let writer = RecordingWriter::new(out, &header).map_err(ConvertError::Write)?;
-    let mut conversion =
-        Conversion { ports, writer, ended: HashMap::new(), broken: None, done: Counts::default() };
+    let mut conversion = Conversion::new(ports, writer, limits.connections);
     let mut failure = None;
     let read = import(source, limits, |imported| match conversion.take(imported) {
         Ok(()) => ControlFlow::Continue(()),
@@ -76,11 +75,22 @@ pub fn convert(
 struct Conversion<'a, W> {
     ports: &'a Ports,
     writer: RecordingWriter<W>,
-    /// Which sides of the open connections have ended, client first.
-    ended: HashMap<ConnectionId, [bool; 2]>,
+    open: HashMap<ConnectionId, Open>,
+    /// The same by when something was last said about them, the stalest first.
+    by_age: BTreeMap<u64, ConnectionId>,
+    age: u64,
+    /// Connections that may be open at a time. Beyond it the stalest one is taken as closed, as
+    /// those who read the recording follow no more of them.
+    max_open: usize,
     /// A connection that was broken off, about which something may still be said at once.
     broken: Option<ConnectionId>,
     done: Counts,
+}
+
+struct Open {
+    age: u64,
+    /// Which sides have ended, client first.
+    ended: [bool; 2],
 }
 
 #[derive(Default)]
@@ -91,12 +101,24 @@ struct Counts {
     latest: Duration,
 }
 
-impl<W: Write + Seek> Conversion<'_, W> {
+impl<'a, W: Write + Seek> Conversion<'a, W> {
+    fn new(ports: &'a Ports, writer: RecordingWriter<W>, max_open: usize) -> Self {
+        Conversion {
+            ports,
+            writer,
+            open: HashMap::new(),
+            by_age: BTreeMap::new(),
+            age: 0,
+            max_open: max_open.max(1),
+            broken: None,
+            done: Counts::default(),
+        }
+    }
+
     fn take(&mut self, imported: Imported) -> io::Result<()> {
         let (connection, at, record) = match imported {
             Imported::Opened(id, opening) => {
                 self.done.connections += 1;
-                self.ended.insert(id, [false; 2]);
                 let service = self.service(opening.server.port());
                 (id, opening.at, Record::Opened { opening, service })
             }
@@ -106,33 +128,55 @@ impl<W: Write + Seek> Conversion<'_, W> {
         if let Some(broken) = self.broken.filter(|broken| *broken != connection) {
             self.close(broken)?;
         }
+        if matches!(record, Record::Opened { .. }) {
+            self.make_room()?;
+            self.open.insert(connection, Open { age: 0, ended: [false; 2] });
+        }
         self.done.latest = self.done.latest.max(at);
-        let ends = match &record {
-            Record::End(side) => Some(*side),
+        self.touch(connection);
+        let is_over = match &record {
+            Record::End(side) => self.has_ended(connection, *side),
             Record::Reset(_) => {
                 self.broken = Some(connection);
-                None
+                false
             }
-            _ => None,
+            _ => false,
         };
         self.writer.write(&Entry { at, connection, record })?;
-        if let Some(side) = ends
-            && let Some([client, server]) = self.ended.get_mut(&connection)
-        {
-            *(if side == Side::Client { client } else { server }) = true;
-            if self.ended.get(&connection) == Some(&[true; 2]) {
-                self.close(connection)?;
-            }
+        if is_over { self.close(connection) } else { Ok(()) }
+    }
+
+    /// Takes the stalest connection as closed where there are too many.
+    fn make_room(&mut self) -> io::Result<()> {
+        while self.open.len() >= self.max_open {
+            let Some((_, stalest)) = self.by_age.pop_first() else { break };
+            self.close(stalest)?;
         }
         Ok(())
+    }
+
+    /// Something is said about a connection.
+    fn touch(&mut self, connection: ConnectionId) {
+        let Some(open) = self.open.get_mut(&connection) else { return };
+        self.by_age.remove(&open.age);
+        self.age += 1;
+        open.age = self.age;
+        self.by_age.insert(self.age, connection);
+    }
+
+    /// Notes that a side has ended. Whether both have.
+    fn has_ended(&mut self, connection: ConnectionId, side: Side) -> bool {
+        let Some(open) = self.open.get_mut(&connection) else { return false };
+        let [client, server] = &mut open.ended;
+        *(if side == Side::Client { client } else { server }) = true;
+        open.ended == [true; 2]
     }
 
     /// Says that nothing more comes of a connection, so that readers may forget it.
     fn close(&mut self, connection: ConnectionId) -> io::Result<()> {
         self.broken = self.broken.filter(|broken| *broken != connection);
-        if self.ended.remove(&connection).is_none() {
-            return Ok(());
-        }
+        let Some(open) = self.open.remove(&connection) else { return Ok(()) };
+        self.by_age.remove(&open.age);
         self.writer.write(&Entry { at: self.done.latest, connection, record: Record::Closed })
     }
 
@@ -178,6 +222,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::conformance::capture::{Ending, Opening, StreamEvent};
     use crate::conformance::setup::RecordedSetup;
     use crate::conformance::{Traffic, open};
 
@@ -204,6 +249,58 @@ mod tests {
             assert!(!with_ports.is_empty());
             assert_eq!(format!("{without:?}"), format!("{with_ports:?}"), "{name}");
         }
+    }
+
+    #[test]
+    fn no_more_connections_are_open_than_readers_follow() {
+        let limits = Limits { connections: 2, ..Limits::default() };
+        let header = Header {
+            started_at_us: 0,
+            origin: Origin::Import,
+            relay_callbacks: false,
+            listener: String::new(),
+            upstream: String::new(),
+        };
+        let ports = Ports::default();
+        let mut file = Cursor::new(Vec::new());
+        let writer = RecordingWriter::new(&mut file, &header).unwrap();
+        let mut conversion = Conversion::new(&ports, writer, limits.connections);
+        let ms = Duration::from_millis;
+        let open = |id, at| {
+            let [client, server] = ["127.0.0.1:1", "127.0.0.1:2"].map(|at| at.parse().unwrap());
+            let opening = Opening { client, server, at: ms(at), whole: true };
+            Imported::Opened(ConnectionId(id), opening)
+        };
+        let say = |id, at, what| {
+            let event = StreamEvent { at: ms(at), from: Side::Client, what };
+            Imported::Event(ConnectionId(id), event)
+        };
+        let data = |text: &str| What::Data(text.as_bytes().to_vec());
+        for imported in [
+            open(0, 1),
+            open(1, 2),
+            say(0, 3, data("old but busy")),
+            open(2, 4),
+            say(0, 5, data(", still")),
+            say(1, 6, data("too late")),
+            say(2, 7, What::Reset),
+            open(3, 8),
+        ] {
+            conversion.take(imported).unwrap();
+        }
+        assert_eq!(conversion.open.len(), conversion.by_age.len());
+        conversion.finish(&header).unwrap();
+        let traffic = Traffic::read(&*file.into_inner(), &limits).unwrap();
+        assert_eq!(traffic.capture.ending, Ending::Complete);
+        let said: Vec<Vec<What>> = traffic
+            .capture
+            .connections
+            .iter()
+            .map(|connection| connection.events.iter().map(|event| event.what.clone()).collect())
+            .collect();
+        let expected =
+            [vec![data("old but busy"), data(", still")], vec![], vec![What::Reset], vec![]];
+        assert_eq!(said, expected);
     }
 
     #[test]
