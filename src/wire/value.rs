@@ -312,7 +312,11 @@ pub(super) fn read_message(
 }
 
 /// Decodes a struct that has been checked, so that what it costs is bound by its bytes.
-fn read_struct(walk: &mut Walk<'_>, at: usize, id: StructId) -> Result<(Value, usize), Halt> {
+pub(super) fn read_struct(
+    walk: &mut Walk<'_>,
+    at: usize,
+    id: StructId,
+) -> Result<(Value, usize), Halt> {
     let (places, end) = walk.places(at, id)?;
     let mut values = vec![];
     for (field, place) in schema().structure(id).fields.iter().zip(places) {

@@ -3,6 +3,7 @@
 
 mod contract;
 mod dice;
+mod golden;
 mod hostile;
 mod reading;
 mod streams;

@@ -1,0 +1,15 @@
+//! The golden bytes of the wire are still what Thrift's library writes.
+
+use std::process::Command;
+
+use compat_tests::repository;
+
+use super::tools::{python, run, skipped};
+
+#[test]
+fn the_golden_bytes_are_what_the_python_library_writes() {
+    if !skipped() {
+        let script = repository().join("scripts/golden-bytes");
+        run(Command::new(python()).arg(script).arg("--check"));
+    }
+}

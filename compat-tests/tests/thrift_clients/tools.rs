@@ -1,0 +1,38 @@
+//! The programs that these tests need, and whether they are wanted.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use compat_tests::repository;
+
+/// Whether tests with other people's libraries are to be left out.
+pub(crate) fn skipped() -> bool {
+    env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1")
+}
+
+/// The interpreter that has Thrift's library.
+///
+/// # Panics
+/// When it is not installed.
+pub(crate) fn python() -> PathBuf {
+    let python = repository().join("target/clients/python/bin/python");
+    let missing = "Thrift's library for Python is missing: run scripts/test, which installs it, or \
+                   set CORONA_SKIP_CLIENTS=1";
+    assert!(python.is_file(), "{missing}");
+    python
+}
+
+/// Runs a command to its end, which must be a good one, and gives what it printed.
+///
+/// # Panics
+/// When it cannot be started or fails.
+pub(crate) fn run(command: &mut Command) -> String {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let hint = "scripts/test installs it; CORONA_SKIP_CLIENTS=1 leaves this test out";
+    let Output { status, stdout, stderr } =
+        command.output().unwrap_or_else(|error| panic!("{name}: {error}; {hint}"));
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "{name}: {status}\n{stderr}");
+    String::from_utf8_lossy(&stdout).into_owned()
+}
