@@ -4,7 +4,7 @@
 //! to it. Spec: cluster-manager/06 §2. It knows nothing of files and values.
 
 use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
-use Use::{Accepted, Client, Own, Unsupported, Used};
+use Use::{Accepted, Client, Job, Own, Tracker, TrackerOwn, Unsupported, Used};
 
 /// A key that may stand in a property file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,12 @@ pub enum Use {
     Unsupported,
     /// Job trackers, task trackers and tools, which read the same files.
     Client,
+    /// The task tracker, as the original does.
+    Tracker,
+    /// The task tracker; the original does not know it.
+    TrackerOwn,
+    /// The task tracker, from the `job.xml` of each job, under which its own files lie.
+    Job,
 }
 
 impl Use {
@@ -100,6 +106,9 @@ impl Use {
             Accepted => "accepted, no effect",
             Unsupported => "not supported, warns",
             Client => "clients only",
+            Tracker => "task tracker",
+            TrackerOwn => "task tracker, own",
+            Job => "task tracker, by job",
         }
     }
 }
@@ -272,10 +281,6 @@ keys! {
     SESSIONS_SAME_HOST = "corona.cm.sessions.same.host", Boolean, "false", "", Own,
         "Whether a session is told things only on the host that it registered from; a session that names another host is refused.";
 
-    CLIENT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Client,
-        "Pause between the heartbeats of a task tracker.";
-    CLIENT_CPUS = "mapred.coronatasktracker.num.cpus", int(0), "", "CPUs", Client,
-        "CPUs that a task tracker reports; unset: counted.";
     CLIENT_TRACKER_TIMEOUT = "corona.task.tracker.server.clienttimeout", int(0), "30000", "ms", Client,
         "Time-out of connections to a task tracker.";
     CLIENT_DRIVER_TIMEOUT = "corona.sessiondriver.cm.client.timeout", int(0), "300000", "ms", Client,
@@ -288,6 +293,138 @@ keys! {
         "The key whose value is the pool when none is named.";
     CLIENT_PROXY = "mapred.job.tracker.corona.proxyaddr", Address, "", "", Client,
         "The proxy job tracker's web address.";
+
+    TT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Tracker,
+        "Pause between the heartbeats of a task tracker.";
+    TT_CPUS = "mapred.coronatasktracker.num.cpus", Int { least: 1, most: 32767 }, "", "CPUs", Tracker,
+        "CPUs that a task tracker reports; unset: counted.";
+    TT_SLOT_MULTIPLIER = "corona.slot.multiplier", int(1), "10", "", Tracker,
+        "Tasks that are run at a time, in times of the slots.";
+    TT_HOST = "slave.host.name", Text, "", "", Tracker,
+        "The name under which others reach this machine; unset: its host name.";
+    TT_HTTP_ADDRESS = "mapred.task.tracker.http.address", Address, "0.0.0.0:50060", "", Tracker,
+        "Where map output, task logs and the status page are served. Port 0: any free port.";
+    TT_REPORT_ADDRESS = "mapred.task.tracker.report.address", Address, "127.0.0.1:0", "", Tracker,
+        "Where tasks report to. Port 0: any free port.";
+    TT_LOCAL_DIRS = "mapred.local.dir", List, "${hadoop.tmp.dir}/mapred/local", "", Tracker,
+        "Directories for the files of tasks, best one a disk. What lies in them is deleted at the start.";
+    TT_MIN_SPACE_START = "mapred.local.dir.minspacestart", long(0), "0", "bytes", Tracker,
+        "A new task is only taken when one of these directories has more free space than this.";
+    TT_MIN_SPACE_KILL = "mapred.local.dir.minspacekill", long(0), "0", "bytes", Tracker,
+        "Tasks are killed when none of them has. 0: never.";
+    TT_SYSTEM_DIR = "mapred.system.dir", Text, "${hadoop.tmp.dir}/mapred/system", "", Tracker,
+        "Its file system is where the files of jobs are fetched from.";
+    TT_DEFAULT_FS = "fs.default.name", Text, "file:///", "", Tracker,
+        "The file system of paths that name none.";
+    TT_LOG_DIR = "hadoop.log.dir", Path, "${hadoop.tmp.dir}/logs", "", Tracker,
+        "The logs of tasks are in userlogs below it. A property here; the original takes it from the command line.";
+    TT_TASK_LOG_DIR = "mapred.tasktracker.log.dir", Path, "", "", Tracker,
+        "If set, the free space that is reported is at most that of this directory.";
+    TT_USERLOG_RETAIN = "mapred.userlog.retain.hours", int(0), "24", "hours", Tracker,
+        "Logs of tasks are kept this long.";
+    TT_USERLOG_CLEANUP = "mapred.userlog.cleanup.interval", span(1), "300000", "ms", Tracker,
+        "Pause between looks for logs that are too old.";
+    TT_USERLOG_FILES = "mapred.userlog.files.limit", int(2), "20000", "attempts", Tracker,
+        "When there are logs of more attempts than this, the older half of them is deleted.";
+    TT_SIGKILL_DELAY = "mapred.tasktracker.tasks.sleeptime.before.sigkill", span(0), "5000", "ms", Tracker,
+        "What a task may do between SIGTERM and SIGKILL.";
+    TT_CACHE_SIZE = "local.cache.size", long(0), "10737418240", "bytes", Tracker,
+        "When the distributed cache in a local directory is larger, unused files are deleted.";
+    TT_CACHE_ENTRIES = "local.cache.numbersubdir", int(1), "10000", "files", Tracker,
+        "The same by number.";
+    TT_INDEX_CACHE = "mapred.tasktracker.indexcache.mb", Int { least: 1, most: 65536 }, "10", "MiB", Tracker,
+        "Memory for the indexes of map output.";
+    TT_RESERVED_MEMORY = "mapred.tasktracker.reserved.physicalmemory.mb", int(0), "0", "MiB", Tracker,
+        "Memory that tasks must leave free; the largest of them is killed when they do not. 0: not looked at.";
+    TT_MEMORY_INTERVAL = "mapred.tasktracker.taskmemorymanager.monitoring-interval", span(1), "5000", "ms", Tracker,
+        "Pause between looks at the memory of tasks.";
+    TT_HADOOP_COMMAND = "corona.tt.hadoop.command", Path, "hadoop", "", TrackerOwn,
+        "The program of a Hadoop install. It copies files of jobs that are not on file:, and tells its class path.";
+    TT_JAVA_HOME = "corona.tt.java.home", Path, "", "", TrackerOwn,
+        "Where bin/java is; unset: $JAVA_HOME, else the java of $PATH.";
+    TT_CHILD_CLASS_PATH = "corona.tt.child.class.path", Text, "", "", TrackerOwn,
+        "Class path of tasks, the job's own left out; unset: $MAPREDUCE_TASK_SYSTEM_CLASSPATH, else what the Hadoop install tells.";
+    TT_LIBRARY_PATH = "corona.tt.library.path", Text, "", "", TrackerOwn,
+        "Native libraries for tasks: directories with colons between.";
+    TT_FETCH_TIMEOUT = "corona.tt.fetch.timeout.ms", span(1), "600000", "ms", TrackerOwn,
+        "Time for the copy of one file of a job.";
+    TT_FETCH_MAX = "corona.tt.fetch.max.bytes", long(1), "17179869184", "bytes", TrackerOwn,
+        "The largest file of a job that is copied.";
+    TT_UNPACK_MAX = "corona.tt.unpack.max.bytes", long(1), "34359738368", "bytes", TrackerOwn,
+        "What an archive may hold, unpacked.";
+    TT_UNPACK_ENTRIES = "corona.tt.unpack.max.entries", int(1), "1000000", "files", TrackerOwn,
+        "Files and directories that an archive may hold.";
+    TT_TASK_LOG_MAX = "corona.tt.task.log.max.mb", int(0), "1024", "MiB", TrackerOwn,
+        "When stdout or stderr of a running task is larger, its older half is deleted. 0: never.";
+    TT_HTTP_CONNECTIONS = "corona.tt.http.max.connections", int(1), "1024", "connections", TrackerOwn,
+        "Connections for map output and pages that may be open at a time.";
+
+    JOB_JAR = "mapred.jar", Text, "", "", Job,
+        "The jar of the job: fetched, unpacked, and replaced by its local path.";
+    JOB_TASK_TIMEOUT = "mapred.task.timeout", span(0), "600000", "ms", Job,
+        "A task that does not report progress for longer is killed. 0: never.";
+    JOB_JAVA_OPTIONS = "mapred.child.java.opts", Text, "-Xmx200m", "", Job,
+        "Options of Java for tasks, with blanks between; @taskid@ is the attempt.";
+    JOB_MAP_JAVA_OPTIONS = "mapred.map.child.java.opts", Text, "", "", Job,
+        "The same for maps; it comes before all others.";
+    JOB_REDUCE_JAVA_OPTIONS = "mapred.reduce.child.java.opts", Text, "", "", Job,
+        "The same for reduces.";
+    JOB_SETUP_JAVA_OPTIONS = "mapred.jobsetup.child.java.opts", Text, "", "", Job,
+        "The same for set-up tasks; unset: -Xmx200m.";
+    JOB_CLEANUP_JAVA_OPTIONS = "mapred.jobcleanup.child.java.opts", Text, "", "", Job,
+        "The same for clean-up tasks; unset: -Xmx200m.";
+    JOB_TASK_CLEANUP_JAVA_OPTIONS = "mapred.taskcleanup.child.java.opts", Text, "", "", Job,
+        "The same for clean-up attempts; unset: -Xmx200m.";
+    JOB_ADMIN_JAVA_OPTIONS = "mapred.admin.child.java.opts", Text, "", "", Job,
+        "Options that follow those.";
+    JOB_ENVIRONMENT = "mapred.child.env", Text, "", "", Job,
+        "Environment of tasks: A=1,B=$B:2, where $B is the value without it.";
+    JOB_MAP_ENVIRONMENT = "mapred.map.child.env", Text, "", "", Job,
+        "The same for maps, instead of it.";
+    JOB_REDUCE_ENVIRONMENT = "mapred.reduce.child.env", Text, "", "", Job,
+        "The same for reduces.";
+    JOB_ULIMIT = "mapred.child.ulimit", int(-1), "", "KiB", Job,
+        "Virtual memory of a task, as a limit of the process; unset: none.";
+    JOB_MAP_ULIMIT = "mapred.map.child.ulimit", int(-1), "", "KiB", Job,
+        "The same for maps.";
+    JOB_REDUCE_ULIMIT = "mapred.reduce.child.ulimit", int(-1), "", "KiB", Job,
+        "The same for reduces.";
+    JOB_TEMPORARY_DIR = "mapred.child.tmp", Path, "./tmp", "", Job,
+        "java.io.tmpdir of tasks, seen from the working directory.";
+    JOB_NICE_LEVEL = "mapred.task.nicelevel", Text, "default", "", Job,
+        "Nice level of tasks: a number; default: none.";
+    JOB_CHILD_CLASS = "mapred.taskrunner.child.class", Class, "org.apache.hadoop.mapred.CoronaChild", "", Job,
+        "Main class of tasks.";
+    JOB_USER_CLASSES_FIRST = "mapreduce.job.user.classpath.first", Boolean, "false", "", Job,
+        "Whether the job's classes come before those of the install.";
+    JOB_DEBUG_CLASS_PATH = "mapred.task.debug.runtime.classpath", Text, "", "", Job,
+        "What stands before the class path of the install.";
+    JOB_LOG_LIMIT = "mapred.userlog.limit.kb", Long { least: 0, most: 9_007_199_254_740_991 }, "100", "KiB", Job,
+        "What a task may write to its syslog, which the task itself sees to. 0: anything.";
+    JOB_MAP_MEMORY = "mapred.job.map.memory.mb", Long { least: -1, most: 1 << 40 }, "5120", "MiB", Job,
+        "A map that uses more and is killed for want of memory has failed.";
+    JOB_REDUCE_MEMORY = "mapred.job.reduce.memory.mb", Long { least: -1, most: 1 << 40 }, "5120", "MiB", Job,
+        "The same for reduces.";
+    JOB_CACHE_FILES = "mapred.cache.files", List, "", "", Job,
+        "URIs of files for tasks, each with #link if it gets one.";
+    JOB_CACHE_FILES_TIMES = "mapred.cache.files.timestamps", List, "", "ms", Job,
+        "When each was last changed: a file that was changed since fails the task.";
+    JOB_CACHE_ARCHIVES = "mapred.cache.archives", List, "", "", Job,
+        "The same for archives, which are unpacked: .jar, .zip, .tar, .tar.gz, .tgz.";
+    JOB_CACHE_ARCHIVES_TIMES = "mapred.cache.archives.timestamps", List, "", "ms", Job,
+        "When each was last changed.";
+    JOB_SHARED_CACHE = "mapred.cache.shared.enabled", Boolean, "false", "", Job,
+        "Whether the jar is the first of the shared archives instead.";
+    JOB_SHARED_FILES = "mapred.cache.shared.files", List, "", "", Job,
+        "Files that are never changed, as their names hold a checksum.";
+    JOB_SHARED_ARCHIVES = "mapred.cache.shared.archives", List, "", "", Job,
+        "Archives that are never changed.";
+    JOB_CLASS_PATH_FILES = "mapred.job.classpath.files", Text, "", "", Job,
+        "Which cache files are on the class path: paths with colons between.";
+    JOB_CLASS_PATH_ARCHIVES = "mapred.job.classpath.archives", Text, "", "", Job,
+        "Which cache archives are.";
+    JOB_COMMAND = "corona.task.command", Text, "", "", Job,
+        "A program that is run instead of Java, its arguments with blanks between.";
 }
 
 /// The key with this name.
@@ -335,6 +472,7 @@ mod tests {
         assert_eq!(names.len(), ALL.len());
         for key in ALL {
             assert_eq!(key.name.starts_with("corona.cm."), key.usage == Own, "{}", key.name);
+            assert_eq!(key.name.starts_with("corona.tt."), key.usage == TrackerOwn, "{}", key.name);
             assert_eq!(find(key.name), Some(key));
         }
     }

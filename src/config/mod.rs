@@ -8,6 +8,7 @@
 //! [`load`] reads everything but the host files, which [`HostFiles::load`] reads, since they are read
 //! again at other times. [`SchedulingFiles::load`] reads the two scheduling files again;
 //! [`FileStamp::has_changed`] says when.
+//! [`Source::load_task_tracker`] reads what a task tracker needs, [`JobConf`] the file of a job.
 //!
 //! It knows nothing of sockets and clocks, logs nothing and prints nothing.
 
@@ -18,6 +19,7 @@ mod client;
 mod files;
 mod general;
 mod hosts;
+mod job_conf;
 pub mod keys;
 mod partitioning;
 mod pools;
@@ -26,6 +28,7 @@ mod properties;
 mod scheduling;
 mod settings;
 mod system;
+mod task_tracker;
 mod topology;
 mod typed;
 mod web;
@@ -35,9 +38,14 @@ pub use access::{AccessSettings, Networks};
 pub use client::{ClientSettings, ClientSource};
 pub use files::FileStamp;
 pub use hosts::{HostFiles, LoadedHosts};
+pub use job_conf::{JobConf, SiteProperties, WriteError};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
+pub use task_tracker::{
+    ChildSettings, JobFileSettings, LoadedTaskTracker, LocalSettings, MemorySettings,
+    TaskLogSettings, TaskTrackerSettings,
+};
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};
 pub use web::{Secret, WebSettings};

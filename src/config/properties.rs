@@ -63,7 +63,7 @@ impl Properties {
             properties.load_directory(conf_dir, files, problems);
         }
         for path in further {
-            properties.load_xml(path, files, problems);
+            properties.load_xml(path, Includes::Followed, files, problems);
         }
         for (name, value) in overrides {
             properties.set(name, value, Origin::CommandLine);
@@ -128,7 +128,18 @@ impl Properties {
         Err(Problem::error(origin(), kind).of(name))
     }
 
-    fn set(&mut self, name: &str, value: &str, origin: Origin) {
+    /// All names with their raw values, in the order of the names.
+    pub(super) fn raw(&self) -> impl Iterator<Item = (&str, &Property)> {
+        self.values.iter().map(|(name, property)| (name.as_str(), property))
+    }
+
+    /// Takes a name out, a final one too.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.values.remove(name);
+    }
+
+    /// Sets a value, of a final name too.
+    pub(super) fn set(&mut self, name: &str, value: &str, origin: Origin) {
         self.values.insert(name.to_owned(), Property { value: value.to_owned(), origin });
     }
 
@@ -160,7 +171,7 @@ impl Properties {
             if let Some(Value::Object(section)) = section {
                 self.load_json(section, &Origin::file(&json_path), 0, problems);
             } else if is_there(&path) {
-                self.load_xml(&path, files, problems);
+                self.load_xml(&path, Includes::Followed, files, problems);
             } else {
                 files.note(&path);
                 continue;
@@ -175,8 +186,15 @@ impl Properties {
         }
     }
 
-    fn load_xml(&mut self, path: &Path, files: &mut FileReader, problems: &mut Vec<Problem>) {
-        match xml::read(path, Includes::Followed, files) {
+    /// Puts what a file sets on top, finals of earlier ones left as they are.
+    pub(super) fn load_xml(
+        &mut self,
+        path: &Path,
+        includes: Includes,
+        files: &mut FileReader,
+        problems: &mut Vec<Problem>,
+    ) {
+        match xml::read(path, includes, files) {
             Err(problem) => problems.push(problem),
             Ok(root) => {
                 if root.name != "configuration" {

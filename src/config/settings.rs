@@ -93,7 +93,7 @@ pub(super) struct SettingsReader<'a> {
     source: &'a Source<'a>,
     properties: &'a Properties,
     problems: &'a mut Vec<Problem>,
-    in_force: Vec<InForce>,
+    pub(super) in_force: Vec<InForce>,
 }
 
 impl<'a> SettingsReader<'a> {
@@ -187,7 +187,7 @@ impl<'a> SettingsReader<'a> {
 
     /// With a configuration directory the key must be set, as in the original; without any the
     /// default lets a cluster manager start.
-    fn partitioning(&mut self) -> Partitioning {
+    pub(super) fn partitioning(&mut self) -> Partitioning {
         let key = &keys::PARTITIONING;
         // A file that could not be read may hold the key: that problem is told already.
         let readable = self.problems.iter().all(|p| p.severity == super::Severity::Warning);
@@ -286,7 +286,7 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// A whole number within the key's bounds, which fit the field's type.
-    fn number<T: TryFrom<i64> + Default>(&mut self, key: &'static Key) -> T {
+    pub(super) fn number<T: TryFrom<i64> + Default>(&mut self, key: &'static Key) -> T {
         let (Kind::Int { least, most } | Kind::Long { least, most }) = key.kind else {
             return T::default();
         };
@@ -297,20 +297,20 @@ impl<'a> SettingsReader<'a> {
         })
     }
 
-    fn span(&mut self, key: &'static Key) -> Duration {
+    pub(super) fn span(&mut self, key: &'static Key) -> Duration {
         Duration::from_millis(self.number(key))
     }
 
-    fn path(&mut self, key: &'static Key) -> Option<PathBuf> {
+    pub(super) fn path(&mut self, key: &'static Key) -> Option<PathBuf> {
         Some(self.text(key)).filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 
-    fn text(&mut self, key: &'static Key) -> String {
+    pub(super) fn text(&mut self, key: &'static Key) -> String {
         self.value(key, |text| Ok(text.to_owned()))
     }
 
     /// A value of any type; after an error that of the default, which a test holds to be legal.
-    fn value<T: Default>(
+    pub(super) fn value<T: Default>(
         &mut self,
         key: &'static Key,
         parse: impl Fn(&str) -> Result<T, Wrong>,
@@ -327,14 +327,16 @@ impl<'a> SettingsReader<'a> {
         if let Some(known) = self.in_force.iter().find(|in_force| in_force.key == key.name) {
             return Property { value: known.value.clone(), origin: known.origin.clone() };
         }
-        let default = || Property { value: key.default.to_owned(), origin: Origin::Default };
-        let property = match self.properties.get(key.name, self.problems) {
-            Ok(set) => set.unwrap_or_else(default),
-            Err(problem) => {
-                self.problems.push(problem);
-                default()
-            }
+        let default = Property { value: key.default.to_owned(), origin: Origin::Default };
+        let found = match self.properties.get(key.name, self.problems) {
+            Ok(None) => self.properties.expanded(key.name, &default, self.problems),
+            Ok(Some(set)) => Ok(set),
+            Err(problem) => Err(problem),
         };
+        let property = found.unwrap_or_else(|problem| {
+            self.problems.push(problem);
+            default
+        });
         self.in_force.push(InForce {
             key: key.name,
             value: property.value.clone(),
@@ -343,7 +345,7 @@ impl<'a> SettingsReader<'a> {
         property
     }
 
-    fn is_set(&self, key: &Key) -> bool {
+    pub(super) fn is_set(&self, key: &Key) -> bool {
         self.properties.names().any(|(name, _)| name == key.name)
     }
 
@@ -369,13 +371,13 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// Tells of keys that are set and have no effect, or that nobody knows.
-    fn look_at_the_rest(&mut self) {
+    pub(super) fn look_at_the_rest(&mut self) {
         for key in keys::ALL {
             if !self.is_set(key) {
                 continue;
             }
             match key.usage {
-                Use::Used | Use::Own | Use::Client => {}
+                Use::Used | Use::Own | Use::Client | Use::Tracker | Use::TrackerOwn | Use::Job => {}
                 Use::Accepted => {
                     let property = self.property(key);
                     if let Err(wrong) = typed::check(key.kind, &property.value, key.unit) {
@@ -392,7 +394,8 @@ impl<'a> SettingsReader<'a> {
             }
         }
         for (name, origin) in self.properties.names() {
-            let ours = ["cm.", "corona.cm."].iter().any(|prefix| name.starts_with(prefix));
+            let ours =
+                ["cm.", "corona.cm.", "corona.tt."].iter().any(|prefix| name.starts_with(prefix));
             if ours && keys::find(name).is_none() {
                 let problem = Problem::warning(origin.clone(), ProblemKind::UnknownKey);
                 self.problems.push(problem.of(name));

@@ -1,0 +1,329 @@
+//! The configuration of a job: its `job.xml` over the task tracker's own files, read and written as
+//! the original does.
+//!
+//! A job's file comes from its user, so every bound of [`xml`](super::xml) holds for it, and it
+//! cannot include other files. It knows nothing of where the file lies.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::files::FileReader;
+use super::keys::{Key, Kind};
+use super::problem::{ConfigErrors, Origin, Problem, Severity, warnings_or_errors};
+use super::properties::Properties;
+use super::task_tracker::unusable;
+use super::typed;
+use super::xml::Includes;
+
+/// The properties of a task tracker's own files. What they make final, a job cannot change.
+#[derive(Clone, Debug)]
+pub struct SiteProperties(pub(super) Properties);
+
+/// The properties of a job, those of the task tracker's files below them.
+///
+/// Spec: mapreduce/02 §2.12.
+#[derive(Clone, Debug)]
+pub struct JobConf {
+    properties: Properties,
+}
+
+/// Why a configuration cannot be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    /// XML has no way to write it.
+    #[error("{name}: has the character U+{:04X}, which no XML file can hold", *.character as u32)]
+    Character {
+        /// The name of the property, cut if it is long.
+        name: String,
+        /// The character.
+        character: char,
+    },
+}
+
+impl JobConf {
+    /// Reads a `job.xml` over the properties of the task tracker's files. An error is a file that
+    /// cannot be used; a final that a job wants to change is left as it is, without a word.
+    pub fn read(site: &SiteProperties, path: &Path) -> Result<Self, ConfigErrors> {
+        let mut properties = site.0.clone();
+        let mut problems = Vec::new();
+        properties.load_xml(path, Includes::Plain, &mut FileReader::default(), &mut problems);
+        warnings_or_errors(problems)?;
+        Ok(JobConf { properties })
+    }
+
+    /// The value of a property, its variables replaced; `None` when it is not set. Where they lead
+    /// back to themselves it stays as it is written.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let mut undefined = Vec::new();
+        match self.properties.get(name, &mut undefined) {
+            Ok(property) => property.map(|property| property.value),
+            Err(_) => {
+                self.properties.raw().find(|raw| raw.0 == name).map(|raw| raw.1.value.clone())
+            }
+        }
+    }
+
+    /// The value of a key, or its default; empty where it has none.
+    pub fn text(&self, key: &Key) -> String {
+        self.get(key.name).unwrap_or_else(|| key.default.to_owned())
+    }
+
+    /// The value of a key that is set and not empty.
+    pub fn text_if_set(&self, key: &Key) -> Option<String> {
+        self.get(key.name).filter(|value| !value.is_empty())
+    }
+
+    /// A whole number; the default where it is not set, cannot be read or is out of range, as in the
+    /// original; `None` where there is no default either.
+    pub fn number(&self, key: &Key) -> Option<i64> {
+        let (Kind::Int { least, most } | Kind::Long { least, most }) = key.kind else {
+            return None;
+        };
+        let whole = |text: &str| typed::whole(text, least, most, key.unit).ok();
+        self.get(key.name).and_then(|text| whole(&text)).or_else(|| whole(key.default))
+    }
+
+    /// `true` or `false`, exactly so written; else the default.
+    pub fn is_true(&self, key: &Key) -> bool {
+        match self.get(key.name).as_deref() {
+            Some("true") => true,
+            Some("false") => false,
+            _ => key.default == "true",
+        }
+    }
+
+    /// A list with commas between, blanks kept, empty items left out.
+    pub fn list(&self, key: &Key) -> Vec<String> {
+        let text = self.text(key);
+        text.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Sets a property, a final one too.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.properties.set(name, value, Origin::Default);
+    }
+
+    /// Takes a property out.
+    pub fn remove(&mut self, name: &str) {
+        self.properties.remove(name);
+    }
+
+    /// What is wrong with the values of the keys that a job may set: their defaults are used.
+    pub fn warnings(&self) -> Vec<Problem> {
+        let mut warnings = Vec::new();
+        for key in super::keys::ALL.iter().filter(|key| key.usage == super::keys::Use::Job) {
+            let mut undefined = Vec::new();
+            let Ok(Some(property)) = self.properties.get(key.name, &mut undefined) else {
+                continue;
+            };
+            if let Err(wrong) = typed::check(key.kind, &property.value, key.unit) {
+                let kind = unusable(&property.value, wrong);
+                let severity = Severity::Warning;
+                let subject = Some(key.name.to_owned());
+                warnings.push(Problem { severity, origin: property.origin, subject, kind });
+            }
+        }
+        warnings
+    }
+
+    /// The file as the original writes it: one line a property, raw values, where each comes from
+    /// in a comment. Nothing says final. Spec: mapreduce/02 §2.12.
+    pub fn to_xml(&self) -> Result<String, WriteError> {
+        let mut xml = String::from(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n",
+        );
+        for (name, property) in self.properties.raw() {
+            let refuse = |character| {
+                let name = name.chars().filter(|c| !c.is_control()).take(100).collect();
+                WriteError::Character { name, character }
+            };
+            let source = source(&property.origin);
+            let name = escaped(name).map_err(refuse)?;
+            let value = escaped(&property.value).map_err(refuse)?;
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                xml,
+                "<property><!--Loaded from {source}--><name>{name}</name><value>{value}</value></property>"
+            );
+        }
+        xml.push_str("</configuration>");
+        Ok(xml)
+    }
+}
+
+/// What the comment of a property says.
+fn source(origin: &Origin) -> &str {
+    match origin {
+        Origin::File { path, .. } => path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .filter(|name| !name.contains("--") && !name.ends_with('-') && escaped(name).is_ok())
+            .unwrap_or("a file"),
+        Origin::CommandLine | Origin::Default => "Source_Code",
+    }
+}
+
+/// Text for an element. A carriage return is written by its number, or a reader makes it a new line.
+fn escaped(text: &str) -> Result<String, char> {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\r' => out.push_str("&#13;"),
+            '\t' | '\n' | '\u{20}'..='\u{fffd}' | '\u{10000}'.. => out.push(character),
+            refused => return Err(refused),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Source, keys};
+    use super::*;
+
+    fn site(overrides: &[(&str, &str)], mapred_site: &str) -> SiteProperties {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("mapred-site.xml"), mapred_site).unwrap();
+        let mut overrides: Vec<(String, String)> =
+            overrides.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        overrides.push((keys::PARTITIONING.name.into(), keys::PARTITIONING.default.into()));
+        Source { conf_dir: Some(dir.path()), overrides: &overrides, ..Source::default() }
+            .load_task_tracker()
+            .unwrap()
+            .site
+    }
+
+    fn property(name: &str, value: &str) -> String {
+        format!("<property><name>{name}</name><value>{value}</value></property>")
+    }
+
+    fn job(site: &SiteProperties, inside: &str) -> Result<JobConf, ConfigErrors> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.xml");
+        std::fs::write(&path, format!("<configuration>{inside}</configuration>")).unwrap();
+        JobConf::read(site, &path)
+    }
+
+    #[test]
+    fn a_job_changes_what_the_site_does_not_make_final() {
+        let fixed = "<property><name>b</name><value>site</value><final>true</final></property>";
+        let own = property("a", "site");
+        let site = site(&[], &format!("<configuration>{fixed}{own}</configuration>"));
+        let conf = job(&site, &[property("a", "job"), property("b", "job")].concat()).unwrap();
+        assert_eq!(conf.get("a").as_deref(), Some("job"));
+        assert_eq!(conf.get("b").as_deref(), Some("site"));
+        assert_eq!(conf.get("c"), None);
+    }
+
+    #[test]
+    fn values_of_keys() {
+        let site = site(&[], "<configuration/>");
+        let set = [
+            ("base", "/data"),
+            ("mapred.jar", "${base}/job.jar"),
+            ("mapred.task.timeout", "5"),
+            ("mapred.job.map.memory.mb", "much"),
+            ("mapred.map.child.ulimit", "12x"),
+            ("mapred.cache.files", "a,,b c,"),
+            ("mapred.cache.shared.enabled", "TRUE"),
+            ("mapreduce.job.user.classpath.first", "true"),
+            ("loop", "${pool}"),
+            ("pool", "${loop}"),
+        ];
+        let text: String = set.iter().map(|(name, value)| property(name, value)).collect();
+        let conf = job(&site, &text).unwrap();
+        assert_eq!(conf.text(&keys::JOB_JAR), "/data/job.jar");
+        assert_eq!(conf.text(&keys::JOB_JAVA_OPTIONS), "-Xmx200m");
+        assert_eq!(conf.text_if_set(&keys::JOB_MAP_JAVA_OPTIONS), None);
+        assert_eq!(conf.number(&keys::JOB_TASK_TIMEOUT), Some(5));
+        assert_eq!(conf.number(&keys::JOB_MAP_MEMORY), Some(5120));
+        assert_eq!(conf.number(&keys::JOB_MAP_ULIMIT), None);
+        assert_eq!(conf.list(&keys::JOB_CACHE_FILES), ["a", "b c"]);
+        assert!(!conf.is_true(&keys::JOB_SHARED_CACHE));
+        assert!(conf.is_true(&keys::JOB_USER_CLASSES_FIRST));
+        assert_eq!(conf.get("loop").as_deref(), Some("${pool}"));
+        let warnings: Vec<_> = conf.warnings().into_iter().map(|w| w.subject.unwrap()).collect();
+        assert_eq!(warnings, ["mapred.map.child.ulimit", "mapred.job.map.memory.mb"]);
+    }
+
+    #[test]
+    fn the_file_is_written_raw_and_one_line_a_property() {
+        let site = site(&[("from.line", "1")], "<configuration/>");
+        let inside = property("a.b", "x &lt; ${hadoop.tmp.dir} &amp; \u{e4}&#13;\n");
+        let mut conf = job(&site, &inside).unwrap();
+        conf.set("mapred.task.id", "attempt_1");
+        conf.remove("hadoop.tmp.dir");
+        conf.remove(keys::PARTITIONING.name);
+        let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n\
+            <property><!--Loaded from job.xml--><name>a.b</name><value>x &lt; ${hadoop.tmp.dir} &amp; \u{e4}&#13;\n</value></property>\n\
+            <property><!--Loaded from Source_Code--><name>from.line</name><value>1</value></property>\n\
+            <property><!--Loaded from Source_Code--><name>mapred.task.id</name><value>attempt_1</value></property>\n\
+            </configuration>";
+        assert_eq!(conf.to_xml().unwrap(), expected);
+
+        conf.set("bad", "\u{1}");
+        let refused = conf.to_xml().unwrap_err().to_string();
+        assert_eq!(refused, "bad: has the character U+0001, which no XML file can hold");
+    }
+
+    #[test]
+    fn a_recorded_job_file_reads_back_as_it_was() {
+        let site = site(&[], "<configuration/>");
+        let job_file = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/task_tracker/job.xml");
+        let conf = JobConf::read(&site, Path::new(job_file)).unwrap();
+        assert_eq!(
+            conf.get("mapred.reducer.class").as_deref(),
+            Some("org.apache.hadoop.examples.SleepJob")
+        );
+        let original = std::fs::read_to_string(job_file).unwrap();
+        // A property with an empty value is none.
+        let written = conf.to_xml().unwrap();
+        let without_comment = |line: &str| -> String {
+            let (before, rest) = line.split_once("<!--").unwrap();
+            format!("{before}{}", rest.split_once("-->").unwrap().1)
+        };
+        let lines = |text: &str| -> std::collections::BTreeSet<String> {
+            text.lines()
+                .filter(|line| line.starts_with("<property>") && !line.contains("<value/>"))
+                .map(without_comment)
+                .collect()
+        };
+        let (original, written) = (lines(&original), lines(&written));
+        assert!(original.len() > 150);
+        assert_eq!(original.difference(&written).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+
+    #[test]
+    fn a_job_includes_no_other_file() {
+        let site = site(&[], "<configuration/>");
+        let include =
+            "<xi:include xmlns:xi=\"http://www.w3.org/2001/XInclude\" href=\"/etc/passwd\"/>";
+        let conf = job(&site, &format!("{include}{}", property("a", "1"))).unwrap();
+        assert_eq!(conf.get("a").as_deref(), Some("1"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(name in "[a-z.]{1,8}[<&>\"']?[a-z]", value in "[ \\t\\n\\r<>&\"'${}a-z\u{e4}\u{10348}]{0,20}\\PC?") {
+            let site = site(&[], "<configuration/>");
+            let mut conf = job(&site, "").unwrap();
+            conf.set(&name, &value);
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("job.xml");
+            if let Ok(xml) = conf.to_xml() {
+                std::fs::write(&path, xml).unwrap();
+                let read = JobConf::read(&site, &path).unwrap();
+                let raw = read.properties.raw().find(|raw| raw.0 == name).map(|raw| raw.1.value.as_str());
+                // An empty value is read as none.
+                prop_assert_eq!(raw.unwrap_or(""), value);
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The task tracker's settings, and how they come from the keys.
+//!
+//! What a job sets for its tasks is in [`JobConf`](super::JobConf). It reads no file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Source;
+use super::files::FileReader;
+use super::keys;
+use super::problem::{ConfigErrors, Problem, ProblemKind, warnings_or_errors};
+use super::properties::Properties;
+use super::settings::SettingsReader;
+use super::system::SystemProperties;
+use super::typed::{self, HostPort, Wrong};
+use super::{InForce, SiteProperties};
+use crate::engine::settings::Partitioning;
+
+/// Everything that the task tracker can be configured with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskTrackerSettings {
+    /// The cluster manager's Thrift service.
+    pub cluster_manager: HostPort,
+    /// The proxy job tracker's Thrift service, which says when safe mode is over.
+    pub proxy_job_tracker: HostPort,
+    /// Slots by CPU count.
+    pub partitioning: Partitioning,
+    /// Tasks that are run at a time, in times of the slots, at least 1.
+    pub slot_multiplier: u32,
+    /// Pause between heartbeats to the cluster manager.
+    pub heartbeat_interval: Duration,
+    /// CPUs that are reported; `None`: counted.
+    pub num_cpus: Option<i16>,
+    /// The name under which others reach this machine; `None`: its host name.
+    pub host: Option<String>,
+    /// Where map output, task logs and the status page are served.
+    pub http_address: HostPort,
+    /// Connections that may be open there at a time.
+    pub http_max_connections: usize,
+    /// Where tasks report to.
+    pub report_address: HostPort,
+    /// Where files of tasks lie.
+    pub local: LocalSettings,
+    /// How files of jobs are fetched.
+    pub files: JobFileSettings,
+    /// What is the same for all tasks.
+    pub child: ChildSettings,
+    /// How logs of tasks are kept.
+    pub logs: TaskLogSettings,
+    /// How the memory of tasks is looked after.
+    pub memory: MemorySettings,
+    /// Memory for the indexes of map output, in bytes.
+    pub index_cache_bytes: u64,
+}
+
+/// Where files of tasks lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalSettings {
+    /// The local directories, at least one, best one a disk.
+    pub dirs: Vec<PathBuf>,
+    /// A new task is only taken when one of them has more free bytes than this.
+    pub min_space_start_bytes: u64,
+    /// Tasks are killed when none of them has; `None`: never.
+    pub min_space_kill_bytes: Option<u64>,
+    /// Bytes of the distributed cache in one of them above which unused files are deleted.
+    pub cache_bytes: u64,
+    /// The same by number.
+    pub cache_entries: usize,
+}
+
+/// How files of jobs are fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFileSettings {
+    /// The directory of jobs' files, as a URI or a path in the default file system.
+    pub system_dir: String,
+    /// The file system of paths that name none.
+    pub default_fs: String,
+    /// The program of a Hadoop install.
+    pub hadoop_command: PathBuf,
+    /// Time for the copy of one file.
+    pub timeout: Duration,
+    /// The largest file that is copied.
+    pub max_bytes: u64,
+    /// What an archive may hold, unpacked.
+    pub max_unpacked_bytes: u64,
+    /// Files and directories that an archive may hold.
+    pub max_unpacked_entries: usize,
+}
+
+/// What is the same for all tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildSettings {
+    /// Where `bin/java` is; `None`: to be found otherwise.
+    pub java_home: Option<PathBuf>,
+    /// Class path of tasks, the job's own left out; `None`: to be asked for.
+    pub class_path: Option<String>,
+    /// Directories of native libraries, with colons between; may be empty.
+    pub library_path: String,
+    /// What a task may do between SIGTERM and SIGKILL.
+    pub sigkill_delay: Duration,
+}
+
+/// How logs of tasks are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskLogSettings {
+    /// `hadoop.log.dir`; the logs are in `userlogs` below it.
+    pub log_dir: PathBuf,
+    /// A directory whose free space bounds what is reported.
+    pub task_log_dir: Option<PathBuf>,
+    /// How long they are kept.
+    pub retain: Duration,
+    /// Pause between looks for those that are too old.
+    pub cleanup_interval: Duration,
+    /// Attempts whose logs are kept.
+    pub max_attempts: usize,
+    /// Bytes of stdout or stderr of a running task above which the older half is deleted.
+    pub max_output_bytes: Option<u64>,
+}
+
+/// How the memory of tasks is looked after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// Bytes that tasks must leave free; `None`: not looked at.
+    pub reserved_bytes: Option<u64>,
+    /// Pause between looks.
+    pub interval: Duration,
+}
+
+/// A task tracker's configuration that can be used.
+#[derive(Clone, Debug)]
+pub struct LoadedTaskTracker {
+    /// The settings.
+    pub settings: TaskTrackerSettings,
+    /// All properties of the files, over which those of a job are laid.
+    pub site: SiteProperties,
+    /// What may not be meant so.
+    pub warnings: Vec<Problem>,
+    /// The keys that were looked at, with the values in force.
+    pub in_force: Vec<InForce>,
+}
+
+impl Source<'_> {
+    /// Reads the property files as a task tracker does. The errors are all that is wrong.
+    /// Spec: mapreduce/04 §4.1, cluster-manager/06 §1.
+    pub fn load_task_tracker(&self) -> Result<LoadedTaskTracker, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let properties =
+            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
+        let reader = SettingsReader::new(self, &properties, &mut problems);
+        let (settings, in_force) = reader.read_task_tracker();
+        let warnings = warnings_or_errors(problems)?;
+        Ok(LoadedTaskTracker { settings, site: SiteProperties(properties), warnings, in_force })
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+impl SettingsReader<'_> {
+    fn read_task_tracker(mut self) -> (TaskTrackerSettings, Vec<InForce>) {
+        let settings = TaskTrackerSettings {
+            cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
+            proxy_job_tracker: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            partitioning: self.partitioning(),
+            slot_multiplier: self.number(&keys::TT_SLOT_MULTIPLIER),
+            heartbeat_interval: self.span(&keys::TT_HEARTBEAT),
+            num_cpus: self.is_set(&keys::TT_CPUS).then(|| self.number(&keys::TT_CPUS)),
+            host: Some(self.text(&keys::TT_HOST)).filter(|host| !host.is_empty()),
+            http_address: self.value(&keys::TT_HTTP_ADDRESS, typed::address),
+            http_max_connections: self.number(&keys::TT_HTTP_CONNECTIONS),
+            report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
+            local: LocalSettings {
+                dirs: self.value(&keys::TT_LOCAL_DIRS, directories),
+                min_space_start_bytes: self.number(&keys::TT_MIN_SPACE_START),
+                min_space_kill_bytes: self.number_or_off(&keys::TT_MIN_SPACE_KILL),
+                cache_bytes: self.number(&keys::TT_CACHE_SIZE),
+                cache_entries: self.number(&keys::TT_CACHE_ENTRIES),
+            },
+            files: JobFileSettings {
+                system_dir: self.text(&keys::TT_SYSTEM_DIR),
+                default_fs: self.text(&keys::TT_DEFAULT_FS),
+                hadoop_command: self.text(&keys::TT_HADOOP_COMMAND).into(),
+                timeout: self.span(&keys::TT_FETCH_TIMEOUT),
+                max_bytes: self.number(&keys::TT_FETCH_MAX),
+                max_unpacked_bytes: self.number(&keys::TT_UNPACK_MAX),
+                max_unpacked_entries: self.number(&keys::TT_UNPACK_ENTRIES),
+            },
+            child: ChildSettings {
+                java_home: self.path(&keys::TT_JAVA_HOME),
+                class_path: Some(self.text(&keys::TT_CHILD_CLASS_PATH))
+                    .filter(|path| !path.is_empty()),
+                library_path: self.text(&keys::TT_LIBRARY_PATH),
+                sigkill_delay: self.span(&keys::TT_SIGKILL_DELAY),
+            },
+            logs: self.task_logs(),
+            memory: MemorySettings {
+                reserved_bytes: self.number_or_off(&keys::TT_RESERVED_MEMORY).map(|mib| mib * MIB),
+                interval: self.span(&keys::TT_MEMORY_INTERVAL),
+            },
+            index_cache_bytes: self.number::<u64>(&keys::TT_INDEX_CACHE) * MIB,
+        };
+        self.look_at_the_rest();
+        (settings, self.in_force)
+    }
+
+    fn task_logs(&mut self) -> TaskLogSettings {
+        TaskLogSettings {
+            log_dir: self.text(&keys::TT_LOG_DIR).into(),
+            task_log_dir: self.path(&keys::TT_TASK_LOG_DIR),
+            retain: Duration::from_secs(3600 * self.number::<u64>(&keys::TT_USERLOG_RETAIN)),
+            cleanup_interval: self.span(&keys::TT_USERLOG_CLEANUP),
+            max_attempts: self.number(&keys::TT_USERLOG_FILES),
+            max_output_bytes: self.number_or_off(&keys::TT_TASK_LOG_MAX).map(|mib| mib * MIB),
+        }
+    }
+
+    /// A number of which 0 stands for "not".
+    fn number_or_off(&mut self, key: &'static keys::Key) -> Option<u64> {
+        Some(self.number(key)).filter(|number| *number != 0)
+    }
+}
+
+/// Absolute paths with commas between, at least one, none twice.
+fn directories(text: &str) -> Result<Vec<PathBuf>, Wrong> {
+    let expected = "absolute paths with commas between";
+    let mut dirs = Vec::new();
+    for dir in text.split(',').map(str::trim).filter(|dir| !dir.is_empty()) {
+        let dir = PathBuf::from(dir.strip_prefix("file://").unwrap_or(dir));
+        if !dir.is_absolute() {
+            return Err(Wrong::new("has a path that is not absolute", expected));
+        }
+        if dirs.contains(&dir) {
+            return Err(Wrong::new("has a path twice", expected));
+        }
+        dirs.push(dir);
+    }
+    if dirs.is_empty() { Err(Wrong::new("names no directory", expected)) } else { Ok(dirs) }
+}
+
+/// What is told when a value of a job cannot be read, and its default is used.
+pub(super) fn unusable(value: &str, Wrong { wrong, expected }: Wrong) -> ProblemKind {
+    ProblemKind::Value { value: value.into(), wrong: wrong.into(), expected: expected.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(overrides: &[(&str, &str)]) -> Result<LoadedTaskTracker, String> {
+        let overrides: Vec<(String, String)> =
+            overrides.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Source { overrides: &overrides, ..Source::default() }
+            .load_task_tracker()
+            .map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_original() {
+        let LoadedTaskTracker { settings, warnings, .. } =
+            load(&[("hadoop.tmp.dir", "/scratch")]).unwrap();
+        assert_eq!(warnings, []);
+        assert_eq!(settings.heartbeat_interval, Duration::from_secs(3));
+        assert_eq!(settings.num_cpus, None);
+        assert_eq!(settings.host, None);
+        assert_eq!(settings.http_address.to_string(), "0.0.0.0:50060");
+        assert_eq!(settings.report_address.to_string(), "127.0.0.1:0");
+        assert_eq!(settings.local.dirs, [PathBuf::from("/scratch/mapred/local")]);
+        assert_eq!(settings.local.min_space_kill_bytes, None);
+        assert_eq!(settings.local.cache_bytes, 10 << 30);
+        assert_eq!(settings.files.system_dir, "/scratch/mapred/system");
+        assert_eq!(settings.logs.log_dir, PathBuf::from("/scratch/logs"));
+        assert_eq!(settings.logs.retain, Duration::from_secs(86400));
+        assert_eq!(settings.logs.max_output_bytes, Some(1 << 30));
+        assert_eq!(settings.memory.reserved_bytes, None);
+        assert_eq!(settings.child.sigkill_delay, Duration::from_secs(5));
+        assert_eq!(settings.index_cache_bytes, 10 << 20);
+    }
+
+    #[test]
+    fn every_key_of_the_task_tracker_is_read() {
+        let cpus = ("mapred.coronatasktracker.num.cpus", "8");
+        let loaded = load(&[cpus]).unwrap();
+        assert_eq!(loaded.settings.num_cpus, Some(8));
+        let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
+        for key in keys::ALL {
+            if matches!(key.usage, keys::Use::Tracker | keys::Use::TrackerOwn) {
+                assert!(read.contains(&key.name), "{}", key.name);
+            }
+        }
+        assert!(loaded.in_force.iter().all(|in_force| !in_force.value.contains("${")));
+    }
+
+    #[test]
+    fn lists_of_directories() {
+        let cases = [
+            ("/a", Ok(vec!["/a"])),
+            (" /a, /b ,,file:///c", Ok(vec!["/a", "/b", "/c"])),
+            ("", Err("names no directory")),
+            (" , ", Err("names no directory")),
+            ("a", Err("has a path that is not absolute")),
+            ("/a,hdfs://n/b", Err("has a path that is not absolute")),
+            ("/a,/a", Err("has a path twice")),
+        ];
+        for (text, expected) in cases {
+            let dirs = directories(text).map_err(|wrong| wrong.wrong);
+            let expected = expected
+                .map(|dirs| dirs.into_iter().map(PathBuf::from).collect::<Vec<_>>())
+                .map_err(str::to_owned);
+            assert_eq!(dirs, expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_with_its_key() {
+        let cases = [
+            ("mapred.local.dir", "here", "has a path that is not absolute"),
+            ("mapred.coronatasktracker.num.cpus", "0", "is out of range"),
+            ("mapred.task.tracker.http.address", "50060", "is not a host:port pair"),
+            ("corona.tt.fetch.timeout.ms", "10m", "is not a whole number"),
+        ];
+        for (name, value, wrong) in cases {
+            let told = load(&[(name, value)]).unwrap_err();
+            assert!(told.starts_with(&format!("-D: {name}: value {value:?} {wrong}")), "{told}");
+        }
+        let unknown = load(&[("corona.tt.java_home", "/jdk")]).unwrap().warnings;
+        assert_eq!(unknown.len(), 1);
+        assert_eq!(unknown[0].to_string(), "-D: corona.tt.java_home: unknown key, ignored");
+    }
+}
