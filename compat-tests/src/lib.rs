@@ -101,13 +101,16 @@ pub fn replay(name: &str, speed: f64) -> Report {
         let mut manager = launch.start().unwrap_or_else(|error| panic!("{name}: {error}"));
         let target = manager.thrift();
         let again = Launch { arguments: vec!["--recover-from-disk".into()], ..launch };
+        let mut held_up = Duration::ZERO;
         let restart = async || {
+            held_up += manager.held_up().unwrap_or_default();
             manager.stop();
             manager = again.start().map_err(|error| error.to_string())?;
             Ok(manager.thrift())
         };
-        let report = stage.play(target, restart).await;
+        let mut report = stage.play(target, restart).await;
         assert!(manager.is_alive(), "{name}: the program has ended:\n{}", manager.log());
+        report.hold_ups.manager = held_up + manager.held_up().unwrap_or_default();
         report
     })
 }

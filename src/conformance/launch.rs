@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -136,6 +136,18 @@ impl Running {
         self.log.text()
     }
 
+    /// For how long it was held up since its start, by its own account. It must have pages.
+    pub fn held_up(&self) -> io::Result<Duration> {
+        let http = self.http.ok_or(io::ErrorKind::NotConnected)?;
+        let mut stream = TcpStream::connect_timeout(&http, METRICS_WITHIN)?;
+        stream.set_read_timeout(Some(METRICS_WITHIN))?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut text = String::new();
+        stream.take(MAX_METRICS_BYTES).read_to_string(&mut text)?;
+        held_up(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     /// The number of its process.
     pub fn process_id(&self) -> u32 {
         self.child.id()
@@ -169,6 +181,17 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// How long its metrics may take.
+const METRICS_WITHIN: Duration = Duration::from_secs(10);
+const MAX_METRICS_BYTES: u64 = 1 << 20;
+
+/// What the metrics say of the time in which the program was held up.
+fn held_up(metrics: &str) -> Option<Duration> {
+    let value =
+        |line: &str| line.strip_prefix("corona_held_up_seconds_total ")?.trim().parse().ok();
+    metrics.lines().find_map(value).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }
 
 /// A wildcard address is reached through loopback.
@@ -230,6 +253,16 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_metrics_tell_for_how_long_it_was_held_up() {
+        let text = "HTTP/1.1 200 OK\r\n\r\n# TYPE corona_held_up_seconds_total counter\n\
+            corona_held_up_seconds_total 1.25\ncorona_x 3\n";
+        assert_eq!(held_up(text), Some(Duration::from_millis(1_250)));
+        for text in ["", "corona_held_up_seconds_total -1\n", "corona_held_up_seconds_total x"] {
+            assert_eq!(held_up(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn the_ready_line_tells_both_addresses() {

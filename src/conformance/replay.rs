@@ -8,6 +8,7 @@
 //! A room of its own: it knows the wire and the recording, and of the manager only its address.
 
 mod cluster;
+mod holdups;
 mod judge;
 mod ledger;
 mod line;
@@ -28,6 +29,7 @@ use tokio::sync::mpsc;
 
 use crate::conformance::conversation::Conversation;
 
+pub use holdups::{EarlierPlay, HoldUps, TOLERATED, again_if_held_up};
 use peers::{Heard, Peers, WAITING_CALLS};
 use play::Play;
 pub use report::{Finding, Report, Rule};

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::cluster::Cluster;
+use super::holdups::Watch;
 use super::judge::{self, Circumstances, Verdict};
 use super::ledger::{Ledger, Page, Topic};
 use super::line::{Arrival, Line};
@@ -92,6 +93,7 @@ impl Play {
         steps: &[Step],
         mut restart: impl AsyncFnMut() -> Result<SocketAddr, String>,
     ) -> Report {
+        let mut watch = Watch::start();
         let first = steps.iter().find(|step| matches!(step.what, Happening::Open));
         self.clock.zero = first.map_or(Duration::ZERO, |step| step.at);
         self.clock.base = Instant::now();
@@ -99,7 +101,11 @@ impl Play {
             let later = steps.get(place + 1..).unwrap_or_default();
             if matches!(step.what, Happening::Restart) {
                 sleep_until(self.clock.due(step.at)).await;
-                match restart().await {
+                self.report.hold_ups.add(&watch.seen());
+                let restarted = restart().await;
+                // Whoever waits for a process may have held up everybody else here.
+                watch = Watch::start();
+                match restarted {
                     Ok(target) => self.meet_again(target),
                     Err(why) => {
                         self.cannot_go_on(step.at, why);
@@ -118,6 +124,7 @@ impl Play {
         let at = steps.last().map_or(Duration::ZERO, |step| step.at);
         self.conclude_lines(at);
         self.conclude(at);
+        self.report.hold_ups.add(&watch.seen());
         self.report
     }
 
@@ -319,13 +326,17 @@ impl Play {
         at: Duration,
         connection: ConnectionId,
     ) -> Result<Message, String> {
-        let deadline = self.clock.due(at) + self.options.answer_within;
+        let due = self.clock.due(at);
+        let deadline = due + self.options.answer_within;
         let line = self.lines.get_mut(&connection).ok_or_else(|| NO_CONNECTION.to_owned())?;
         if line.is_dead {
             return Err(CLOSED.to_owned());
         }
         match timeout_at(deadline, line.next()).await {
-            Ok(Arrival::Message(message)) => Ok(*message),
+            Ok(Arrival::Message(message)) => {
+                self.report.hold_ups.answered(Instant::now().saturating_duration_since(due));
+                Ok(*message)
+            }
             Ok(Arrival::Closed) => Err(CLOSED.to_owned()),
             Ok(Arrival::Nonsense(why)) => Err(format!("no message: {why}")),
             Err(_) => Err(format!("nothing within {:?}", self.options.answer_within)),

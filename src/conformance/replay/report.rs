@@ -5,6 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::{EarlierPlay, HoldUps};
+
 /// What came out of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -22,6 +24,10 @@ pub struct Report {
     pub explained: Vec<Finding>,
     /// Differences that nothing allows.
     pub different: Vec<Finding>,
+    /// What kept the replay from keeping the recorded times.
+    pub hold_ups: HoldUps,
+    /// Plays before this one, whose verdicts do not count.
+    pub earlier: Vec<EarlierPlay>,
 }
 
 /// One difference.
@@ -114,6 +120,13 @@ impl fmt::Display for Report {
             self.explained.len(),
             self.different.len(),
         )?;
+        if self.hold_ups.any() {
+            writeln!(f, "held up: {}", self.hold_ups)?;
+        }
+        for play in &self.earlier {
+            let EarlierPlay { different, hold_ups } = play;
+            writeln!(f, "played again: {different} different in a play held up: {hold_ups}")?;
+        }
         for finding in self.different.iter().chain(&self.explained) {
             writeln!(f, "{finding}")?;
         }
