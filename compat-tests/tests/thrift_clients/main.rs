@@ -5,4 +5,5 @@
 //! `CORONA_SKIP_CLIENTS=1` leaves them out.
 
 mod golden;
+mod sessions;
 mod tools;

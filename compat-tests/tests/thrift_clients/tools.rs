@@ -11,6 +11,10 @@ pub(crate) fn skipped() -> bool {
     env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1")
 }
 
+/// Where Debian keeps Thrift's library for Java and what it needs.
+pub(crate) const JAVA_LIBRARIES: &str =
+    "/usr/share/java/thrift.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar";
+
 /// The interpreter that has Thrift's library.
 ///
 /// # Panics
