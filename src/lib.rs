@@ -10,6 +10,8 @@
 //!   Nobody else sees a raw key.
 //! * [`wire`] moves messages: Thrift over TCP as Corona's peers speak it, with limits on what a peer
 //!   may cost. It knows no cluster, and nothing outside it sees an encoded byte.
+//! * [`hadoop`] moves Hadoop's own messages, with limits as strict: what task trackers, job trackers
+//!   and the processes of tasks say to each other. It knows no cluster either.
 //! * [`cluster_manager`] is the live service: the engine behind one short mutex, since handlers on
 //!   all threads then apply their inputs without a switch of tasks, and a pass is short enough not
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
@@ -23,6 +25,7 @@ pub mod cluster_manager;
 pub mod config;
 pub mod conformance;
 pub mod engine;
+pub mod hadoop;
 pub mod session_driver;
 pub mod simulation;
 pub mod wire;

@@ -1,0 +1,36 @@
+//! Hadoop's integers of variable length. Spec: mapreduce/02 §2.1.
+//!
+//! One byte holds -112 to 127. Any other first byte tells the sign and how many bytes follow: the
+//! value of a positive number, the complement of a negative one.
+
+use super::DecodeError;
+
+/// What the first byte says.
+pub(super) fn decode<'a>(
+    first: u8,
+    take: impl FnOnce(usize) -> Result<&'a [u8], DecodeError>,
+) -> Result<i64, DecodeError> {
+    let first = i64::from(first.cast_signed());
+    let (bytes, negative) = match first {
+        -128..=-121 => (-120 - first, true),
+        -120..=-113 => (-112 - first, false),
+        value => return Ok(value),
+    };
+    let magnitude = take(usize::try_from(bytes).unwrap_or_default())?
+        .iter()
+        .fold(0, |value: i64, byte| value << 8 | i64::from(*byte));
+    Ok(if negative { !magnitude } else { magnitude })
+}
+
+/// Puts the encoding of `value`, at most nine bytes.
+pub(super) fn encode(value: i64, put: impl FnOnce(&[u8])) {
+    if (-112..=127).contains(&value) {
+        return put(&[value as u8]);
+    }
+    let (magnitude, base) = if value < 0 { (!value, -120_i8) } else { (value, -112) };
+    let skipped = magnitude.leading_zeros() as usize / 8;
+    let mut encoded = [0; 9];
+    encoded[1..].copy_from_slice(&magnitude.to_be_bytes());
+    encoded[skipped] = (base - (8 - skipped) as i8) as u8;
+    put(&encoded[skipped..]);
+}

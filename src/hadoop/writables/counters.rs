@@ -1,0 +1,63 @@
+//! Counters of tasks and jobs. Spec: mapreduce/02 §2.4.
+
+use super::writable;
+use crate::hadoop::io::formats::{Format, Int, List, Plain, Text, VInt, VLong, Writable};
+use crate::hadoop::io::{DecodeError, Reader, Writer};
+
+writable! {
+    /// Groups of counters, in no defined order.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Counters: "org.apache.hadoop.mapred.Counters" {
+        /// The groups.
+        pub groups: Vec<CounterGroup> as List<Int, Plain>,
+    }
+}
+
+writable! {
+    /// A group of counters.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CounterGroup {
+        /// Mostly the name of the Java enum whose constants are the counters.
+        pub name: String as Text,
+        /// What people see.
+        pub display_name: String as Text,
+        /// The counters, in no defined order.
+        pub counters: Vec<Counter> as List<VInt, Plain>,
+    }
+}
+
+/// A counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its name within the group.
+    pub name: String,
+    /// What people see, if that is not the name.
+    pub display_name: Option<String>,
+    /// How far it has counted.
+    pub value: i64,
+}
+
+impl Writable for Counter {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let name = reader.text()?;
+        let display_name = reader.bool()?.then(|| reader.text()).transpose()?;
+        Ok(Counter { name, display_name, value: VLong::decode(reader)? })
+    }
+
+    fn encode(&self, writer: &mut Writer) {
+        writer.text(&self.name);
+        writer.bool(self.display_name.is_some());
+        if let Some(name) = &self.display_name {
+            writer.text(name);
+        }
+        writer.vlong(self.value);
+    }
+}
+
+impl Counters {
+    /// The value of a counter, if there is one of that name in that group.
+    pub fn get(&self, group: &str, counter: &str) -> Option<i64> {
+        let group = self.groups.iter().find(|candidate| candidate.name == group)?;
+        group.counters.iter().find(|candidate| candidate.name == counter).map(|found| found.value)
+    }
+}

@@ -1,0 +1,94 @@
+//! What maps read: splits, and the file in which a job's splits lie. Spec: mapreduce/02 §2.11.
+
+use super::writable;
+use crate::hadoop::io::formats::{Bytes, Format, List, Long, Plain, Text, Utf8, VInt, Writable};
+use crate::hadoop::io::{DecodeError, Reader, Writer};
+
+writable! {
+    /// What a map reads, opaque to everybody but the map: also the whole of a `split.dta` file.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct Split {
+        /// The Java class of the split.
+        pub class: String as Text,
+        /// The split as that class, or its serialiser, wrote it.
+        pub data: Vec<u8> as Bytes,
+    }
+}
+
+writable! {
+    /// A split as it lies in a job's split file.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct RawSplit: "org.apache.hadoop.mapred.JobClient$RawSplit" {
+        /// The Java class of the split.
+        pub class: String as Text,
+        /// The bytes that the map will read.
+        pub length: i64 as Long,
+        /// The split as that class, or its serialiser, wrote it.
+        pub data: Vec<u8> as Bytes,
+        /// The hosts that have those bytes.
+        pub hosts: Vec<String> as List<VInt, Text>,
+    }
+}
+
+writable! {
+    /// A piece of a file, for jobs of the old Java interface.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct FileSplit: "org.apache.hadoop.mapred.FileSplit" {
+        /// The file.
+        pub path: String as Utf8,
+        /// The first byte.
+        pub start: i64 as Long,
+        /// How many bytes.
+        pub length: i64 as Long,
+    }
+}
+
+writable! {
+    /// A piece of a file, for jobs of the new Java interface.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct MapReduceFileSplit: "org.apache.hadoop.mapreduce.lib.input.FileSplit" {
+        /// The file.
+        pub path: String as Text,
+        /// The first byte.
+        pub start: i64 as Long,
+        /// How many bytes.
+        pub length: i64 as Long,
+    }
+}
+
+/// A job's split file, `job.split`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SplitFile {
+    /// The splits, one for each map.
+    pub splits: Vec<RawSplit>,
+}
+
+impl SplitFile {
+    const MAGIC: &'static [u8] = b"SPL";
+    const VERSION: i32 = 0;
+}
+
+impl Writable for SplitFile {
+    /// Errors: also a file that begins otherwise, or one of another version.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let magic = reader.take(Self::MAGIC.len())?;
+        if magic != Self::MAGIC {
+            let value = magic.iter().fold(0, |value, byte| value << 8 | i64::from(*byte));
+            return Err(DecodeError::Number { kind: "beginning of a split file", value });
+        }
+        match reader.vint()? {
+            Self::VERSION => {}
+            other => {
+                let value = other.into();
+                return Err(DecodeError::Number { kind: "version of a split file", value });
+            }
+        }
+        List::<VInt, Plain>::decode(reader).map(|splits| SplitFile { splits })
+    }
+
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(Self::MAGIC);
+        writer.vint(Self::VERSION);
+        List::<VInt, Plain>::encode(&self.splits, writer);
+    }
+}
