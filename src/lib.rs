@@ -17,6 +17,8 @@
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
 //! * [`session_driver`] is the client's side of a session: slots for a job tracker, or for any other
 //!   framework, from any cluster manager. It knows nothing of ours.
+//! * [`task_tracker`] is what a node does with tasks: directories, files of jobs, processes, logs, map
+//!   output. Plain types stand at its border; it knows no cluster manager.
 //! * [`conformance`] records what passes in front of a cluster manager and imports packet captures,
 //!   shows what was said, plays recorded peers against a cluster manager and compares what it does
 //!   with what was recorded.
@@ -28,4 +30,5 @@ pub mod engine;
 pub mod hadoop;
 pub mod session_driver;
 pub mod simulation;
+pub mod task_tracker;
 pub mod wire;

@@ -307,7 +307,7 @@ keys! {
     TT_REPORT_ADDRESS = "mapred.task.tracker.report.address", Address, "127.0.0.1:0", "", Tracker,
         "Where tasks report to. Port 0: any free port.";
     TT_LOCAL_DIRS = "mapred.local.dir", List, "${hadoop.tmp.dir}/mapred/local", "", Tracker,
-        "Directories for the files of tasks, best one a disk. What lies in them is deleted at the start.";
+        "Directories for the files of tasks, best one a disk. What an earlier run left in taskTracker in them is deleted at the start.";
     TT_MIN_SPACE_START = "mapred.local.dir.minspacestart", long(0), "0", "bytes", Tracker,
         "A new task is only taken when one of these directories has more free space than this.";
     TT_MIN_SPACE_KILL = "mapred.local.dir.minspacekill", long(0), "0", "bytes", Tracker,

@@ -1,0 +1,196 @@
+//! What is no longer needed is moved aside at once, within its disk, and deleted in the background.
+//!
+//! The list of what is to be deleted is the directory itself, so it has no bound to exceed and outlives
+//! the process. Spec: mapreduce/04 §4.1 (5), §4.4.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use tracing::warn;
+
+use super::layout;
+
+/// Deletes what local directories no longer need. When the last copy goes, the thread ends.
+#[derive(Clone, Debug)]
+pub struct Deletion {
+    dirs: Arc<[PathBuf]>,
+    next: Arc<AtomicU64>,
+    wake: SyncSender<()>,
+}
+
+impl Deletion {
+    /// Starts the thread that deletes in these directories. What an earlier run has moved aside is
+    /// deleted too. An error is that no thread can be started.
+    pub fn start(dirs: &[PathBuf]) -> io::Result<Self> {
+        let (wake, woken) = sync_channel(1);
+        let dirs: Arc<[PathBuf]> = dirs.into();
+        let theirs = dirs.clone();
+        std::thread::Builder::new().name("deletion".into()).spawn(move || run(&theirs, &woken))?;
+        let deletion = Deletion { dirs, next: Arc::default(), wake };
+        deletion.wake();
+        Ok(deletion)
+    }
+
+    /// Moves a file or directory aside and has it deleted. What does not exist is no error; what is
+    /// in none of the directories, or is one of them, is. A symbolic link goes, not what it names.
+    pub fn discard(&self, path: &Path) -> io::Result<()> {
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "not in a local directory");
+        let dir = self
+            .dirs
+            .iter()
+            .find(|dir| path.strip_prefix(dir).is_ok_and(is_below))
+            .ok_or_else(outside)?;
+        let aside = dir.join(layout::DISCARDED);
+        fs::create_dir_all(&aside)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name: String = name.chars().take(50).collect();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let target = aside.join(format!("{}.{number}.{name}", std::process::id()));
+        match fs::rename(path, &target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            renamed => renamed?,
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Moves aside all that jobs have left in every directory, as at the start of a task tracker.
+    /// What cannot be moved is told to the log.
+    pub fn discard_all(&self) {
+        for dir in self.dirs.iter() {
+            let path = dir.join(layout::TRACKER);
+            if let Err(error) = self.discard(&path) {
+                warn!(path = %path.display(), %error, "files of an earlier run cannot be moved aside");
+            }
+        }
+    }
+
+    fn wake(&self) {
+        // When it is full, the thread will look anyway.
+        let _ = self.wake.try_send(());
+    }
+}
+
+/// Whether a relative path leads to something below, and not up again.
+fn is_below(rest: &Path) -> bool {
+    let mut parts = rest.components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
+}
+
+fn run(dirs: &[PathBuf], woken: &Receiver<()>) {
+    while woken.recv().is_ok() {
+        for dir in dirs {
+            empty(&dir.join(layout::DISCARDED));
+        }
+    }
+}
+
+/// Deletes what is in a directory; what cannot be deleted is told and left.
+fn empty(aside: &Path) {
+    let entries = match fs::read_dir(aside) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            return warn!(path = %aside.display(), %error, "cannot be read to delete what is in it");
+        }
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if let Err(error) = delete(&path) {
+            warn!(path = %path.display(), %error, "cannot be deleted");
+        }
+    }
+}
+
+/// Deletes a file, a link, or a directory with all in it, also where a task has taken its own
+/// permissions away.
+fn delete(path: &Path) -> io::Result<()> {
+    let is_dir = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.is_dir());
+    if !is_dir(path)? {
+        return fs::remove_file(path);
+    }
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(path);
+            fs::remove_dir_all(path)
+        }
+        removed => removed,
+    }
+}
+
+/// Makes every directory of a tree one that its owner can empty.
+fn open_up(root: &Path) {
+    let mut left = vec![root.to_owned()];
+    while let Some(dir) = left.pop() {
+        // A failure shows when it comes to delete.
+        let _ = fs::set_permissions(&dir, fs::Permissions::from_mode(0o700));
+        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+        left.extend(below.map(|entry| entry.path()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn wait_until_empty(dir: &Path) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while fs::read_dir(dir.join(layout::DISCARDED)).is_ok_and(|entries| entries.count() > 0) {
+            assert!(Instant::now() < deadline, "not deleted in time");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn trees_go_and_what_links_name_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let (local, other) = (root.path().join("local"), root.path().join("other"));
+        fs::create_dir_all(local.join("taskTracker/jobcache/job_1_1/work")).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        fs::write(other.join("precious"), "1").unwrap();
+        std::os::unix::fs::symlink(&other, local.join("taskTracker/link")).unwrap();
+        let hidden = local.join("taskTracker/hidden");
+        fs::create_dir_all(hidden.join("below")).unwrap();
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o000)).unwrap();
+        let deletion = Deletion::start(std::slice::from_ref(&local)).unwrap();
+        deletion.discard(&local.join("taskTracker/jobcache/job_1_1")).unwrap();
+        assert!(!local.join("taskTracker/jobcache/job_1_1").exists());
+        deletion.discard_all();
+        assert!(!local.join("taskTracker").exists());
+        wait_until_empty(&local);
+        assert!(other.join("precious").exists());
+        deletion.discard_all();
+        deletion.discard(&local.join("never/there")).unwrap();
+    }
+
+    #[test]
+    fn what_an_earlier_run_moved_aside_is_deleted() {
+        let root = tempfile::tempdir().unwrap();
+        let old = root.path().join(layout::DISCARDED).join("1.0.job_1_1/work");
+        fs::create_dir_all(&old).unwrap();
+        let _deletion = Deletion::start(&[root.path().to_owned()]).unwrap();
+        wait_until_empty(root.path());
+    }
+
+    #[test]
+    fn nothing_outside_is_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let (local, other) = (root.path().join("local"), root.path().join("other"));
+        fs::create_dir_all(&local).unwrap();
+        fs::create_dir_all(&other).unwrap();
+        let deletion = Deletion::start(std::slice::from_ref(&local)).unwrap();
+        for path in [&other, &local, &local.join("../other"), Path::new("relative")] {
+            let refused = deletion.discard(path).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
+        assert!(local.exists() && other.exists());
+    }
+}

@@ -1,0 +1,329 @@
+//! The local directories: which of them can be used, where new files go, and where files are.
+//!
+//! A directory that fails a check is left out until it passes one again; what lies in it stays
+//! reachable as far as the disk gives it. Every call looks at disks, so none belongs on an executor's
+//! thread. Spec: mapreduce/04 §4.1 and §4.4.
+
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use thiserror::Error;
+
+use crate::config::LocalSettings;
+
+/// The local directories of a task tracker.
+#[derive(Debug)]
+pub struct LocalDirs {
+    settings: LocalSettings,
+    state: Mutex<Vec<LocalDir>>,
+}
+
+#[derive(Clone, Debug)]
+struct LocalDir {
+    path: PathBuf,
+    /// Why it cannot be used.
+    failed: Option<String>,
+}
+
+/// Room in a file system, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// All there is.
+    pub total_bytes: u64,
+    /// What a process without privileges can still write.
+    pub free_bytes: u64,
+}
+
+/// Why there is no place for a file.
+#[derive(Debug, Error)]
+pub enum LocalDirError {
+    /// No directory passes the checks.
+    #[error("no local directory can be used: {0}")]
+    NoneUsable(String),
+    /// None of those that can be used has enough room, or lets the file's directory be made.
+    #[error("no local directory has room for {path}: {reason}")]
+    NoRoom {
+        /// The file, relative to a local directory.
+        path: PathBuf,
+        /// What the last one that was tried said.
+        reason: String,
+    },
+}
+
+impl LocalDirs {
+    /// Makes and checks the directories. An error is that none can be used.
+    pub fn open(settings: &LocalSettings) -> Result<Self, LocalDirError> {
+        let dirs = settings.dirs.iter().map(|path| LocalDir { path: path.clone(), failed: None });
+        let dirs = LocalDirs { settings: settings.clone(), state: Mutex::new(dirs.collect()) };
+        dirs.check();
+        let state = dirs.lock().clone();
+        if state.iter().all(|dir| dir.failed.is_some()) {
+            let reasons: Vec<&str> = state.iter().filter_map(|dir| dir.failed.as_deref()).collect();
+            return Err(LocalDirError::NoneUsable(reasons.join("; ")));
+        }
+        Ok(dirs)
+    }
+
+    /// The settings that it was made with.
+    pub fn settings(&self) -> &LocalSettings {
+        &self.settings
+    }
+
+    /// Checks every directory again, and tells which of them changed sides: the path, and why it
+    /// cannot be used, if it cannot.
+    pub fn check(&self) -> Vec<(PathBuf, Option<String>)> {
+        let before = self.lock().clone();
+        let after: Vec<LocalDir> = before
+            .iter()
+            .map(|dir| LocalDir { path: dir.path.clone(), failed: check(&dir.path).err() })
+            .collect();
+        let changed = before
+            .iter()
+            .zip(&after)
+            .filter(|(before, after)| before.failed.is_some() != after.failed.is_some())
+            .map(|(_, after)| (after.path.clone(), after.failed.clone()))
+            .collect();
+        *self.lock() = after;
+        changed
+    }
+
+    /// The directories that passed the last check.
+    pub fn usable(&self) -> Vec<PathBuf> {
+        let state = self.lock();
+        state.iter().filter(|dir| dir.failed.is_none()).map(|dir| dir.path.clone()).collect()
+    }
+
+    /// `mapred.local.dir` as tasks are told it: those that can be used.
+    pub fn as_property(&self) -> String {
+        let usable = self.usable();
+        let usable: Vec<_> = usable.iter().map(|path| path.display().to_string()).collect();
+        usable.join(",")
+    }
+
+    /// A place for a new file, whose directory is made. With a size in bytes, the next directory
+    /// that has more room than that; without, any, the likelier the more room it has.
+    pub fn for_write(&self, relative: &Path, bytes: Option<u64>) -> Result<PathBuf, LocalDirError> {
+        let mut reason = "none can be used".to_owned();
+        let mut left: Vec<(PathBuf, u64)> = Vec::new();
+        for dir in self.usable() {
+            match space(&dir) {
+                Ok(space) if space.free_bytes > bytes.unwrap_or(0) => {
+                    left.push((dir, space.free_bytes));
+                }
+                Ok(space) => {
+                    let free = space.free_bytes;
+                    reason = format!("{} has {free} bytes free", dir.display());
+                }
+                Err(error) => reason = format!("{}: {error}", dir.display()),
+            }
+        }
+        while !left.is_empty() {
+            let free: Vec<u64> = left.iter().map(|(_, free)| *free).collect();
+            let (dir, _) = left.swap_remove(choose(&free, any_number()));
+            let path = dir.join(relative);
+            match path.parent().map_or(Ok(()), fs::create_dir_all) {
+                Ok(()) => return Ok(path),
+                Err(error) => reason = format!("{}: {error}", path.display()),
+            }
+        }
+        Err(LocalDirError::NoRoom { path: relative.to_owned(), reason })
+    }
+
+    /// The first existing file or directory of this name, in the order of the configuration.
+    pub fn find(&self, relative: &Path) -> Option<PathBuf> {
+        self.all(relative).into_iter().next()
+    }
+
+    /// All existing files and directories of this name, those of failed directories too.
+    pub fn all(&self, relative: &Path) -> Vec<PathBuf> {
+        let dirs = self.settings.dirs.iter().map(|dir| dir.join(relative));
+        dirs.filter(|path| fs::symlink_metadata(path).is_ok()).collect()
+    }
+
+    /// The room in each directory that can be used, in the order of the configuration.
+    pub fn spaces(&self) -> Vec<Space> {
+        self.usable().iter().filter_map(|dir| space(dir).ok()).collect()
+    }
+
+    /// Whether a new task may be taken: some directory has more room than
+    /// `mapred.local.dir.minspacestart`.
+    pub fn has_room_to_start(&self) -> bool {
+        let least = self.settings.min_space_start_bytes;
+        self.spaces().iter().any(|space| space.free_bytes > least)
+    }
+
+    /// Whether a task has to go: no directory has more room than `mapred.local.dir.minspacekill`.
+    pub fn must_kill(&self) -> bool {
+        match self.settings.min_space_kill_bytes {
+            None => false,
+            Some(least) => !self.spaces().iter().any(|space| space.free_bytes > least),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<LocalDir>> {
+        // The list is replaced as a whole, so it is whole after a panic too.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Room in the file system of a path.
+pub fn space(path: &Path) -> io::Result<Space> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok(Space {
+        total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
+}
+
+/// Whether files can be made, written and deleted there. A disk that is full passes: its files are
+/// to be served and deleted still.
+fn check(dir: &Path) -> Result<(), String> {
+    let probe = dir.join(format!(".corona-check-{}", std::process::id()));
+    let written = fs::create_dir_all(dir).and_then(|()| {
+        let mut file = fs::File::create(&probe)?;
+        let written = file.write_all(b"check");
+        drop(file);
+        let removed = fs::remove_file(&probe);
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => removed,
+            written => written.and(removed),
+        }
+    });
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        written => written.map_err(|error| format!("{}: {error}", dir.display())),
+    }
+}
+
+/// An index, each as likely as its part of the sum.
+fn choose(free: &[u64], random: u64) -> usize {
+    // Held so that a sum of thousands times a random number fits.
+    let weight = |free: &u64| u128::from(*free).min(1 << 48);
+    let total: u128 = free.iter().map(weight).sum();
+    let mut position = (u128::from(random) * total) >> 64;
+    for (index, free) in free.iter().enumerate() {
+        match position.checked_sub(weight(free)) {
+            None => return index,
+            Some(rest) => position = rest,
+        }
+    }
+    free.len().saturating_sub(1)
+}
+
+/// Even enough to spread files; not for secrets.
+pub(super) fn any_number() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    pub(in super::super) fn settings(dirs: &[&Path]) -> LocalSettings {
+        LocalSettings {
+            dirs: dirs.iter().map(|dir| dir.to_path_buf()).collect(),
+            min_space_start_bytes: 0,
+            min_space_kill_bytes: None,
+            cache_bytes: 1 << 40,
+            cache_entries: 1000,
+        }
+    }
+
+    #[test]
+    fn choices_follow_the_room() {
+        let at = |part: f64| (part * u64::MAX as f64) as u64;
+        let cases = [
+            (&[1, 1][..], 0, 0),
+            (&[1, 1], at(0.49), 0),
+            (&[1, 1], at(0.51), 1),
+            (&[1, 1], u64::MAX, 1),
+            (&[0, 5], 0, 1),
+            (&[5, 0], u64::MAX, 0),
+            (&[1, 2, 1], at(0.26), 1),
+            (&[1, 2, 1], at(0.74), 1),
+            (&[1, 2, 1], at(0.76), 2),
+            (&[u64::MAX, u64::MAX], at(0.9), 1),
+            (&[7], at(0.3), 0),
+        ];
+        for (free, random, expected) in cases {
+            assert_eq!(choose(free, random), expected, "{free:?} {random}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_where_they_were_put() {
+        let root = tempfile::tempdir().unwrap();
+        let (a, b) = (root.path().join("a/deep"), root.path().join("b"));
+        let dirs = LocalDirs::open(&settings(&[&a, &b])).unwrap();
+        assert_eq!(dirs.as_property(), format!("{},{}", a.display(), b.display()));
+        assert_eq!(dirs.find(Path::new("x/y")), None);
+        let path = dirs.for_write(Path::new("x/y"), Some(10)).unwrap();
+        assert!(path.parent().unwrap().is_dir());
+        fs::write(&path, "1").unwrap();
+        assert_eq!(dirs.find(Path::new("x/y")), Some(path));
+        fs::create_dir_all(a.join("x")).unwrap();
+        fs::create_dir_all(b.join("x")).unwrap();
+        assert_eq!(dirs.all(Path::new("x")), [a.join("x"), b.join("x")]);
+        // Nothing is left of the checks.
+        assert_eq!(fs::read_dir(&a).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_has_no_room_gets_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = LocalDirs::open(&settings(&[root.path()])).unwrap();
+        let told = dirs.for_write(Path::new("big"), Some(u64::MAX)).unwrap_err().to_string();
+        assert!(told.starts_with("no local directory has room for big: /"), "{told}");
+        assert!(dirs.has_room_to_start() && !dirs.must_kill());
+        let strict = LocalSettings {
+            min_space_start_bytes: u64::MAX,
+            min_space_kill_bytes: Some(u64::MAX),
+            ..settings(&[root.path()])
+        };
+        let dirs = LocalDirs::open(&strict).unwrap();
+        assert!(!dirs.has_room_to_start() && dirs.must_kill());
+    }
+
+    #[test]
+    fn a_directory_that_fails_is_left_out_until_it_is_well() {
+        let root = tempfile::tempdir().unwrap();
+        let (good, bad) = (root.path().join("good"), root.path().join("bad"));
+        // A file where the directory should be fails for a privileged user too.
+        fs::write(&bad, "").unwrap();
+        let dirs = LocalDirs::open(&settings(&[&good, &bad])).unwrap();
+        assert_eq!(dirs.usable(), [good.as_path()]);
+        for _ in 0..20 {
+            assert!(dirs.for_write(Path::new("f"), None).unwrap().starts_with(&good));
+        }
+        fs::remove_file(&bad).unwrap();
+        assert_eq!(dirs.check(), [(bad.clone(), None)]);
+        assert_eq!(dirs.usable(), [good, bad]);
+        assert_eq!(dirs.check(), []);
+    }
+
+    #[test]
+    fn without_any_directory_there_is_no_start() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, "").unwrap();
+        let told = LocalDirs::open(&settings(&[&file.join("a")])).unwrap_err().to_string();
+        assert!(told.starts_with("no local directory can be used: /"), "{told}");
+    }
+
+    #[test]
+    fn a_directory_below_that_cannot_be_made_is_another_ones_turn() {
+        let root = tempfile::tempdir().unwrap();
+        let (a, b) = (root.path().join("a"), root.path().join("b"));
+        let dirs = LocalDirs::open(&settings(&[&a, &b])).unwrap();
+        fs::write(a.join("x"), "a file, where a directory is wanted").unwrap();
+        for _ in 0..20 {
+            assert_eq!(dirs.for_write(Path::new("x/y"), None).unwrap(), b.join("x/y"));
+        }
+        fs::set_permissions(&a, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}

@@ -1,0 +1,18 @@
+//! The task tracker: what a node does with the tasks that job trackers send it.
+//!
+//! This is its local side: directories and disks, files of jobs, localisation, child processes, logs,
+//! map output. What is said to others is not here; plain types stand at the border.
+//!
+//! * [`ids`]: names of jobs and attempts, checked, since they become names of directories.
+//! * [`layout`]: where everything lies, relative to a local directory.
+//! * [`local_dirs`]: the local directories: which are usable, where new files go, where files are.
+//! * [`deletion`]: what is no longer needed is moved aside at once and deleted later.
+//! * [`job_files`]: files of jobs, from `file:` natively, from elsewhere through a Hadoop install.
+//!
+//! It knows no scheduling and no cluster manager.
+
+pub mod deletion;
+pub mod ids;
+pub mod job_files;
+pub mod layout;
+pub mod local_dirs;
