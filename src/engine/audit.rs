@@ -116,7 +116,7 @@ impl Engine {
         }
         for (_, session) in self.sessions.iter() {
             for (_, request) in session.requests.iter() {
-                request.hosts.iter().chain(&request.excluded).copied().for_each(&mut count);
+                request.hosts.iter().chain(&*request.excluded).copied().for_each(&mut count);
             }
         }
         self.topology.audit(&uses)

@@ -71,82 +71,102 @@ struct Ends {
 
 const EMPTY: Ends = Ends { head: NONE, tail: NONE };
 
-/// Many first-in-first-out lists that share one set of items; each item is in at most one list.
-/// All operations are O(1) but iteration.
-#[derive(Debug, Default)]
-pub(super) struct Chains {
-    ends: Vec<Ends>,
-    links: Vec<Link>,
+const UNLINKED: Link = Link { prev: NONE, next: NONE };
+
+/// Many first-in-first-out lists that share one set of items, sorted into lists in `N` ways at once;
+/// each item is in at most one list of each way. All operations are O(1) but iteration. The links of
+/// an item are kept together, since who moves it moves it in all ways.
+#[derive(Debug)]
+pub(super) struct Chains<const N: usize> {
+    ends: [Vec<Ends>; N],
+    links: Vec<[Link; N]>,
 }
 
-impl Chains {
-    /// Appends `item` to `chain`. The item must not be in a chain of this set.
-    pub(super) fn push_back(&mut self, chain: usize, item: u32) {
-        if self.ends.len() <= chain {
-            self.ends.resize(chain + 1, EMPTY);
+impl<const N: usize> Default for Chains<N> {
+    fn default() -> Self {
+        Chains { ends: [const { Vec::new() }; N], links: Vec::new() }
+    }
+}
+
+impl<const N: usize> Chains<N> {
+    /// Appends `item` to list `chain` of the way `way`. The item must not be in a list of that way.
+    pub(super) fn push_back(&mut self, way: usize, chain: usize, item: u32) {
+        let ends = &mut self.ends[way];
+        if ends.len() <= chain {
+            ends.resize(chain + 1, EMPTY);
         }
         if self.links.len() <= item as usize {
-            self.links.resize(item as usize + 1, Link { prev: NONE, next: NONE });
+            self.links.resize(item as usize + 1, [UNLINKED; N]);
         }
-        let ends = &mut self.ends[chain];
-        self.links[item as usize] = Link { prev: ends.tail, next: NONE };
+        let ends = &mut ends[chain];
+        self.links[item as usize][way] = Link { prev: ends.tail, next: NONE };
         match ends.tail {
             NONE => ends.head = item,
-            tail => self.links[tail as usize].next = item,
+            tail => self.links[tail as usize][way].next = item,
         }
         ends.tail = item;
     }
 
-    /// Takes `item` out of `chain`, in which it must be.
-    pub(super) fn remove(&mut self, chain: usize, item: u32) {
-        let Link { prev, next } = self.links[item as usize];
-        let ends = &mut self.ends[chain];
+    /// Takes `item` out of list `chain` of the way, in which it must be.
+    pub(super) fn remove(&mut self, way: usize, chain: usize, item: u32) {
+        let Link { prev, next } = self.links[item as usize][way];
+        let ends = &mut self.ends[way][chain];
         match prev {
             NONE => ends.head = next,
-            prev => self.links[prev as usize].next = next,
+            prev => self.links[prev as usize][way].next = next,
         }
         match next {
             NONE => ends.tail = prev,
-            next => self.links[next as usize].prev = prev,
+            next => self.links[next as usize][way].prev = prev,
         }
     }
 
-    /// The oldest item of `chain`.
-    pub(super) fn first(&self, chain: usize) -> Option<u32> {
-        self.ends.get(chain).map(|ends| ends.head).filter(|head| *head != NONE)
+    /// The oldest item of a list.
+    pub(super) fn first(&self, way: usize, chain: usize) -> Option<u32> {
+        self.ends[way].get(chain).map(|ends| ends.head).filter(|head| *head != NONE)
     }
 
-    /// Whether `chain` has no item.
-    pub(super) fn is_empty(&self, chain: usize) -> bool {
-        self.first(chain).is_none()
+    /// Whether a list has no item.
+    pub(super) fn is_empty(&self, way: usize, chain: usize) -> bool {
+        self.first(way, chain).is_none()
     }
 
-    /// The items of `chain`, oldest first.
-    pub(super) fn iter(&self, chain: usize) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors(self.first(chain), |item| {
-            Some(self.links[*item as usize].next).filter(|next| *next != NONE)
+    /// The items of a list, oldest first.
+    pub(super) fn iter(&self, way: usize, chain: usize) -> impl Iterator<Item = u32> + '_ {
+        self.iter_from(way, self.first(way, chain))
+    }
+
+    /// The items of a list from `first` on.
+    pub(super) fn iter_from(
+        &self,
+        way: usize,
+        first: Option<u32>,
+    ) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(first, move |item| {
+            Some(self.links[*item as usize][way].next).filter(|next| *next != NONE)
         })
     }
 
-    /// One more than the largest chain ever used.
-    pub(super) fn chains(&self) -> usize {
-        self.ends.len()
+    /// One more than the largest list of the way ever used.
+    pub(super) fn chains(&self, way: usize) -> usize {
+        self.ends[way].len()
     }
 
-    /// Whether the chains are well linked and hold exactly the `count` items for which `chain_of`
-    /// names a chain.
+    /// Whether the lists of a way are well linked and hold exactly the `count` items for which
+    /// `chain_of` names a list.
     pub(super) fn audit(
         &self,
+        way: usize,
         what: &str,
         count: usize,
         chain_of: impl Fn(u32) -> Option<usize>,
     ) -> Result<(), String> {
         let mut found = 0;
-        for (chain, ends) in self.ends.iter().enumerate() {
+        for (chain, ends) in self.ends[way].iter().enumerate() {
             let mut last = NONE;
             let mut item = ends.head;
             while item != NONE {
-                let link = self.links.get(item as usize).copied();
+                let link = self.links.get(item as usize).map(|links| links[way]);
                 let link = link.ok_or_else(|| format!("{what}: item {item} has no link"))?;
                 hold(link.prev == last, || format!("{what}: {item} is badly linked"))?;
                 hold(chain_of(item) == Some(chain), || {
@@ -166,6 +186,9 @@ impl Chains {
 pub(super) struct DenseSet {
     items: Vec<u32>,
     position: Vec<u32>,
+    /// A bit for each index, set for those in the set: mostly it is asked for ones that are not,
+    /// and the bits of all stay in the nearest cache.
+    bits: Vec<u64>,
 }
 
 impl DenseSet {
@@ -175,7 +198,9 @@ impl DenseSet {
         }
         if self.position.len() <= item as usize {
             self.position.resize(item as usize + 1, NONE);
+            self.bits.resize(item as usize / 64 + 1, 0);
         }
+        self.bits[item as usize / 64] |= 1 << (item % 64);
         self.position[item as usize] = self.items.len() as u32;
         self.items.push(item);
     }
@@ -190,10 +215,11 @@ impl DenseSet {
             self.position[*moved as usize] = position as u32;
         }
         self.position[item as usize] = NONE;
+        self.bits[item as usize / 64] &= !(1 << (item % 64));
     }
 
     pub(super) fn contains(&self, item: u32) -> bool {
-        self.position.get(item as usize).is_some_and(|position| *position != NONE)
+        self.bits.get(item as usize / 64).is_some_and(|bits| bits & 1 << (item % 64) != 0)
     }
 
     pub(super) fn items(&self) -> &[u32] {
@@ -213,7 +239,10 @@ impl DenseSet {
             hold(belongs(*item), || format!("{what}: {item} does not belong"))?;
         }
         let placed = self.position.iter().filter(|position| **position != NONE).count();
-        hold(placed == self.items.len(), || format!("{what}: {placed} items have a place"))
+        hold(placed == self.items.len(), || format!("{what}: {placed} items have a place"))?;
+        let noted: usize = self.bits.iter().map(|bits| bits.count_ones() as usize).sum();
+        let sound = noted == placed && self.items.iter().all(|item| self.contains(*item));
+        hold(sound, || format!("{what}: {noted} items have a bit"))
     }
 }
 
@@ -223,17 +252,19 @@ mod tests {
 
     #[test]
     fn chains_keep_arrival_order_through_removal_and_return() {
-        let mut chains = Chains::default();
+        let mut chains = Chains::<2>::default();
         for item in [3, 1, 2] {
-            chains.push_back(7, item);
+            chains.push_back(0, 7, item);
+            chains.push_back(1, 0, item);
         }
-        chains.remove(7, 1);
-        chains.push_back(0, 1);
-        chains.push_back(7, 9);
-        assert_eq!(chains.iter(7).collect::<Vec<_>>(), [3, 2, 9]);
-        assert_eq!(chains.iter(0).collect::<Vec<_>>(), [1]);
-        chains.remove(0, 1);
-        assert!(chains.is_empty(0) && chains.is_empty(100));
+        chains.remove(0, 7, 1);
+        chains.push_back(0, 0, 1);
+        chains.push_back(0, 7, 9);
+        assert_eq!(chains.iter(0, 7).collect::<Vec<_>>(), [3, 2, 9]);
+        assert_eq!(chains.iter(0, 0).collect::<Vec<_>>(), [1]);
+        assert_eq!(chains.iter(1, 0).collect::<Vec<_>>(), [3, 1, 2]);
+        chains.remove(0, 0, 1);
+        assert!(chains.is_empty(0, 0) && chains.is_empty(0, 100) && !chains.is_empty(1, 0));
     }
 
     #[test]

@@ -150,16 +150,13 @@ impl World {
 
     fn ask(&mut self, hosts: &[u32], excluded: &[u32], need: i16) {
         self.next_id += 1;
-        let numbers = |hosts: &[u32]| hosts.iter().map(|host| self.hosts[*host as usize]).collect();
-        let req = self.requests.insert(Request {
-            id: self.next_id,
-            kind: self.kind,
-            specs: Some(ComputeSpecs { num_cpus: need, ..ComputeSpecs::default() }),
-            hosts: numbers(hosts),
-            excluded: numbers(excluded),
-            asked: Asked { at: Millis(0), input: 0 },
-            state: RequestState::Lost,
-        });
+        let number = |host: &u32| self.hosts[*host as usize];
+        let (near, avoided) =
+            (hosts.iter().map(number).collect(), excluded.iter().map(number).collect());
+        let specs = Some(ComputeSpecs { num_cpus: need, ..ComputeSpecs::default() });
+        let request = Request::new(self.next_id, self.kind, specs, near, avoided);
+        let asked = Asked { at: Millis(0), input: 0 };
+        let req = self.requests.insert(request, asked, specs);
         self.pending.push(&mut self.requests, &self.topology, req);
         self.model.list.push(Wish {
             req,

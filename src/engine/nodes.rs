@@ -56,29 +56,35 @@ pub(super) struct Visit {
     pub(super) blamed_for_failures: Kinds,
 }
 
-/// A task tracker as the engine knows it.
+/// A task tracker as the engine knows it. Grants go to one node here, one there, so that each look
+/// costs lines of the cache; the order of the fields keeps together what is looked at together.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Node {
-    pub(super) name: Arc<str>,
-    pub(super) address: Address,
+    // What a search looks at.
     pub(super) host: HostIdx,
     pub(super) rack: RackIdx,
-    pub(super) total: ComputeSpecs,
-    pub(super) free: ComputeSpecs,
-    pub(super) last_heartbeat: Millis,
-    pub(super) allowed: bool,
-    pub(super) apps: PerType<Option<Arc<str>>>,
     pub(super) slots: PerType<u32>,
     pub(super) used: PerType<u32>,
     pub(super) grant_counts: PerType<u32>,
-    pub(super) faults: [FaultCount; 3],
+    /// [`Self::serves`] when it was last looked at; [`Nodes::reindex`] looks.
+    usable: PerType<bool>,
+    in_index: PerType<bool>,
+    pub(super) allowed: bool,
+    pub(super) last_heartbeat: Millis,
+    // What a grant changes besides.
     /// What was given away: session, request, in no order that matters.
     pub(super) grants: Slab<(SessionIdx, ReqIdx)>,
     /// Sessions that ever had a grant here and still run.
     pub(super) sessions: Visits,
-    /// [`Self::serves`] when it was last looked at; [`Nodes::reindex`] looks.
-    usable: PerType<bool>,
-    in_index: PerType<bool>,
+    // What a grant says.
+    pub(super) name: Arc<str>,
+    pub(super) address: Address,
+    pub(super) apps: PerType<Option<Arc<str>>>,
+    // What only the node itself changes.
+    pub(super) total: ComputeSpecs,
+    pub(super) free: ComputeSpecs,
+    pub(super) faults: [FaultCount; 3],
 }
 
 /// What sessions have had to do with a node, by session. A sorted list: there are few, they are
@@ -151,7 +157,7 @@ impl Node {
 pub(super) struct Nodes {
     slab: Slab<Node>,
     by_name: Lookup<Arc<str>, NodeIdx>,
-    by_heartbeat: Chains,
+    by_heartbeat: Chains<1>,
     runnable: [Runnable; 3],
     /// Slots of all nodes, and slots given away.
     capacity: PerType<u64>,
@@ -222,7 +228,7 @@ impl Nodes {
             in_index: PerType::all(false),
         }) as NodeIdx;
         self.by_name.insert(name, node);
-        self.by_heartbeat.push_back(0, node);
+        self.by_heartbeat.push_back(0, 0, node);
         node
     }
 
@@ -232,7 +238,7 @@ impl Nodes {
             self.leave_index(node, kind);
         }
         self.set_slots(node, PerType::all(0));
-        self.by_heartbeat.remove(0, node);
+        self.by_heartbeat.remove(0, 0, node);
         let entry = self.slab.remove(node as usize);
         for kind in ResourceType::ALL {
             self.allocated[kind] -= u64::from(entry.used[kind]);
@@ -244,13 +250,13 @@ impl Nodes {
     /// Notes that the node is alive.
     pub(super) fn heard(&mut self, node: NodeIdx, now: Millis) {
         self.slab[node as usize].last_heartbeat = now;
-        self.by_heartbeat.remove(0, node);
-        self.by_heartbeat.push_back(0, node);
+        self.by_heartbeat.remove(0, 0, node);
+        self.by_heartbeat.push_back(0, 0, node);
     }
 
     /// The node that has been silent for longest.
     pub(super) fn most_silent(&self) -> Option<(NodeIdx, Millis)> {
-        let node = self.by_heartbeat.first(0)?;
+        let node = self.by_heartbeat.first(0, 0)?;
         Some((node, self.slab[node as usize].last_heartbeat))
     }
 
@@ -386,8 +392,8 @@ impl Nodes {
             hold(named, || format!("node {} is not found by name", entry.name))?;
         }
         let all = |node: u32| self.slab.contains(node as usize).then_some(0);
-        self.by_heartbeat.audit("nodes by heartbeat", self.slab.len(), all)?;
-        let heard = self.by_heartbeat.iter(0).map(|node| self[node].last_heartbeat);
+        self.by_heartbeat.audit(0, "nodes by heartbeat", self.slab.len(), all)?;
+        let heard = self.by_heartbeat.iter(0, 0).map(|node| self[node].last_heartbeat);
         hold(heard.is_sorted(), || "nodes are not in the order of their heartbeats".into())?;
         for kind in ResourceType::ALL {
             let nodes = || self.iter().map(|(_, entry)| entry);
@@ -440,13 +446,17 @@ impl IndexMut<NodeIdx> for Nodes {
     }
 }
 
+// The ways in which nodes with room are listed.
+const BY_HOST: usize = 0;
+const BY_RACK: usize = 1;
+const BY_LOAD: usize = 2;
+
 /// The nodes with room for one type: by host, by rack, and by how many grants they hold.
 #[derive(Debug, Default)]
 pub(super) struct Runnable {
     count: usize,
-    by_host: Chains,
-    by_rack: Chains,
-    by_load: Chains,
+    /// By host, by rack and by load.
+    lists: Chains<3>,
     hosts: DenseSet,
     racks: DenseSet,
     lowest_load: usize,
@@ -476,18 +486,21 @@ impl Runnable {
 
     /// Nodes of the host that have room, longest in the index first.
     pub(super) fn on_host(&self, host: HostIdx) -> impl Iterator<Item = NodeIdx> + '_ {
-        self.by_host.iter(host as usize)
+        let first = self.hosts.contains(host).then(|| self.lists.first(BY_HOST, host as usize));
+        self.lists.iter_from(BY_HOST, first.flatten())
     }
 
     /// Nodes of the rack that have room, longest in the index first.
     pub(super) fn on_rack(&self, rack: RackIdx) -> impl Iterator<Item = NodeIdx> + '_ {
-        self.by_rack.iter(rack as usize)
+        let first = self.racks.contains(rack).then(|| self.lists.first(BY_RACK, rack as usize));
+        self.lists.iter_from(BY_RACK, first.flatten())
     }
 
     /// All nodes that have room, those with the fewest grants first.
     /// Spec: cluster-manager/03 §7 takes one with fewer than the mean first.
     pub(super) fn least_loaded(&self) -> impl Iterator<Item = NodeIdx> + '_ {
-        (self.lowest_load..self.by_load.chains()).flat_map(|load| self.by_load.iter(load))
+        (self.lowest_load..self.lists.chains(BY_LOAD))
+            .flat_map(|load| self.lists.iter(BY_LOAD, load))
     }
 
     /// Whether some node has gained room since the last [`Nodes::take_fresh`].
@@ -503,17 +516,16 @@ impl Runnable {
         };
         let count = nodes.iter().filter(|(_, entry)| entry.in_index[kind]).count();
         hold(count == self.count, || format!("{kind}: {count} nodes have room: {}", self.count))?;
-        self.by_host.audit("by host", count, |node| indexed(node).map(|place| place.0))?;
-        self.by_rack.audit("by rack", count, |node| indexed(node).map(|place| place.1))?;
-        self.by_load.audit("by load", count, |node| indexed(node).map(|place| place.2))?;
-        for (what, set, chains) in
-            [("hosts", &self.hosts, &self.by_host), ("racks", &self.racks, &self.by_rack)]
-        {
-            set.audit(what, |place| !chains.is_empty(place as usize))?;
-            let used = (0..chains.chains()).filter(|chain| !chains.is_empty(*chain)).count();
+        let lists = &self.lists;
+        lists.audit(BY_HOST, "by host", count, |node| indexed(node).map(|place| place.0))?;
+        lists.audit(BY_RACK, "by rack", count, |node| indexed(node).map(|place| place.1))?;
+        lists.audit(BY_LOAD, "by load", count, |node| indexed(node).map(|place| place.2))?;
+        for (what, set, way) in [("hosts", &self.hosts, BY_HOST), ("racks", &self.racks, BY_RACK)] {
+            set.audit(what, |place| !lists.is_empty(way, place as usize))?;
+            let used = (0..lists.chains(way)).filter(|list| !lists.is_empty(way, *list)).count();
             hold(set.len() == used, || format!("{kind}: {used} {what} have room"))?;
         }
-        let lowest = (0..self.by_load.chains()).find(|load| !self.by_load.is_empty(*load));
+        let lowest = (0..lists.chains(BY_LOAD)).find(|load| !lists.is_empty(BY_LOAD, *load));
         hold(lowest.is_none_or(|lowest| lowest == self.lowest_load), || {
             format!("{kind}: the lowest load is {lowest:?}, not {}", self.lowest_load)
         })
@@ -530,8 +542,8 @@ impl Runnable {
             self.lowest_load = load as usize;
         }
         self.count += 1;
-        self.by_host.push_back(host as usize, node);
-        self.by_rack.push_back(rack as usize, node);
+        self.lists.push_back(BY_HOST, host as usize, node);
+        self.lists.push_back(BY_RACK, rack as usize, node);
         self.enter_load(node, load);
         self.hosts.insert(host);
         self.racks.insert(rack);
@@ -540,13 +552,13 @@ impl Runnable {
 
     fn leave(&mut self, node: NodeIdx, host: HostIdx, rack: RackIdx, load: u32) {
         self.count -= 1;
-        self.by_host.remove(host as usize, node);
-        self.by_rack.remove(rack as usize, node);
+        self.lists.remove(BY_HOST, host as usize, node);
+        self.lists.remove(BY_RACK, rack as usize, node);
         self.leave_load(node, load);
-        if self.by_host.is_empty(host as usize) {
+        if self.lists.is_empty(BY_HOST, host as usize) {
             self.hosts.remove(host);
         }
-        if self.by_rack.is_empty(rack as usize) {
+        if self.lists.is_empty(BY_RACK, rack as usize) {
             self.racks.remove(rack);
         }
     }
@@ -557,13 +569,15 @@ impl Runnable {
     }
 
     fn enter_load(&mut self, node: NodeIdx, load: u32) {
-        self.by_load.push_back(load as usize, node);
+        self.lists.push_back(BY_LOAD, load as usize, node);
         self.lowest_load = self.lowest_load.min(load as usize);
     }
 
     fn leave_load(&mut self, node: NodeIdx, load: u32) {
-        self.by_load.remove(load as usize, node);
-        while self.lowest_load < self.by_load.chains() && self.by_load.is_empty(self.lowest_load) {
+        self.lists.remove(BY_LOAD, load as usize, node);
+        while self.lowest_load < self.lists.chains(BY_LOAD)
+            && self.lists.is_empty(BY_LOAD, self.lowest_load)
+        {
             self.lowest_load += 1;
         }
     }

@@ -117,25 +117,24 @@ impl Pending {
 
     /// Takes a pending request out; it becomes lost.
     pub(super) fn remove(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
-        let RequestState::Pending { prev, next, class } = requests[req].state else {
+        let RequestState::Pending { class } = requests[req].state else {
             return;
         };
         let seq = requests.seq(req);
+        let next = requests.next(req);
         self.cursor = match self.cursor {
             Cursor::At(at) if at == req => Cursor::at_or_end(next),
             Cursor::At(at) if requests.seq(at) > seq => Cursor::at_or_end(requests.next(at)),
             Cursor::BehindEnd(places) => Cursor::BehindEnd(places.saturating_add(1)),
             at => at,
         };
-        match prev {
-            NONE => self.head = next,
-            prev => requests.set_next(prev, next),
+        let (prev, next) = requests.leave(req);
+        if prev == NONE {
+            self.head = next;
         }
-        match next {
-            NONE => self.tail = prev,
-            next => requests.set_prev(next, prev),
+        if next == NONE {
+            self.tail = prev;
         }
-        requests.leave(req);
         self.len -= 1;
         if self.len == 0 {
             return self.forget_all();
@@ -303,12 +302,12 @@ impl Pending {
         let mut req = self.head;
         while req != NONE {
             let request = &requests[req];
-            let (RequestState::Pending { prev, next, class }, Some(seq)) =
-                (request.state, requests.seq(req))
+            let (RequestState::Pending { class }, Some(seq)) = (request.state, requests.seq(req))
             else {
                 return Err(format!("request {} is listed as pending", request.id));
             };
-            let in_order = request.kind == kind && prev == last && last_seq < Some(seq);
+            let in_order = request.kind == kind && last_seq < Some(seq);
+            let in_order = in_order && requests.prev(req) == last;
             hold(in_order, || format!("request {} is out of its order", request.id))?;
             let entry = self.classes.get(class as usize);
             let entry = entry.ok_or_else(|| format!("request {} has no class", request.id))?;
@@ -319,7 +318,7 @@ impl Pending {
                 live_entries += entries_of(&request.hosts, topology);
             }
             live += 1;
-            (last, last_seq, req) = (req, Some(seq), next);
+            (last, last_seq, req) = (req, Some(seq), requests.next(req));
         }
         hold(self.tail == last, || "wrong end".into())?;
         hold(self.len == live, || format!("{live} pending, not {}", self.len))?;

@@ -3,7 +3,7 @@
 //! Spec: cluster-manager/05 §2. A request is pending, granted or lost (its grant was taken back or
 //! died with its node). A lost one stays known, and counts as requested, until it is released.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Deref, Index, IndexMut};
 
 use slab::Slab;
 
@@ -23,68 +23,163 @@ pub(super) type Seq = u32;
 /// Where a request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
-    /// Waits. `prev` and `next` are its neighbours in the order of arrival.
-    Pending { prev: ReqIdx, next: ReqIdx, class: u32 },
+    /// Waits, together with others of its class.
+    Pending { class: u32 },
     /// Holds a slot: entry `slot` of the node's grants.
     Granted { node: NodeIdx, slot: u32, at: Millis },
     /// Its grant is gone.
     Lost,
 }
 
-/// A request as the engine keeps it.
+/// A request as the engine keeps it. Requests are looked at one here, one there, so that each look
+/// costs a line of the cache: what a look needs is kept in one.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Request {
     pub(super) id: i32,
+    /// Slots that the request takes.
+    need: u16,
     pub(super) kind: ResourceType,
-    pub(super) specs: Option<ComputeSpecs>,
-    pub(super) hosts: Box<[HostIdx]>,
+    pub(super) hosts: Wanted,
     pub(super) excluded: Box<[HostIdx]>,
-    pub(super) asked: Asked,
     pub(super) state: RequestState,
 }
 
 impl Request {
+    /// A request that has not been entered anywhere and counts as lost. Of `specs` it keeps only
+    /// [`Self::need`].
+    pub(super) fn new(
+        id: i32,
+        kind: ResourceType,
+        specs: Option<ComputeSpecs>,
+        hosts: Wanted,
+        excluded: Box<[HostIdx]>,
+    ) -> Self {
+        let need = specs.map_or(1, |specs| u16::try_from(specs.num_cpus).unwrap_or(1).max(1));
+        Request { id, need, kind, hosts, excluded, state: RequestState::Lost }
+    }
+
     /// Slots that the request takes: its CPUs, at least 1; 1 when it does not say.
     pub(super) fn need(&self) -> u32 {
-        self.specs.map_or(1, |specs| u32::try_from(specs.num_cpus).unwrap_or(1).max(1))
+        u32::from(self.need)
     }
 }
+
+/// Hosts that a request wants to be near to, best first. A file's block has three; so many are kept
+/// without an allocation of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The first so many of these.
+    Few(u8, [HostIdx; 3]),
+    #[expect(clippy::box_collection, reason = "a vector itself would make all of them larger")]
+    Many(Box<Vec<HostIdx>>),
+}
+
+impl Deref for Wanted {
+    type Target = [HostIdx];
+
+    fn deref(&self) -> &[HostIdx] {
+        match self {
+            Wanted::Few(count, hosts) => &hosts[..usize::from(*count)],
+            Wanted::Many(hosts) => hosts,
+        }
+    }
+}
+
+impl FromIterator<HostIdx> for Wanted {
+    fn from_iter<I: IntoIterator<Item = HostIdx>>(hosts: I) -> Self {
+        let mut hosts = hosts.into_iter();
+        let mut few = [0; 3];
+        let mut count = 0;
+        for place in &mut few {
+            let Some(host) = hosts.next() else { return Wanted::Few(count, few) };
+            *place = host;
+            count += 1;
+        }
+        match hosts.next() {
+            None => Wanted::Few(count, few),
+            Some(fourth) => {
+                Wanted::Many(Box::new(few.into_iter().chain([fourth]).chain(hosts).collect()))
+            }
+        }
+    }
+}
+
+/// A pending request's place in the order of arrival.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// 0 for requests that are not pending.
+    seq: Seq,
+    prev: ReqIdx,
+    next: ReqIdx,
+}
+
+const NOWHERE: Place = Place { seq: 0, prev: NONE, next: NONE };
 
 /// All requests of a session.
 #[derive(Debug)]
 pub(super) struct Requests {
     slab: Slab<Request>,
-    by_id: Lookup<i32, ReqIdx>,
-    /// The places of pending requests by their numbers, 0 for others. Searches look at many, so
-    /// they are kept close together.
-    seqs: Vec<Seq>,
+    by_id: Ids,
+    // By the request's number. Searches look at many places, so they are kept close together; the
+    // others are looked at once or never.
+    places: Vec<Place>,
+    asked: Vec<Asked>,
+    specs: Vec<Option<ComputeSpecs>>,
     last_seq: Seq,
 }
 
 impl Requests {
     pub(super) fn new(seed: HashSeed) -> Self {
-        Requests { slab: Slab::new(), by_id: Lookup::new(seed), seqs: Vec::new(), last_seq: 0 }
+        Requests {
+            slab: Slab::new(),
+            by_id: Ids::new(seed),
+            places: Vec::new(),
+            asked: Vec::new(),
+            specs: Vec::new(),
+            last_seq: 0,
+        }
     }
 
-    /// Adds a request, of which the id must be new.
-    pub(super) fn insert(&mut self, request: Request) -> ReqIdx {
+    /// Adds a request, of which the id must be new, with when it came and what it said it needs.
+    pub(super) fn insert(
+        &mut self,
+        request: Request,
+        asked: Asked,
+        specs: Option<ComputeSpecs>,
+    ) -> ReqIdx {
         let id = request.id;
         let req = self.slab.insert(request) as ReqIdx;
-        self.by_id.insert(id, req);
-        if self.seqs.len() <= req as usize {
-            self.seqs.resize(req as usize + 1, 0);
+        self.by_id.insert(id, req, self.slab.len());
+        let at = req as usize;
+        if self.places.len() <= at {
+            self.places.resize(at + 1, NOWHERE);
+            self.asked.resize(at + 1, asked);
+            self.specs.resize(at + 1, specs);
         }
+        self.asked[at] = asked;
+        self.specs[at] = specs;
         req
     }
 
     pub(super) fn remove(&mut self, req: ReqIdx) -> Request {
         let request = self.slab.remove(req as usize);
-        self.by_id.remove(&request.id);
+        self.by_id.remove(request.id);
         request
     }
 
     pub(super) fn find(&self, id: i32) -> Option<ReqIdx> {
-        self.by_id.get(&id).copied()
+        self.by_id.get(id)
+    }
+
+    /// When the request came.
+    pub(super) fn asked(&self, req: ReqIdx) -> Asked {
+        self.asked[req as usize]
+    }
+
+    /// What the request said it needs.
+    pub(super) fn specs(&self, req: ReqIdx) -> Option<ComputeSpecs> {
+        self.specs[req as usize]
     }
 
     /// The request of this number, if there is one.
@@ -110,14 +205,14 @@ impl Requests {
     pub(super) fn audit(&self) -> Result<(), String> {
         hold(self.by_id.len() == self.slab.len(), || "requests by id: too many".into())?;
         for (req, request) in self.iter() {
-            let found = self.by_id.get(&request.id) == Some(&req);
+            let found = self.by_id.get(request.id) == Some(req);
             hold(found, || format!("request {} is not found by id", request.id))?;
             let pending = matches!(request.state, RequestState::Pending { .. });
             hold(pending == self.seq(req).is_some(), || {
                 format!("request {} has a place without waiting or waits without one", request.id)
             })?;
         }
-        let placed = self.seqs.iter().filter(|seq| **seq > 0).count();
+        let placed = self.places.iter().filter(|place| place.seq > 0).count();
         hold(placed <= self.slab.len(), || format!("{placed} places are taken"))
     }
 
@@ -129,7 +224,9 @@ impl Requests {
 
     /// Lets the order of arrival begin anew. No pending request has a place afterwards.
     pub(super) fn forget_order(&mut self) {
-        self.seqs.fill(0);
+        for place in &mut self.places {
+            place.seq = 0;
+        }
         self.last_seq = 0;
     }
 
@@ -142,45 +239,115 @@ impl Requests {
     /// so that a number and its place never come again together.
     pub(super) fn enter(&mut self, req: ReqIdx, prev: ReqIdx, class: u32) -> Seq {
         self.last_seq = self.last_seq.saturating_add(1);
-        self.seqs[req as usize] = self.last_seq;
-        self[req].state = RequestState::Pending { prev, next: NONE, class };
+        self.places[req as usize] = Place { seq: self.last_seq, prev, next: NONE };
+        self[req].state = RequestState::Pending { class };
         self.last_seq
     }
 
-    /// Makes a request that was pending lost.
-    pub(super) fn leave(&mut self, req: ReqIdx) {
-        self.seqs[req as usize] = 0;
+    /// Takes a pending request from between its neighbours, which are given back; it becomes lost.
+    pub(super) fn leave(&mut self, req: ReqIdx) -> (ReqIdx, ReqIdx) {
+        let Place { prev, next, .. } = std::mem::replace(&mut self.places[req as usize], NOWHERE);
+        if let Some(prev) = self.places.get_mut(prev as usize) {
+            prev.next = next;
+        }
+        if let Some(next) = self.places.get_mut(next as usize) {
+            next.prev = prev;
+        }
         self[req].state = RequestState::Lost;
+        (prev, next)
     }
 
     /// The place of a pending request in the order of arrival; `None` for any other.
     pub(super) fn seq(&self, req: ReqIdx) -> Option<Seq> {
-        self.seqs.get(req as usize).copied().filter(|seq| *seq > 0)
+        self.places.get(req as usize).map(|place| place.seq).filter(|seq| *seq > 0)
     }
 
     /// Whether the request is pending and at this place.
     pub(super) fn is_at(&self, req: ReqIdx, seq: Seq) -> bool {
-        self.seqs.get(req as usize) == Some(&seq)
+        self.places.get(req as usize).is_some_and(|place| place.seq == seq)
+    }
+
+    /// The pending request before this pending one, or [`NONE`].
+    pub(super) fn prev(&self, req: ReqIdx) -> ReqIdx {
+        self.places.get(req as usize).map_or(NONE, |place| place.prev)
     }
 
     /// The pending request after this pending one, or [`NONE`].
     pub(super) fn next(&self, req: ReqIdx) -> ReqIdx {
-        match self.slab.get(req as usize).map(|request| request.state) {
-            Some(RequestState::Pending { next, .. }) => next,
-            _ => NONE,
-        }
+        self.places.get(req as usize).map_or(NONE, |place| place.next)
     }
 
     pub(super) fn set_next(&mut self, req: ReqIdx, to: ReqIdx) {
-        if let RequestState::Pending { next, .. } = &mut self[req].state {
-            *next = to;
+        self.places[req as usize].next = to;
+    }
+}
+
+/// Requests by id. Sessions count their requests, mostly from 0 on, so small ids are places in a
+/// list; the rest is looked up.
+#[derive(Debug)]
+struct Ids {
+    /// By id; [`NONE`] for ids that no request has.
+    small: Vec<ReqIdx>,
+    large: Lookup<i32, ReqIdx>,
+    len: usize,
+}
+
+impl Ids {
+    fn new(seed: HashSeed) -> Self {
+        Ids { small: Vec::new(), large: Lookup::new(seed), len: 0 }
+    }
+
+    /// Notes that the request with the id has this number. There are `requests` with it, by which
+    /// the list of small ids is kept in proportion.
+    fn insert(&mut self, id: i32, req: ReqIdx, requests: usize) {
+        self.len += 1;
+        let room = requests.saturating_mul(2).saturating_add(64).max(self.small.len());
+        match usize::try_from(id) {
+            Ok(at) if at < room => {
+                if self.small.len() <= at {
+                    self.lengthen(at + 1);
+                }
+                self.small[at] = req;
+            }
+            _ => {
+                self.large.insert(id, req);
+            }
         }
     }
 
-    pub(super) fn set_prev(&mut self, req: ReqIdx, to: ReqIdx) {
-        if let RequestState::Pending { prev, .. } = &mut self[req].state {
-            *prev = to;
+    /// Makes room for ids below `len`; those that were large before move.
+    fn lengthen(&mut self, len: usize) {
+        let old = self.small.len();
+        self.small.resize(len, NONE);
+        if self.large.len() == 0 {
+            return;
         }
+        for (id, place) in (old as i32..).zip(&mut self.small[old..]) {
+            if let Some(req) = self.large.remove(&id) {
+                *place = req;
+            }
+        }
+    }
+
+    fn remove(&mut self, id: i32) {
+        let small = usize::try_from(id).ok().and_then(|id| self.small.get_mut(id));
+        let found = match small {
+            Some(req) => std::mem::replace(req, NONE) != NONE,
+            None => self.large.remove(&id).is_some(),
+        };
+        self.len -= usize::from(found);
+    }
+
+    fn get(&self, id: i32) -> Option<ReqIdx> {
+        let small = usize::try_from(id).ok().and_then(|id| self.small.get(id));
+        match small {
+            Some(req) => Some(*req).filter(|req| *req != NONE),
+            None => self.large.get(&id).copied(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -194,5 +361,53 @@ impl Index<ReqIdx> for Requests {
 impl IndexMut<ReqIdx> for Requests {
     fn index_mut(&mut self, req: ReqIdx) -> &mut Request {
         &mut self.slab[req as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_one_line_of_the_cache() {
+        assert_eq!(size_of::<Request>(), 64);
+    }
+
+    #[test]
+    fn wanted_hosts_come_back_in_their_order() {
+        for count in 0..7 {
+            let hosts: Vec<HostIdx> = (10..10 + count).collect();
+            assert_eq!(*hosts.iter().copied().collect::<Wanted>(), hosts[..]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn requests_are_found_by_any_id(
+            steps in prop::collection::vec(
+                (any::<bool>(), prop_oneof![-2..300i32, any::<i32>(), Just(i32::MAX)]), 0..200),
+        ) {
+            let mut ids = Ids::new(HashSeed(1));
+            let mut plain = BTreeMap::new();
+            for (number, (enter, id)) in steps.into_iter().enumerate() {
+                let number = number as ReqIdx;
+                if enter && !plain.contains_key(&id) {
+                    plain.insert(id, number);
+                    ids.insert(id, number, plain.len());
+                } else {
+                    plain.remove(&id);
+                    ids.remove(id);
+                }
+                prop_assert_eq!(ids.len(), plain.len());
+                prop_assert!(ids.small.len() <= 2 * 200 + 64);
+                for id in (-3..301).chain([i32::MAX]).chain(plain.keys().copied()) {
+                    prop_assert_eq!(ids.get(id), plain.get(&id).copied());
+                }
+            }
+        }
     }
 }

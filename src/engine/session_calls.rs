@@ -456,12 +456,11 @@ impl Engine {
         let ResourceRequest { id, hosts, specs, kind, exclude_hosts } = request;
         let topology = &mut self.topology;
         let placed = |name: &Arc<str>| topology.acquire(name, || rack_in(racks, name));
-        let hosts: Box<[HostIdx]> = hosts.iter().map(placed).collect();
+        let hosts = hosts.iter().map(placed).collect();
         let avoided = |name: &Arc<str>| self.topology.acquire_unplaced(name);
         let excluded: Box<[HostIdx]> = exclude_hosts.iter().map(avoided).collect();
-        let state = RequestState::Lost;
-        let request = Request { id, kind, specs, hosts, excluded, asked, state };
-        self.sessions[session].requests.insert(request)
+        let request = Request::new(id, kind, specs, hosts, excluded);
+        self.sessions[session].requests.insert(request, asked, specs)
     }
 
     /// Forgets a request and frees its slot. [`Engine::settle`] with the change follows.
@@ -472,7 +471,7 @@ impl Engine {
         let pending = matches!(requests[req].state, RequestState::Pending { .. });
         demand[kind.index()].pending.remove(requests, &self.topology, req);
         let request = requests.remove(req);
-        for host in request.hosts.iter().chain(&request.excluded) {
+        for host in request.hosts.iter().chain(&*request.excluded) {
             self.topology.release(*host);
         }
         let change =

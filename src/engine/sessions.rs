@@ -169,7 +169,7 @@ pub struct RetiredSession {
 pub(super) struct Sessions {
     slab: Slab<Session>,
     by_handle: Lookup<Arc<str>, SessionIdx>,
-    by_heartbeat: Chains,
+    by_heartbeat: Chains<1>,
     next_serial: u64,
     retired: VecDeque<RetiredSession>,
     /// Sessions that have ended, forgotten ones included.
@@ -265,12 +265,12 @@ impl Sessions {
             nodes: IndexSet::with_hasher(seed.state()),
         }) as SessionIdx;
         self.by_handle.insert(handle, session);
-        self.by_heartbeat.push_back(0, session);
+        self.by_heartbeat.push_back(0, 0, session);
         session
     }
 
     pub(super) fn remove(&mut self, session: SessionIdx) -> Session {
-        self.by_heartbeat.remove(0, session);
+        self.by_heartbeat.remove(0, 0, session);
         let entry = self.slab.remove(session as usize);
         self.by_handle.remove(&entry.handle);
         entry
@@ -279,13 +279,13 @@ impl Sessions {
     /// Notes that the session is alive.
     pub(super) fn heard(&mut self, session: SessionIdx, now: Millis) {
         self.slab[session as usize].last_heartbeat = now;
-        self.by_heartbeat.remove(0, session);
-        self.by_heartbeat.push_back(0, session);
+        self.by_heartbeat.remove(0, 0, session);
+        self.by_heartbeat.push_back(0, 0, session);
     }
 
     /// The session that has been silent for longest.
     pub(super) fn most_silent(&self) -> Option<(SessionIdx, Millis)> {
-        let session = self.by_heartbeat.first(0)?;
+        let session = self.by_heartbeat.first(0, 0)?;
         Some((session, self.slab[session as usize].last_heartbeat))
     }
 
@@ -312,8 +312,8 @@ impl Sessions {
             hold(entry.serial < self.next_serial, || "a session is yet to come".into())?;
         }
         let all = |session: u32| self.slab.contains(session as usize).then_some(0);
-        self.by_heartbeat.audit("sessions by heartbeat", self.slab.len(), all)?;
-        let heard = self.by_heartbeat.iter(0).map(|session| self[session].last_heartbeat);
+        self.by_heartbeat.audit(0, "sessions by heartbeat", self.slab.len(), all)?;
+        let heard = self.by_heartbeat.iter(0, 0).map(|session| self[session].last_heartbeat);
         hold(heard.is_sorted(), || "sessions are not in the order of their heartbeats".into())
     }
 

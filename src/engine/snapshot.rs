@@ -273,13 +273,15 @@ impl Engine {
             .requests
             .iter()
             .map(|(req, request)| match entry.requests.seq(req) {
-                Some(seq) => ((true, request.kind.index(), seq), request),
+                Some(seq) => ((true, request.kind.index(), seq), req, request),
                 // Ids in the order of their numbers, negative ones first.
-                None => ((false, 0, request.id.cast_unsigned() ^ (1 << 31)), request),
+                None => ((false, 0, request.id.cast_unsigned() ^ (1 << 31)), req, request),
             })
             .collect();
-        requests.sort_unstable_by_key(|(place, _)| *place);
-        let requests = requests.into_iter().map(|(_, request)| self.request_state(request));
+        requests.sort_unstable_by_key(|(place, ..)| *place);
+        let requests = requests
+            .into_iter()
+            .map(|(_, req, request)| self.request_state(request, entry.requests.specs(req)));
         let first_wait = |kind| match entry.demand(kind).first_wait {
             // A clock that was set back must not make it look like something else.
             FirstWait::After(ms) => FirstWait::After(ms.max(0)),
@@ -299,7 +301,7 @@ impl Engine {
         }
     }
 
-    fn request_state(&self, request: &Request) -> RequestInState {
+    fn request_state(&self, request: &Request, specs: Option<ComputeSpecs>) -> RequestInState {
         let names = |hosts: &[u32]| -> Vec<Arc<str>> {
             hosts.iter().map(|host| self.topology.host_name(*host).clone()).collect()
         };
@@ -307,7 +309,7 @@ impl Engine {
             request: ResourceRequest {
                 id: request.id,
                 hosts: names(&request.hosts),
-                specs: request.specs,
+                specs,
                 kind: request.kind,
                 exclude_hosts: names(&request.excluded),
             },

@@ -20,14 +20,6 @@ pub(super) type HostIdx = u32;
 pub(super) type RackIdx = u32;
 
 #[derive(Debug)]
-struct Host {
-    name: Arc<str>,
-    /// [`NONE`] while the host is only avoided, so that nobody has said where it is.
-    rack: RackIdx,
-    uses: u32,
-}
-
-#[derive(Debug)]
 struct Rack {
     path: Arc<str>,
     uses: u32,
@@ -36,7 +28,11 @@ struct Rack {
 /// All hosts and racks that something refers to.
 #[derive(Debug)]
 pub(super) struct Topology {
-    hosts: Slab<Host>,
+    hosts: Slab<Arc<str>>,
+    // By the host's number. Each request has its hosts counted and placed, so these are kept dense.
+    uses: Vec<u32>,
+    /// [`NONE`] while the host is only avoided, so that nobody has said where it is.
+    host_racks: Vec<RackIdx>,
     host_by_name: Lookup<Arc<str>, HostIdx>,
     racks: Slab<Rack>,
     rack_by_path: Lookup<Arc<str>, RackIdx>,
@@ -47,6 +43,8 @@ impl Topology {
     pub(super) fn new(seed: HashSeed) -> Self {
         Topology {
             hosts: Slab::new(),
+            uses: Vec::new(),
+            host_racks: Vec::new(),
             host_by_name: Lookup::new(seed),
             racks: Slab::new(),
             rack_by_path: Lookup::new(seed),
@@ -62,9 +60,9 @@ impl Topology {
         rack: impl FnOnce() -> Option<Arc<str>>,
     ) -> HostIdx {
         let host = self.acquire_unplaced(name);
-        if self.hosts[host as usize].rack == NONE {
+        if self.host_racks[host as usize] == NONE {
             let path = rack().unwrap_or_else(|| self.default_rack.clone());
-            self.hosts[host as usize].rack = self.acquire_rack(path);
+            self.host_racks[host as usize] = self.acquire_rack(path);
         }
         host
     }
@@ -72,31 +70,40 @@ impl Topology {
     /// As [`Self::acquire`], for a host that is only to be avoided: its rack does not matter.
     pub(super) fn acquire_unplaced(&mut self, name: &Arc<str>) -> HostIdx {
         if let Some(host) = self.host_by_name.get(name) {
-            self.hosts[*host as usize].uses += 1;
+            self.uses[*host as usize] += 1;
             return *host;
         }
-        let host = Host { name: name.clone(), rack: NONE, uses: 1 };
-        let host = self.hosts.insert(host) as HostIdx;
+        let host = self.hosts.insert(name.clone()) as HostIdx;
+        if self.uses.len() <= host as usize {
+            self.uses.resize(host as usize + 1, 0);
+            self.host_racks.resize(host as usize + 1, NONE);
+        }
+        self.uses[host as usize] = 1;
+        self.host_racks[host as usize] = NONE;
         self.host_by_name.insert(name.clone(), host);
         host
     }
 
     /// Gives one use of `host` back; with the last one the host is forgotten.
     pub(super) fn release(&mut self, host: HostIdx) {
-        let entry = &mut self.hosts[host as usize];
-        entry.uses -= 1;
-        if entry.uses > 0 {
+        let uses = &mut self.uses[host as usize];
+        *uses -= 1;
+        if *uses == 0 {
+            self.forget(host);
+        }
+    }
+
+    fn forget(&mut self, host: HostIdx) {
+        let name = self.hosts.remove(host as usize);
+        self.host_by_name.remove(&name);
+        let number = self.host_racks[host as usize];
+        if number == NONE {
             return;
         }
-        let entry = self.hosts.remove(host as usize);
-        self.host_by_name.remove(&entry.name);
-        if entry.rack == NONE {
-            return;
-        }
-        let rack = &mut self.racks[entry.rack as usize];
+        let rack = &mut self.racks[number as usize];
         rack.uses -= 1;
         if rack.uses == 0 {
-            let rack = self.racks.remove(entry.rack as usize);
+            let rack = self.racks.remove(number as usize);
             self.rack_by_path.remove(&rack.path);
         }
     }
@@ -105,15 +112,16 @@ impl Topology {
     /// host by its index, and the racks those of these hosts.
     pub(super) fn audit(&self, uses: &[u32]) -> Result<(), String> {
         let mut rack_uses = vec![0; self.racks.capacity()];
-        for (host, entry) in &self.hosts {
+        for (host, name) in &self.hosts {
+            let (noted, rack) = (self.uses[host], self.host_racks[host]);
             let counted = uses.get(host).copied().unwrap_or(0);
-            hold(entry.uses == counted && counted > 0, || {
-                format!("host {} is used {counted} times, not {}", entry.name, entry.uses)
+            hold(noted == counted && counted > 0, || {
+                format!("host {name} is used {counted} times, not {noted}")
             })?;
-            let named = self.host_by_name.get(&entry.name) == Some(&(host as HostIdx));
-            hold(named, || format!("host {} is not found by name", entry.name))?;
-            if entry.rack != NONE {
-                rack_uses[entry.rack as usize] += 1;
+            let named = self.host_by_name.get(name) == Some(&(host as HostIdx));
+            hold(named, || format!("host {name} is not found by name"))?;
+            if rack != NONE {
+                rack_uses[rack as usize] += 1;
             }
         }
         let used = uses.iter().filter(|uses| **uses > 0).count();
@@ -135,12 +143,12 @@ impl Topology {
     }
 
     pub(super) fn host_name(&self, host: HostIdx) -> &Arc<str> {
-        &self.hosts[host as usize].name
+        &self.hosts[host as usize]
     }
 
     /// The rack of a host that was acquired with one.
     pub(super) fn rack_of(&self, host: HostIdx) -> RackIdx {
-        self.hosts[host as usize].rack
+        self.host_racks[host as usize]
     }
 
     pub(super) fn rack_path(&self, rack: RackIdx) -> &Arc<str> {

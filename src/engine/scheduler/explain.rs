@@ -196,7 +196,7 @@ impl Engine {
             let group = groups.entry(own).or_default();
             group.ids.push(request.id);
             if let Own::NearNode { .. } = own {
-                group.hosts.extend(&request.hosts);
+                group.hosts.extend(&*request.hosts);
             }
         }
         let in_words = |(own, group): (Own, Group)| {

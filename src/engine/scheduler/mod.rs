@@ -270,7 +270,7 @@ impl Engine {
         if demand.first_wait == FirstWait::Waiting {
             demand.first_wait = FirstWait::After(now.since(*started));
         }
-        let (id, asked) = (request.id, request.asked);
+        let (id, asked) = (request.id, requests.asked(req));
         let entry = &mut self.nodes[node];
         let visit = entry.sessions.enter(session);
         if !visit.granted.contains(kind) {
