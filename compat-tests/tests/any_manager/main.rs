@@ -1,0 +1,161 @@
+//! What any cluster manager has to do, as a peer sees it: one suite for this program, and for
+//! another one that runs already.
+//!
+//!     cargo test -p compat-tests --test any_manager
+//!     CORONA_TARGET=host:port CORONA_TARGET_KIND=original cargo test -p compat-tests --test any_manager
+//!
+//! Without `CORONA_TARGET` the built program is started. Another manager must have been started
+//! with the configuration in `fixtures/config/any_manager` and nothing else may use it; its
+//! README says how. `CORONA_TARGET_KIND` says what is expected of it: `original` (the default for a
+//! target) or `ours`. Where the two differ on purpose, both answers stand in the case, with the
+//! row of the compatibility table. Each kind has to give its own: so a difference that is gone is
+//! seen like one that is new.
+
+mod cases;
+mod expected;
+mod peers;
+mod target;
+mod world;
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+use expected::{Expected, Kind};
+use target::Target;
+use world::{Peers, World};
+
+/// A case: its name, what it does, and what is expected of each step.
+struct Case {
+    name: &'static str,
+    run: fn(&mut World),
+    expected: &'static str,
+}
+
+/// What a case came to: its steps, or why it broke off.
+type Outcome = Result<Vec<(String, String)>, String>;
+
+/// Lists the cases in the order in which they run, and makes a test of each.
+macro_rules! cases {
+    ($( $room:ident::$case:ident $expected:ident; )+) => {
+        const CASES: &[Case] = &[ $(
+            Case {
+                name: stringify!($case),
+                run: cases::$room::$case,
+                expected: cases::$room::$expected,
+            },
+        )+ ];
+
+        $(
+            #[test]
+            fn $case() {
+                check(stringify!($case));
+            }
+        )+
+    };
+}
+
+cases! {
+    sessions::a_session_from_start_to_end A_SESSION_FROM_START_TO_END;
+    sessions::starts_that_are_refused STARTS_THAT_ARE_REFUSED;
+    sessions::heartbeats_of_sessions HEARTBEATS_OF_SESSIONS;
+    sessions::sessions_that_are_not_there SESSIONS_THAT_ARE_NOT_THERE;
+    pools::names_of_pools NAMES_OF_POOLS;
+    wire::bytes_that_are_no_calls BYTES_THAT_ARE_NO_CALLS;
+    wire::odd_messages ODD_MESSAGES;
+    nodes::heartbeats_of_nodes HEARTBEATS_OF_NODES;
+    requests::odd_requests ODD_REQUESTS;
+    requests::grants_by_type_and_node GRANTS_BY_TYPE_AND_NODE;
+    requests::places PLACES;
+    pools::first_in_first_out FIRST_IN_FIRST_OUT;
+    pools::a_maximum A_MAXIMUM;
+    pools::weights WEIGHTS;
+    pools::a_minimum_is_taken_back A_MINIMUM_IS_TAKEN_BACK;
+    nodes::safe_mode SAFE_MODE;
+    nodes::a_dead_node A_DEAD_NODE;
+    sessions::a_silent_session_expires A_SILENT_SESSION_EXPIRES;
+}
+
+/// Cases that wait long, and that others do not disturb: they start first, each on its own thread.
+const BESIDE: &[&str] = &["a_silent_session_expires"];
+
+/// The outcomes of all cases, which run one after the other when the first test asks.
+fn outcomes() -> &'static Mutex<HashMap<&'static str, Outcome>> {
+    static OUTCOMES: OnceLock<Mutex<HashMap<&'static str, Outcome>>> = OnceLock::new();
+    OUTCOMES.get_or_init(|| Mutex::new(run_all(&Target::from_environment())))
+}
+
+fn kind() -> Kind {
+    Target::kind_from_environment()
+}
+
+fn run_all(target: &Target) -> HashMap<&'static str, Outcome> {
+    let peers = Peers::start(target);
+    let (beside, in_turn): (Vec<&Case>, Vec<_>) =
+        CASES.iter().partition(|case| BESIDE.contains(&case.name));
+    thread::scope(|scope| {
+        let beside = beside.iter().map(|case| scope.spawn(|| (case.name, run(case, &peers))));
+        let beside: Vec<_> = beside.collect();
+        let mut outcomes: HashMap<_, _> =
+            in_turn.iter().map(|case| (case.name, run(case, &peers))).collect();
+        outcomes.extend(beside.into_iter().map(|thread| thread.join().expect("it is caught")));
+        outcomes
+    })
+}
+
+fn run(case: &Case, peers: &Peers) -> Outcome {
+    let mut world = World::new(peers);
+    let run = catch_unwind(AssertUnwindSafe(|| (case.run)(&mut world)));
+    world.end_sessions();
+    match run {
+        Ok(()) => Ok(world.into_steps()),
+        Err(reason) => {
+            let text = reason.downcast_ref::<String>().cloned();
+            let text = text.or(reason.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let steps = format!("{:#?}", world.into_steps());
+            Err(format!("{} after {steps}", text.unwrap_or("a panic".to_owned())))
+        }
+    }
+}
+
+fn check(name: &str) {
+    let outcome = outcomes().lock().unwrap().remove(name).expect("each case is asked for once");
+    let case = CASES.iter().find(|case| case.name == name).expect("it is in the list");
+    if let Err(text) = judge(case, outcome, kind()) {
+        panic!("{text}");
+    }
+}
+
+/// Holds an outcome against what is expected of this kind of manager.
+fn judge(case: &Case, outcome: Outcome, kind: Kind) -> Result<(), String> {
+    let steps = outcome.map_err(|reason| format!("{}: {reason}", case.name))?;
+    Expected::read(case.expected).judge(&steps, kind)
+}
+
+/// The suite tells one kind of manager from the other: taken for the original, this program fails
+/// in each case that names a difference, and in no other.
+#[test]
+fn a_manager_of_the_wrong_kind_is_noticed() {
+    let outcomes = run_all(&Target::ours());
+    let mut named = 0;
+    for case in CASES {
+        let differs = Expected::read(case.expected).names_a_difference();
+        let outcome = outcomes[case.name].clone();
+        assert_eq!(judge(case, outcome, Kind::Original).is_err(), differs, "{}", case.name);
+        named += usize::from(differs);
+    }
+    assert!(named >= 5, "{named} cases name a difference");
+}
+
+#[test]
+fn every_difference_is_a_row_of_the_compatibility_table() {
+    let table = compat_tests::repository().join("docs/compatibility.md");
+    let table = std::fs::read_to_string(table).unwrap();
+    for case in CASES {
+        for row in Expected::read(case.expected).rows() {
+            let is_there = table.lines().any(|line| line.starts_with(&format!("| {row} |")));
+            assert!(is_there, "{}: no row {row}", case.name);
+        }
+    }
+}

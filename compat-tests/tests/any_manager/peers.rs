@@ -1,0 +1,223 @@
+//! The peers of a cluster manager, on plain sockets: a connection that makes calls, a server that
+//! remembers what it is told, and a node that heartbeats.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corona::wire::calls::ClusterManager;
+use corona::wire::schema::{Kind, StructId, schema};
+use corona::wire::value::{Message, MessageKind, StreamReader, Value};
+use corona::wire::{Framing, Service};
+use serde_json::{Value as Json, json};
+
+/// How long anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection to the cluster manager.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    reader: StreamReader,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address)
+            .unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let reader = StreamReader::new(ClusterManager::schema(), Framing::Framed, 1 << 24);
+        Connection { stream, reader }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        // Whether it is still open shows when its answer is read.
+        let _ = self.stream.write_all(bytes);
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn end(&mut self) {
+        // Whether it is still open shows when its answer is read.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// The next answer; none when the other side ends the connection.
+    pub(crate) fn receive(&mut self) -> Option<Message> {
+        loop {
+            if let Some(message) = self.reader.next_message().expect("an answer is well formed") {
+                return Some(message);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Ok(count) => self.reader.push(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    panic!("no answer in {PATIENCE:?}")
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// The bytes of a call, in a frame, with these arguments. What is left out is left out.
+pub(crate) fn call(method: &str, args: &Json, seqid: i32) -> Vec<u8> {
+    let service = ClusterManager::schema();
+    let id = service.method(method).unwrap_or_else(|| panic!("no method {method}")).args;
+    let body = Ok(value(&Kind::Struct(id), args));
+    let message = Message { kind: MessageKind::Call, name: method.to_owned(), seqid, body };
+    let mut bytes = vec![];
+    message.write(service, Framing::Framed, &mut bytes).expect("the arguments are of their types");
+    bytes
+}
+
+/// A value of the contract from its JSON form.
+fn value(kind: &Kind, json: &Json) -> Value {
+    let wrong = || panic!("{json} is not {kind:?}");
+    let number = || json.as_i64().unwrap_or_else(wrong);
+    match kind {
+        Kind::Bool => Value::Bool(json.as_bool().unwrap_or_else(|| panic!("{json}"))),
+        Kind::I16 => Value::I16(number() as i16),
+        Kind::I32 => Value::I32(number() as i32),
+        Kind::I64 => Value::I64(number()),
+        Kind::String => Value::String(json.as_str().unwrap_or_else(|| panic!("{json}")).into()),
+        Kind::Enum(id) => {
+            let values = &schema().enumeration(*id).values;
+            let named = values.iter().find(|(name, _)| json.as_str() == Some(name));
+            named.map_or_else(
+                || Value::Enum(number() as i32, None),
+                |(name, number)| Value::Enum(*number, Some(name)),
+            )
+        }
+        Kind::Struct(id) => structure(*id, json),
+        Kind::List(element) => {
+            let elements = json.as_array().unwrap_or_else(|| panic!("{json}"));
+            Value::List(elements.iter().map(|json| value(element, json)).collect())
+        }
+        Kind::Map(key, of) => {
+            let pairs = json.as_object().unwrap_or_else(|| panic!("{json}"));
+            let pair = |(name, json): (&String, &Json)| (value(key, &json!(name)), value(of, json));
+            Value::Map(pairs.iter().map(pair).collect())
+        }
+    }
+}
+
+fn structure(id: StructId, json: &Json) -> Value {
+    let object = json.as_object().unwrap_or_else(|| panic!("{json}"));
+    let fields = &schema().structure(id).fields;
+    for name in object.keys() {
+        assert!(fields.iter().any(|field| field.name == *name), "no field {name} for {json}");
+    }
+    let there = fields.iter().filter_map(|field| Some((field, object.get(&field.name)?)));
+    Value::Struct(there.map(|(field, json)| (&*field.name, value(&field.kind, json))).collect())
+}
+
+/// A call that a server got: its name and its arguments.
+pub(crate) type Notice = (String, Json);
+
+/// What a server was told, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Told(Arc<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    notices: Mutex<Vec<Notice>>,
+    changed: Condvar,
+}
+
+impl Told {
+    /// Serves a service that is only told things: each call is answered at once and remembered by
+    /// its name, with its arguments.
+    pub(crate) fn serve<S: Service>(listener: TcpListener) -> Told {
+        let told = Told::default();
+        let heard = told.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let told = told.clone();
+                thread::spawn(move || told.listen::<S>(stream));
+            }
+        });
+        heard
+    }
+
+    fn listen<S: Service>(&self, mut stream: TcpStream) -> Option<()> {
+        let mut reader = StreamReader::new(S::schema(), S::FRAMING, 1 << 24);
+        let mut bytes = [0; 4096];
+        loop {
+            let count = stream.read(&mut bytes).ok().filter(|count| *count > 0)?;
+            reader.push(&bytes[..count]);
+            while let Some(message) = reader.next_message().ok()? {
+                let arguments = serde_json::to_value(message.body.as_ref().ok()?).ok()?;
+                self.0.notices.lock().ok()?.push((message.name.clone(), arguments));
+                self.0.changed.notify_all();
+                let kind = MessageKind::Reply;
+                let reply = Message { kind, body: Ok(Value::Struct(vec![])), ..message };
+                let mut answer = vec![];
+                reply.write(S::schema(), S::FRAMING, &mut answer).ok()?;
+                stream.write_all(&answer).ok()?;
+            }
+        }
+    }
+
+    /// What `look` finds in everything that was told, once it finds something.
+    pub(crate) fn until<T>(&self, what: &str, look: impl Fn(&[Notice]) -> Option<T>) -> T {
+        let mut told = self.0.notices.lock().unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = look(&told) {
+                return found;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{what} did not come about in {PATIENCE:?}: {told:?}");
+            told = self.0.changed.wait_timeout(told, left).unwrap().0;
+        }
+    }
+}
+
+/// A node that heartbeats until this is dropped.
+pub(crate) struct Node(Arc<AtomicBool>);
+
+impl Node {
+    /// Returns when the node has joined.
+    pub(crate) fn start(address: SocketAddr, name: &str, host: &str, cpus: i16) -> Node {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let bytes = call("nodeHeartbeat", &json!({ "node": report(name, host, cpus) }), 1);
+        let mut connection = Connection::open(address);
+        connection.send(&bytes);
+        connection.receive().expect("the node may join");
+        thread::spawn(move || {
+            while !stopped.load(Ordering::SeqCst) {
+                // The pace of a node, not a wait for something.
+                thread::sleep(Duration::from_millis(300));
+                connection.send(&bytes);
+                if connection.receive().is_none() {
+                    break;
+                }
+            }
+        });
+        Node(stop)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What a node says of itself in a heartbeat.
+pub(crate) fn report(name: &str, host: &str, cpus: i16) -> Json {
+    let specs = json!({ "numCpus": cpus, "networkMBps": 1000, "memoryMB": 65536, "diskGB": 1000 });
+    json!({
+        "name": name,
+        "address": { "host": host, "port": 50000 },
+        "total": specs,
+        "free": specs,
+        "resourceInfos": { "MAP": format!("{host}:1"), "REDUCE": format!("{host}:2"),
+                           "JOBTRACKER": format!("{host}:3") },
+    })
+}

@@ -1,0 +1,75 @@
+//! The cluster manager that the suite looks at.
+
+use std::env;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use compat_tests::{corona_program, repository};
+use corona::conformance::launch::{Launch, Running};
+
+use super::expected::Kind;
+
+/// Where the suite is its proxy job tracker, unless `CORONA_TARGET_PROXY` names another port: what
+/// the configuration in `fixtures/config/any_manager` says.
+const PROXY_PORT: u16 = 18802;
+
+/// A cluster manager that runs.
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// Where it expects its proxy job tracker.
+    pub(crate) proxy: TcpListener,
+    /// Ours, which ends with the suite.
+    _running: Option<(Running, tempfile::TempDir)>,
+}
+
+impl Target {
+    /// The one that the variables name, else ours.
+    pub(crate) fn from_environment() -> Target {
+        let Ok(named) = env::var("CORONA_TARGET") else { return Target::ours() };
+        let found = named.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let address = found.unwrap_or_else(|| panic!("CORONA_TARGET: {named:?} is no host:port"));
+        let port = env::var("CORONA_TARGET_PROXY").map_or(PROXY_PORT, |port| {
+            port.parse().unwrap_or_else(|_| panic!("CORONA_TARGET_PROXY: {port:?} is no port"))
+        });
+        let proxy = TcpListener::bind(("127.0.0.1", port))
+            .unwrap_or_else(|error| panic!("the port {port} of the proxy job tracker: {error}"));
+        Target { address, proxy, _running: None }
+    }
+
+    pub(crate) fn kind_from_environment() -> Kind {
+        match env::var("CORONA_TARGET_KIND").as_deref() {
+            Ok("original") => Kind::Original,
+            Ok("ours") => Kind::Ours,
+            Ok(other) => panic!("CORONA_TARGET_KIND: {other:?}; expected \"original\" or \"ours\""),
+            Err(_) if env::var_os("CORONA_TARGET").is_some() => Kind::Original,
+            Err(_) => Kind::Ours,
+        }
+    }
+
+    /// The built program with the suite's configuration.
+    pub(crate) fn ours() -> Target {
+        let conf_dir = repository().join("fixtures/config/any_manager");
+        let proxy = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let scratch = tempfile::tempdir().expect("a directory for the state file");
+        let file = |path: PathBuf| path.display().to_string();
+        let overrides = [
+            ("cm.server.address", "localhost:0".to_owned()),
+            ("cm.server.http.address", "localhost:0".to_owned()),
+            ("corona.proxy.job.tracker.thriftaddr", proxy.local_addr().unwrap().to_string()),
+            ("cm.config.file", file(conf_dir.join("corona.xml"))),
+            ("cm.pools.config.file", file(conf_dir.join("pools.xml"))),
+            ("cm.hosts.exclude", file(conf_dir.join("exclude"))),
+            ("cm.state", file(scratch.path().join("cm.state"))),
+        ];
+        let launch = Launch {
+            program: corona_program().to_path_buf(),
+            conf_dir: Some(conf_dir),
+            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            arguments: vec![],
+            ready_within: Duration::from_secs(20),
+        };
+        let running = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        Target { address: running.thrift(), proxy, _running: Some((running, scratch)) }
+    }
+}
