@@ -2,10 +2,13 @@
 //!
 //! This room moves messages and knows no cluster. From the inside out: [`io`] has Java's encodings,
 //! [`writables`] the objects with the exact bytes of each, [`object`] the values with the name of
-//! their class that parameters and results are. Spec: mapreduce/01 to 03.
+//! their class that parameters and results are, [`rpc`] calls and replies with a server and a
+//! client, [`protocols`] the methods that can be called. Spec: mapreduce/01 to 03.
 
 pub mod io;
 pub mod object;
+pub mod protocols;
+pub mod rpc;
 #[cfg(test)]
 mod testing;
 pub mod writables;

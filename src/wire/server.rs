@@ -196,11 +196,12 @@ impl<H> Server<H> {
 
 /// The pause after another failure to accept that would repeat at once, such as a lack of file
 /// descriptors: 5 ms, then twice as long each time, at most a second.
-fn longer(pause: Duration) -> Duration {
+pub(crate) fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
 }
 
-fn concerns_one_connection(error: &io::Error) -> bool {
+/// Whether the next attempt to accept may go well.
+pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
 
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

@@ -98,10 +98,30 @@ impl Class {
         self == item
     }
 
-    /// Whether it is a class without null.
-    pub fn is_primitive(&self) -> bool {
-        use Class::{Array, Enum, Object, String};
-        !matches!(self, String | Array(_) | Enum(_) | Object(_))
+    /// Whether this is its name.
+    pub fn is_named(&self, name: &str) -> bool {
+        match self {
+            Class::Array(_) => self.to_string() == name,
+            simple => simple.simple_name() == name,
+        }
+    }
+
+    /// The name; of an array the bracket only.
+    fn simple_name(&self) -> &'static str {
+        match self {
+            Class::Void => "void",
+            Class::Boolean => "boolean",
+            Class::Byte => "byte",
+            Class::Char => "char",
+            Class::Short => "short",
+            Class::Int => "int",
+            Class::Long => "long",
+            Class::Float => "float",
+            Class::Double => "double",
+            Class::String => "java.lang.String",
+            Class::Enum(name) | Class::Object(name) => name,
+            Class::Array(_) => "[",
+        }
     }
 
     /// The name as the item of an array.
@@ -126,20 +146,10 @@ impl Class {
 /// The name as Java's `Class.getName` gives it.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Class::Void => "void",
-            Class::Boolean => "boolean",
-            Class::Byte => "byte",
-            Class::Char => "char",
-            Class::Short => "short",
-            Class::Int => "int",
-            Class::Long => "long",
-            Class::Float => "float",
-            Class::Double => "double",
-            Class::String => "java.lang.String",
-            Class::Enum(name) | Class::Object(name) => name,
-            Class::Array(items) => return write!(f, "[{}", items.code()),
-        })
+        match self {
+            Class::Array(items) => write!(f, "[{}", items.code()),
+            simple => f.write_str(simple.simple_name()),
+        }
     }
 }
 

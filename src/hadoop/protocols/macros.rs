@@ -1,0 +1,110 @@
+//! A macro that makes of a list of methods a trait, its server's side and its client's side.
+
+/// Declares a protocol: its name, version and methods with their names on the wire. Makes `PROTOCOL`,
+/// the trait for who serves it, `Served` to offer it, and a client.
+macro_rules! protocol {
+    (
+        $(#[$doc:meta])*
+        pub trait $trait:ident as $name:literal, version $version:literal, client $client:ident {
+            $(
+                $(#[$method_doc:meta])*
+                $wire:literal fn $method:ident($($parameter:ident: $type:ty),*) -> $result:ty;
+            )*
+        }
+    ) => {
+        /// The protocol's name, version and methods.
+        pub static PROTOCOL: $crate::hadoop::rpc::Protocol = $crate::hadoop::rpc::Protocol {
+            name: $name,
+            version: $version,
+            methods: &[$($crate::hadoop::rpc::Method {
+                name: $wire,
+                parameters: &[$(<$type as $crate::hadoop::rpc::Argument>::CLASS),*],
+                returns: <$result as $crate::hadoop::rpc::Argument>::CLASS,
+            },)*],
+        };
+
+        $(#[$doc])*
+        pub trait $trait: Send + Sync + 'static {
+            $(
+                $(#[$method_doc])*
+                fn $method(
+                    &self,
+                    caller: &$crate::hadoop::rpc::Caller,
+                    $($parameter: $type,)*
+                ) -> impl Future<Output = Result<$result, $crate::hadoop::rpc::Fault>> + Send;
+            )*
+        }
+
+        /// Offers the protocol to clients of a [`Server`](crate::hadoop::rpc::Server).
+        #[derive(Debug)]
+        pub struct Served<H>(std::sync::Arc<H>);
+
+        impl<H: $trait> Served<H> {
+            /// Calls go to this one.
+            pub fn new(by: std::sync::Arc<H>) -> Served<H> {
+                Served(by)
+            }
+        }
+
+        impl<H: $trait> $crate::hadoop::rpc::Service for Served<H> {
+            fn protocol(&self) -> &'static $crate::hadoop::rpc::Protocol {
+                &PROTOCOL
+            }
+
+            fn call(
+                self: std::sync::Arc<Self>,
+                caller: std::sync::Arc<$crate::hadoop::rpc::Caller>,
+                method: &'static $crate::hadoop::rpc::Method,
+                parameters: Vec<$crate::hadoop::object::Object>,
+            ) -> $crate::hadoop::rpc::Answer {
+                #[allow(unused_mut, reason = "some methods have no parameters")]
+                let mut parameters = $crate::hadoop::rpc::Parameters::new(parameters);
+                match method.name {
+                    $($wire => Box::pin(async move {
+                        $(let $parameter: $type = parameters.take()?;)*
+                        let result: $result = self.0.$method(&caller, $($parameter),*).await?;
+                        Ok($crate::hadoop::rpc::Argument::into_object(result))
+                    }),)*
+                    other => {
+                        let fault = $crate::hadoop::rpc::Fault::io(other);
+                        Box::pin(std::future::ready(Err(fault)))
+                    }
+                }
+            }
+        }
+
+        /// Calls the protocol's methods at one address. See [`Client`](crate::hadoop::rpc::Client)
+        /// for when it connects, and for the errors of all its calls.
+        #[derive(Debug)]
+        pub struct $client($crate::hadoop::rpc::Client);
+
+        impl $client {
+            /// A client that has not connected yet.
+            pub fn new(
+                address: $crate::hadoop::writables::InetAddress,
+                options: $crate::hadoop::rpc::ClientOptions,
+            ) -> $client {
+                $client($crate::hadoop::rpc::Client::new(address, &PROTOCOL, options))
+            }
+
+            /// What concerns no method.
+            pub fn client(&self) -> &$crate::hadoop::rpc::Client {
+                &self.0
+            }
+
+            $(
+                $(#[$method_doc])*
+                pub async fn $method(
+                    &mut self,
+                    $($parameter: $type,)*
+                ) -> Result<$result, $crate::hadoop::rpc::CallError> {
+                    let parameters =
+                        vec![$($crate::hadoop::rpc::Argument::into_object($parameter)),*];
+                    self.0.call($wire, parameters).await
+                }
+            )*
+        }
+    };
+}
+
+pub(super) use protocol;

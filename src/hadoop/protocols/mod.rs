@@ -1,0 +1,29 @@
+//! The protocols of Corona's MapReduce side, method by method.
+//!
+//! Each file has one protocol: a trait for who serves it, a client for who calls it, and the
+//! [`Protocol`] that both are made from. What a method means stands beside it; doing it is somebody
+//! else's business. Spec: mapreduce/03, mapreduce/01 §1.6.
+
+pub mod cluster_manager_safe_mode;
+pub mod corona_task_tracker;
+pub mod inter_corona_job_tracker;
+pub mod inter_tracker;
+pub mod job_aggregator;
+pub mod job_submission;
+mod macros;
+pub mod task_umbilical;
+#[cfg(test)]
+mod tests;
+
+use super::rpc::Protocol;
+
+/// All protocols of a cluster, whichever program serves them.
+pub const ALL: &[&Protocol] = &[
+    &corona_task_tracker::PROTOCOL,
+    &inter_corona_job_tracker::PROTOCOL,
+    &inter_tracker::PROTOCOL,
+    &task_umbilical::PROTOCOL,
+    &job_submission::PROTOCOL,
+    &cluster_manager_safe_mode::PROTOCOL,
+    &job_aggregator::PROTOCOL,
+];

@@ -1,0 +1,61 @@
+//! What the process of a task says to the tracker that started it. Spec: mapreduce/03 §3.3.
+
+use super::macros::protocol;
+use crate::hadoop::writables::{
+    JobId, JvmContext, JvmTask, MapTaskCompletionEventsUpdate, RecordRange, TaskAttemptId,
+    TaskStatus,
+};
+
+protocol! {
+    /// A task tracker, for the processes of its tasks.
+    pub trait TaskUmbilical as "org.apache.hadoop.mapred.TaskUmbilicalProtocol", version 18,
+        client TaskUmbilicalClient
+    {
+        /// Gives a process its task, tells it to ask again later, or to end.
+        "getTask" fn get_task(context: JvmContext) -> JvmTask;
+
+        /// Takes a report. False if the attempt is not known: the process ends then.
+        "statusUpdate" fn status_update(attempt: TaskAttemptId, status: TaskStatus) -> bool;
+
+        /// Takes note that the attempt lives. False if it is not known.
+        "ping" fn ping(attempt: TaskAttemptId) -> bool;
+
+        /// Adds to what is known of what went wrong.
+        "reportDiagnosticInfo" fn report_diagnostic_info(
+            attempt: TaskAttemptId,
+            text: Option<String>
+        ) -> ();
+
+        /// Tells which records come next, for who skips bad ones.
+        "reportNextRecordRange" fn report_next_record_range(
+            attempt: TaskAttemptId,
+            range: RecordRange
+        ) -> ();
+
+        /// Takes a report of an attempt that waits to commit its output.
+        "commitPending" fn commit_pending(attempt: TaskAttemptId, status: TaskStatus) -> ();
+
+        /// Whether the attempt may commit its output now.
+        "canCommit" fn can_commit(attempt: TaskAttemptId) -> bool;
+
+        /// The attempt has done its work.
+        "done" fn done(attempt: TaskAttemptId) -> ();
+
+        /// The attempt cannot fetch map outputs.
+        "shuffleError" fn shuffle_error(attempt: TaskAttemptId, message: Option<String>) -> ();
+
+        /// The attempt cannot go on for want of a file system.
+        "fsError" fn fs_error(attempt: TaskAttemptId, message: Option<String>) -> ();
+
+        /// The attempt cannot go on.
+        "fatalError" fn fatal_error(attempt: TaskAttemptId, message: Option<String>) -> ();
+
+        /// Events of the maps of a job. In Corona reduces ask the job tracker.
+        "getMapCompletionEvents" fn get_map_completion_events(
+            job: JobId,
+            from: i32,
+            max: i32,
+            attempt: TaskAttemptId
+        ) -> MapTaskCompletionEventsUpdate;
+    }
+}

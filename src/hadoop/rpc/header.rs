@@ -1,0 +1,91 @@
+//! How a connection begins. Spec: mapreduce/01 §1.2.
+
+use std::net::SocketAddr;
+
+use crate::hadoop::io::formats::{Format, List, Text, VInt, Writable};
+use crate::hadoop::io::{DecodeError, Reader, Writer};
+
+/// The first bytes of a connection: `hrpc` and the version. The length of the header follows.
+pub const MAGIC: [u8; 5] = *b"hrpc\x03";
+
+/// The kind of user that the original writes, and the only one that it takes.
+const USER_KIND: &str = "STRING_UGI";
+
+/// What a client says before its first call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionHeader {
+    /// The name of the Java interface whose methods will be called.
+    pub protocol: String,
+    /// Who will call them, if that is said.
+    pub user: Option<User>,
+}
+
+/// Somebody by name. Nothing proves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+    /// The user's groups. The original needs one at least.
+    pub groups: Vec<String>,
+}
+
+/// Who makes a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// From where.
+    pub peer: SocketAddr,
+    /// Who it says it is.
+    pub user: Option<User>,
+}
+
+impl Writable for ConnectionHeader {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let protocol = Text::decode(reader)?;
+        let user = reader.bool()?.then(|| User::decode(reader)).transpose()?;
+        Ok(ConnectionHeader { protocol, user })
+    }
+
+    fn encode(&self, writer: &mut Writer) {
+        writer.text(&self.protocol);
+        writer.bool(self.user.is_some());
+        if let Some(user) = &self.user {
+            user.encode(writer);
+        }
+    }
+}
+
+impl Writable for User {
+    /// Errors: also a user of another kind.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let kind = reader.text()?;
+        if kind != USER_KIND {
+            return Err(DecodeError::constant("kind of user", &kind));
+        }
+        let name = Text::decode(reader)?;
+        Ok(User { name, groups: List::<VInt, Text>::decode(reader)? })
+    }
+
+    fn encode(&self, writer: &mut Writer) {
+        writer.text(USER_KIND);
+        writer.text(&self.name);
+        List::<VInt, Text>::encode(&self.groups, writer);
+    }
+}
+
+impl ConnectionHeader {
+    /// All that a client sends before its first call: the magic bytes, a length, the header.
+    pub(super) fn preamble(
+        &self,
+        max_bytes: usize,
+    ) -> Result<Vec<u8>, crate::hadoop::io::TooLarge> {
+        let mut header = Writer::new(max_bytes);
+        self.encode(&mut header);
+        let header = header.finish()?;
+        let mut writer = Writer::new(usize::MAX);
+        writer.put(&MAGIC);
+        let length = writer.count(header.len());
+        writer.i32(length);
+        writer.put(&header);
+        writer.finish()
+    }
+}

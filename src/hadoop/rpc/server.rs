@@ -1,0 +1,99 @@
+//! A server: accepts connections and stops them. [`connection`](super::connection) serves each.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::connection::Connection;
+use super::limits::Limits;
+use super::services::Services;
+use crate::wire::server::{Counters, concerns_one_connection, longer};
+
+/// A server of Hadoop RPC, ready to run.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+/// What all connections of a server share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) services: Services,
+    pub(super) limits: Limits,
+    pub(super) counters: Arc<Counters>,
+    /// A permit for each call that is carried out.
+    pub(super) running: Semaphore,
+}
+
+impl Server {
+    /// A server of these protocols on this listener. [`listen`](crate::wire::server::listen) makes
+    /// one.
+    pub fn new(listener: TcpListener, services: Services, limits: Limits) -> Server {
+        let running = Semaphore::new(limits.max_running_calls);
+        let counters = Arc::default();
+        Server { listener, shared: Arc::new(Shared { services, limits, counters, running }) }
+    }
+
+    /// What it counts; may be read while it runs and after.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.shared.counters.clone()
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` becomes true or its sender is gone. Then accepts no more, closes
+    /// connections without calls, lets calls that are carried out be answered, and ends the rest
+    /// after [`Limits::drain_timeout`].
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut connections = JoinSet::new();
+        let mut pause = Duration::ZERO;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    pause = Duration::ZERO;
+                    if connections.len() >= self.shared.limits.max_connections {
+                        self.shared.counters.count_refused();
+                        continue;
+                    }
+                    let connection = Connection::new(stream, peer, self.shared.clone());
+                    connections.spawn(connection.run(stop.clone()));
+                }
+                Err(error) if concerns_one_connection(&error) => {
+                    self.shared.counters.count_accept_error();
+                }
+                Err(error) => {
+                    self.shared.counters.count_accept_error();
+                    pause = longer(pause);
+                    tracing::error!(%error, "cannot accept connections of Hadoop RPC");
+                    let _ = timeout(pause, stop.wait_for(|stop| *stop)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        let calls = u32::try_from(self.shared.limits.max_running_calls).unwrap_or(u32::MAX);
+        let drained = async {
+            while connections.join_next().await.is_some() {}
+            // Calls whose connection ended are carried out nonetheless.
+            let _ = self.shared.running.acquire_many(calls).await;
+        };
+        if timeout(self.shared.limits.drain_timeout, drained).await.is_err() {
+            connections.shutdown().await;
+        }
+    }
+}

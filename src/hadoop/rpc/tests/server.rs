@@ -1,0 +1,247 @@
+//! What a server does for peers that keep to the protocol.
+
+use super::*;
+use crate::hadoop::object::Class;
+use crate::hadoop::writables::tests::new_map;
+
+fn value(reply: Reply) -> Object {
+    match reply.outcome {
+        Outcome::Value(value) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn error(reply: Reply) -> String {
+    match reply.outcome {
+        Outcome::Error(error) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn events(from: i32, max: i32) -> Vec<Object> {
+    let job: JobId = "job_201401011200.7_0001".parse().unwrap();
+    vec![job.into_object(), from.into_object(), max.into_object()]
+}
+
+#[tokio::test]
+async fn calls_of_a_typed_client() {
+    let running = start(Limits::default()).await;
+    let options = ClientOptions::new(alice());
+    let mut client =
+        inter_tracker::InterTrackerClient::new(running.address.clone(), options.clone());
+    soon(async {
+        assert_eq!(client.get_filesystem_name().await.unwrap(), None);
+        let job: JobId = "job_201401011200.7_0001".parse().unwrap();
+        let events = client.get_task_completion_events(job, 4, 1000).await.unwrap();
+        assert_eq!((events.len(), &events[0]), (1000, &event(4)));
+        client.report_task_tracker_error(Some("t".to_owned()), None, None).await.unwrap();
+    })
+    .await;
+    assert_eq!(running.peer.done(), [r#"Some("t") None None"#]);
+    let address = running.address.clone();
+    let mut client = corona_task_tracker::CoronaTaskTrackerClient::new(address, options);
+    let session = {
+        let trackers = crate::hadoop::writables::SessionTrackers {
+            job_tracker: running.address.clone(),
+            secondary: None,
+        };
+        SessionInfo { handle: None, trackers }
+    };
+    let refused = soon(client.start_corona_job_tracker(new_map(), session)).await.unwrap_err();
+    assert_eq!(refused.to_string(), "the peer says: java.io.IOException: no room");
+    soon(client.submit_actions(None)).await.unwrap();
+    assert_eq!(running.peer.done()[1..], ["None actions of alice"]);
+    assert_eq!(running.counters.accepted(), 2, "an error does not end a connection");
+}
+
+/// A connection may begin with any call, and either handshake is answered on it for all protocols
+/// of the server.
+#[tokio::test]
+async fn handshakes() {
+    let running = start(Limits::default()).await;
+    let mut raw = Raw::open(&running).await;
+    raw.send(&frame(70, "getFilesystemName", vec![])).await;
+    assert_eq!(raw.receive::<Reply>().await.id, 70);
+    for (protocol, version) in [(&inter_tracker::PROTOCOL, 29), (&corona_task_tracker::PROTOCOL, 2)]
+    {
+        let name = || protocol.name.to_owned().into_object();
+        raw.send(&frame(1, "getProtocolVersion", vec![name(), 7_i64.into_object()])).await;
+        assert_eq!(value(raw.receive().await), Object::Long(version));
+        let parameters = vec![name(), 7_i64.into_object(), 7_i32.into_object()];
+        raw.send(&frame(2, "getProtocolSignature", parameters)).await;
+        let signature = crate::hadoop::writables::ProtocolSignature { version, methods: None };
+        assert_eq!(value(raw.receive().await), signature.into_object());
+    }
+    let unknown = vec!["a.B".to_owned().into_object(), 7_i64.into_object()];
+    raw.send(&frame(3, "getProtocolVersion", unknown)).await;
+    assert_eq!(error(raw.receive().await), "java.io.IOException: Unknown protocol: a.B");
+}
+
+#[tokio::test]
+async fn calls_that_fit_no_method() {
+    let running = start(Limits::default()).await;
+    let mut raw = Raw::open(&running).await;
+    let name = inter_tracker::PROTOCOL.name;
+    let io = "java.io.IOException: java.lang.";
+    let job: Class = Class::parse("org.apache.hadoop.mapred.JobID").unwrap();
+    let mut null_number = events(0, 1);
+    null_number[1] = Object::Null(Class::Int);
+    let mut wrong_class = events(0, 1);
+    let attempt = event(1).attempt;
+    wrong_class[0] = Object::Writable(job, attempt.into());
+    for (method, parameters, text) in [
+        ("nothing", vec![], format!("{io}NoSuchMethodException: {name}.nothing()")),
+        (
+            "getSystemDir",
+            vec![true.into_object(), Object::Null(Class::String)],
+            format!("{io}NoSuchMethodException: {name}.getSystemDir(boolean,java.lang.String)"),
+        ),
+        (
+            "submitActions",
+            vec![Option::<Vec<TaskTrackerAction>>::None.into_object()],
+            format!(
+                "{io}NoSuchMethodException: \
+                 {name}.submitActions([Lorg.apache.hadoop.mapred.TaskTrackerAction;)"
+            ),
+        ),
+        (
+            "getTaskCompletionEvents",
+            null_number,
+            format!("{io}IllegalArgumentException: argument type mismatch"),
+        ),
+        (
+            "getTaskCompletionEvents",
+            wrong_class,
+            format!("{io}IllegalArgumentException: argument type mismatch"),
+        ),
+    ] {
+        raw.send(&frame(9, method, parameters)).await;
+        assert_eq!(error(raw.receive().await), text);
+    }
+    assert_eq!(running.counters.faults(), 5);
+    raw.send(&frame(10, "getFilesystemName", vec![])).await;
+    assert_eq!(value(raw.receive().await), Object::Null(Class::String));
+}
+
+#[tokio::test]
+async fn a_protocol_that_is_known_and_not_offered() {
+    let running = start(Limits::default()).await;
+    let mut raw = Raw::connect(&running).await;
+    raw.send(&preamble(protocols::task_umbilical::PROTOCOL.name)).await;
+    raw.send(&frame(1, "getTask", vec![])).await;
+    let text = "java.io.IOException: java.lang.IllegalArgumentException: \
+                object is not an instance of declaring class";
+    assert_eq!(error(raw.receive().await), text);
+}
+
+#[tokio::test]
+async fn calls_of_a_connection_are_answered_as_they_end() {
+    let running = start(Limits::default()).await;
+    let mut raw = Raw::open(&running).await;
+    let ping = (-1_i32).to_be_bytes();
+    let slow = frame(1, "getSystemDir", vec![]);
+    let fast = frame(2, "getFilesystemName", vec![]);
+    raw.send(&[&ping[..], &slow, &ping, &ping, &fast].concat()).await;
+    assert_eq!(raw.receive::<Reply>().await.id, 2);
+    running.peer.gate.add_permits(1);
+    let reply: Reply = raw.receive().await;
+    assert_eq!(reply.id, 1);
+    assert_eq!(value(reply), Object::String("/system".to_owned()));
+    drop(raw.stream);
+    until(|| running.counters.ended(Ending::Peer) == 1).await;
+    until(|| running.counters.inflight_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn more_calls_than_allowed_wait() {
+    for limits in [
+        Limits { max_calls: 1, ..Limits::default() },
+        Limits { max_inflight_bytes: 1, ..Limits::default() },
+        Limits { max_running_calls: 1, ..Limits::default() },
+    ] {
+        let running = start(limits).await;
+        let mut raw = Raw::open(&running).await;
+        for id in 0..20 {
+            raw.send(&frame(id, "getSystemDir", vec![])).await;
+        }
+        for id in 0..20 {
+            let expected = usize::try_from(id).unwrap() * 2 + 1;
+            until(|| running.peer.done().len() >= expected).await;
+            running.peer.gate.add_permits(1);
+            assert_eq!(raw.receive::<Reply>().await.id, id, "one after the other");
+        }
+        let done = running.peer.done();
+        assert!(done.chunks(2).all(|pair| pair == ["waiting", "passed"]), "{done:?}");
+    }
+}
+
+/// Nobody can know how far a call came whose connection ends, so it comes to its end.
+#[tokio::test]
+async fn a_call_whose_connection_ends_is_carried_out() {
+    let running = start(Limits::default()).await;
+    let mut raw = Raw::open(&running).await;
+    raw.send(&frame(1, "getSystemDir", vec![])).await;
+    until(|| running.peer.done() == ["waiting"]).await;
+    drop(raw);
+    until(|| running.counters.open() == 0).await;
+    running.peer.gate.add_permits(1);
+    until(|| running.peer.done() == ["waiting", "passed"]).await;
+    until(|| running.counters.inflight_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_connection_only() {
+    let running = start(Limits::default()).await;
+    let mut other = Raw::open(&running).await;
+    let mut raw = Raw::open(&running).await;
+    let job = JobId { number: 13, tracker: "t".to_owned() };
+    let parameters = vec![job.into_object(), 0_i32.into_object(), 0_i32.into_object()];
+    raw.send(&frame(1, "getTaskCompletionEvents", parameters)).await;
+    assert_eq!(raw.rest().await, b"");
+    assert_eq!(running.counters.ended(Ending::Panic), 1);
+    other.send(&frame(1, "getFilesystemName", vec![])).await;
+    assert_eq!(other.receive::<Reply>().await.id, 1);
+}
+
+#[tokio::test]
+async fn a_reply_that_is_too_large_becomes_an_error() {
+    let running = start(Limits { max_reply_bytes: 1000, ..Limits::default() }).await;
+    let mut raw = Raw::open(&running).await;
+    raw.send(&frame(3, "getBuildVersion", vec![])).await;
+    let reply: Reply = raw.receive().await;
+    assert_eq!(reply.id, 3);
+    assert_eq!(error(reply), "java.io.IOException: the reply has more than 1000 bytes");
+}
+
+#[tokio::test]
+async fn a_stopping_server_answers_what_it_has_begun() {
+    let running =
+        start(Limits { drain_timeout: Duration::from_secs(60), ..Limits::default() }).await;
+    let idle = Raw::open(&running).await;
+    let mut raw = Raw::open(&running).await;
+    raw.send(&frame(1, "getSystemDir", vec![])).await;
+    until(|| running.peer.done() == ["waiting"]).await;
+    running.stop.send(true).unwrap();
+    assert_eq!(idle.rest().await, b"");
+    raw.send(&frame(2, "getSystemDir", vec![])).await;
+    running.peer.gate.add_permits(2);
+    assert_eq!(raw.receive::<Reply>().await.id, 1);
+    assert_eq!(raw.rest().await, b"", "no answer to what came later");
+    soon(running.server).await.unwrap();
+    assert_eq!(running.counters.ended(Ending::Shutdown), 2);
+    assert_eq!(running.peer.done(), ["waiting", "passed"]);
+}
+
+#[tokio::test]
+async fn a_stopping_server_does_not_wait_for_ever() {
+    let limits = Limits { drain_timeout: Duration::from_millis(20), ..Limits::default() };
+    let running = start(limits).await;
+    let mut raw = Raw::open(&running).await;
+    raw.send(&frame(1, "getSystemDir", vec![])).await;
+    until(|| running.peer.done() == ["waiting"]).await;
+    running.stop.send(true).unwrap();
+    assert_eq!(raw.rest().await, b"");
+    soon(running.server).await.unwrap();
+    assert_eq!(running.counters.open(), 0);
+    assert_eq!(running.peer.done(), ["waiting"]);
+}
