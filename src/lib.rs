@@ -22,12 +22,15 @@
 //! * [`conformance`] records what passes in front of a cluster manager and imports packet captures,
 //!   shows what was said, plays recorded peers against a cluster manager and compares what it does
 //!   with what was recorded.
+//! * [`load`] emulates nodes and sessions in great numbers against any cluster manager, measures, and
+//!   checks what comes back.
 
 pub mod cluster_manager;
 pub mod config;
 pub mod conformance;
 pub mod engine;
 pub mod hadoop;
+pub mod load;
 pub mod session_driver;
 pub mod simulation;
 pub mod task_tracker;

@@ -15,6 +15,7 @@ mod import;
 mod inspect;
 mod java;
 mod java_pages;
+mod load;
 mod log_rate;
 mod logging;
 mod nodes;
@@ -94,6 +95,7 @@ enum Command {
     Record(record::Arguments),
     Inspect(inspect::Arguments),
     Import(import::Arguments),
+    Load(load::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
 }
@@ -113,6 +115,7 @@ impl Command {
             Command::Record(arguments) => record::run(arguments, console),
             Command::Inspect(arguments) => inspect::run(arguments, console),
             Command::Import(arguments) => import::run(arguments, console),
+            Command::Load(arguments) => load::run(arguments, console),
             Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Completions(arguments) => completions::run(arguments, console),
         }

@@ -100,6 +100,37 @@ pub enum ConnectError {
     Io(#[from] io::Error),
 }
 
+/// A call that is encoded once and can be made many times, by any client of its service.
+#[derive(Clone, Debug)]
+pub struct PreparedCall<S> {
+    bytes: Box<[u8]>,
+    seqid_at: usize,
+    place: usize,
+    service: PhantomData<fn() -> S>,
+}
+
+impl<S> PreparedCall<S>
+where
+    S: Service,
+{
+    /// Encodes a call.
+    ///
+    /// Errors: [`CallError::TooLarge`].
+    pub fn new(call: &S::Call) -> Result<PreparedCall<S>, CallError> {
+        let mut bytes = vec![];
+        message::write_call::<S>(&mut bytes, call, 0, S::FRAMING)
+            .map_err(|_| CallError::TooLarge)?;
+        let seqid_at = message::seqid_at(S::method_name(call), S::FRAMING);
+        let place = S::place_of_call(call);
+        Ok(PreparedCall { bytes: bytes.into(), seqid_at, place, service: PhantomData })
+    }
+
+    /// What goes over the wire, but for the sequence id, which each client counts for itself.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// A connection to a server of the service `S`.
 #[derive(Debug)]
 pub struct Client<S> {
@@ -163,9 +194,27 @@ where
         self.request.clear();
         message::write_call::<S>(&mut self.request, call, self.last_seqid, S::FRAMING)
             .map_err(|_| CallError::TooLarge)?;
+        self.exchange(S::place_of_call(call)).await
+    }
+
+    /// Makes a call that was encoded before. All else is as with [`Client::call`].
+    pub async fn call_prepared(&mut self, call: &PreparedCall<S>) -> Result<S::Reply, CallError> {
+        if !self.usable {
+            return Err(CallError::Spent);
+        }
+        self.last_seqid = self.last_seqid.wrapping_add(1);
+        self.request.clear();
+        self.request.extend_from_slice(&call.bytes);
+        if let Some(seqid) = self.request.get_mut(call.seqid_at..call.seqid_at + 4) {
+            seqid.copy_from_slice(&self.last_seqid.to_be_bytes());
+        }
+        self.exchange(call.place).await
+    }
+
+    /// Sends the request that is there and waits for its answer.
+    async fn exchange(&mut self, place: usize) -> Result<S::Reply, CallError> {
         self.usable = false;
         let due = self.options.call_timeout;
-        let place = S::place_of_call(call);
         let answer = timeout(due, self.converse(place)).await;
         let result = answer.unwrap_or(Err(CallError::Timeout(due)));
         self.usable = matches!(

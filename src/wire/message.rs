@@ -156,6 +156,13 @@ where
     })
 }
 
+/// Where the sequence id of a message of this method is, counted from the start of what was
+/// appended.
+pub(crate) fn seqid_at(name: &str, framing: Framing) -> usize {
+    let length_of_frame = if framing == Framing::Framed { 4 } else { 0 };
+    length_of_frame + 4 + 4 + name.len()
+}
+
 /// Appends the answer to a call of the method at `place`.
 pub(crate) fn write_result<S>(
     out: &mut Vec<u8>,

@@ -17,7 +17,7 @@ use crate::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
     SessionDriver, SessionDriverCall, SessionDriverReply,
 };
-use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
+use crate::wire::client::{CallError, Client, ClientOptions, ConnectError, PreparedCall};
 use crate::wire::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Server, listen};
 use crate::wire::{Exception, FaultKind, Malformed, Service};
 
@@ -88,6 +88,35 @@ async fn calls_are_answered_on_a_framed_stream() {
     assert!(client.set_safe_mode(true).await.unwrap());
     assert!(matches!(client.persist_state().await, Err(CallError::Closed)));
     assert!(matches!(client.persist_state().await, Err(CallError::Spent)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn prepared_calls_are_answered_among_others() {
+    let server = Running::start::<ClusterManager>(Manager, Limits::default());
+    let mut client = server.client::<ClusterManager>().await;
+    let good = Call::SessionHeartbeat { handle: Some("good".into()) };
+    let good = PreparedCall::<ClusterManager>::new(&good).unwrap();
+    let bad = Call::SessionHeartbeat { handle: Some("bad".into()) };
+    let bad = PreparedCall::new(&bad).unwrap();
+    for _ in 0..3 {
+        assert_eq!(client.call_prepared(&good).await.unwrap(), Reply::SessionHeartbeat);
+        assert!(matches!(client.call_prepared(&bad).await, Err(CallError::Exception(_))));
+        assert_eq!(client.get_next_session_id().await.unwrap(), "202611210003.1");
+    }
+    server.stop().await;
+
+    let driver = |_: SocketAddr, _| async {
+        Answer::<SessionDriverReply>::Reply(SessionDriverReply::ProcessDeadNode)
+    };
+    let server = Running::start::<SessionDriver>(driver, Limits::default());
+    let mut client = server.client::<SessionDriver>().await;
+    let dead = SessionDriverCall::ProcessDeadNode { handle: None, node: Some("n".into()) };
+    let dead = PreparedCall::new(&dead).unwrap();
+    for _ in 0..3 {
+        let reply = client.call_prepared(&dead).await.unwrap();
+        assert_eq!(reply, SessionDriverReply::ProcessDeadNode);
+    }
     server.stop().await;
 }
 

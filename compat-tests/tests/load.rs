@@ -1,0 +1,114 @@
+//! `corona load` against the built program: each scenario for a short time, with nothing wrong in
+//! what came back.
+
+use std::process::{Command, Output};
+
+use compat_tests::{corona_program, start_plain};
+use corona::conformance::launch::Running;
+use corona::load::Report;
+
+fn load(manager: &Running, scenario: &str, options: &[&str]) -> Output {
+    let mut command = Command::new(corona_program());
+    command.args(["load", scenario, "--address", &manager.thrift().to_string()]);
+    command.args(["--warm-up", "0", "--threads", "1"]).args(options);
+    if !options.contains(&"--seconds") {
+        command.args(["--seconds", "1"]);
+    }
+    command.output().expect("the program can be started")
+}
+
+fn report(manager: &Running, scenario: &str, options: &[&str]) -> Report {
+    let output = load(manager, scenario, &[options, &["--output", "json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let report: Report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{scenario}: {error}: {stderr}"));
+    assert_eq!(report.errors, [], "{scenario}: {}", manager.log());
+    assert!(output.status.success(), "{scenario}: {stderr}");
+    assert!(stderr.starts_with(&format!("load on {}: {scenario}\n", manager.thrift())), "{stderr}");
+    report
+}
+
+/// How often each of these was measured; all must have been.
+fn counts<const N: usize>(report: &Report, names: [&str; N]) -> [u64; N] {
+    names.map(|name| {
+        let count = report.measures.iter().find(|measure| measure.name == name);
+        let count = count.map_or(0, |measure| measure.count);
+        assert!(count > 0, "no {name} in {:?}", report.measures);
+        count
+    })
+}
+
+#[test]
+fn every_scenario_finds_nothing_wrong() {
+    let manager = start_plain();
+    let small = ["--nodes", "40", "--cpus", "4"];
+    let few = [&small[..], &["--sessions", "3", "--maps", "50"]].concat();
+
+    counts(&report(&manager, "heartbeats", &small), ["nodeHeartbeat"]);
+    let paced = report(&manager, "heartbeats", &[&small[..], &["--interval", "0.2"]].concat());
+    counts(&paced, ["nodeHeartbeat"]);
+    counts(
+        &report(&manager, "churn", &few),
+        ["churn: request to grant", "requestResource", "releaseResource"],
+    );
+    counts(
+        &report(&manager, "small-jobs", &small),
+        ["small jobs: request to grant", "small jobs: job", "sessionStart", "sessionEnd"],
+    );
+    let mixed = [&few[..], &["--hold", "0.05", "--interval", "0.2"]].concat();
+    counts(
+        &report(&manager, "mixed", &mixed),
+        ["large jobs: request to grant", "small jobs: job", "single: job", "nodeHeartbeat"],
+    );
+    counts(&report(&manager, "request-to-grant", &small), ["single: request to grant"]);
+    let slow = [&small[..], &["--sessions", "5", "--hold", "0.05", "--seconds", "2"]].concat();
+    let report = report(&manager, "slow-drivers", &slow);
+    for part in ["before", "with"] {
+        let of_part = |name: &str| {
+            let mut measures = report.measures.iter();
+            measures.any(|one| one.part.as_deref() == Some(part) && one.name == name)
+        };
+        assert!(of_part("healthy: request to grant"), "{part} in {:?}", report.measures);
+    }
+
+    // Everything was given back, and every session was ended.
+    let mut list = Command::new(corona_program());
+    list.args(["sessions", "list", "--output", "json", "--address", &manager.thrift().to_string()]);
+    let listed = list.output().expect("the program can be started");
+    let listed = String::from_utf8_lossy(&listed.stdout).replace(char::is_whitespace, "");
+    assert_eq!(listed, r#"{"sessions":[]}"#);
+}
+
+#[test]
+fn a_run_that_cannot_begin_says_why() {
+    let mut manager = start_plain();
+    let told = |output: Output, status: i32, end: &str| {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{stderr}");
+        assert!(stderr.trim_end().ends_with(end), "{stderr}");
+        assert!(output.stdout.is_empty());
+    };
+    let output = load(&manager, "churn", &["--nodes", "4", "--maps", "2000000"]);
+    told(output, 1, "corona: slots of a session must be from 1 to 1000000, not 2000000");
+    told(load(&manager, "churn", &["--hold", "-1"]), 2, "For more information, try '--help'.");
+    manager.stop();
+    let output = load(&manager, "churn", &["--nodes", "4"]);
+    told(output, 1, "no connection: Connection refused (os error 111)");
+}
+
+#[test]
+fn a_report_for_people_fits_into_a_terminal() {
+    let manager = start_plain();
+    let process_id = manager.process_id().to_string();
+    let options = ["--nodes", "10", "--maps", "20", "--pid", &process_id];
+    let output = load(&manager, "churn", &options);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}{text}");
+    assert!(text.ends_with("\nAll that came back was right.\n"), "{text}");
+    assert!(text.contains("\nchurn: request to grant "), "{text}");
+    assert!(text.contains("\ncluster manager: "), "{text}");
+    for line in text.lines().chain(stderr.lines()) {
+        assert!(line.chars().count() < 80, "{line}");
+    }
+}

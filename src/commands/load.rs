@@ -1,0 +1,161 @@
+//! `corona load`: emulated nodes and sessions for a cluster manager that nobody else uses.
+//!
+//! Wiring only: which plan, where it runs, and where its report goes.
+
+mod scenarios;
+mod show;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use corona::load::{self, Plan, Progress, Report};
+
+use super::EXIT_FAILED;
+use super::console::Console;
+use super::signals::shutdown_signal;
+
+const EXAMPLES: &str = "\
+Examples:
+  How many slots a second are given out and given back:
+    corona load churn --address localhost:9090
+  How long a request waits on an idle cluster of 1,000 nodes:
+    corona load request-to-grant --address localhost:9090 --nodes 1000
+  Heartbeats of 5,000 nodes each 3 seconds, as JSON:
+    corona load heartbeats --address localhost:9090 --nodes 5000 \\
+        --interval 3 --seconds 60 --output json
+
+Before anything is sent, stderr tells what will be. SIGINT and SIGTERM end a
+run early and in order. docs/load.md describes the scenarios.
+Exit status: 0 done, and all that came back was right; 1 not done, or
+something came back that must not, which the report tells; 2 wrong usage.";
+
+/// Put load on a cluster manager and check what comes back
+///
+/// Emulates task trackers and job trackers over the real wire, against the
+/// original or this cluster manager. Emulated nodes start no tasks: use it on a
+/// cluster manager that nobody else uses.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum What {
+    #[command(flatten)]
+    Scenario(scenarios::Scenario),
+}
+
+/// Where, how long, and what becomes of the result.
+#[derive(Args, Clone, Debug)]
+struct RunArguments {
+    /// The cluster manager, cm.server.address
+    #[arg(long, value_name = "HOST:PORT")]
+    address: String,
+
+    /// How long is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    seconds: u64,
+
+    /// How long it runs before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    warm_up: u64,
+
+    /// Threads that make the load [default: one for each processor, at most 4]
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
+
+    /// The cluster manager's process, to tell its memory and processor time
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// A table for people, or JSON for programs
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// The form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+}
+
+/// Runs what the arguments say.
+///
+/// # Errors
+/// When it cannot begin, or the result cannot be written.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let What::Scenario(scenario) = arguments.what;
+    let (run, plan) = scenario.into_plan()?;
+    plan.check()?;
+    announce(&plan, console);
+    let report = make_load(plan)?;
+    match run.output {
+        // On one line: its curves would fill many pages.
+        Form::Json => console.print(&(serde_json::to_string(&report)? + "\n"))?,
+        Form::Text => {
+            let text = show::text(&report, console);
+            console.print(&text)?;
+        }
+    }
+    let status = if report.errors.is_empty() { 0 } else { EXIT_FAILED };
+    Ok(ExitCode::from(status))
+}
+
+/// Says what is about to happen, so that nobody is surprised.
+fn announce(plan: &Plan, console: &mut Console<'_>) {
+    let mut text = format!("load on {}: {}\n", plan.manager, plan.scenario);
+    for line in plan.describe() {
+        text += &format!("  {line}\n");
+    }
+    text += &format!("  at most {} connections\n", load::number(plan.most_connections() as u64));
+    console.complain(&text);
+}
+
+/// How often somebody who watches is told.
+const PROGRESS: Duration = Duration::from_millis(300);
+
+fn make_load(plan: Plan) -> anyhow::Result<Report> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(plan.threads).enable_all().build();
+    let runtime = runtime.context("cannot start the threads of the load")?;
+    let progress = Progress::default();
+    let report = runtime.block_on(async {
+        let signal = shutdown_signal().context("cannot listen for signals")?;
+        let stop = async {
+            signal.await;
+        };
+        let run = load::run(plan, &progress, stop);
+        tokio::select! {
+            report = run => anyhow::Ok(report?),
+            never = show_progress(&progress) => match never {},
+        }
+    });
+    if std::io::stderr().is_terminal() {
+        write_stderr(&format!("\r{:79}\r", ""));
+    }
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    report
+}
+
+/// One line on stderr, again and again, when it is a terminal.
+async fn show_progress(progress: &Progress) -> std::convert::Infallible {
+    let visible = std::io::stderr().is_terminal();
+    loop {
+        tokio::time::sleep(PROGRESS).await;
+        if visible {
+            let line: String = progress.line().chars().take(79).collect();
+            write_stderr(&format!("\r{line:79}"));
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "progress is for people, not for what reads the output")]
+fn write_stderr(text: &str) {
+    eprint!("{text}");
+}

@@ -1,0 +1,330 @@
+//! The scenarios: what each puts on a cluster manager, with the defaults of each.
+
+use std::net::ToSocketAddrs;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use corona::load::{Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan};
+
+use super::RunArguments;
+
+/// What is emulated.
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum Scenario {
+    /// Heartbeats of nodes, as fast as they are answered or at an interval
+    ///
+    /// 1,000 nodes over 16 connections, each of which sends the next heartbeat
+    /// when the one before is answered. With --interval each node sends one in
+    /// that time, over up to 200 connections; what comes too late for that is
+    /// counted as overdue, and its time counts from when it was due.
+    Heartbeats(Plain),
+
+    /// Sessions that ask for many slots and give each back at once
+    ///
+    /// 4,000 nodes and 10 sessions of 5,000 maps, each near 3 hosts. A session
+    /// that has had all its maps ends, and a new one starts.
+    Churn(WithSessions),
+
+    /// Short jobs, one after the other
+    ///
+    /// 1,000 nodes; 20 sessions at a time, each of 10 maps near 3 hosts and 1
+    /// reduce.
+    SmallJobs(WithSessions),
+
+    /// Large and small jobs and single requests, while nodes heartbeat
+    ///
+    /// 5,000 nodes; 200 sessions of 100 maps near 3 hosts that are held for a
+    /// second; 5 sessions of 10 maps and 1 reduce; and one session that asks for
+    /// one map after the other. Options for sessions are those of the 200.
+    Mixed(WithSessions),
+
+    /// The time from a request to its grant on an otherwise idle cluster
+    ///
+    /// 1,000 nodes; one session that asks for one map, gives it back, pauses for
+    /// a millisecond and asks again.
+    RequestToGrant(WithSessions),
+
+    /// What dead and stuck session drivers do to the others
+    ///
+    /// 1,000 nodes and 1,000 sessions of 5 maps that are held for a second. In the
+    /// second half one more session starts at whose address nobody listens, and
+    /// one whose listener never answers. The figures of both halves are told.
+    SlowDrivers(SlowDrivers),
+}
+
+/// A scenario without sessions.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Plain {
+    #[command(flatten)]
+    run: RunArguments,
+    #[command(flatten)]
+    nodes: NodeArguments,
+}
+
+/// A scenario with sessions.
+#[derive(Args, Clone, Debug)]
+pub(super) struct WithSessions {
+    #[command(flatten)]
+    run: RunArguments,
+    #[command(flatten)]
+    nodes: NodeArguments,
+    #[command(flatten)]
+    sessions: SessionArguments,
+}
+
+/// The scenario with session drivers that fail.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SlowDrivers {
+    #[command(flatten)]
+    common: WithSessions,
+
+    /// Sessions at whose address nobody listens
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    dead: usize,
+
+    /// Sessions whose listener takes connections and never answers
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    stuck: usize,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Nodes")]
+struct NodeArguments {
+    /// How many [default: see above]
+    #[arg(long, value_name = "COUNT")]
+    nodes: Option<usize>,
+
+    /// CPUs of each
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    cpus: i16,
+
+    /// MAP slots that the cluster manager gives such a node, by its
+    /// cm.cpu.to.resource.partitioning; more is an error [default: one for a CPU]
+    #[arg(long, value_name = "COUNT")]
+    map_slots: Option<u32>,
+
+    /// Connections that they share [default: 200, for a closed loop 16, or one each]
+    #[arg(long, value_name = "COUNT")]
+    connections: Option<usize>,
+
+    /// Time between two heartbeats of a node [default: 3, but see heartbeats]
+    #[arg(long, value_name = "SECONDS")]
+    interval: Option<f64>,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sessions")]
+struct SessionArguments {
+    /// How many run at a time [default: see above]
+    #[arg(long, value_name = "COUNT")]
+    sessions: Option<usize>,
+
+    /// MAP slots that each asks for [default: see above]
+    #[arg(long, value_name = "COUNT")]
+    maps: Option<u32>,
+
+    /// REDUCE slots that each asks for [default: see above]
+    #[arg(long, value_name = "COUNT")]
+    reduces: Option<u32>,
+
+    /// Hosts that each map wants to be near to; 0 for anywhere [default: 3,
+    /// for request-to-grant 0]
+    #[arg(long, value_name = "COUNT")]
+    hosts: Option<u32>,
+
+    /// How these hosts are chosen
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Chosen::Scattered)]
+    placement: Chosen,
+
+    /// How long a slot is held [default: see above]
+    #[arg(long, value_name = "SECONDS")]
+    hold: Option<f64>,
+
+    /// Time between two jobs of a session [default: 0, for request-to-grant 0.001]
+    #[arg(long, value_name = "SECONDS")]
+    pause: Option<f64>,
+
+    /// Requests in one call
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    request_batch: u32,
+
+    /// Slots given back in one call, if as many are held within 5 milliseconds
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    release_batch: u32,
+
+    /// Jobs that a session does before it ends [default: 1, for request-to-grant
+    /// all]
+    #[arg(long, value_name = "COUNT")]
+    jobs_per_session: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Chosen {
+    /// Two in one rack of 40, others anywhere, as a file system spreads blocks
+    Scattered,
+    /// Side by side
+    Neighbours,
+}
+
+impl Scenario {
+    /// The plan, and where and how it runs.
+    ///
+    /// # Errors
+    /// When the cluster manager's host is not known, or a time is none.
+    pub(super) fn into_plan(self) -> anyhow::Result<(RunArguments, Plan)> {
+        let of = |crowd: Crowd, name, arguments: &SessionArguments| {
+            Ok::<_, anyhow::Error>(Crowd { name, ..arguments.over(crowd)? })
+        };
+        Ok(match self {
+            Scenario::Heartbeats(Plain { run, nodes }) => {
+                let beat = match nodes.interval {
+                    Some(interval) => Heartbeats::Every(span(interval)?),
+                    None => Heartbeats::ClosedLoop,
+                };
+                let plan = plan("heartbeats", &run, &nodes, (1_000, beat), vec![])?;
+                (run, plan)
+            }
+            Scenario::Churn(WithSessions { run, nodes, sessions }) => {
+                let crowd = of(crowd(10, 5_000, Duration::ZERO), "churn", &sessions)?;
+                let plan = plan("churn", &run, &nodes, (4_000, nodes.paced()?), vec![crowd])?;
+                (run, plan)
+            }
+            Scenario::SmallJobs(WithSessions { run, nodes, sessions }) => {
+                let crowd = of(small_jobs(20), "small jobs", &sessions)?;
+                let plan = plan("small-jobs", &run, &nodes, (1_000, nodes.paced()?), vec![crowd])?;
+                (run, plan)
+            }
+            Scenario::Mixed(WithSessions { run, nodes, sessions }) => {
+                let large = crowd(200, 100, Duration::from_secs(1));
+                let crowds = vec![of(large, "large jobs", &sessions)?, small_jobs(5), probe()];
+                let plan = plan("mixed", &run, &nodes, (5_000, nodes.paced()?), crowds)?;
+                (run, plan)
+            }
+            Scenario::RequestToGrant(WithSessions { run, nodes, sessions }) => {
+                let crowds = vec![of(probe(), "single", &sessions)?];
+                let nodes_of = (1_000, nodes.paced()?);
+                let plan = plan("request-to-grant", &run, &nodes, nodes_of, crowds)?;
+                (run, plan)
+            }
+            Scenario::SlowDrivers(SlowDrivers { common, dead, stuck }) => {
+                let WithSessions { run, nodes, sessions } = common;
+                let healthy = crowd(1_000, 5, Duration::from_secs(1));
+                let healthy = of(healthy, "healthy", &sessions)?;
+                let job = healthy.job.clone();
+                let late = [("dead", dead, Driver::Dead), ("stuck", stuck, Driver::Stuck)];
+                let late = late.into_iter().filter(|(_, count, _)| *count > 0);
+                let late = late.map(|(name, sessions, driver)| {
+                    let job = job.clone();
+                    Crowd { name, sessions, job, jobs_per_session: None, driver }
+                });
+                let crowds = vec![healthy];
+                let mut plan = plan("slow-drivers", &run, &nodes, (1_000, nodes.paced()?), crowds)?;
+                plan.late_crowds = late.collect();
+                (run, plan)
+            }
+        })
+    }
+}
+
+fn plan(
+    scenario: &'static str,
+    run: &RunArguments,
+    nodes: &NodeArguments,
+    (count, heartbeats): (usize, Heartbeats),
+    crowds: Vec<Crowd>,
+) -> anyhow::Result<Plan> {
+    let address = &run.address;
+    let found = address.to_socket_addrs();
+    let found = found.with_context(|| format!("{address} is not a HOST:PORT that is known"))?;
+    // Java programs listen on IPv4 where there is a choice.
+    let mut found: Vec<_> = found.collect();
+    found.sort_by_key(std::net::SocketAddr::is_ipv6);
+    let manager = *found.first().with_context(|| format!("{address} has no address"))?;
+    let count = nodes.nodes.unwrap_or(count);
+    let usual = if heartbeats == Heartbeats::ClosedLoop { 16 } else { 200 };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    Ok(Plan {
+        scenario,
+        manager,
+        warm_up: Duration::from_secs(run.warm_up),
+        duration: Duration::from_secs(run.seconds),
+        nodes: Nodes {
+            count,
+            cpus: nodes.cpus,
+            map_slots: nodes.map_slots.or(u32::try_from(nodes.cpus).ok()).unwrap_or(0),
+            connections: nodes.connections.unwrap_or(usual.min(count)),
+            heartbeats,
+        },
+        crowds,
+        late_crowds: vec![],
+        threads: run.threads.unwrap_or(threads),
+        process_id: run.pid,
+    })
+}
+
+impl NodeArguments {
+    fn paced(&self) -> anyhow::Result<Heartbeats> {
+        Ok(Heartbeats::Every(span(self.interval.unwrap_or(3.0))?))
+    }
+}
+
+impl SessionArguments {
+    /// What was said instead of the defaults of a scenario.
+    fn over(&self, crowd: Crowd) -> anyhow::Result<Crowd> {
+        let said = |value: Option<f64>, usual| value.map_or(Ok(usual), span);
+        let usual = crowd.job;
+        let job = Job {
+            maps: self.maps.unwrap_or(usual.maps),
+            reduces: self.reduces.unwrap_or(usual.reduces),
+            hosts: self.hosts.unwrap_or(usual.hosts),
+            placement: match self.placement {
+                Chosen::Scattered => Placement::Scattered,
+                Chosen::Neighbours => Placement::Neighbours,
+            },
+            hold: said(self.hold, usual.hold)?,
+            request_batch: self.request_batch,
+            release_batch: self.release_batch,
+            pause: said(self.pause, usual.pause)?,
+        };
+        Ok(Crowd {
+            sessions: self.sessions.unwrap_or(crowd.sessions),
+            job,
+            jobs_per_session: self.jobs_per_session.or(crowd.jobs_per_session),
+            ..crowd
+        })
+    }
+}
+
+/// Sessions of so many maps near three hosts, each of which does one job.
+fn crowd(sessions: usize, maps: u32, hold: Duration) -> Crowd {
+    let job = Job {
+        maps,
+        reduces: 0,
+        hosts: 3,
+        placement: Placement::Scattered,
+        hold,
+        request_batch: 1_000,
+        release_batch: 1,
+        pause: Duration::ZERO,
+    };
+    Crowd { name: "sessions", sessions, job, jobs_per_session: Some(1), driver: Driver::Prompt }
+}
+
+fn small_jobs(sessions: usize) -> Crowd {
+    let crowd = crowd(sessions, 10, Duration::ZERO);
+    Crowd { name: "small jobs", job: Job { reduces: 1, ..crowd.job }, ..crowd }
+}
+
+/// One session that asks for one slot after the other.
+fn probe() -> Crowd {
+    let crowd = crowd(1, 1, Duration::ZERO);
+    let job = Job { hosts: 0, pause: Duration::from_millis(1), ..crowd.job };
+    Crowd { name: "single", job, jobs_per_session: None, ..crowd }
+}
+
+fn span(seconds: f64) -> anyhow::Result<Duration> {
+    let span = Duration::try_from_secs_f64(seconds).ok();
+    ensure!(span.is_some(), "{seconds} is not a time in seconds");
+    Ok(span.unwrap_or_default())
+}

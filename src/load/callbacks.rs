@@ -1,0 +1,109 @@
+//! The listener for the notifications of all sessions of a run, and the ways in which a session
+//! fails to listen. Spec: cluster-manager/01 §6.2.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::meter::Count;
+use super::world::World;
+use crate::wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
+use crate::wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
+
+/// Where sessions listen, each kind at its own address.
+#[derive(Debug)]
+pub(super) struct Callbacks {
+    pub(super) prompt: SocketAddr,
+    pub(super) dead: SocketAddr,
+    pub(super) stuck: SocketAddr,
+    /// Keeps the dead port from being used by another.
+    _dead: Socket,
+    /// The listener stops when this is gone.
+    _stop: watch::Sender<bool>,
+}
+
+impl Callbacks {
+    /// Opens the listeners on this address of the machine.
+    pub(super) fn open(world: Arc<World>, address: IpAddr) -> io::Result<Callbacks> {
+        let any = SocketAddr::new(address, 0);
+        let listener = listen(ListenOn::Address(any))?;
+        let prompt = listener.local_addr()?;
+        let limits = Limits { max_connections: 200_000, ..Limits::default() };
+        let after_end = world.meter.count("notifications after the session's end");
+        let server = Server::new(listener, Notified { world, after_end }, limits);
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(server.run::<SessionDriver>(stopped.clone()));
+
+        let stuck = listen(ListenOn::Address(any))?;
+        let stuck_address = stuck.local_addr()?;
+        tokio::spawn(accept_and_ignore(stuck, stopped));
+
+        // Bound and not listening: connections to it are refused.
+        let dead = Socket::new(Domain::for_address(any), Type::STREAM, None)?;
+        dead.bind(&any.into())?;
+        let dead_address = dead.local_addr()?.as_socket();
+        let dead_address = dead_address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Callbacks { prompt, dead: dead_address, stuck: stuck_address, _dead: dead, _stop: stop })
+    }
+}
+
+/// Takes connections, at most so many, and reads nothing from them.
+async fn accept_and_ignore(listener: TcpListener, mut stopped: watch::Receiver<bool>) {
+    const MOST: usize = 10_000;
+    let mut ignored = Vec::new();
+    loop {
+        tokio::select! {
+            // The sender is gone or has spoken.
+            _ = stopped.changed() => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) if ignored.len() < MOST => ignored.push(stream),
+                Ok(_) => {}
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+            },
+        }
+    }
+}
+
+struct Notified {
+    world: Arc<World>,
+    after_end: Arc<Count>,
+}
+
+impl Handler<SessionDriver> for Notified {
+    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
+        let handle = match &call {
+            Call::GrantResource { handle, .. }
+            | Call::RevokeResource { handle, .. }
+            | Call::ProcessDeadNode { handle, .. } => handle.as_deref().unwrap_or_default(),
+        };
+        // One that has just ended is still told what was on its way.
+        let Some(session) = self.world.session(handle) else {
+            self.after_end.add(1);
+            return Answer::Reply(reply_to(&call));
+        };
+        match &call {
+            Call::GrantResource { granted, .. } => {
+                session.granted(granted.as_deref().unwrap_or_default(), peer.port());
+            }
+            Call::RevokeResource { revoked, .. } => {
+                session.revoked(revoked.as_deref().unwrap_or_default());
+            }
+            Call::ProcessDeadNode { node, .. } => {
+                session.node_died(node.as_deref().unwrap_or_default());
+            }
+        }
+        Answer::Reply(reply_to(&call))
+    }
+}
+
+fn reply_to(call: &Call) -> Reply {
+    match call {
+        Call::GrantResource { .. } => Reply::GrantResource,
+        Call::RevokeResource { .. } => Reply::RevokeResource,
+        Call::ProcessDeadNode { .. } => Reply::ProcessDeadNode,
+    }
+}

@@ -1,0 +1,43 @@
+//! Load for any cluster manager, the original or ours: thousands of emulated task trackers and job
+//! trackers over the real wire, what that took, and whether what came back was right.
+//!
+//! A [`Plan`] says all that a run will do, [`run`] does it, a [`Report`] tells what came of it.
+//! Nodes send heartbeats over shared connections (`nodes`); each session is one task with a
+//! connection of its own (`crowd`), and one listener takes the notifications of all (`callbacks`).
+//! Every grant goes through the `ledger` of its session and the books of its node (`cluster`), and
+//! the cluster manager's own count is compared with them (`audit`).
+//!
+//! Emulated nodes start no tasks: a run belongs on a cluster manager that nobody else uses.
+//!
+//! **Invariant:** nothing here knows whose cluster manager it is. It uses the wire and plain types.
+
+mod audit;
+mod callbacks;
+mod cluster;
+mod crowd;
+mod faults;
+mod histogram;
+mod ledger;
+mod machine;
+mod meter;
+mod nodes;
+mod plan;
+mod report;
+mod run;
+mod session;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use faults::{Fault, FaultKind};
+pub use machine::ProcessUse;
+pub use plan::{Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, PlanError, number};
+pub use report::{Report, Timeline, Timing};
+pub use run::{LoadError, Progress, run};
+
+use std::time::Duration;
+
+/// What the start of a run may take: every connection, and the first heartbeat of every node.
+const SET_UP_TIME: Duration = Duration::from_secs(60);
+/// What the end of a run may take: giving everything back, and the ends of sessions.
+const ENDING_TIME: Duration = Duration::from_secs(60);
