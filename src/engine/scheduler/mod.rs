@@ -8,6 +8,7 @@ mod explain;
 mod matching;
 mod order;
 mod preemption;
+mod queue;
 pub(in crate::engine) mod shares;
 mod tree;
 
@@ -334,8 +335,10 @@ impl Engine {
         let demand = self.sessions[session].demand(kind);
         let belongs = demand.tally.pending > 0 && demand.blocked.is_none();
         let moves = change.granted != 0 && self.scheduler.tree[pool].mode == SchedulingMode::Fair;
-        if belongs != demand.place.is_some() || (belongs && moves) {
+        if belongs != demand.place.is_some() {
             self.requeue(session, kind);
+        } else if belongs && moves {
+            self.move_in_queue(session, kind);
         }
         self.scheduler.tree.add(pool, kind, change);
         // A grant that is gone may have kept a pool or group at its maximum, and need not leave a
@@ -359,6 +362,18 @@ impl Engine {
             let key = SessionKey::new(mode, entry.standing(kind), session);
             self.scheduler.tree.enqueue(pool, kind, key.clone());
             entry.demand_mut(kind).place = Some(key);
+            self.scheduler.wanted[kind] = true;
+        }
+    }
+
+    /// Puts a session that is in its pool's queue and stays in where it now belongs.
+    /// [`Tree::add`] or [`Tree::refresh`] follows.
+    fn move_in_queue(&mut self, session: SessionIdx, kind: ResourceType) {
+        let entry = &mut self.sessions[session];
+        if let Some(mut place) = entry.demand_mut(kind).place.take() {
+            let standing = entry.standing(kind);
+            self.scheduler.tree.requeue(entry.pool, kind, &mut place, standing);
+            entry.demand_mut(kind).place = Some(place);
             self.scheduler.wanted[kind] = true;
         }
     }

@@ -17,29 +17,40 @@ pub(in crate::engine) type PoolIdx = u32;
 /// Orders the pools of a group as well: there, priority comes before what they have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PoolKey {
-    satisfied: bool,
-    rank: Reverse<i64>,
-    ratio: Ratio,
-    priority: Reverse<i64>,
+    pub(super) standing: PoolStanding,
     name: JavaStr,
     pub(super) pool: PoolIdx,
 }
 
-impl PoolKey {
+/// The part of a [`PoolKey`] that changes with what a pool or group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PoolStanding {
+    satisfied: bool,
+    rank: Reverse<i64>,
+    ratio: Ratio,
+    priority: Reverse<i64>,
+}
+
+impl PoolStanding {
     /// The comparator PRIORITY; with equal priorities it is FAIR.
-    /// `pool` is the number of the pool or group, `granted` what it has.
-    pub(super) fn new(granted: i64, claim: &Claim, name: &Arc<str>, pool: PoolIdx) -> Self {
+    /// `granted` is what the pool or group has.
+    pub(super) fn new(granted: i64, claim: &Claim) -> Self {
         let Claim { minimum, weight, priority, .. } = *claim;
         let needy = granted < minimum;
         let divisor = if needy { minimum as f64 } else { weight };
-        PoolKey {
+        PoolStanding {
             satisfied: !needy,
             rank: Reverse(if needy { 0 } else { priority }),
             ratio: Ratio(granted as f64 / divisor),
             priority: Reverse(priority),
-            name: JavaStr(name.clone()),
-            pool,
         }
+    }
+}
+
+impl PoolKey {
+    /// `pool` is the number of the pool or group.
+    pub(super) fn new(standing: PoolStanding, name: &Arc<str>, pool: PoolIdx) -> Self {
+        PoolKey { standing, name: JavaStr(name.clone()), pool }
     }
 }
 
@@ -71,19 +82,27 @@ impl SessionKey {
         standing: SessionStanding<'_>,
         session: SessionIdx,
     ) -> Self {
-        let rank = match mode {
-            SchedulingMode::Fifo => 0,
-            SchedulingMode::Fair => standing.granted,
-            SchedulingMode::Deadline if standing.deadline == 0 => i64::MAX,
-            SchedulingMode::Deadline => standing.deadline,
-        };
         SessionKey {
             priority: Reverse(standing.priority),
-            rank,
+            rank: rank(mode, &standing),
             started: standing.started,
             name: JavaStr(standing.name.clone()),
             session,
         }
+    }
+
+    /// Takes over a changed number of grants.
+    pub(super) fn update(&mut self, mode: SchedulingMode, standing: &SessionStanding<'_>) {
+        self.rank = rank(mode, standing);
+    }
+}
+
+fn rank(mode: SchedulingMode, standing: &SessionStanding<'_>) -> i64 {
+    match mode {
+        SchedulingMode::Fifo => 0,
+        SchedulingMode::Fair => standing.granted,
+        SchedulingMode::Deadline if standing.deadline == 0 => i64::MAX,
+        SchedulingMode::Deadline => standing.deadline,
     }
 }
 
@@ -144,7 +163,7 @@ mod tests {
 
     fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> PoolKey {
         let claim = Claim { requested: 0, minimum, maximum: 0, weight, priority };
-        PoolKey::new(granted, &claim, &"p".into(), 0)
+        PoolKey::new(PoolStanding::new(granted, &claim), &"p".into(), 0)
     }
 
     #[test]

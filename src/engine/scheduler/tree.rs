@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::order::{PoolIdx, PoolKey, SessionKey};
+use super::order::{PoolIdx, PoolKey, PoolStanding, SessionKey, SessionStanding};
+use super::queue::Queue;
 use super::shares::Claim;
 use crate::engine::audit::hold;
 use crate::engine::lookup::{HashSeed, Lookup};
@@ -34,7 +35,7 @@ pub(in crate::engine) struct GroupState {
     pub(in crate::engine) tally: Tally,
     pub(in crate::engine) share: f64,
     /// Pools that may be given more, in order.
-    order: BTreeSet<PoolKey>,
+    order: Queue<PoolKey>,
     place: Option<PoolKey>,
 }
 
@@ -61,7 +62,7 @@ pub(in crate::engine) struct PoolState {
     pub(in crate::engine) last_above_minimum: Option<Millis>,
     pub(in crate::engine) last_preempt: Option<Millis>,
     /// Sessions that may be given more, in order.
-    queue: BTreeSet<SessionKey>,
+    queue: Queue<SessionKey>,
     place: Option<PoolKey>,
 }
 
@@ -73,7 +74,7 @@ pub(in crate::engine) struct Tree {
     pools: Slab<Pool>,
     pool_by_name: Lookup<PoolName, PoolIdx>,
     /// Groups that may be given more, in order, for each type.
-    order: [BTreeSet<PoolKey>; 3],
+    order: [Queue<PoolKey>; 3],
 }
 
 impl Tree {
@@ -195,7 +196,7 @@ impl Tree {
         kind: ResourceType,
         key: &SessionKey,
     ) -> usize {
-        self.pools[pool as usize].kinds[kind.index()].queue.range(..key).count()
+        self.pools[pool as usize].kinds[kind.index()].queue.count_before(key)
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
@@ -218,6 +219,22 @@ impl Tree {
         self.pools[pool as usize].kinds[kind.index()].queue.remove(key);
     }
 
+    /// Moves a session of which the number of grants has changed to where it belongs in its pool's
+    /// queue. `place` is where it is. [`Self::add`] or [`Self::refresh`] follows.
+    pub(in crate::engine) fn requeue(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        place: &mut SessionKey,
+        standing: SessionStanding<'_>,
+    ) {
+        let entry = &mut self.pools[pool as usize];
+        let mode = entry.mode;
+        let queue = &mut entry.kinds[kind.index()].queue;
+        queue.change(place, |key| key.update(mode, &standing));
+        place.update(mode, &standing);
+    }
+
     /// Adds a change to the counts of a pool and its group.
     pub(in crate::engine) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
         let entry = &mut self.pools[pool as usize];
@@ -232,9 +249,9 @@ impl Tree {
         let state = &entry.kinds[kind.index()];
         let open =
             !state.queue.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
-        let place = open.then(|| entry.key(kind, pool));
+        let standing = open.then(|| entry.standing(kind));
         let group = entry.group;
-        self.set_pool_place(pool, kind, place);
+        self.set_pool_place(pool, kind, standing);
         self.refresh_group(group, kind);
     }
 
@@ -331,15 +348,22 @@ impl Tree {
         let state = &entry.kinds[kind.index()];
         let open =
             !state.order.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
-        let place = open.then(|| entry.key(kind, group));
-        let state = &mut self.groups[group as usize].kinds[kind.index()];
-        move_to(&mut self.order[kind.index()], &mut state.place, place);
+        let standing = open.then(|| entry.standing(kind));
+        let entry = &mut self.groups[group as usize];
+        let place = &mut entry.kinds[kind.index()].place;
+        move_to(&mut self.order[kind.index()], place, standing, &entry.name, group);
     }
 
-    fn set_pool_place(&mut self, pool: PoolIdx, kind: ResourceType, place: Option<PoolKey>) {
+    fn set_pool_place(
+        &mut self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        standing: Option<PoolStanding>,
+    ) {
         let entry = &mut self.pools[pool as usize];
         let order = &mut self.groups[entry.group as usize].kinds[kind.index()].order;
-        move_to(order, &mut entry.kinds[kind.index()].place, place);
+        let place = &mut entry.kinds[kind.index()].place;
+        move_to(order, place, standing, &entry.name.pool, pool);
     }
 
     fn configure_pool(&mut self, pool: PoolIdx, settings: &Settings) {
@@ -382,8 +406,11 @@ impl Group {
 
     /// The group's place among the groups, of which `group` is its number.
     pub(super) fn key(&self, kind: ResourceType, group: GroupIdx) -> PoolKey {
-        let granted = self.kinds[kind.index()].tally.granted;
-        PoolKey::new(granted, &self.claim(kind), &self.name, group)
+        PoolKey::new(self.standing(kind), &self.name, group)
+    }
+
+    fn standing(&self, kind: ResourceType) -> PoolStanding {
+        PoolStanding::new(self.kinds[kind.index()].tally.granted, &self.claim(kind))
     }
 }
 
@@ -401,8 +428,11 @@ impl Pool {
 
     /// The pool's place among the pools of its group, of which `pool` is its number.
     pub(super) fn key(&self, kind: ResourceType, pool: PoolIdx) -> PoolKey {
-        let granted = self.kinds[kind.index()].tally.granted;
-        PoolKey::new(granted, &self.claim(kind), &self.name.pool, pool)
+        PoolKey::new(self.standing(kind), &self.name.pool, pool)
+    }
+
+    fn standing(&self, kind: ResourceType) -> PoolStanding {
+        PoolStanding::new(self.kinds[kind.index()].tally.granted, &self.claim(kind))
     }
 }
 
@@ -424,15 +454,30 @@ fn below(tally: Tally, maximum: i64) -> bool {
     tally.granted < maximum && tally.granted < tally.requested
 }
 
-fn move_to(order: &mut BTreeSet<PoolKey>, place: &mut Option<PoolKey>, to: Option<PoolKey>) {
-    if *place == to {
-        return;
+/// Moves a group or pool, of the name and number, from its place in an order to where it belongs by
+/// its standing; out of the order, if it has none.
+fn move_to(
+    order: &mut Queue<PoolKey>,
+    place: &mut Option<PoolKey>,
+    standing: Option<PoolStanding>,
+    name: &Arc<str>,
+    number: PoolIdx,
+) {
+    match (&mut *place, standing) {
+        (Some(place), Some(standing)) if place.standing == standing => {}
+        (Some(place), Some(standing)) => {
+            order.change(place, |key| key.standing = standing);
+            place.standing = standing;
+        }
+        (Some(old), None) => {
+            order.remove(old);
+            *place = None;
+        }
+        (None, Some(standing)) => {
+            let key = PoolKey::new(standing, name, number);
+            order.insert(key.clone());
+            *place = Some(key);
+        }
+        (None, None) => {}
     }
-    if let Some(old) = place.take() {
-        order.remove(&old);
-    }
-    if let Some(new) = &to {
-        order.insert(new.clone());
-    }
-    *place = to;
 }
