@@ -4,6 +4,7 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::hint::black_box;
 
 use ahash::RandomState;
 
@@ -147,6 +148,11 @@ impl<const N: usize> Chains<N> {
         })
     }
 
+    /// Brings the links of an item into the near caches.
+    pub(super) fn bring_near(&self, item: u32) {
+        black_box(self.links.get(item as usize).copied());
+    }
+
     /// One more than the largest list of the way ever used.
     pub(super) fn chains(&self, way: usize) -> usize {
         self.ends[way].len()
@@ -220,6 +226,12 @@ impl DenseSet {
 
     pub(super) fn contains(&self, item: u32) -> bool {
         self.bits.get(item as usize / 64).is_some_and(|bits| bits & 1 << (item % 64) != 0)
+    }
+
+    /// Where in [`Self::items`] the item is.
+    pub(super) fn place(&self, item: u32) -> Option<usize> {
+        let position = self.position.get(item as usize).filter(|position| **position != NONE)?;
+        Some(*position as usize)
     }
 
     pub(super) fn items(&self) -> &[u32] {

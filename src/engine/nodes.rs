@@ -4,6 +4,7 @@
 //! blacklisted for it, is on an allowed host, keeps its reserved memory and disk free, and has a
 //! slot left. Membership is the node's own, so two nodes may share a host.
 
+use std::hint::black_box;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
 pub(super) type NodeIdx = u32;
 /// A session by number.
 pub(super) type SessionIdx = u32;
+
+/// For so many grants memory is brought near at once. The near caches hold what they look at.
+pub(super) const NEAR_AT_ONCE: usize = 64;
 
 /// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -322,6 +326,31 @@ impl Nodes {
         slot
     }
 
+    /// Brings what [`Self::free`] will look at into the near caches. Each look would wait for memory
+    /// of its own; here none waits for another.
+    pub(super) fn bring_near_to_free(&self, held: &[(NodeIdx, u32, ResourceType)]) {
+        for (node, _, kind) in held {
+            let entry = &self[*node];
+            black_box((entry.in_index[*kind], entry.grants.len(), entry.sessions.len()));
+            self.runnable[kind.index()].lists.bring_near(*node);
+        }
+        for (node, slot, kind) in held {
+            let entry = &self[*node];
+            black_box(entry.grants.get(*slot as usize).copied());
+            self.runnable[kind.index()].bring_near(entry.host, entry.rack);
+        }
+    }
+
+    /// Brings what giving slots of these nodes away will look at into the near caches.
+    pub(super) fn bring_near_to_allocate(&self, nodes: &[NodeIdx], kind: ResourceType) {
+        for entry in nodes.iter().filter_map(|node| self.get(*node)) {
+            black_box((entry.sessions.0.first().copied(), entry.sessions.0.last().copied()));
+            black_box(Arc::strong_count(&entry.name));
+            black_box(Arc::strong_count(&entry.address.host));
+            black_box(entry.apps[kind].as_ref().map(Arc::strong_count));
+        }
+    }
+
     /// Takes entry `slot` of the node's grants back and puts the node where it belongs.
     pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, need: u32, slot: u32) {
         let entry = &mut self.slab[node as usize];
@@ -374,9 +403,20 @@ impl Nodes {
         &self.runnable[kind.index()]
     }
 
-    /// The nodes that have gained room for the type since the last call.
+    /// The nodes that have gained room for the type since the last call. The list goes back with
+    /// [`Self::keep_list`], to be used again.
     pub(super) fn take_fresh(&mut self, kind: ResourceType) -> Vec<NodeIdx> {
         std::mem::take(&mut self.runnable[kind.index()].fresh)
+    }
+
+    /// Takes a list from [`Self::take_fresh`] back, unless it is large.
+    pub(super) fn keep_list(&mut self, kind: ResourceType, mut list: Vec<NodeIdx>) {
+        const KEPT: usize = 4096;
+        let fresh = &mut self.runnable[kind.index()].fresh;
+        if fresh.capacity() == 0 && list.capacity() <= KEPT {
+            list.clear();
+            *fresh = list;
+        }
     }
 
     /// Numbers of all nodes, in a defined order.
@@ -529,6 +569,11 @@ impl Runnable {
         hold(lowest.is_none_or(|lowest| lowest == self.lowest_load), || {
             format!("{kind}: the lowest load is {lowest:?}, not {}", self.lowest_load)
         })
+    }
+
+    fn bring_near(&self, host: HostIdx, rack: RackIdx) {
+        black_box((self.lists.first(BY_HOST, host as usize), self.hosts.place(host)));
+        black_box((self.lists.first(BY_RACK, rack as usize), self.racks.place(rack)));
     }
 
     fn note_room(&mut self, node: NodeIdx) {

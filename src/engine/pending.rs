@@ -4,6 +4,7 @@
 //! Spec: cluster-manager/04 §7: the original walks its list with a cursor that it keeps between
 //! walks. [`Pending`] gives the element that such a walk would find first, without the walk.
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -11,6 +12,7 @@ use slab::Slab;
 
 use super::audit::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
+use super::nodes::NEAR_AT_ONCE;
 use super::requests::{ReqIdx, Request, RequestState, Requests, Seq};
 use super::scheduler::Front;
 use super::topology::{HostIdx, RackIdx, Topology};
@@ -254,6 +256,20 @@ impl Pending {
         self.places.as_ref()?.by_rack.get_index(position).map(|(rack, _)| *rack)
     }
 
+    /// Brings what the first searches for requests of the hosts will look at into the near caches.
+    pub(super) fn bring_hosts_near(&self, requests: &Requests, hosts: &[HostIdx]) {
+        if let Some(places) = &self.places {
+            bring_near(&places.by_host, requests, hosts);
+        }
+    }
+
+    /// As [`Self::bring_hosts_near`], for racks.
+    pub(super) fn bring_racks_near(&self, requests: &Requests, racks: &[RackIdx]) {
+        if let Some(places) = &self.places {
+            bring_near(&places.by_rack, requests, racks);
+        }
+    }
+
     /// First request from `from` on and around that names `host` and that `fits`.
     pub(super) fn first_on_host(
         &mut self,
@@ -455,6 +471,23 @@ impl Places {
             });
         }
         self.entries = self.live;
+    }
+}
+
+/// Each step looks at memory that the one before tells of, so the steps are made for all places
+/// together: then none waits for the memory of another.
+fn bring_near(
+    lists: &IndexMap<u32, Arrivals, ahash::RandomState>,
+    requests: &Requests,
+    places: &[u32],
+) {
+    for places in places.chunks(NEAR_AT_ONCE) {
+        let lists: Vec<&Arrivals> = places.iter().filter_map(|place| lists.get(place)).collect();
+        let items = lists.into_iter().filter_map(|list| list.items.get(list.near).copied());
+        for (_, req) in items.collect::<Vec<_>>() {
+            black_box((requests.seq(req), requests.get(req).map(|request| request.kind)));
+            black_box(requests.asked(req));
+        }
     }
 }
 

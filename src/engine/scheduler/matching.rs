@@ -130,12 +130,14 @@ impl Search<'_> {
             Level::Node => {
                 let runnable = self.runnable().hosts();
                 let hosts = common(runnable, pending.host_count(), |at| pending.host_at(at));
+                pending.bring_hosts_near(self.requests, &hosts);
                 places.extend(hosts.into_iter().map(Place::Host));
             }
             // A node on a wanted host is in the host's rack, so the racks alone tell.
             Level::Rack => {
                 let runnable = self.runnable().racks();
                 let racks = common(runnable, pending.rack_count(), |at| pending.rack_at(at));
+                pending.bring_racks_near(self.requests, &racks);
                 places.extend(racks.into_iter().map(Place::Rack));
             }
             Level::Any => places.extend(classes.into_iter().map(Place::Hosted)),

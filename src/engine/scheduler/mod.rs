@@ -24,7 +24,7 @@ use super::Engine;
 use super::audit::hold;
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
-use super::nodes::{NodeIdx, SessionIdx};
+use super::nodes::{NEAR_AT_ONCE, NodeIdx, SessionIdx};
 use super::requests::{ReqIdx, RequestState};
 use super::sessions::{Blocked, FirstWait, Session, Sessions, Tally};
 use super::settings::SchedulingMode;
@@ -259,6 +259,8 @@ impl Engine {
         node: NodeIdx,
         now: Millis,
     ) {
+        // Most passes come after a release and give out again what it has freed.
+        let room = self.nodes.runnable(kind).count().min(NEAR_AT_ONCE);
         let entry = &mut self.sessions[session];
         let Session { requests, demand, started, nodes, .. } = entry;
         let demand = &mut demand[kind.index()];
@@ -280,6 +282,11 @@ impl Engine {
         }
         let node = &*entry;
         if let Some(app_info) = &node.apps[kind] {
+            if demand.batch.is_empty() {
+                let expected = room.min(demand.pending.len() + 1);
+                demand.batch.reserve(expected);
+                demand.batch_asked.reserve(expected);
+            }
             demand.batch_asked.push(asked);
             demand.batch.push(Grant {
                 id,
@@ -453,6 +460,7 @@ impl Engine {
         if fresh.is_empty() {
             return;
         }
+        self.nodes.bring_near_to_allocate(&fresh[..fresh.len().min(NEAR_AT_ONCE)], kind);
         let helped = |session: &SessionIdx| {
             let demand = self.sessions[*session].demand(kind);
             let waits_for_place = demand.blocked.is_some_and(|blocked| blocked.until.is_some());
@@ -469,6 +477,7 @@ impl Engine {
         for session in helped {
             self.unblock(session, kind);
         }
+        self.nodes.keep_list(kind, fresh);
     }
 
     fn waits(&self, kind: ResourceType) -> Waits {
