@@ -26,6 +26,8 @@
 //!   checks what comes back.
 
 pub mod cluster_manager;
+#[cfg(test)]
+mod compatibility_tests;
 pub mod config;
 pub mod conformance;
 pub mod engine;

@@ -26,6 +26,12 @@ const ADMIN: [(&str, &str); 6] = [
 const RESTART: &str = "-restartTaskTracker";
 const FORCE_RESTART: &str = "-forceRestartTaskTracker";
 
+/// What CoronaAdmin understands, in its spelling.
+#[cfg(test)]
+pub(super) fn admin_commands() -> impl Iterator<Item = &'static str> {
+    ADMIN.iter().map(|(theirs, _)| *theirs).chain([RESTART, FORCE_RESTART])
+}
+
 /// Generic options of Hadoop's tools that name something of no use here; each takes a value.
 const IGNORED: [&str; 5] = ["-fs", "-jt", "-files", "-libjars", "-archives"];
 

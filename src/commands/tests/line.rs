@@ -11,6 +11,20 @@ fn definition_of_the_command_line_is_sound() {
 }
 
 #[test]
+fn every_command_is_in_the_table_of_compatibility() {
+    let table = include_str!("../../../docs/compatibility/commands.md");
+    for command in Cli::command().get_subcommands() {
+        let row = format!("| `corona {}` |", command.get_name());
+        assert!(table.contains(&row), "docs/compatibility/commands.md has no row {row}");
+    }
+    let theirs = java::admin_commands().chain(["-recoverFromDisk", "-help", "-list", "-kill"]);
+    for option in theirs {
+        let row = format!("| `{option}` |");
+        assert!(table.contains(&row), "docs/compatibility/commands.md has no row {row}");
+    }
+}
+
+#[test]
 fn exit_status_tells_usage_from_success() {
     let usage = ExitCode::from(2);
     for (line, expected) in [

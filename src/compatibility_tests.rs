@@ -1,0 +1,210 @@
+//! Holds the tables in `docs/compatibility` to the program: every call, field, key and member has a
+//! row and every row is of something that is there; every test that a row names exists, and every
+//! difference that it names is a row of `docs/compatibility.md`.
+//!
+//! Commands and pages are held to their tables where they are: in `commands` and in `compat-tests`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::config::keys;
+use crate::wire::schema::{StructId, schema};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn table(name: &str) -> String {
+    let path = root().join("docs/compatibility").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The rows of the tables whose header starts with this column: what each is of, and its cells.
+fn rows<'a>(text: &'a str, column: &str) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut found = BTreeMap::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if !line.starts_with('|') {
+            inside = false;
+        } else if line.starts_with(&format!("| {column} |")) {
+            inside = true;
+        } else if inside && !line.starts_with("|--") {
+            let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            let item = cells[0].trim_matches('`');
+            assert!(found.insert(item, cells).is_none(), "two rows of {item}");
+        }
+    }
+    found
+}
+
+/// The table has exactly these rows, each with a state and a test.
+fn check(file: &str, column: &str, wanted: impl IntoIterator<Item = String>) {
+    let text = table(file);
+    let rows = rows(&text, column);
+    let header = text.lines().find(|line| line.starts_with(&format!("| {column} |"))).unwrap();
+    let header: Vec<_> = header.trim_matches('|').split(" | ").map(str::trim).collect();
+    let place = |name: &str| header.iter().position(|cell| *cell == name).unwrap();
+    let wanted: BTreeSet<String> = wanted.into_iter().collect();
+    for item in &wanted {
+        let row = rows.get(&**item);
+        let row = row.unwrap_or_else(|| panic!("docs/compatibility/{file} has no row of {item}"));
+        assert_eq!(row.len(), header.len(), "{file}: {item}");
+        assert!(!row[place("state")].is_empty(), "{file}: {item} has no state");
+        assert!(row[place("shown by")].contains("::"), "{file}: nothing shows {item}");
+    }
+    for item in rows.keys() {
+        assert!(wanted.contains(*item), "docs/compatibility/{file}: there is no {item}");
+    }
+}
+
+#[test]
+fn every_call_and_argument_has_a_row() {
+    let methods = || schema().services().iter().flat_map(|service| &service.methods);
+    check("calls.md", "call", methods().map(|method| method.name.clone()));
+    let arguments = methods().flat_map(|method| {
+        let fields = &schema().structure(method.args).fields;
+        fields.iter().map(|field| format!("{}.{}", method.name, field.name))
+    });
+    check("calls.md", "argument", arguments);
+}
+
+#[test]
+fn every_field_has_a_row() {
+    let methods = schema().services().iter().flat_map(|service| &service.methods);
+    let mut apart: Vec<StructId> =
+        methods.flat_map(|method| [method.args, method.result]).collect();
+    apart.extend([schema().empty(), schema().application_exception()]);
+    let structs = schema().structs().filter(|(id, _)| !apart.contains(id));
+    let fields = structs.flat_map(|(_, structure)| {
+        structure.fields.iter().map(|field| format!("{}.{}", structure.name, field.name))
+    });
+    check("fields.md", "field", fields);
+}
+
+#[test]
+fn every_key_has_a_row() {
+    check("configuration.md", "key", keys::ALL.iter().map(|key| key.name.to_owned()));
+}
+
+/// The members are those of the types that files are read into and written from.
+#[test]
+fn every_member_of_the_state_file_has_a_row() {
+    let layout = include_str!("cluster_manager/state_file/layout.rs");
+    let mut members = vec![];
+    let (mut object, mut renamed) = ("", None);
+    for line in layout.lines() {
+        if let Some(rest) = line.strip_prefix("pub(super) struct ") {
+            object = rest.split(['<', ' ', '(']).next().unwrap_or_default();
+        } else if let Some((_, rest)) = line.split_once("rename = \"") {
+            renamed = rest.split('"').next();
+        } else if let Some(rest) = line.strip_prefix("    pub(super) ") {
+            let name = rest.split(':').next().unwrap_or_default();
+            let name = renamed.take().map_or_else(|| camel_case(name), str::to_owned);
+            members.push(format!("{object}.{name}"));
+        }
+    }
+    assert!(members.contains(&"Specs.networkMBps".to_owned()), "{members:?}");
+    check("state-file.md", "member", members);
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |text, word| {
+        let (head, tail) = word.split_at(1.min(word.len()));
+        text + &head.to_uppercase() + tail
+    })
+}
+
+/// All documents that name tests.
+fn documents() -> Vec<(PathBuf, String)> {
+    let mut paths = vec![root().join("docs/compatibility.md")];
+    let folder = fs::read_dir(root().join("docs/compatibility")).unwrap();
+    paths.extend(folder.map(|entry| entry.unwrap().path()));
+    let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
+#[test]
+fn every_test_that_is_named_exists() {
+    let tests = tests();
+    let mut named = 0;
+    for (path, text) in documents() {
+        let words = text.split('`').skip(1).step_by(2).filter(|word| word.contains("::"));
+        for word in words {
+            let mut parts: Vec<_> = word.split("::").collect();
+            let name = parts.pop().unwrap_or_default();
+            let places = tests.get(name).map_or(&[][..], Vec::as_slice);
+            let is_there =
+                |place: &Vec<String>| parts.iter().all(|part| place.contains(&(*part).into()));
+            assert!(places.iter().any(is_there), "{}: no test {word}", path.display());
+            named += 1;
+        }
+    }
+    assert!(named > 300, "{named} tests are named");
+}
+
+#[test]
+fn every_difference_that_is_named_is_a_row() {
+    let documents = documents();
+    let (_, main) = documents.iter().find(|(path, _)| path.ends_with("compatibility.md")).unwrap();
+    let firsts = main.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let ids: BTreeSet<&str> = firsts.flat_map(|first| first.split(", ")).collect();
+    for (path, text) in &documents {
+        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || "-.".contains(c))) {
+            let word = word.trim_end_matches('.');
+            let number = word
+                .split_once('-')
+                .filter(|(letter, _)| matches!(*letter, "D" | "W" | "S" | "E" | "C"));
+            let is_id =
+                number.is_some_and(|(_, number)| number.starts_with(|c: char| c.is_ascii_digit()));
+            assert!(!is_id || ids.contains(word), "{}: no row {word}", path.display());
+        }
+    }
+}
+
+/// The names of all tests, each with the parts of the paths of the files that have one so named.
+fn tests() -> BTreeMap<String, Vec<Vec<String>>> {
+    let mut found: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+    let mut folders = vec![root().join("src"), root().join("compat-tests/tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                let place = path.strip_prefix(root()).unwrap().with_extension("");
+                let place = place.iter().map(|part| part.to_string_lossy().into_owned());
+                let place: Vec<String> = place.collect();
+                for name in tests_of(&fs::read_to_string(&path).unwrap()) {
+                    found.entry(name).or_default().push(place.clone());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Functions behind `#[test]`, and the names that a `cases!` makes tests of.
+fn tests_of(text: &str) -> Vec<String> {
+    let mut names = vec![];
+    let (mut is_test, mut cases) = (false, false);
+    for line in text.lines().map(str::trim) {
+        if line == "#[test]" || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if line == "cases! {" {
+            cases = true;
+        } else if line == "}" {
+            cases = false;
+        } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| is_test) {
+            is_test = false;
+            names.extend(rest.split(['(', '<']).next().map(str::to_owned));
+        } else if cases && line.ends_with(';') {
+            // `name: case(...);` or `room::name EXPECTED;`
+            let first = line.split(' ').next().unwrap_or_default().trim_end_matches(':');
+            names.extend(first.rsplit("::").next().map(str::to_owned));
+        }
+    }
+    names
+}
