@@ -6,11 +6,13 @@
 //!
 //! The path of a recording: [`open`] takes any file of traffic, [`capture`] turns packets into
 //! connections, [`recording`] is the project's own format, [`conversation`] cuts connections
-//! into messages, [`setup`] tells with which configuration they were recorded, [`launch`] starts a
-//! manager with it, and [`replay`] plays the clients against that manager and judges it.
+//! into messages, [`hadoop_rpc`] does the same for Hadoop RPC, [`setup`] tells with which
+//! configuration they were recorded, [`launch`] starts a manager with it, and [`replay`] plays the
+//! clients against that manager and judges it.
 
 pub mod capture;
 pub mod conversation;
+pub mod hadoop_rpc;
 pub mod inspect;
 pub mod launch;
 pub mod recording;

@@ -1,0 +1,277 @@
+//! All that was said in the recorded jobs, against what the original's own objects read.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::conformance::capture::Limits;
+use crate::conformance::open;
+use crate::hadoop::io::Writer;
+use crate::hadoop::object::{Object, Value};
+use crate::hadoop::protocols;
+use crate::hadoop::rpc::{HANDSHAKE, Method, Outcome, Protocol};
+use crate::hadoop::writables::{Action, TaskStatus};
+
+const JOBS: [&str; 5] = ["inproc-sleep", "remote-sleep", "wc-remote", "nodedeath", "preempt"];
+
+fn file(job: &str, name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/jobs");
+    root.join(job).join(name)
+}
+
+fn recorded(job: &str) -> Vec<HadoopConversation> {
+    let traffic = open(&file(job, "traffic.pcap"), &Limits::default()).unwrap();
+    hadoop_conversations(&traffic.capture)
+}
+
+fn protocol(conversation: &HadoopConversation) -> &'static Protocol {
+    let mut all = protocols::ALL.iter();
+    all.find(|protocol| protocol.name == conversation.header.protocol).unwrap()
+}
+
+fn written(object: &impl Writable) -> Vec<u8> {
+    let mut writer = Writer::new(1 << 24);
+    object.encode(&mut writer);
+    writer.finish().unwrap()
+}
+
+/// The statuses of attempts in a value, in order.
+fn statuses(object: &Object) -> Vec<&TaskStatus> {
+    match object {
+        Object::Array(_, items) => items.iter().flat_map(statuses).collect(),
+        Object::Writable(_, value) => match value {
+            Value::TaskStatus(status) => vec![&**status],
+            Value::TaskTrackerStatus(tracker) => tracker.tasks.iter().collect(),
+            Value::Task(task) => vec![&task.status],
+            Value::JvmTask(task) => task.task.iter().map(|task| &task.status).collect(),
+            Value::TaskTrackerAction(action) => match &action.action {
+                Action::Launch(task) => vec![&task.status],
+                _ => vec![],
+            },
+            _ => vec![],
+        },
+        _ => vec![],
+    }
+}
+
+fn summary<'a>(objects: impl IntoIterator<Item = &'a Object>) -> String {
+    let all = objects.into_iter().flat_map(statuses);
+    all.map(|status| {
+        format!(" {} {} {}", status.state, status.start_time_ms, status.finish_time_ms)
+    })
+    .collect()
+}
+
+/// The same of a line that another program wrote.
+fn listed_summary(line: &str) -> String {
+    let value = |text: &str, key: &str| {
+        let (_, value) = text.split_once(key)?;
+        Some(value.split([',', '}']).next()?.to_owned())
+    };
+    let statuses = line.split(" runState=").skip(1);
+    let all = statuses.filter(|status| status.starts_with(|first: char| first.is_alphabetic()));
+    all.map(|status| {
+        let state = status.split([',', '}']).next().unwrap();
+        let start = value(status, " startTime=").unwrap();
+        let finish = value(status, " finishTime=").unwrap();
+        format!(" {state} {start} {finish}")
+    })
+    .collect()
+}
+
+/// What one side said, a line for each thing.
+fn told(conversation: &HadoopConversation, side: Side) -> Vec<String> {
+    let parts = conversation.parts.iter().filter(|part| part.from == side);
+    let lines = parts.filter_map(|part| match &part.said {
+        HadoopSaid::Call(call) => Some(format!(
+            "-> CALL id={} len={} {}{}",
+            call.id,
+            part.raw.len() - 4,
+            call.method,
+            summary(&call.parameters)
+        )),
+        HadoopSaid::Reply(reply) => match &reply.outcome {
+            Outcome::Value(value) => {
+                Some(format!("<- REPLY id={} {}{}", reply.id, value.class(), summary([value])))
+            }
+            other => panic!("{other:?}"),
+        },
+        HadoopSaid::Ping => None,
+        HadoopSaid::Unread(error) => panic!("{}: {error}", conversation.header.protocol),
+    });
+    lines.collect()
+}
+
+/// A line of the list in the same words, with the connection in front.
+fn listed(line: &str) -> Option<(String, Side, String)> {
+    let mut words = line.split_whitespace().skip(1);
+    let connection = words.next()?.to_owned();
+    let direction = words.next()?;
+    let summary = listed_summary(line);
+    match (direction, words.next()?) {
+        ("->", "CALL") => {
+            let (id, length) = (words.next()?, words.next()?);
+            let method = words.next()?.split('(').next()?;
+            Some((connection, Side::Client, format!("-> CALL {id} {length} {method}{summary}")))
+        }
+        ("<-", "REPLY") => {
+            let (id, _method, _ok, class) =
+                (words.next()?, words.next()?, words.next()?, words.next()?);
+            Some((connection, Side::Server, format!("<- REPLY {id} {class}{summary}")))
+        }
+        _ => None,
+    }
+}
+
+/// Every connection, call and reply agrees with a list that the original's own objects were read
+/// for: ids, lengths, methods, classes, and the statuses of attempts.
+#[test]
+fn recorded_conversations_agree_with_their_list() {
+    for job in JOBS {
+        let packed = std::fs::read(file(job, "hadoop-rpc.txt.gz")).unwrap();
+        let mut list = String::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut list).unwrap();
+        let mut expected = std::collections::BTreeMap::<_, [Vec<String>; 2]>::new();
+        for (connection, side, line) in list.lines().filter_map(listed) {
+            let place = usize::from(side == Side::Server);
+            expected.entry(connection).or_default()[place].push(line);
+        }
+        let mut expected: Vec<_> = expected.into_values().collect();
+        let found = recorded(job).into_iter();
+        let found = found.map(|found| [told(&found, Side::Client), told(&found, Side::Server)]);
+        let mut found: Vec<_> = found.filter(|told| !told[0].is_empty()).collect();
+        expected.sort();
+        found.sort();
+        assert!(found.len() >= 14, "{job}");
+        assert_eq!(found, expected, "{job}");
+    }
+}
+
+/// What is read from the recordings is written as the same bytes.
+#[test]
+fn recorded_calls_and_replies_are_written_as_they_were() {
+    let (mut calls, mut replies) = (0, 0);
+    for conversation in JOBS.iter().flat_map(|job| recorded(job)) {
+        for part in &conversation.parts {
+            match &part.said {
+                HadoopSaid::Call(call) => {
+                    assert_eq!(written(call), part.raw[4..], "{call:?}");
+                    calls += 1;
+                }
+                HadoopSaid::Reply(reply) => {
+                    assert_eq!(written(reply), part.raw, "{reply:?}");
+                    replies += 1;
+                }
+                HadoopSaid::Ping => {}
+                HadoopSaid::Unread(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert_eq!((calls, replies), (1008, 1002));
+}
+
+/// Every recorded call is one of a method that its protocol has, and its reply is of that method's
+/// class, or a null of it.
+#[test]
+fn recorded_calls_fit_their_protocols() {
+    for conversation in JOBS.iter().flat_map(|job| recorded(job)) {
+        let protocol = protocol(&conversation);
+        let mut open = std::collections::HashMap::new();
+        for part in &conversation.parts {
+            match &part.said {
+                HadoopSaid::Call(call) => {
+                    let methods = HANDSHAKE.iter().chain(protocol.methods);
+                    let classes: Vec<_> =
+                        call.parameters.iter().map(|value| value.class().to_string()).collect();
+                    let fits = |method: &&Method| {
+                        method.name == call.method && method.parameters == classes
+                    };
+                    let method = methods.clone().find(fits);
+                    open.insert(call.id, method.unwrap_or_else(|| panic!("{call:?}")).returns);
+                    if call.method == "getProtocolSignature" {
+                        assert_eq!(call.parameters[1], Object::Long(protocol.version));
+                        assert_eq!(call.parameters[2], Object::Int(protocol.fingerprint()));
+                    }
+                }
+                HadoopSaid::Reply(Reply { id, outcome: Outcome::Value(value) }) => {
+                    assert_eq!(open.remove(id), Some(value.class().to_string().as_str()));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Recorded calls with a few bytes changed are refused, or read as something that is written and
+/// read again as the same.
+#[test]
+fn damaged_calls_are_refused_or_kept() {
+    let mut dice: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut roll = |sides: usize| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        usize::try_from(dice % sides as u64).unwrap()
+    };
+    let (mut refused, mut kept) = (0, 0);
+    for conversation in recorded("remote-sleep") {
+        for part in conversation.parts.iter().filter(|part| part.from == Side::Client) {
+            for _ in 0..100 {
+                let mut call = part.raw[4..].to_vec();
+                for _ in 0..=roll(3) {
+                    let place = roll(call.len());
+                    call[place] = u8::try_from(roll(256)).unwrap();
+                }
+                let Ok(read) = Call::decode(&mut Reader::new(&call)) else {
+                    refused += 1;
+                    continue;
+                };
+                let again = written(&read);
+                let read = Call::decode(&mut Reader::new(&again)).unwrap();
+                assert_eq!(written(&read), again);
+                kept += 1;
+            }
+        }
+    }
+    assert!(refused > 1000 && kept > 1000, "{refused} refused, {kept} kept");
+}
+
+#[test]
+fn what_is_no_conversation() {
+    use crate::conformance::capture::{Opening, StreamEvent};
+
+    let address = ([127, 0, 0, 1], 1).into();
+    let opening = Opening { client: address, server: address, at: Duration::ZERO, whole: true };
+    let at = |ms, from, data: &[u8]| StreamEvent {
+        at: Duration::from_millis(ms),
+        from,
+        what: What::Data(data.to_vec()),
+    };
+    let connection = |events| Connection {
+        id: ConnectionId(0),
+        opening: opening.clone(),
+        accepted: true,
+        events,
+    };
+    for bytes in ["", "GET / HTTP/1.1", "hrpc\x03", "hrpc\x03\0\0\0\x7f", "hrpc\x03\x7f\0\0\0"] {
+        let one = connection(vec![at(1, Side::Client, bytes.as_bytes())]);
+        assert!(conversation(&one).is_none(), "{bytes:?}");
+    }
+    let opening = b"hrpc\x03\0\0\0\x03\x01x\0\xff\xff\xff\xff\0\0\0\x08";
+    let mut one = connection(vec![
+        at(1, Side::Client, opening),
+        at(2, Side::Server, &[0; 7]),
+        at(3, Side::Client, &[0; 7]),
+    ]);
+    let told = conversation(&one).unwrap();
+    assert_eq!(told.header, ConnectionHeader { protocol: "x".to_owned(), user: None });
+    let said: Vec<_> = told.parts.iter().map(|part| (part.at.as_millis(), &part.said)).collect();
+    let cut_short = HadoopSaid::Unread(DecodeError::Truncated);
+    let beyond = HadoopSaid::Unread(DecodeError::Length { length: 8, left: 7 });
+    assert_eq!(said, [(1, &HadoopSaid::Ping), (2, &cut_short), (3, &beyond)]);
+    one.events[2].what = What::Missing(3);
+    let told = conversation(&one).unwrap();
+    assert_eq!(told.parts.len(), 3);
+    let raw: Vec<_> = told.parts.iter().map(|part| part.raw.len()).collect();
+    assert_eq!(raw, [4, 4, 7]);
+}
