@@ -464,11 +464,17 @@ impl Places {
         if self.entries <= 2 * self.live + 64 {
             return;
         }
+        const AHEAD: usize = 16;
         for lists in [&mut self.by_host, &mut self.by_rack] {
-            lists.retain(|_, list| {
-                list.keep(requests);
-                !list.is_empty()
-            });
+            for at in 0..lists.len() {
+                // Each list is memory of its own; by the time it is come to it is near.
+                let ahead = lists.get_index(at + AHEAD);
+                black_box(ahead.and_then(|(_, list)| list.items.first().copied()));
+                if let Some((_, list)) = lists.get_index_mut(at) {
+                    list.keep(requests);
+                }
+            }
+            lists.retain(|_, list| !list.is_empty());
         }
         self.entries = self.live;
     }
@@ -481,10 +487,13 @@ fn bring_near(
     requests: &Requests,
     places: &[u32],
 ) {
+    let (mut near, mut items) = (Vec::new(), Vec::new());
     for places in places.chunks(NEAR_AT_ONCE) {
-        let lists: Vec<&Arrivals> = places.iter().filter_map(|place| lists.get(place)).collect();
-        let items = lists.into_iter().filter_map(|list| list.items.get(list.near).copied());
-        for (_, req) in items.collect::<Vec<_>>() {
+        near.reserve(places.len());
+        near.extend(places.iter().filter_map(|place| lists.get(place)));
+        items.reserve(places.len());
+        items.extend(near.drain(..).filter_map(|list: &Arrivals| list.items.get(list.near)));
+        for (_, req) in items.drain(..).copied() {
             black_box((requests.seq(req), requests.get(req).map(|request| request.kind)));
             black_box(requests.asked(req));
         }

@@ -487,12 +487,11 @@ impl Engine {
     fn bring_near(&self, session: SessionIdx, ids: &[i32]) {
         let requests = &self.sessions[session].requests;
         let found = ids.iter().filter_map(|id| requests.get(requests.find(*id)?));
-        let held: Vec<_> = found
-            .filter_map(|request| match request.state {
-                RequestState::Granted { node, slot, .. } => Some((node, slot, request.kind)),
-                _ => None,
-            })
-            .collect();
+        let mut held = Vec::with_capacity(ids.len());
+        held.extend(found.filter_map(|request| match request.state {
+            RequestState::Granted { node, slot, .. } => Some((node, slot, request.kind)),
+            _ => None,
+        }));
         self.nodes.bring_near_to_free(&held);
     }
 

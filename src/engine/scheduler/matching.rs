@@ -142,11 +142,12 @@ impl Search<'_> {
             }
             Level::Any => places.extend(classes.into_iter().map(Place::Hosted)),
         }
-        let candidates = places.into_iter().filter_map(|place| {
+        let mut candidates = Vec::with_capacity(places.len());
+        candidates.extend(places.into_iter().filter_map(|place| {
             let (seq, req) = self.candidate(pending, place, from)?;
             Some(Reverse(Candidate { lap: u32::from(seq < from), seq, place, req }))
-        });
-        Box::new(Front { pass, level, from, lap: 0, places: candidates.collect() })
+        }));
+        Box::new(Front { pass, level, from, lap: 0, places: candidates.into() })
     }
 
     /// The first request from `from` on and around.
