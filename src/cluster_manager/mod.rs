@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::access::Access;
@@ -177,6 +177,7 @@ impl ClusterManager {
             host_files: settings.host_files,
             safe_mode: safe_mode.clone(),
             persist,
+            new_work: Semaphore::new(1),
         };
         let address = |listener: &TcpListener, key| {
             listener.local_addr().map_err(|error| StartError::Listen {

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio::sync::Semaphore;
+
 use super::access::Access;
 use super::core::Core;
 use super::metrics::{Metrics, place_of_call};
@@ -33,6 +35,9 @@ pub(super) struct Rpc {
     pub(super) host_files: HostFiles,
     pub(super) safe_mode: Arc<SafeModeSwitch>,
     pub(super) persist: Arc<Persist>,
+    /// Held while new requests and sessions are entered: one at a time, first come first served.
+    /// Whatever else comes need not wait for more than one of them, however many there are.
+    pub(super) new_work: Semaphore,
 }
 
 impl Handler<ClusterManager> for Rpc {
@@ -58,6 +63,7 @@ impl Rpc {
         match call {
             Call::GetNextSessionId => self.next_session_id(),
             Call::SessionStart { handle: Some(handle), info: Some(info) } => {
+                let _turn = self.new_work.acquire().await;
                 self.start_session(handle.into(), info)
             }
             Call::SessionUpdateInfo { handle: Some(handle), info: Some(info) } => {
@@ -180,10 +186,13 @@ impl Rpc {
         };
         let hosts = requests.iter().flat_map(|request| &request.hosts);
         match self.racks.of(hosts).await {
-            Ok(racks) => self.done(
-                Input::RequestResources { handle, requests, racks },
-                Answered::RequestResource,
-            ),
+            Ok(racks) => {
+                let _turn = self.new_work.acquire().await;
+                self.done(
+                    Input::RequestResources { handle, requests, racks },
+                    Answered::RequestResource,
+                )
+            }
             Err(error) => no_rack(&error),
         }
     }
@@ -328,5 +337,68 @@ fn name_in_log(input: &Input) -> &'static str {
         | Input::HeldUp { .. }
         | Input::Tick
         | Input::Pass => "an internal step",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::cluster_manager::core::Clock;
+    use crate::cluster_manager::notifier::Notifier;
+    use crate::cluster_manager::web::events::Events;
+    use crate::cluster_manager::{new_engine, patience};
+    use crate::config::{self, ClusterManagerSettings};
+    use crate::engine::settings::Hosts;
+
+    fn rpc(settings: ClusterManagerSettings) -> Rpc {
+        let clock = Clock::new();
+        let engine = new_engine(&settings, clock.now(), Hosts::default()).unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let notifier = Notifier::new(patience(&settings), metrics.clone());
+        let events = Arc::new(Events::new(clock.now(), 1));
+        let core = Arc::new(Core::new(engine, clock, notifier, metrics.clone(), events));
+        let safe_mode = Arc::new(SafeModeSwitch::new(settings.proxy_job_tracker_address));
+        let persist = Arc::new(Persist {
+            core: core.clone(),
+            safe_mode: safe_mode.clone(),
+            path: "none".into(),
+            compress: false,
+        });
+        Rpc {
+            core,
+            metrics,
+            access: Arc::new(Access::new(settings.access)),
+            racks: Racks::new(settings.topology),
+            host_files: settings.host_files,
+            safe_mode,
+            persist,
+            new_work: Semaphore::new(1),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_under_way_does_not_wait_for_new_requests() {
+        let rpc = rpc(config::load(None, &[]).unwrap().settings);
+        let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let handle = || Some("no such session".to_owned());
+
+        let others = rpc.new_work.acquire().await.unwrap();
+        let request = Call::RequestResource { handle: handle(), requests: Some(Vec::new()) };
+        let mut request = pin!(rpc.call(peer, request));
+        let waits = poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending()));
+        assert!(waits.await, "others were first");
+        for call in [
+            Call::SessionHeartbeat { handle: handle() },
+            Call::ReleaseResource { handle: handle(), ids: Some(vec![1]) },
+            Call::SessionEnd { handle: handle(), status: None },
+        ] {
+            assert!(matches!(rpc.call(peer, call).await, Answer::Exception(_)));
+        }
+        drop(others);
+        assert!(matches!(request.await, Answer::Exception(_)));
     }
 }

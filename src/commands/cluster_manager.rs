@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use corona::cluster_manager::{Beginning, ClusterManager, ReloadRequest};
 use corona::config;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -81,7 +82,9 @@ struct Start {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
+    allow_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
         .enable_all()
         .build()
         .context("cannot start the threads of the service")?;
@@ -89,6 +92,31 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(start, stop).await
     })
+}
+
+/// Threads that serve: one for each processor, and at least two, so that a long request does not
+/// hold up the short ones.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(2)
+}
+
+/// Each connection is an open file. The soft limit of many systems is 1,024, for the sake of
+/// programs that this is not; what the hard limit allows is taken.
+fn allow_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    let raised = Rlimit { current: maximum, maximum };
+    let words =
+        |limit: Option<u64>| limit.map_or("any number of".into(), |limit| limit.to_string());
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::info!("May have {} files and connections open", words(maximum)),
+        Err(error) => {
+            let now = words(current);
+            tracing::warn!("May have only {now} files and connections open: {error}");
+        }
+    }
 }
 
 /// Runs the service until `stop` is done.

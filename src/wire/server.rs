@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -84,7 +84,8 @@ pub enum ListenOn {
     Address(SocketAddr),
 }
 
-/// Opens a listener with address reuse and room for 1024 connections that wait to be accepted.
+/// Opens a listener with address reuse and room for as many connections that wait to be accepted as
+/// the system allows (`net.core.somaxconn`), so that all task trackers may come back at once.
 /// Must be called within a tokio runtime.
 ///
 /// Errors: those of the system, such as a port that is taken.
@@ -100,8 +101,8 @@ pub fn listen(on: ListenOn) -> io::Result<TcpListener> {
     }
 }
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
+/// Connections that wait to be accepted; the system's limit is lower.
+const BACKLOG: i32 = 1 << 16;
 
 fn open(address: SocketAddr) -> io::Result<TcpListener> {
     use socket2::{Domain, Protocol, Socket, Type};
@@ -129,12 +130,15 @@ struct Shared<H> {
     handler: H,
     limits: Limits,
     counters: Arc<Counters>,
+    /// Held while much is read: see [`MUCH_BYTES`].
+    reading_much: Semaphore,
 }
 
 impl<H> Server<H> {
     /// A server on this listener, which hands calls to this handler.
     pub fn new(listener: TcpListener, handler: H, limits: Limits) -> Server<H> {
-        let shared = Shared { handler, limits, counters: Arc::default() };
+        let (counters, reading_much) = (Arc::default(), Semaphore::new(1));
+        let shared = Shared { handler, limits, counters, reading_much };
         Server { listener, shared: Arc::new(shared) }
     }
 
@@ -211,6 +215,10 @@ pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
 const WRITE_BYTES: usize = 64 * 1024;
 /// A connection that waits keeps a buffer of at most this size for its next reply.
 const KEEP_BYTES: usize = 4 * 1024;
+/// Connections that have sent this much at once take turns in having it read, first come first
+/// served. So one thread at most reads long requests while the others serve heartbeats, releases
+/// and whatever else is short.
+const MUCH_BYTES: usize = 32 * 1024;
 
 struct Connection<H> {
     stream: TcpStream,
@@ -317,7 +325,15 @@ impl<H> Connection<H> {
             if self.replies.len() >= WRITE_BYTES || inflight > max_inflight {
                 self.write().await?;
             }
-            let taken = self.inbox.take(|bytes| message::read_call::<S>(bytes, bounds));
+            let taken = {
+                let much = self.inbox.len() >= MUCH_BYTES;
+                // The semaphore is never closed.
+                let _turn = match much {
+                    true => self.account.shared.reading_much.acquire().await.ok(),
+                    false => None,
+                };
+                self.inbox.take(|bytes| message::read_call::<S>(bytes, bounds))
+            };
             let Some(incoming) = taken.map_err(|malformed| self.malformed(malformed))? else {
                 return Ok(());
             };
@@ -452,6 +468,50 @@ impl<H> Connection<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::calls::{
+        ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
+    };
+    use crate::wire::client::{Client, ClientOptions};
+
+    #[tokio::test]
+    async fn short_calls_do_not_wait_until_long_ones_are_read() {
+        let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
+        let answer = |_: SocketAddr, call: Call| async move {
+            match call {
+                Call::ReleaseResource { .. } => Answer::Reply(Reply::ReleaseResource),
+                _ => Answer::Reply(Reply::SessionHeartbeat),
+            }
+        };
+        let server = Server::new(listener, answer, Limits::default());
+        let (address, shared) = (server.local_addr().unwrap(), server.shared.clone());
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(server.run::<ClusterManager>(stopped));
+        let connect = move || async move {
+            let to = (address.ip().to_string(), address.port());
+            let options = ClientOptions::default();
+            Client::<ClusterManager>::connect((&*to.0, to.1), options).await.unwrap()
+        };
+
+        let somebody_elses_turn = shared.reading_much.acquire().await.unwrap();
+        let handle = Some("session".to_owned());
+        let long =
+            Call::ReleaseResource { handle: handle.clone(), ids: Some((0..20_000).collect()) };
+        let long = tokio::spawn(async move { connect().await.call(&long).await });
+        let arrived = async {
+            while shared.counters.inflight_bytes() < MUCH_BYTES as u64 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(60), arrived).await.unwrap();
+        let short = Call::SessionHeartbeat { handle };
+        let mut client = connect().await;
+        for _ in 0..10 {
+            assert_eq!(client.call(&short).await.unwrap(), Reply::SessionHeartbeat);
+        }
+        assert!(!long.is_finished());
+        drop(somebody_elses_turn);
+        assert_eq!(long.await.unwrap().unwrap(), Reply::ReleaseResource);
+    }
 
     #[test]
     fn failures_to_accept_are_told_apart() {
