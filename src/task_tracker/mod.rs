@@ -8,6 +8,7 @@
 //! * [`local_dirs`]: the local directories: which are usable, where new files go, where files are.
 //! * [`deletion`]: what is no longer needed is moved aside at once and deleted later.
 //! * [`job_files`]: files of jobs, from `file:` natively, from elsewhere through a Hadoop install.
+//! * [`localise`]: what a task needs of its job, brought to this machine, each thing once.
 //!
 //! It knows no scheduling and no cluster manager.
 
@@ -16,3 +17,4 @@ pub mod ids;
 pub mod job_files;
 pub mod layout;
 pub mod local_dirs;
+pub mod localise;

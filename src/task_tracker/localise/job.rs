@@ -1,0 +1,274 @@
+//! The part of localisation that is done once for each job.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::cache::Cache;
+use super::unpack::{Kind, Limits, unpack};
+use super::{LocaliseError, Slot, blocking, make_dir, replace};
+use crate::config::{JobConf, JobFileSettings, SiteProperties, keys};
+use crate::task_tracker::deletion::Deletion;
+use crate::task_tracker::ids::JobId;
+use crate::task_tracker::job_files::{JobFiles, Location};
+use crate::task_tracker::layout;
+use crate::task_tracker::local_dirs::LocalDirs;
+
+/// The most jobs that are known at a time.
+const MAX_JOBS: usize = 10_000;
+/// Main class of tasks, which the original sets for every job.
+const CHILD_CLASS: &str = "org.apache.hadoop.mapred.CoronaChild";
+
+/// What a launch action says of its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// The job.
+    pub id: JobId,
+    /// Its configuration.
+    pub job_file: Location,
+    /// Where its job tracker listens: `host:port`.
+    pub job_tracker: String,
+    /// Where another one would, if there is one.
+    pub secondary: Option<String>,
+}
+
+/// A job on this machine.
+#[derive(Debug)]
+pub struct LocalJob {
+    /// The job.
+    pub id: JobId,
+    /// Its configuration, adjusted.
+    pub conf: JobConf,
+    /// What its tasks share.
+    pub work: PathBuf,
+    /// Its jar, which is unpacked beside itself; with a shared cache it is the cache's first archive
+    /// and comes with the first attempt.
+    pub jar: Option<PathBuf>,
+    /// Job tracker and secondary that are written in its configuration.
+    tracker: Mutex<(String, Option<String>)>,
+    /// Held while the jar is made of the shared cache.
+    pub(super) jar_from_cache: tokio::sync::Mutex<()>,
+}
+
+/// Brings jobs to this machine, each once.
+#[derive(Clone)]
+pub struct Localiser {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    site: SiteProperties,
+    host: Option<String>,
+    dirs: Arc<LocalDirs>,
+    files: Arc<dyn JobFiles>,
+    deletion: Deletion,
+    cache: Cache,
+    limits: Limits,
+    jobs: Mutex<HashMap<JobId, Slot<Arc<LocalJob>>>>,
+}
+
+impl Localiser {
+    /// One for the whole task tracker. `host` is `slave.host.name` where it is configured.
+    pub fn new(
+        site: SiteProperties,
+        host: Option<String>,
+        settings: &JobFileSettings,
+        dirs: Arc<LocalDirs>,
+        files: Arc<dyn JobFiles>,
+        deletion: Deletion,
+    ) -> Self {
+        let limits = Limits {
+            max_bytes: settings.max_unpacked_bytes,
+            max_entries: settings.max_unpacked_entries,
+        };
+        let cache = Cache::new(dirs.clone(), files.clone(), deletion.clone(), limits);
+        let jobs = Mutex::default();
+        let shared = Shared { site, host, dirs, files, deletion, cache, limits, jobs };
+        Localiser { shared: Arc::new(shared) }
+    }
+
+    /// The job, brought here if it is not here yet. Whoever asks meanwhile waits for the one copy; if
+    /// it fails, the next one who asks tries again.
+    pub async fn job(&self, spec: &JobSpec) -> Result<Arc<LocalJob>, LocaliseError> {
+        let slot = self.slot(&spec.id)?.lock_owned().await;
+        if let Some(job) = &*slot {
+            job.follow(spec, &self.shared).await?;
+            return Ok(job.clone());
+        }
+        let (shared, spec, mut slot) = (self.shared.clone(), spec.clone(), slot);
+        // A task of its own: it holds the slot to its end, whoever gives up meanwhile.
+        let localising = tokio::spawn(async move {
+            let localised = shared.localise(&spec).await;
+            match localised {
+                Ok(job) => Ok(slot.insert(Arc::new(job)).clone()),
+                Err(error) => {
+                    shared.discard_job(&spec.id).await;
+                    Err(error)
+                }
+            }
+        });
+        localising.await.unwrap_or(Err(LocaliseError::Stopped))
+    }
+
+    /// Forgets a job and deletes all that it has on this machine. If it is being brought here, that
+    /// ends first.
+    pub async fn forget(&self, id: &JobId) {
+        let Some(slot) = self.lock().get(id).cloned() else {
+            return self.shared.discard_job(id).await;
+        };
+        let mut slot_guard = slot.lock().await;
+        *slot_guard = None;
+        self.shared.discard_job(id).await;
+        drop(slot_guard);
+        let mut jobs = self.lock();
+        // The table's and ours: nobody waits to bring it here again.
+        if Arc::strong_count(&slot) <= 2 {
+            jobs.remove(id);
+        }
+    }
+
+    /// The distributed cache.
+    pub fn cache(&self) -> &Cache {
+        &self.shared.cache
+    }
+
+    pub(super) fn dirs(&self) -> &Arc<LocalDirs> {
+        &self.shared.dirs
+    }
+
+    pub(super) fn deletion(&self) -> &Deletion {
+        &self.shared.deletion
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    pub(super) fn host(&self) -> Option<&str> {
+        self.shared.host.as_deref()
+    }
+
+    fn slot(&self, id: &JobId) -> Result<Slot<Arc<LocalJob>>, LocaliseError> {
+        let mut jobs = self.lock();
+        if jobs.len() >= MAX_JOBS && !jobs.contains_key(id) {
+            return Err(LocaliseError::TooMany { what: "jobs", limit: MAX_JOBS });
+        }
+        Ok(jobs.entry(id.clone()).or_default().clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Slot<Arc<LocalJob>>>> {
+        self.shared.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    async fn localise(&self, spec: &JobSpec) -> Result<LocalJob, LocaliseError> {
+        self.discard_job(&spec.id).await;
+        let job_xml = self.fetch(&spec.job_file, layout::job_xml(&spec.id)).await?;
+        let (site, dirs, id) = (self.site.clone(), self.dirs.clone(), spec.id.clone());
+        let path = job_xml.clone();
+        let (mut conf, work) = blocking(move || {
+            let conf = JobConf::read(&site, &path)?;
+            let work = dirs.for_write(&layout::job_work(&id), None)?;
+            make_dir(&work)?;
+            Ok((conf, work))
+        })
+        .await?;
+        conf.set("job.local.dir", &work.display().to_string());
+        let jar = match conf.text_if_set(&keys::JOB_JAR) {
+            None => None,
+            Some(jar) => Some(self.jar(&spec.id, &conf, &Location::from_path(&jar)?).await?),
+        };
+        if let Some(jar) = &jar {
+            conf.set(keys::JOB_JAR.name, &jar.display().to_string());
+        }
+        conf.set(keys::JOB_CHILD_CLASS.name, CHILD_CLASS);
+        name_job_tracker(&mut conf, &spec.job_tracker, spec.secondary.as_deref());
+        write(&conf, job_xml).await?;
+        let tracker = Mutex::new((spec.job_tracker.clone(), spec.secondary.clone()));
+        let jar_from_cache = tokio::sync::Mutex::new(());
+        Ok(LocalJob { id: spec.id.clone(), conf, work, jar, tracker, jar_from_cache })
+    }
+
+    /// The place of the jar, which is there and unpacked unless it comes with the shared cache.
+    async fn jar(
+        &self,
+        id: &JobId,
+        conf: &JobConf,
+        from: &Location,
+    ) -> Result<PathBuf, LocaliseError> {
+        if conf.is_true(&keys::JOB_SHARED_CACHE) {
+            let (dirs, id) = (self.dirs.clone(), id.clone());
+            return blocking(move || Ok(dirs.for_write(&layout::job_jar(&id), None)?)).await;
+        }
+        let jar = self.fetch(from, layout::job_jar(id)).await?;
+        unpack_jar(&jar, self.limits).await?;
+        Ok(jar)
+    }
+
+    /// Copies a file to a local directory that has room for it.
+    async fn fetch(&self, from: &Location, to: PathBuf) -> Result<PathBuf, LocaliseError> {
+        let status = self.files.status(from).await?;
+        let dirs = self.dirs.clone();
+        let path = blocking(move || Ok(dirs.for_write(&to, Some(status.bytes))?)).await?;
+        self.files.fetch(from, &path).await?;
+        Ok(path)
+    }
+
+    async fn discard_job(&self, id: &JobId) {
+        let (dirs, deletion, id) = (self.dirs.clone(), self.deletion.clone(), id.clone());
+        let discarded = blocking(move || {
+            for path in dirs.all(&layout::job(&id)) {
+                deletion.discard(&path).map_err(|error| LocaliseError::Io { path, error })?;
+            }
+            Ok(())
+        });
+        if let Err(error) = discarded.await {
+            tracing::warn!(%error, "files of a job cannot be deleted");
+        }
+    }
+}
+
+impl LocalJob {
+    /// Writes the configuration again if the job tracker is another one by now.
+    async fn follow(&self, spec: &JobSpec, shared: &Shared) -> Result<(), LocaliseError> {
+        let wanted = (spec.job_tracker.clone(), spec.secondary.clone());
+        if *self.tracker.lock().unwrap_or_else(PoisonError::into_inner) == wanted {
+            return Ok(());
+        }
+        let mut conf = self.conf.clone();
+        name_job_tracker(&mut conf, &spec.job_tracker, spec.secondary.as_deref());
+        let (dirs, id) = (shared.dirs.clone(), self.id.clone());
+        let place = blocking(move || {
+            let relative = layout::job_xml(&id);
+            Ok(dirs.find(&relative).map_or_else(|| dirs.for_write(&relative, None), Ok)?)
+        });
+        write(&conf, place.await?).await?;
+        *self.tracker.lock().unwrap_or_else(PoisonError::into_inner) = wanted;
+        Ok(())
+    }
+}
+
+fn name_job_tracker(conf: &mut JobConf, primary: &str, secondary: Option<&str>) {
+    conf.set("mapred.direct.task.umbilical.address", primary);
+    match secondary {
+        Some(secondary) => conf.set("mapred.direct.task.umbilical.secondary", secondary),
+        None => conf.remove("mapred.direct.task.umbilical.secondary"),
+    }
+}
+
+async fn write(conf: &JobConf, path: PathBuf) -> Result<(), LocaliseError> {
+    let xml = conf.to_xml()?;
+    blocking(move || replace(&path, xml.as_bytes())).await
+}
+
+/// Unpacks a job's jar beside itself.
+pub(super) async fn unpack_jar(jar: &Path, limits: Limits) -> Result<(), LocaliseError> {
+    let jar = jar.to_owned();
+    blocking(move || {
+        let into = jar.parent().unwrap_or(Path::new("/")).to_owned();
+        unpack(&jar, Kind::Zip, &into, &limits)?;
+        Ok(())
+    })
+    .await
+}

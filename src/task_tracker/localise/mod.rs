@@ -1,0 +1,116 @@
+//! Localisation: what a task needs of its job, brought to this machine before it starts.
+//!
+//! * `job.rs`: once for each job, its configuration and its jar;
+//! * `cache.rs`: the distributed cache, shared by jobs;
+//! * `attempt.rs`: directories and configuration of one attempt;
+//! * `unpack.rs`: archives.
+//!
+//! Whatever fails leaves nothing that a later try would stumble over. Spec: mapreduce/04 §4.4.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::job_files::{FileError, Location, NotALocation};
+use super::local_dirs::LocalDirError;
+use crate::config::{ConfigErrors, WriteError};
+
+mod attempt;
+mod cache;
+mod job;
+mod unpack;
+
+pub use attempt::{AttemptSpec, LocalAttempt, TaskKind};
+pub use cache::{Cache, Held};
+pub use job::{JobSpec, LocalJob, Localiser};
+pub use unpack::{Kind, Limits, UnpackError, unpack};
+
+/// Why something is not brought to this machine.
+#[derive(Debug, Error)]
+pub enum LocaliseError {
+    /// A file could not be fetched.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The name of a file is none.
+    #[error(transparent)]
+    Location(#[from] NotALocation),
+    /// There is no place for it.
+    #[error(transparent)]
+    LocalDir(#[from] LocalDirError),
+    /// The job's configuration cannot be used.
+    #[error("{0}")]
+    Configuration(#[from] ConfigErrors),
+    /// The configuration for a task cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// An archive cannot be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// A file or directory of the task tracker's own cannot be made.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file of the distributed cache is not the one that the job was started with.
+    #[error("File: {0} has changed on HDFS since job started")]
+    Changed(Location),
+    /// Two lists of the job's configuration that belong together are not of one length.
+    #[error("{files} has {count} entries, {times} has {time_count}")]
+    Lists {
+        /// The key of the one.
+        files: &'static str,
+        /// Its length.
+        count: usize,
+        /// The key of the other.
+        times: &'static str,
+        /// Its length.
+        time_count: usize,
+    },
+    /// A bound of the task tracker.
+    #[error("more than {limit} {what}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The bound.
+        limit: usize,
+    },
+    /// The work was given up, as at the end of the process.
+    #[error("localisation was stopped")]
+    Stopped,
+}
+
+/// Runs what looks at disks where it may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LocaliseError> + Send + 'static,
+) -> Result<T, LocaliseError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(LocaliseError::Stopped))
+}
+
+fn make_dir(path: &Path) -> Result<(), LocaliseError> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| LocaliseError::Io { path: path.to_owned(), error })
+}
+
+/// Writes a file under another name first, so that nobody reads half of it.
+fn replace(path: &Path, content: &[u8]) -> Result<(), LocaliseError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    std::fs::write(&new, content).and_then(|()| std::fs::rename(&new, path)).map_err(|error| {
+        // It may not exist, and the error is told already.
+        let _ = std::fs::remove_file(&new);
+        LocaliseError::Io { path: path.to_owned(), error }
+    })
+}
+
+/// One slot for the result of work that only one does at a time, and that goes on when whoever asked
+/// for it does not wait any more.
+type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
+
+#[cfg(test)]
+mod tests;
