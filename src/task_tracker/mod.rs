@@ -9,12 +9,21 @@
 //! * [`deletion`]: what is no longer needed is moved aside at once and deleted later.
 //! * [`job_files`]: files of jobs, from `file:` natively, from elsewhere through a Hadoop install.
 //! * [`localise`]: what a task needs of its job, brought to this machine, each thing once.
+//! * [`child`]: processes of tasks, their command lines, logs and memory.
+//! * [`procfs`], [`figures`]: what the kernel tells of processes and of the machine.
+//! * [`map_output`]: where the parts of finished maps' outputs lie.
+//! * [`http`]: serves these, and the logs of tasks.
 //!
 //! It knows no scheduling and no cluster manager.
 
+pub mod child;
 pub mod deletion;
+pub mod figures;
+pub mod http;
 pub mod ids;
 pub mod job_files;
 pub mod layout;
 pub mod local_dirs;
 pub mod localise;
+pub mod map_output;
+pub mod procfs;

@@ -1,0 +1,492 @@
+//! The command line of a task: what the original's task tracker would run, or the job's own program.
+//!
+//! Pure: it looks at nothing but its arguments. Spec: mapreduce/04 §4.5.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::config::{JobConf, keys};
+use crate::task_tracker::localise::{LocalAttempt, TaskKind};
+
+/// Java options of set-up and clean-up tasks that name none.
+const DEFAULT_JAVA_OPTIONS: &str = "-Xmx200m";
+
+/// What a machine has to run tasks with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Install {
+    /// The program `java`.
+    pub java: PathBuf,
+    /// The class path of the install.
+    pub class_path: String,
+    /// Directories of native libraries with colons between; may be empty.
+    pub library_path: String,
+}
+
+/// What a launch needs besides the attempt.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    /// What the machine has.
+    pub install: &'a Install,
+    /// `hadoop.log.dir`
+    pub log_dir: &'a Path,
+    /// The directory of this attempt's logs.
+    pub task_log_dir: &'a Path,
+    /// Where the task reports to.
+    pub umbilical: SocketAddr,
+    /// The number that the task names itself by.
+    pub jvm_number: i32,
+    /// The files of `jars/lib`, in the order in which they stand on the class path.
+    pub jar_libraries: &'a [PathBuf],
+}
+
+/// What is run: `bash -c <line>`, in a directory, with changes to the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildCommand {
+    /// The line for the shell.
+    pub line: String,
+    /// The directory that it runs in.
+    pub work: PathBuf,
+    /// Directories that must exist.
+    pub directories: Vec<PathBuf>,
+    /// Variables that are set over those of the task tracker.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Why there is no command line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CommandError {
+    /// The job's variables cannot be read. The wording is the original's.
+    #[error(
+        "Invalid User environment settings : {0}. Failed to parse user-passed environment param. \
+         Expecting : env1=value1,env2=value2..."
+    )]
+    Environment(String),
+    /// A value with a zero byte, which no process can be given.
+    #[error("{0} has a zero byte")]
+    ZeroByte(&'static str),
+}
+
+/// The command for an attempt. `variable` gives variables of the task tracker's environment.
+pub fn command(
+    attempt: &LocalAttempt,
+    launch: &Launch<'_>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<ChildCommand, CommandError> {
+    let builder = Builder { attempt, conf: &attempt.conf, launch };
+    let own = builder.conf.text_if_set(&keys::JOB_COMMAND);
+    let words = match &own {
+        Some(program) => builder.program(program),
+        None => builder.java(),
+    };
+    let mut environment = builder.environment(variable)?;
+    if own.is_some() {
+        environment.extend(builder.for_programs());
+    }
+    let line = builder.line(&words);
+    if line.contains('\0') {
+        return Err(CommandError::ZeroByte("the command line"));
+    }
+    if environment.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
+        return Err(CommandError::ZeroByte("the environment"));
+    }
+    let directories = vec![attempt.work.clone(), builder.temporary_dir()];
+    Ok(ChildCommand { line, work: attempt.work.clone(), directories, environment })
+}
+
+struct Builder<'a> {
+    attempt: &'a LocalAttempt,
+    conf: &'a JobConf,
+    launch: &'a Launch<'a>,
+}
+
+impl Builder<'_> {
+    /// The line for the shell, which becomes the task: its process keeps its number.
+    fn line(&self, words: &[String]) -> String {
+        let mut line = String::from(" export JVM_PID=`echo $$` ; ");
+        if let Some(limit) = self.ulimit() {
+            line.push_str(&format!("'ulimit' '-v' '{limit}' ;"));
+        }
+        line.push_str("exec ");
+        line.push_str(&words.join(" "));
+        let log = |name| quoted(&self.launch.task_log_dir.join(name).display().to_string());
+        line.push_str(&format!("  < /dev/null  1>> {} 2>> {}", log("stdout"), log("stderr")));
+        line
+    }
+
+    /// The words of a Java task, quoted.
+    fn java(&self) -> Vec<String> {
+        let launch = self.launch;
+        let mut words = self.nice();
+        words.push(quoted(&launch.install.java.display().to_string()));
+        let libraries = self.library_path();
+        let mut options = self.java_options();
+        let own_libraries =
+            options.iter_mut().find(|option| option.starts_with("-Djava.library.path="));
+        match own_libraries {
+            Some(option) => option.push_str(&format!(":{libraries}")),
+            None => words.push(quoted(&format!("-Djava.library.path={libraries}"))),
+        }
+        words.extend(as_the_original_quotes(&options));
+        let temporary_dir = self.temporary_dir();
+        words.push(quoted(&format!("-Djava.io.tmpdir={}", temporary_dir.display())));
+        words.push(quoted("-classpath"));
+        words.push(quoted(&self.class_path()));
+        words.push(quoted(&format!("-Dhadoop.log.dir={}", launch.log_dir.display())));
+        words.push(quoted("-Dhadoop.root.logger=INFO,TLA"));
+        words.push(quoted(&format!("-Dhadoop.tasklog.taskid={}", self.attempt.id)));
+        let limit_bytes = self.conf.number(&keys::JOB_LOG_LIMIT).unwrap_or(0).saturating_mul(1024);
+        words.push(quoted(&format!("-Dhadoop.tasklog.totalLogFileSize={limit_bytes}")));
+        words.push(quoted(&self.conf.text(&keys::JOB_CHILD_CLASS)));
+        words.push(quoted(&launch.umbilical.ip().to_string()));
+        words.push(quoted(&launch.umbilical.port().to_string()));
+        words.push(quoted(self.attempt.id.as_str()));
+        words.push(quoted(&launch.jvm_number.to_string()));
+        words
+    }
+
+    /// The words of the job's own program, quoted.
+    fn program(&self, program: &str) -> Vec<String> {
+        let mut words = self.nice();
+        let program = program.replace("@taskid@", self.attempt.id.as_str());
+        words.extend(program.split_whitespace().map(quoted));
+        words
+    }
+
+    /// What lowers the priority.
+    fn nice(&self) -> Vec<String> {
+        match self.conf.text(&keys::JOB_NICE_LEVEL).parse::<i32>() {
+            Ok(level) => ["nice", "-n", &level.to_string()].map(quoted).to_vec(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn java_options(&self) -> Vec<String> {
+        let of_kind = match self.attempt.kind {
+            TaskKind::Work => Some(self.conf.text(&keys::JOB_JAVA_OPTIONS)),
+            TaskKind::JobSetup => self.conf.text_if_set(&keys::JOB_SETUP_JAVA_OPTIONS),
+            TaskKind::JobCleanup => self.conf.text_if_set(&keys::JOB_CLEANUP_JAVA_OPTIONS),
+            TaskKind::AttemptCleanup => self.conf.text_if_set(&keys::JOB_TASK_CLEANUP_JAVA_OPTIONS),
+        };
+        let of_type = self.by_type(&keys::JOB_MAP_JAVA_OPTIONS, &keys::JOB_REDUCE_JAVA_OPTIONS);
+        let options = of_type.or(of_kind).unwrap_or_else(|| DEFAULT_JAVA_OPTIONS.to_owned());
+        let admin = self.conf.text(&keys::JOB_ADMIN_JAVA_OPTIONS);
+        let all = format!("{options} {admin}").replace("@taskid@", self.attempt.id.as_str());
+        all.split(' ').filter(|option| !option.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// The value that a job sets for maps or for reduces.
+    fn by_type(&self, map: &keys::Key, reduce: &keys::Key) -> Option<String> {
+        self.conf.text_if_set(if self.attempt.is_map { map } else { reduce })
+    }
+
+    fn ulimit(&self) -> Option<i64> {
+        let key =
+            if self.attempt.is_map { &keys::JOB_MAP_ULIMIT } else { &keys::JOB_REDUCE_ULIMIT };
+        let limit = self.conf.number(key).or_else(|| self.conf.number(&keys::JOB_ULIMIT));
+        limit.filter(|limit| *limit >= 0)
+    }
+
+    fn library_path(&self) -> String {
+        let work = self.attempt.work.display();
+        match &*self.launch.install.library_path {
+            "" => work.to_string(),
+            libraries => format!("{libraries}:{work}"),
+        }
+    }
+
+    fn temporary_dir(&self) -> PathBuf {
+        // Only for looks: ./tmp and tmp are the same directory.
+        let configured = self.conf.text(&keys::JOB_TEMPORARY_DIR);
+        self.attempt.work.join(configured.strip_prefix("./").unwrap_or(&configured))
+    }
+
+    /// Every part has a colon before it, as the original's have.
+    fn class_path(&self) -> String {
+        let mut system = Vec::new();
+        system.extend(self.conf.text_if_set(&keys::JOB_DEBUG_CLASS_PATH));
+        system.push(self.launch.install.class_path.clone());
+        let mut own: Vec<String> = Vec::new();
+        let shown = |path: &Path| path.display().to_string();
+        if let Some(jars) = self.attempt.jar.as_deref().and_then(Path::parent) {
+            own.extend(self.launch.jar_libraries.iter().map(|library| shown(library)));
+            own.push(shown(&jars.join("classes")));
+            own.push(shown(jars));
+        }
+        own.extend(self.attempt.cached_classes.iter().map(|path| shown(path)));
+        own.push(shown(&self.attempt.work));
+        let parts = match self.conf.is_true(&keys::JOB_USER_CLASSES_FIRST) {
+            true => [own, system],
+            false => [system, own],
+        };
+        parts.concat().iter().map(|part| format!(":{part}")).collect()
+    }
+
+    fn environment(
+        &self,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Vec<(String, String)>, CommandError> {
+        const LIBRARIES: &str = "LD_LIBRARY_PATH";
+        let work = self.attempt.work.display().to_string();
+        let libraries = match variable(LIBRARIES) {
+            None => work,
+            Some(others) => format!("{work}:{others}"),
+        };
+        let mut environment = vec![(LIBRARIES.to_owned(), libraries)];
+        let user = self
+            .by_type(&keys::JOB_MAP_ENVIRONMENT, &keys::JOB_REDUCE_ENVIRONMENT)
+            .unwrap_or_else(|| self.conf.text(&keys::JOB_ENVIRONMENT));
+        for setting in user.trim_end_matches(',').split(',').filter(|_| !user.is_empty()) {
+            let (name, value) = setting
+                .split_once('=')
+                .filter(|(name, _)| !name.is_empty())
+                .ok_or_else(|| CommandError::Environment(user.clone()))?;
+            let known = environment.iter().find(|(known, _)| known == name);
+            let before = known.map(|(_, value)| value.clone()).or_else(|| variable(name));
+            let value = value.replace(&format!("${name}"), &before.unwrap_or_default());
+            environment.retain(|(known, _)| known != name);
+            environment.push((name.to_owned(), value));
+        }
+        Ok(environment)
+    }
+
+    /// What a program is told that gets no arguments from us: properties under the names that
+    /// Hadoop Streaming uses, and where to report to.
+    fn for_programs(&self) -> Vec<(String, String)> {
+        let mut variables: Vec<(String, String)> = [
+            "mapred.task.id",
+            "mapred.tip.id",
+            "mapred.task.is.map",
+            "mapred.task.partition",
+            "mapred.job.id",
+            "job.local.dir",
+            "mapred.local.dir",
+        ]
+        .into_iter()
+        .filter_map(|name| Some((name.replace('.', "_"), self.conf.get(name)?)))
+        .collect();
+        let own = [
+            ("CORONA_UMBILICAL", self.launch.umbilical.to_string()),
+            ("CORONA_JVM_NUMBER", self.launch.jvm_number.to_string()),
+            ("CORONA_JOB_XML", self.attempt.job_xml.display().to_string()),
+        ];
+        variables.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        variables
+    }
+}
+
+/// One word for the shell, whatever is in it.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Words in single quotes, quotes in them left as they are: the original does it so, and options
+/// with quotes of their own, with blanks between them, rely on it. Where the line would not end as it
+/// began they are quoted in full.
+fn as_the_original_quotes(words: &[String]) -> Vec<String> {
+    let quotes: usize = words.iter().map(|word| word.matches('\'').count()).sum();
+    match quotes % 2 {
+        0 => words.iter().map(|word| format!("'{word}'")).collect(),
+        _ => words.iter().map(|word| quoted(word)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+
+    fn conf(properties: &[(&str, &str)]) -> JobConf {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.xml");
+        std::fs::write(&path, "<configuration/>").unwrap();
+        let site = Source::default().load_task_tracker().unwrap().site;
+        let mut conf = JobConf::read(&site, &path).unwrap();
+        for (name, value) in properties {
+            conf.set(name, value);
+        }
+        conf
+    }
+
+    fn attempt(properties: &[(&str, &str)], kind: TaskKind, is_map: bool) -> LocalAttempt {
+        LocalAttempt {
+            id: "attempt_20.1_0001_m_000000_0".parse().unwrap(),
+            kind,
+            is_map,
+            work: "/l/A/work".into(),
+            job_xml: "/l/A/job.xml".into(),
+            conf: conf(properties),
+            jar: None,
+            cached_classes: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    fn built(attempt: &LocalAttempt, libraries: &[PathBuf]) -> Result<ChildCommand, CommandError> {
+        let install = Install {
+            java: "/jdk/bin/java".into(),
+            class_path: "/conf:/core.jar".into(),
+            library_path: "/usr/lib".into(),
+        };
+        let launch = Launch {
+            install: &install,
+            log_dir: Path::new("/logs"),
+            task_log_dir: Path::new("/logs/userlogs/A"),
+            umbilical: "127.0.0.1:35789".parse().unwrap(),
+            jvm_number: -1_483_528_459,
+            jar_libraries: libraries,
+        };
+        command(attempt, &launch, &|name| match name {
+            "LD_LIBRARY_PATH" => Some("/old".into()),
+            "PATH" => Some("/bin".into()),
+            _ => None,
+        })
+    }
+
+    /// The words that the shell would hand to `exec`, without what stands around them.
+    fn words(properties: &[(&str, &str)], kind: TaskKind, is_map: bool) -> String {
+        let line = built(&attempt(properties, kind, is_map), &[]).unwrap().line;
+        let (_, words) = line.split_once("exec ").unwrap();
+        words.split_once("  < /dev/null").unwrap().0.to_owned()
+    }
+
+    #[test]
+    fn the_line_is_that_of_the_original() {
+        let child = built(&attempt(&[("mapred.userlog.limit.kb", "0")], TaskKind::Work, true), &[]);
+        let child = child.unwrap();
+        let expected = " export JVM_PID=`echo $$` ; exec '/jdk/bin/java' \
+            '-Djava.library.path=/usr/lib:/l/A/work' '-Xmx200m' '-Djava.io.tmpdir=/l/A/work/tmp' \
+            '-classpath' ':/conf:/core.jar:/l/A/work' '-Dhadoop.log.dir=/logs' \
+            '-Dhadoop.root.logger=INFO,TLA' '-Dhadoop.tasklog.taskid=attempt_20.1_0001_m_000000_0' \
+            '-Dhadoop.tasklog.totalLogFileSize=0' 'org.apache.hadoop.mapred.CoronaChild' \
+            '127.0.0.1' '35789' 'attempt_20.1_0001_m_000000_0' '-1483528459'  < /dev/null  \
+            1>> '/logs/userlogs/A/stdout' 2>> '/logs/userlogs/A/stderr'";
+        assert_eq!(child.line, expected);
+        assert_eq!(child.work, Path::new("/l/A/work"));
+        assert_eq!(child.directories, ["/l/A/work", "/l/A/work/tmp"].map(PathBuf::from));
+        assert_eq!(child.environment, [("LD_LIBRARY_PATH".into(), "/l/A/work:/old".into())]);
+    }
+
+    #[test]
+    fn java_options() {
+        let all = [
+            ("mapred.child.java.opts", "-A"),
+            ("mapred.jobsetup.child.java.opts", "-S"),
+            ("mapred.admin.child.java.opts", " -Dt=@taskid@  -Z "),
+        ];
+        let admin = "'-Dt=attempt_20.1_0001_m_000000_0' '-Z'";
+        let reduce = ("mapred.reduce.child.java.opts", "-R -Djava.library.path=/x");
+        let quotes = ("mapred.child.java.opts", "-XX:OnError='kill -9 %p' -B");
+        let odd = ("mapred.child.java.opts", "-D'=x y");
+        type Case<'a> = (&'a [(&'a str, &'a str)], TaskKind, bool, String);
+        let cases: [Case<'_>; 7] = [
+            (&all, TaskKind::Work, true, format!("'-A' {admin} ")),
+            (&all, TaskKind::JobSetup, true, format!("'-S' {admin} ")),
+            (&all, TaskKind::JobCleanup, false, format!("'-Xmx200m' {admin} ")),
+            (&all[..1], TaskKind::AttemptCleanup, true, "'-Xmx200m' '-Djava.io".into()),
+            (
+                &[all[0], reduce],
+                TaskKind::JobSetup,
+                false,
+                "'/jdk/bin/java' '-R' '-Djava.library.path=/x:/usr/lib:/l/A/work' '-Djava.io"
+                    .into(),
+            ),
+            (&[quotes], TaskKind::Work, true, "'-XX:OnError='kill' '-9' '%p'' '-B' '-D".into()),
+            (&[odd], TaskKind::Work, true, r"'-D'\''=x' 'y' ".into()),
+        ];
+        for (properties, kind, is_map, expected) in cases {
+            let words = words(properties, kind, is_map);
+            assert!(words.contains(&expected), "{expected}\n{words}");
+        }
+    }
+
+    #[test]
+    fn class_paths() {
+        let path = |properties: &[(&str, &str)]| {
+            let mut attempt = attempt(properties, TaskKind::Work, true);
+            attempt.jar = Some("/l/jars/job.jar".into());
+            attempt.cached_classes = vec!["/l/c.zip".into(), "/l/d.jar".into()];
+            let libraries = ["/l/jars/lib/a.jar", "/l/jars/lib/b.jar"].map(PathBuf::from);
+            let line = built(&attempt, &libraries).unwrap().line;
+            let (_, path) = line.split_once("'-classpath' '").unwrap();
+            path.split_once('\'').unwrap().0.to_owned()
+        };
+        let own = ":/l/jars/lib/a.jar:/l/jars/lib/b.jar:/l/jars/classes:/l/jars:/l/c.zip:/l/d.jar:/l/A/work";
+        assert_eq!(path(&[]), format!(":/conf:/core.jar{own}"));
+        let debug = ("mapred.task.debug.runtime.classpath", "/debug");
+        let first = ("mapreduce.job.user.classpath.first", "true");
+        assert_eq!(path(&[debug, first]), format!("{own}:/debug:/conf:/core.jar"));
+    }
+
+    #[test]
+    fn limits_and_priorities() {
+        let line = |properties: &[(&str, &str)], is_map| {
+            built(&attempt(properties, TaskKind::Work, is_map), &[]).unwrap().line
+        };
+        let all = [("mapred.child.ulimit", "1000"), ("mapred.map.child.ulimit", "2000")];
+        assert!(line(&all, true).contains("; 'ulimit' '-v' '2000' ;exec "));
+        assert!(line(&all, false).contains("; 'ulimit' '-v' '1000' ;exec "));
+        assert!(!line(&[("mapred.child.ulimit", "-1")], true).contains("ulimit"));
+        assert!(
+            line(&[("mapred.task.nicelevel", "5")], true).contains("exec 'nice' '-n' '5' '/jdk")
+        );
+        assert!(!line(&[("mapred.task.nicelevel", "; rm")], true).contains("nice"));
+    }
+
+    #[test]
+    fn variables_of_the_job() {
+        let with = |value: &str| {
+            let child = built(&attempt(&[("mapred.child.env", value)], TaskKind::Work, true), &[])?;
+            let pairs = child.environment.iter().map(|(name, value)| format!("{name}={value}"));
+            Ok::<_, CommandError>(pairs.collect::<Vec<_>>().join(" "))
+        };
+        let base = "LD_LIBRARY_PATH=/l/A/work:/old";
+        let cases = [
+            ("A=1", format!("{base} A=1")),
+            ("A=1,B=$A:2,", format!("{base} A=1 B=$A:2")),
+            ("PATH=/x:$PATH,N=$N:1", format!("{base} PATH=/x:/bin N=:1")),
+            ("LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/y", format!("{base}:/y")),
+            ("A=b=c", format!("{base} A=b=c")),
+            ("A=", format!("{base} A=")),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(with(value).unwrap(), expected, "{value}");
+        }
+        for value in ["A", "A=1,,B=2", "=1"] {
+            let told = with(value).unwrap_err().to_string();
+            assert!(told.starts_with(&format!("Invalid User environment settings : {value}. ")));
+        }
+        assert_eq!(with("A=\0"), Err(CommandError::ZeroByte("the environment")));
+        let maps = [("mapred.map.child.env", "M=1"), ("mapred.child.env", "A=1")];
+        let child = built(&attempt(&maps, TaskKind::Work, true), &[]).unwrap();
+        assert_eq!(child.environment[1], ("M".into(), "1".into()));
+    }
+
+    #[test]
+    fn a_program_of_the_job_runs_instead_of_java() {
+        let properties =
+            [("corona.task.command", "/bin/wc -l @taskid@"), ("mapred.job.id", "job_20.1_0001")];
+        assert_eq!(
+            words(&properties, TaskKind::Work, true),
+            "'/bin/wc' '-l' 'attempt_20.1_0001_m_000000_0'"
+        );
+        let child = built(&attempt(&properties, TaskKind::Work, true), &[]).unwrap();
+        for (name, value) in [
+            ("mapred_job_id", "job_20.1_0001"),
+            ("CORONA_UMBILICAL", "127.0.0.1:35789"),
+            ("CORONA_JVM_NUMBER", "-1483528459"),
+            ("CORONA_JOB_XML", "/l/A/job.xml"),
+        ] {
+            assert!(child.environment.contains(&(name.into(), value.into())), "{name}");
+        }
+    }
+
+    #[test]
+    fn any_path_is_one_word() {
+        let mut strange = attempt(&[], TaskKind::Work, true);
+        strange.work = "/l/it's $(here)".into();
+        let line = built(&strange, &[]).unwrap().line;
+        assert!(line.contains(r"'-Djava.io.tmpdir=/l/it'\''s $(here)/tmp'"), "{line}");
+    }
+}

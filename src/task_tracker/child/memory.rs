@@ -1,0 +1,108 @@
+//! Who is killed when memory runs short: the largest first, until there is enough.
+//!
+//! Pure. Spec: mapreduce/04 §4.14.
+
+use crate::task_tracker::ids::AttemptId;
+
+/// What a running task occupies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskMemory {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its process.
+    pub pid: i32,
+    /// What it and all that it started occupy, in bytes.
+    pub resident_bytes: u64,
+    /// What its job says that it may, in bytes.
+    pub limit_bytes: u64,
+}
+
+/// What the machine has for tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Physical memory, in bytes.
+    pub total_bytes: u64,
+    /// What can still be had of it.
+    pub available_bytes: u64,
+    /// What tasks must leave.
+    pub reserved_bytes: u64,
+}
+
+/// A task that has to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryKill {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Whether that is its own fault.
+    pub is_failure: bool,
+    /// What to tell; a word in it is counted by job trackers.
+    pub diagnostics: String,
+}
+
+/// The tasks that have to go, so that the rest leaves what is reserved.
+pub fn tasks_to_kill(tasks: &[TaskMemory], limits: MemoryLimits) -> Vec<MemoryKill> {
+    let allowed_bytes = limits.total_bytes.saturating_sub(limits.reserved_bytes);
+    let sum = |sum: u64, task: &TaskMemory| sum.saturating_add(task.resident_bytes);
+    let total_bytes = tasks.iter().fold(0, sum);
+    let (mut used, mut available) = (total_bytes, limits.available_bytes);
+    let mut by_size: Vec<&TaskMemory> =
+        tasks.iter().filter(|task| task.resident_bytes > 0).collect();
+    by_size.sort_by(|a, b| (b.resident_bytes, &a.attempt).cmp(&(a.resident_bytes, &b.attempt)));
+    let mut kills = Vec::new();
+    for task in by_size {
+        if used <= allowed_bytes && available >= limits.reserved_bytes {
+            break;
+        }
+        used = used.saturating_sub(task.resident_bytes);
+        available = available.saturating_add(task.resident_bytes);
+        let is_failure = task.resident_bytes > task.limit_bytes;
+        let verb = if is_failure { "Failing" } else { "Killing" };
+        let diagnostics = format!(
+            "{verb} high-memory task:{} pid:{} taskMemory:{} taskMemoryLimit:{} \
+             availableMemory:{} totalMemory:{total_bytes} totalMemoryLimit:{allowed_bytes}",
+            task.attempt, task.pid, task.resident_bytes, task.limit_bytes, limits.available_bytes,
+        );
+        kills.push(MemoryKill { attempt: task.attempt.clone(), is_failure, diagnostics });
+    }
+    kills
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(number: u32, resident_bytes: u64) -> TaskMemory {
+        let attempt = format!("attempt_20.1_0001_m_{number:06}_0").parse().unwrap();
+        TaskMemory { attempt, pid: 10, resident_bytes, limit_bytes: 50 }
+    }
+
+    #[test]
+    fn the_largest_go_until_there_is_enough() {
+        let tasks = [task(0, 20), task(1, 60), task(2, 40), task(3, 0)];
+        type Case<'a> = ((u64, u64, u64), &'a [u32]);
+        let cases: [Case<'_>; 6] = [
+            // (all there is, available, reserved), who goes
+            ((1000, 500, 100), &[]),
+            ((1000, 100, 100), &[]),
+            ((1000, 99, 100), &[1]),
+            ((1000, 10, 100), &[1, 2]),
+            ((1000, 0, 900), &[1, 2, 0]),
+            ((200, 150, 100), &[1]),
+        ];
+        for ((total_bytes, available_bytes, reserved_bytes), expected) in cases {
+            let limits = MemoryLimits { total_bytes, available_bytes, reserved_bytes };
+            let kills = tasks_to_kill(&tasks, limits);
+            let killed: Vec<u32> = kills.iter().map(|kill| kill.attempt.partition()).collect();
+            assert_eq!(killed, expected, "{limits:?}");
+        }
+        let limits = MemoryLimits { total_bytes: 1000, available_bytes: 10, reserved_bytes: 100 };
+        let kills = tasks_to_kill(&tasks, limits);
+        assert_eq!(
+            kills[0].diagnostics,
+            "Failing high-memory task:attempt_20.1_0001_m_000001_0 pid:10 taskMemory:60 \
+             taskMemoryLimit:50 availableMemory:10 totalMemory:120 totalMemoryLimit:900"
+        );
+        assert!(kills[0].is_failure && !kills[1].is_failure);
+        assert!(kills[1].diagnostics.starts_with("Killing high-memory task:"));
+    }
+}

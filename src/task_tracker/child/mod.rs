@@ -1,0 +1,28 @@
+//! Child processes: the command line of a task, the process and all that it starts, its logs, its
+//! memory, and what is left of an earlier run.
+//!
+//! * `command.rs`: what is run, a pure function of the attempt and the install;
+//! * `process.rs`: starting, waiting, ending with all descendants;
+//! * `orphans.rs`: a note on disk for each process, and ending those of an earlier run;
+//! * `logs.rs`: directories of logs, their bounds and their clean-up;
+//! * `memory.rs`: who is killed when memory runs short, a pure function;
+//! * `progress.rs`: who has not reported for too long, a pure table.
+//!
+//! Spec: mapreduce/04 §4.5, §4.10, §4.11, §4.14.
+
+mod command;
+mod logs;
+mod memory;
+mod orphans;
+mod process;
+mod progress;
+
+pub use command::{ChildCommand, CommandError, Install, Launch, command};
+pub use logs::{LogFile, LogPart, Logs};
+pub use memory::{MemoryKill, MemoryLimits, TaskMemory, tasks_to_kill};
+pub use orphans::{ProcessNotes, end_orphans};
+pub use process::{Exit, RunningChild, StartError, start};
+pub use progress::Progress;
+
+#[cfg(test)]
+pub(super) use logs::tests::logs as test_logs;

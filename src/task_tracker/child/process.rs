@@ -1,0 +1,329 @@
+//! A task's process: started in a process group of its own, waited for, and ended with everything that
+//! it has started, also what has left the group.
+//!
+//! Spec: mapreduce/04 §4.5 and §4.7.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use thiserror::Error;
+use tokio::process::{Child, Command};
+use tokio::sync::{Notify, watch};
+
+use super::command::ChildCommand;
+use super::orphans::{self, ProcessNotes, of_note};
+use crate::task_tracker::ids::AttemptId;
+
+/// How a process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The status that it gave; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+impl Exit {
+    /// The status as a shell tells it, and the original's diagnostics: 128 and the signal's number.
+    pub fn shell_status(self) -> i32 {
+        self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0))
+    }
+}
+
+/// Why a task could not be started.
+#[derive(Debug, Error)]
+#[error("{}: {error}", what.display())]
+pub struct StartError {
+    /// The directory that could not be made, or the program that could not be started.
+    pub what: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// A task's process. It goes on when this is dropped.
+#[derive(Clone, Debug)]
+pub struct RunningChild {
+    pid: i32,
+    exit: watch::Receiver<Option<Exit>>,
+    gone: watch::Receiver<bool>,
+    kill: Arc<Notify>,
+}
+
+/// Starts a task. `kill_delay` is what it may do between SIGTERM and SIGKILL. When it ends, what it has
+/// started and left behind ends the same way. The log files' directory must exist.
+pub fn start(
+    attempt: &AttemptId,
+    command: &ChildCommand,
+    notes: &ProcessNotes,
+    kill_delay: Duration,
+) -> Result<RunningChild, StartError> {
+    for dir in &command.directories {
+        std::fs::create_dir_all(dir).map_err(|error| StartError { what: dir.clone(), error })?;
+    }
+    let name = notes.name(attempt);
+    let failed = |error| StartError { what: "bash".into(), error };
+    let child = Command::new("bash")
+        .arg("-c")
+        .arg(&command.line)
+        .current_dir(&command.work)
+        .envs(command.environment.iter().map(|(name, value)| (name, value)))
+        .env(orphans::NOTE, &name)
+        .stdin(Stdio::null())
+        // The line itself says where the task's output goes.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid.ok_or_else(|| failed(io::Error::other("it has no number")))?;
+    if let Err(error) = orphans::note(&name, pid) {
+        // The task can run all the same; only a later run would not know of it.
+        tracing::warn!(path = %name.display(), %error, "note of a process cannot be written");
+    }
+    let (exit_sender, exit) = watch::channel(None);
+    let (gone_sender, gone) = watch::channel(false);
+    let kill = Arc::new(Notify::new());
+    let supervisor = Supervisor { child, pid, name, kill_delay, kill: kill.clone() };
+    tokio::spawn(async move {
+        let deadline = supervisor.run(|exit| {
+            exit_sender.send_replace(Some(exit));
+        });
+        let (name, deadline) = deadline.await;
+        let swept = tokio::task::spawn_blocking(move || {
+            orphans::end(&|all| of_note(all, &name), deadline);
+            // A note of what is no longer there does no harm.
+            let _ = std::fs::remove_file(&name);
+        });
+        // It ends early only with the process as a whole.
+        let _ = swept.await;
+        gone_sender.send_replace(true);
+    });
+    Ok(RunningChild { pid, exit, gone, kill })
+}
+
+impl RunningChild {
+    /// The number of the process, which is that of its group too.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// How it has ended; `None` while it runs.
+    pub fn exit(&self) -> Option<Exit> {
+        *self.exit.borrow()
+    }
+
+    /// Waits until the process has ended. What it has started may still run.
+    pub async fn wait(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
+            Ok(Some(exit)) => exit,
+            // The executor stops, and nobody will know.
+            Ok(None) | Err(_) => Exit { code: None, signal: None },
+        }
+    }
+
+    /// Waits until nothing is left of it.
+    pub async fn wait_until_gone(&self) {
+        // An error says that the executor stops.
+        let _ = self.gone.clone().wait_for(|gone| *gone).await;
+    }
+
+    /// Asks the process and its group to end, and after the delay makes them. More than once is the
+    /// same as once.
+    pub fn kill(&self) {
+        self.kill.notify_one();
+    }
+}
+
+struct Supervisor {
+    child: Child,
+    pid: i32,
+    name: PathBuf,
+    kill_delay: Duration,
+    kill: Arc<Notify>,
+}
+
+impl Supervisor {
+    /// Waits for the end, and brings it about when asked to. Gives until when the rest may take.
+    async fn run(mut self, ended: impl Fn(Exit)) -> (PathBuf, Instant) {
+        let mut deadline: Option<Instant> = None;
+        let mut killed = false;
+        let status = loop {
+            let until_kill = async {
+                match deadline.filter(|_| !killed) {
+                    Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                status = self.child.wait() => break status,
+                () = self.kill.notified(), if deadline.is_none() => {
+                    deadline = Some(Instant::now() + self.kill_delay);
+                    signal_group(self.pid, Signal::TERM);
+                }
+                () = until_kill => {
+                    killed = true;
+                    signal_group(self.pid, Signal::KILL);
+                }
+            }
+        };
+        let exit = |status: ExitStatus| Exit { code: status.code(), signal: status.signal() };
+        ended(status.map_or(Exit { code: None, signal: None }, exit));
+        (self.name, deadline.unwrap_or_else(|| Instant::now() + self.kill_delay))
+    }
+}
+
+/// Only while nobody has waited for the leader, so that the number is certainly still its own.
+fn signal_group(pid: i32, signal: Signal) {
+    if let Some(group) = Pid::from_raw(pid) {
+        // When it has ended, nothing is left to do.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::task_tracker::layout;
+    use crate::task_tracker::procfs::Process;
+
+    struct World {
+        root: tempfile::TempDir,
+        notes: ProcessNotes,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let root = tempfile::tempdir().unwrap();
+            let notes = ProcessNotes::in_local_dir(root.path()).unwrap();
+            World { root, notes }
+        }
+
+        /// Starts a script, which writes what it likes to files in its directory.
+        fn start(&self, script: &str, kill_delay: Duration) -> RunningChild {
+            let command = ChildCommand {
+                line: format!(" export JVM_PID=`echo $$` ; {script}"),
+                work: self.root.path().join("work"),
+                directories: vec![self.root.path().join("work/tmp")],
+                environment: vec![("GIVEN".into(), "a b".into())],
+            };
+            let attempt = "attempt_20.1_0001_m_000000_0".parse().unwrap();
+            start(&attempt, &command, &self.notes, kill_delay).unwrap()
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.root.path().join("work").join(name)
+        }
+
+        async fn wait_for(&self, name: &str) -> String {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            loop {
+                match fs::read_to_string(self.path(name)) {
+                    Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+                    _ => assert!(Instant::now() < deadline, "no {name}"),
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+
+        fn notes(&self) -> usize {
+            fs::read_dir(self.root.path().join(layout::PROCESSES)).unwrap().count()
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn runs(pid: &str) -> bool {
+        Process::of(pid.parse().unwrap()).is_some_and(|process| !process.is_zombie)
+    }
+
+    #[tokio::test]
+    async fn a_task_runs_where_and_as_it_should() {
+        let world = World::new();
+        let script = "echo \"$JVM_PID $GIVEN $PWD $(ps -o pgid= -p $$)\" > told; exit 7";
+        let child = world.start(script, LONG);
+        let exit = child.wait().await;
+        assert_eq!((exit, exit.shell_status()), (Exit { code: Some(7), signal: None }, 7));
+        let told = world.wait_for("told").await;
+        let work = world.root.path().join("work");
+        let pid = child.pid();
+        assert_eq!(
+            told.split_whitespace().collect::<Vec<_>>().join(" "),
+            format!("{pid} a b {} {pid}", work.display())
+        );
+        assert!(work.join("tmp").is_dir());
+        child.wait_until_gone().await;
+        assert_eq!(child.exit(), Some(exit));
+        assert_eq!(world.notes(), 0);
+        // Nothing happens any more.
+        child.kill();
+    }
+
+    #[tokio::test]
+    async fn a_kill_gives_time_to_clean_up() {
+        let world = World::new();
+        let script = "trap 'echo cleaned > cleaned; exit 3' TERM; echo ready > ready; while :; do sleep 0.05; done";
+        let child = world.start(script, LONG);
+        world.wait_for("ready").await;
+        assert_eq!(child.exit(), None);
+        assert_eq!(world.notes(), 1);
+        child.kill();
+        child.kill();
+        assert_eq!(child.wait().await.code, Some(3));
+        assert_eq!(world.wait_for("cleaned").await, "cleaned");
+    }
+
+    #[tokio::test]
+    async fn one_that_does_not_listen_is_made_to_end_with_its_group() {
+        let world = World::new();
+        let script = "trap '' TERM; sleep 1000 & echo $! > below; while :; do sleep 0.05; done";
+        let child = world.start(script, Duration::from_millis(1));
+        let below = world.wait_for("below").await;
+        child.kill();
+        let exit = child.wait().await;
+        assert_eq!((exit.signal, exit.shell_status()), (Some(9), 137));
+        child.wait_until_gone().await;
+        assert!(!runs(&below));
+    }
+
+    #[tokio::test]
+    async fn what_a_task_leaves_behind_is_ended() {
+        let world = World::new();
+        let script = "setsid bash -c 'trap \"\" TERM; echo $$ > away; while :; do sleep 0.05; done' & \
+            sleep 1000 & echo $! > near; while [ ! -s away ]; do sleep 0.05; done; exit 0";
+        let child = world.start(script, Duration::from_millis(1));
+        assert_eq!(child.wait().await.code, Some(0));
+        child.wait_until_gone().await;
+        let (near, away) = (world.wait_for("near").await, world.wait_for("away").await);
+        assert!(!runs(&near) && !runs(&away));
+        assert_eq!(world.notes(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_start_is_told() {
+        let world = World::new();
+        fs::write(world.root.path().join("file"), "").unwrap();
+        let command = ChildCommand {
+            line: "true".into(),
+            work: world.root.path().join("file/work"),
+            directories: vec![world.root.path().join("file/work")],
+            environment: Vec::new(),
+        };
+        let attempt = "attempt_20.1_0001_m_000000_0".parse().unwrap();
+        let error = start(&attempt, &command, &world.notes, LONG).unwrap_err();
+        assert_eq!(error.what, command.work);
+        let command = ChildCommand { directories: Vec::new(), ..command };
+        let error = start(&attempt, &command, &world.notes, LONG).unwrap_err();
+        assert_eq!(error.what, Path::new("bash"));
+        assert_eq!(world.notes(), 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! The figures of a node's heartbeat: CPUs, memory and disks.
+//!
+//! Spec: mapreduce/04 §4.2. It blocks.
+
+use super::local_dirs::{LocalDirs, Space, space};
+use super::procfs::Machine;
+use crate::config::TaskTrackerSettings;
+
+/// Bytes of a MiB and of a GiB, the units of heartbeats.
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// What every node says of its network.
+const NETWORK_MBPS: i32 = 100;
+
+/// What a node has, or has free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// CPUs.
+    pub num_cpus: i16,
+    /// Always 100.
+    pub network_mbps: i32,
+    /// Memory, in MiB.
+    pub memory_mb: i32,
+    /// Room on disks, in GiB.
+    pub disk_gb: i32,
+}
+
+/// Takes the figures again and again.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    last: Option<Machine>,
+    /// How busy the CPUs were when that could last be told.
+    usage: f64,
+}
+
+impl Gauge {
+    /// All there is, and what is free, now. Of CPUs the second says how many are *used*, as the
+    /// original's does.
+    pub fn read(&mut self, settings: &TaskTrackerSettings, dirs: &LocalDirs) -> (Figures, Figures) {
+        let logs = settings.logs.task_log_dir.as_deref().and_then(|dir| space(dir).ok());
+        self.of(settings.num_cpus, Machine::now(), &dirs.spaces(), logs)
+    }
+
+    fn of(
+        &mut self,
+        num_cpus: Option<i16>,
+        machine: Machine,
+        disks: &[Space],
+        logs: Option<Space>,
+    ) -> (Figures, Figures) {
+        if let Some(last) = &self.last
+            && let Some(usage) = machine.cpu_usage_since(last)
+        {
+            self.usage = usage;
+        }
+        self.last = Some(machine);
+        let num_cpus =
+            num_cpus.unwrap_or_else(|| i16::try_from(machine.cpus.max(1)).unwrap_or(i16::MAX));
+        let largest = disks.iter().map(|disk| disk.total_bytes).max().unwrap_or(0);
+        let free = disks.iter().map(|disk| disk.free_bytes).max().unwrap_or(0);
+        let free = logs.map_or(free, |logs| free.min(logs.free_bytes));
+        let in_units = |bytes: u64, unit: u64| i32::try_from(bytes / unit).unwrap_or(i32::MAX);
+        let total = Figures {
+            num_cpus,
+            network_mbps: NETWORK_MBPS,
+            memory_mb: in_units(machine.memory_bytes, MIB),
+            disk_gb: in_units(largest, GIB),
+        };
+        let free = Figures {
+            // A fraction of an i16 is one.
+            num_cpus: (f64::from(num_cpus) * self.usage) as i16,
+            network_mbps: NETWORK_MBPS,
+            memory_mb: in_units(machine.available_bytes, MIB),
+            disk_gb: in_units(free, GIB),
+        };
+        (total, free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_in_their_units() {
+        let disk = |total, free| Space { total_bytes: total * GIB + 5, free_bytes: free * GIB + 5 };
+        let machine = |busy_ticks, total_ticks| Machine {
+            memory_bytes: 7 * MIB + 1,
+            available_bytes: 3 * MIB + 1,
+            cpus: 8,
+            busy_ticks,
+            total_ticks,
+        };
+        let mut gauge = Gauge::default();
+        let disks = [disk(10, 9), disk(30, 4)];
+        let (total, free) = gauge.of(None, machine(0, 0), &disks, None);
+        let expected = Figures { num_cpus: 8, network_mbps: 100, memory_mb: 7, disk_gb: 30 };
+        assert_eq!(total, expected);
+        let expected = Figures { num_cpus: 0, network_mbps: 100, memory_mb: 3, disk_gb: 9 };
+        assert_eq!(free, expected);
+        let (_, free) = gauge.of(None, machine(70, 100), &disks, Some(disk(90, 2)));
+        assert_eq!((free.num_cpus, free.disk_gb), (5, 2));
+        // Too early to tell: as before.
+        assert_eq!(gauge.of(None, machine(70, 100), &[], None).1.num_cpus, 5);
+        let (total, free) = gauge.of(Some(4), machine(170, 200), &[], None);
+        assert_eq!((total.num_cpus, free.num_cpus, total.disk_gb), (4, 4, 0));
+        let huge = Machine { memory_bytes: u64::MAX, cpus: u32::MAX, ..machine(0, 0) };
+        let (total, _) = Gauge::default().of(None, huge, &[], None);
+        assert_eq!((total.num_cpus, total.memory_mb), (i16::MAX, i32::MAX));
+    }
+}

@@ -1,0 +1,188 @@
+//! `/mapOutput`: parts of map outputs for a reduce, from the disk to the socket without a copy in
+//! between.
+//!
+//! The answer's head is two lines; then come a header and the bytes of each part; the end is that of
+//! the connection. Spec: mapreduce/04 §4.9.
+
+use std::io;
+use std::sync::Arc;
+
+use form_urlencoded::parse;
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{HttpServer, LostOutput, WRITE_TIMEOUT};
+use crate::hadoop::io::Writer;
+use crate::hadoop::io::formats::Writable;
+use crate::hadoop::writables::ShuffleHeader;
+use crate::task_tracker::ids::{AttemptId, JobId};
+use crate::task_tracker::map_output::{MapOutputError, Part};
+
+/// Bytes that one look at the disk moves at most.
+const CHUNK_BYTES: usize = 1 << 20;
+/// The head of an answer.
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
+
+/// What a reduce asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    job: JobId,
+    maps: Vec<AttemptId>,
+    reduce: i32,
+}
+
+impl Wanted {
+    /// Reads a query. An error is what to tell.
+    fn parse(query: &str) -> Result<Self, &'static str> {
+        let all = |name: &str| -> Vec<String> {
+            let pairs = parse(query.as_bytes()).filter(|(key, _)| key == name);
+            pairs.map(|(_, value)| value.into_owned()).collect()
+        };
+        let (jobs, maps, reduces) = (all("job"), all("map"), all("reduce"));
+        if jobs.is_empty() || maps.is_empty() || reduces.is_empty() {
+            return Err("Required param job, map and reduce");
+        }
+        let ([job], [reduce]) = (&*jobs, &*reduces) else {
+            return Err("Too many job/reduce parameters");
+        };
+        let reduce = reduce.parse().map_err(|_| "Bad reduce parameter")?;
+        let job = job.parse().map_err(|_| "Bad job parameter")?;
+        let maps = maps.iter().flat_map(|maps| maps.split(',')).map(str::parse);
+        let maps = maps.collect::<Result<Vec<_>, _>>().map_err(|_| "Bad map parameter")?;
+        Ok(Wanted { job, maps, reduce })
+    }
+}
+
+impl HttpServer {
+    pub(super) async fn shuffle(&self, stream: TcpStream, query: String) {
+        // A reduce that goes away, or does not read, asks somebody else or again.
+        let _ = match Wanted::parse(&query) {
+            Ok(wanted) => self.send(stream, wanted).await,
+            Err(told) => refuse(stream, told).await,
+        };
+    }
+
+    async fn send(&self, mut stream: TcpStream, wanted: Wanted) -> io::Result<()> {
+        let mut waiting = OK.to_vec();
+        for map in wanted.maps {
+            let part = self.part(&wanted.job, &map, wanted.reduce).await;
+            let lengths = part.as_ref().map_or((0, 0), |part| (part.part_bytes, part.raw_bytes));
+            let length = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+            let header = ShuffleHeader {
+                attempt: map.to_string(),
+                part_length: length(lengths.0),
+                raw_length: length(lengths.1),
+                reduce: wanted.reduce,
+                found: part.is_some(),
+            };
+            let mut writer = Writer::new(1024);
+            header.encode(&mut writer);
+            waiting.extend(writer.finish().map_err(io::Error::other)?);
+            if let Some(part) = part {
+                write(&mut stream, &waiting).await?;
+                waiting.clear();
+                stream = send_part(stream, part).await?;
+            }
+        }
+        write(&mut stream, &waiting).await?;
+        stream.shutdown().await
+    }
+
+    /// The part, or none, which is told to whoever looks after the map.
+    async fn part(&self, job: &JobId, map: &AttemptId, reduce: i32) -> Option<Part> {
+        let (outputs, wanted) = (self.outputs.clone(), map.clone());
+        if map.job() != job {
+            return None;
+        }
+        let found = tokio::task::spawn_blocking(move || outputs.part(&wanted, reduce)).await;
+        let error: MapOutputError = match found {
+            Ok(Ok(part)) => return Some(part),
+            Ok(Err(error)) => error,
+            // The executor stops.
+            Err(_) => return None,
+        };
+        tracing::warn!(%map, reduce, %error, "map output is not there");
+        let diagnostics = format!("Couldn't get mapId = {map}, reduce {reduce}: {error}");
+        let lost = LostOutput { attempt: map.clone(), diagnostics };
+        // When nobody listens or there are too many, a reduce will ask again.
+        let _ = self.lost.try_send(lost);
+        None
+    }
+}
+
+/// Sends the bytes of a part. The disk may take its time, so it is waited for elsewhere; the socket
+/// is waited for here, and holds up no thread.
+async fn send_part(stream: TcpStream, part: Part) -> io::Result<TcpStream> {
+    let (mut offset, mut left) = (part.start, part.part_bytes);
+    let (stream, file) = (Arc::new(stream), Arc::new(part.file));
+    while left > 0 {
+        timeout(WRITE_TIMEOUT, stream.writable()).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let (to, from, at) = (stream.clone(), file.clone(), offset);
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+        let sending = tokio::task::spawn_blocking(move || {
+            let mut at = at;
+            to.try_io(Interest::WRITABLE, || {
+                Ok(rustix::fs::sendfile(&*to, &*from, Some(&mut at), count)?)
+            })
+        });
+        match sending.await.map_err(io::Error::other)? {
+            // The file has become shorter; the reader sees that bytes are missing.
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(sent) => {
+                offset += sent as u64;
+                left = left.saturating_sub(sent as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Arc::into_inner(stream).ok_or_else(|| io::Error::other("the connection is still in use"))
+}
+
+async fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    timeout(WRITE_TIMEOUT, stream.write_all(bytes)).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+async fn refuse(mut stream: TcpStream, told: &str) -> io::Result<()> {
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{told}",
+        told.len()
+    );
+    write(&mut stream, answer.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn queries() {
+        let map = "attempt_20.1_0001_m_000000_0";
+        let good = format!("job=job_20.1_0001&map={map},{map}&reduce=3&map={map}");
+        let wanted = Wanted::parse(&good).unwrap();
+        assert_eq!((wanted.maps.len(), wanted.reduce), (3, 3));
+        let cases = [
+            (String::new(), "Required param job, map and reduce"),
+            (good.replace("reduce", "r"), "Required param job, map and reduce"),
+            (format!("{good}&reduce=1"), "Too many job/reduce parameters"),
+            (good.replace("=3", "=x"), "Bad reduce parameter"),
+            (good.replace("job_20", "job/20"), "Bad job parameter"),
+            (good.replace("m_000000", "..%2f"), "Bad map parameter"),
+        ];
+        for (query, told) in cases {
+            assert_eq!(Wanted::parse(&query), Err(told), "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_query_panics(query in "[a-z=&,%_0-9.-]{0,80}") {
+            let _ = Wanted::parse(&query);
+        }
+    }
+}

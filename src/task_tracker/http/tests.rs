@@ -1,0 +1,239 @@
+//! The server as a whole, on loopback.
+
+use std::fs;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::conformance::capture::{Limits, Side, What};
+use crate::hadoop::io::Reader;
+use crate::hadoop::io::formats::Writable;
+use crate::hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
+use crate::task_tracker::child::LogFile;
+use crate::task_tracker::layout;
+use crate::task_tracker::local_dirs::LocalDirs;
+use crate::task_tracker::local_dirs::tests::settings;
+use crate::task_tracker::map_output::tests::{attempt, put};
+
+struct World {
+    root: tempfile::TempDir,
+    dirs: Arc<LocalDirs>,
+    address: SocketAddr,
+    lost: mpsc::Receiver<LostOutput>,
+    stop: watch::Sender<bool>,
+}
+
+impl World {
+    async fn new(max_connections: usize, head_timeout: Duration) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = Arc::new(LocalDirs::open(&settings(&[&root.path().join("l")])).unwrap());
+        let outputs = Arc::new(MapOutputs::new(dirs.clone(), 1 << 20));
+        let (sender, lost) = mpsc::channel(10);
+        let logs = super::super::child::test_logs(root.path());
+        let server =
+            HttpServer { head_timeout, ..HttpServer::new(outputs, logs, sender, max_connections) };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(Arc::new(server).serve(listener, stopped));
+        World { root, dirs, address, lost, stop }
+    }
+
+    async fn plain() -> Self {
+        World::new(100, HEAD_TIMEOUT).await
+    }
+
+    async fn ask(&self, request: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut answer = Vec::new();
+        // One that is broken off ends too.
+        let _ = stream.read_to_end(&mut answer).await;
+        answer
+    }
+
+    /// In the older version of the protocol, in which the text comes as it is.
+    async fn get(&self, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        String::from_utf8(self.ask(request.as_bytes()).await).unwrap()
+    }
+}
+
+fn query(maps: &[u32], reduce: i32) -> String {
+    let maps: Vec<String> = maps.iter().map(|map| attempt(*map).to_string()).collect();
+    format!("/mapOutput?job=job_20.1_0001&map={}&reduce={reduce}", maps.join(","))
+}
+
+/// The headers and data of an answer.
+fn parts(answer: &[u8]) -> Vec<(ShuffleHeader, Vec<u8>)> {
+    let mut reader = Reader::new(answer.strip_prefix(b"HTTP/1.1 200 OK\r\n\r\n").unwrap());
+    let mut parts = Vec::new();
+    while !reader.rest().is_empty() {
+        let header = ShuffleHeader::decode(&mut reader).unwrap();
+        let bytes = if header.found { header.part_length } else { 0 };
+        let data = reader.take(usize::try_from(bytes).unwrap()).unwrap().to_vec();
+        parts.push((header, data));
+    }
+    parts
+}
+
+#[tokio::test]
+async fn parts_come_in_the_order_asked_for() {
+    let world = World::plain().await;
+    let large = vec![b'x'; 5 << 20];
+    put(&world.dirs, &attempt(0), &[b"zero-0", b"zero-1"]);
+    put(&world.dirs, &attempt(1), &[b"one-0", &large]);
+    let answer = world.ask(format!("GET {} HTTP/1.1\r\n\r\n", query(&[1, 0], 1)).as_bytes()).await;
+    let parts = parts(&answer);
+    let told: Vec<_> =
+        parts.iter().map(|(header, data)| (&*header.attempt, header.reduce, data.len())).collect();
+    assert_eq!(told, [(attempt(1).as_str(), 1, 5 << 20), (attempt(0).as_str(), 1, 6)]);
+    assert!(parts[0].1 == large && parts[1].1 == b"zero-1");
+    assert_eq!((parts[1].0.part_length, parts[1].0.raw_length), (6, 2));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_to_both_sides() {
+    let mut world = World::plain().await;
+    put(&world.dirs, &attempt(0), &[b"zero-0"]);
+    let answer = world.ask(format!("GET {} HTTP/1.1\r\n\r\n", query(&[1, 0], 0)).as_bytes()).await;
+    let parts = parts(&answer);
+    let missing = ShuffleHeader {
+        attempt: attempt(1).to_string(),
+        part_length: 0,
+        raw_length: 0,
+        reduce: 0,
+        found: false,
+    };
+    assert_eq!(parts[0], (missing, Vec::new()));
+    assert_eq!(parts[1].1, b"zero-0");
+    let lost = world.lost.recv().await.unwrap();
+    assert_eq!(lost.attempt, attempt(1));
+    assert!(
+        lost.diagnostics.starts_with(&format!("Couldn't get mapId = {}, reduce 0: ", attempt(1)))
+    );
+}
+
+#[tokio::test]
+async fn recorded_requests_are_answered_as_they_were() {
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/recordings/jobs/inproc-sleep/traffic.pcap");
+    let capture = crate::conformance::open(&capture, &Limits::default()).unwrap().capture;
+    let mut compared = 0;
+    for connection in &capture.connections {
+        let said = |side: Side| -> Vec<u8> {
+            let data = connection.events.iter().filter(|event| event.from == side);
+            data.filter_map(|event| match &event.what {
+                What::Data(bytes) => Some(bytes.clone()),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+            .concat()
+        };
+        let (request, answer) = (said(Side::Client), said(Side::Server));
+        if !request.starts_with(b"GET /mapOutput")
+            || !answer.starts_with(b"HTTP/1.1 200 OK\r\n\r\n")
+        {
+            continue;
+        }
+        // The outputs as they must have been for this answer.
+        let world = World::plain().await;
+        for (header, data) in parts(&answer) {
+            let map: AttemptId = header.attempt.parse().unwrap();
+            let (raw_length, part_length) = (header.raw_length, header.part_length);
+            let record = IndexRecord { start: 3, raw_length, part_length };
+            let index = SpillIndex { records: vec![record] };
+            let write = |relative: &Path, bytes: &[u8]| {
+                fs::write(world.dirs.for_write(relative, None).unwrap(), bytes).unwrap();
+            };
+            write(&layout::map_output_index(&map), &index.encode());
+            write(&layout::map_output(&map), &[b"...", &*data].concat());
+        }
+        assert_eq!(world.ask(&request).await, answer);
+        compared += 1;
+    }
+    assert_eq!(compared, 2);
+}
+
+#[tokio::test]
+async fn other_requests_get_an_answer_of_http() {
+    let world = World::plain().await;
+    for (request, expected, told) in [
+        (
+            "GET /mapOutput?job=1 HTTP/1.1\r\n\r\n",
+            "400 Bad Request",
+            "Required param job, map and reduce",
+        ),
+        (
+            "GET /mapOutput HTTP/1.1\r\nHost: x\r\n\r\n",
+            "400 Bad Request",
+            "Required param job, map and reduce",
+        ),
+        (
+            "POST /mapOutput?x=1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+            "405 Method Not Allowed",
+            "",
+        ),
+        ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found", "There is no such page"),
+        ("nonsense\r\n\r\n", "400 Bad Request", ""),
+    ] {
+        let answer = String::from_utf8(world.ask(request.as_bytes()).await).unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{request}: {answer}");
+        assert!(answer.ends_with(told), "{request}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn peers_that_hold_connections_lose_them() {
+    let world = World::new(2, Duration::from_millis(200)).await;
+    let slow = [
+        TcpStream::connect(world.address).await.unwrap(),
+        TcpStream::connect(world.address).await.unwrap(),
+    ];
+    for mut stream in slow {
+        // It may be closed already.
+        let _ = stream.write_all(b"GET /mapOutput?").await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert_eq!(answer, b"");
+    }
+    // A head without an end is refused before it takes more than it may.
+    let answer = world.ask(&vec![b'x'; 2 * HEAD_BYTES]).await;
+    assert_eq!(answer, b"");
+    world.stop.send(true).unwrap();
+}
+
+#[tokio::test]
+async fn logs_are_shown() {
+    let world = World::plain().await;
+    let logs = super::super::child::test_logs(world.root.path());
+    let dir = logs.create(&attempt(0)).unwrap();
+    let long = "line <b>&\n".repeat(50_000);
+    fs::write(dir.join("stdout"), &long).unwrap();
+    fs::write(dir.join("stderr"), "0123456789").unwrap();
+    let id = attempt(0);
+    let body = |answer: String| answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+    let tail =
+        world.get(&format!("/tasklog?taskid={id}&filter=stderr&plaintext=true&start=-4")).await;
+    assert!(tail.starts_with("HTTP/1.0 200 OK\r\n") && tail.contains("text/plain"), "{tail}");
+    assert_eq!(body(tail), "789");
+    let page = world.get(&format!("/tasklog?taskid={id}")).await;
+    assert!(page.contains("text/html") && page.contains("nosniff"));
+    assert!(page.contains(&format!("<h1>Task Logs: '{id}'</h1>")));
+    assert_eq!(page.matches("line &lt;b&gt;&amp;\n").count(), 50_000);
+    assert!(page.contains("<u>stderr logs</u>") && !page.contains("<u>syslog logs</u>"));
+    for (path, expected) in [
+        (format!("/tasklog?taskid={id}&filter=syslog"), "410 Gone"),
+        (format!("/tasklog?taskid={}", attempt(9)), "410 Gone"),
+        ("/tasklog".into(), "400 Bad Request"),
+        ("/tasklog?taskid=../../etc".into(), "400 Bad Request"),
+        (format!("/tasklog?taskid={id}&filter=passwd"), "400 Bad Request"),
+        (format!("/tasklog?taskid={id}&plaintext=true"), "400 Bad Request"),
+        (format!("/tasklog?taskid={id}&start=x"), "400 Bad Request"),
+    ] {
+        let answer = world.get(&path).await;
+        assert!(answer.starts_with(&format!("HTTP/1.0 {expected}\r\n")), "{path}: {answer}");
+    }
+    assert_eq!(LogFile::of_filter("STDOUT"), Some(LogFile::Stdout));
+}
