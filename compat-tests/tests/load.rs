@@ -62,14 +62,22 @@ fn every_scenario_finds_nothing_wrong() {
     );
     counts(&report(&manager, "request-to-grant", &small), ["single: request to grant"]);
     let slow = [&small[..], &["--sessions", "5", "--hold", "0.05", "--seconds", "2"]].concat();
-    let report = report(&manager, "slow-drivers", &slow);
+    let slow = report(&manager, "slow-drivers", &slow);
     for part in ["before", "with"] {
         let of_part = |name: &str| {
-            let mut measures = report.measures.iter();
+            let mut measures = slow.measures.iter();
             measures.any(|one| one.part.as_deref() == Some(part) && one.name == name)
         };
-        assert!(of_part("healthy: request to grant"), "{part} in {:?}", report.measures);
+        assert!(of_part("healthy: request to grant"), "{part} in {:?}", slow.measures);
     }
+
+    let storm = report(&manager, "reconnect", &small);
+    counts(&storm, ["storm: one back", "storm: all back"]);
+    let process_id = manager.process_id().to_string();
+    let idle = ["--connections", "50", "--pid", &process_id];
+    let idle = report(&manager, "idle-connections", &idle);
+    assert_eq!(idle.plan[0], "50 idle connections");
+    assert!(idle.process.is_some_and(|process| process.threads > 0));
 
     // Everything was given back, and every session was ended.
     let mut list = Command::new(corona_program());
@@ -94,6 +102,38 @@ fn a_run_that_cannot_begin_says_why() {
     manager.stop();
     let output = load(&manager, "churn", &["--nodes", "4"]);
     told(output, 1, "no connection: Connection refused (os error 111)");
+}
+
+#[test]
+fn reports_are_drawn_and_compared() {
+    let manager = start_plain();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let picture = path("picture.svg");
+    let options = ["--nodes", "10", "--plot", &picture, "--output", "json"];
+    let output = load(&manager, "request-to-grant", &options);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::write(path("report.json"), &output.stdout).expect("a file");
+    let drawn = std::fs::read_to_string(&picture).expect("a picture");
+    assert!(drawn.starts_with("<svg ") && drawn.contains("single: request to grant"), "{drawn}");
+
+    // A picture that is there is not overwritten, and nothing is sent before that is known.
+    let output = load(&manager, "request-to-grant", &options);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr, format!("corona: {picture} exists already; --force overwrites it\n"));
+
+    let report = path("report.json");
+    let mut compare = Command::new(corona_program());
+    compare.args(["load", "compare", "--before", &report, &report, "--after", &report]);
+    let output = compare.output().expect("the program can be started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let begin = "before: 2 runs of request-to-grant\nafter: 1 run of request-to-grant\n\nWHAT ";
+    assert!(text.starts_with(begin), "{text}");
+    let line = text.lines().find(|line| line.starts_with("single: request to grant"));
+    assert_eq!(line.map(|line| line.matches("  1.00").count()), Some(3), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() < 80), "{text}");
 }
 
 #[test]

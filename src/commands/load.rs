@@ -2,10 +2,12 @@
 //!
 //! Wiring only: which plan, where it runs, and where its report goes.
 
+mod compare;
 mod scenarios;
 mod show;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use corona::load::{self, Plan, Progress, Report};
 
 use super::EXIT_FAILED;
+use super::arguments::create_file;
 use super::console::Console;
 use super::signals::shutdown_signal;
 
@@ -23,6 +26,8 @@ Examples:
     corona load churn --address localhost:9090
   How long a request waits on an idle cluster of 1,000 nodes:
     corona load request-to-grant --address localhost:9090 --nodes 1000
+  The same as a picture:
+    corona load request-to-grant --address localhost:9090 --plot grant.svg
   Heartbeats of 5,000 nodes each 3 seconds, as JSON:
     corona load heartbeats --address localhost:9090 --nodes 5000 \\
         --interval 3 --seconds 60 --output json
@@ -47,7 +52,8 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum What {
     #[command(flatten)]
-    Scenario(scenarios::Scenario),
+    Scenario(Box<scenarios::Scenario>),
+    Compare(compare::Arguments),
 }
 
 /// Where, how long, and what becomes of the result.
@@ -76,6 +82,14 @@ struct RunArguments {
     /// A table for people, or JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
     output: Form,
+
+    /// Draw the result as SVG, a picture that browsers show
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
+    /// Overwrite the picture if it exists
+    #[arg(long, requires = "plot")]
+    force: bool,
 }
 
 /// The form of a report.
@@ -90,11 +104,19 @@ enum Form {
 /// # Errors
 /// When it cannot begin, or the result cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let What::Scenario(scenario) = arguments.what;
+    let scenario = match arguments.what {
+        What::Scenario(scenario) => scenario,
+        What::Compare(arguments) => return compare::run(&arguments, console),
+    };
     let (run, plan) = scenario.into_plan()?;
     plan.check()?;
+    // Opened first, so that a long run is not for nothing.
+    let plot = run.plot.as_ref().map(|path| create_file(path, run.force)).transpose()?;
     announce(&plan, console);
     let report = make_load(plan)?;
+    if let Some(mut plot) = plot {
+        plot.write_all(load::svg(&report).as_bytes()).context("cannot write the picture")?;
+    }
     match run.output {
         // On one line: its curves would fill many pages.
         Form::Json => console.print(&(serde_json::to_string(&report)? + "\n"))?,

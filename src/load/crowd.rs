@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::callbacks::Callbacks;
 use super::faults::FaultKind;
@@ -87,17 +87,18 @@ impl CrowdRun {
     }
 }
 
-/// Runs sessions one after the other until the run stops; then gives everything back, says so over
+/// Runs sessions one after the other, after a delay, until the run stops; then gives everything back, says so over
 /// `drained`, and ends the last one when it is time.
 pub(super) async fn run(
     world: Arc<World>,
     crowd: Arc<CrowdRun>,
     callbacks: Arc<Callbacks>,
-    number: u64,
+    (number, delay): (u64, Duration),
     drained: mpsc::Sender<()>,
 ) {
     let mut phase = world.phase.subscribe();
     let mut over = world.phase.subscribe();
+    let _ = timeout(delay, phase.wait_for(|phase| *phase != Phase::Running)).await;
     let mut worker = Worker { world, crowd, callbacks, number, drained: Some(drained) };
     tokio::select! {
         () = worker.work(&mut phase) => {}
@@ -222,7 +223,7 @@ impl Worker {
             self.crowd.job.record_since(begin);
             let pause = self.crowd.plan.job.pause;
             if pause > Duration::ZERO {
-                let _ = tokio::time::timeout(pause, phase.wait_for(|p| *p != Phase::Running)).await;
+                let _ = timeout(pause, phase.wait_for(|p| *p != Phase::Running)).await;
             }
         }
         if self.world.is_running() {

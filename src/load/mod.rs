@@ -14,6 +14,8 @@
 mod audit;
 mod callbacks;
 mod cluster;
+mod compare;
+mod connections;
 mod crowd;
 mod faults;
 mod histogram;
@@ -22,6 +24,7 @@ mod machine;
 mod meter;
 mod nodes;
 mod plan;
+mod plot;
 mod report;
 mod run;
 mod session;
@@ -29,9 +32,13 @@ mod session;
 mod tests;
 mod world;
 
+pub use compare::{Comparison, Figure, compare};
 pub use faults::{Fault, FaultKind};
 pub use machine::ProcessUse;
-pub use plan::{Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, PlanError, number};
+pub use plan::{
+    Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, PlanError, number,
+};
+pub use plot::svg;
 pub use report::{Report, Timeline, Timing};
 pub use run::{LoadError, Progress, run};
 

@@ -24,6 +24,8 @@ pub struct Plan {
     /// The same, from the middle of the measured time to the end. What was measured without and
     /// with them is told apart.
     pub late_crowds: Vec<Crowd>,
+    /// Connections beside those of nodes and sessions.
+    pub connections: Connections,
     /// Threads that make the load.
     pub threads: usize,
     /// The process of the cluster manager, if it is on this machine and of interest.
@@ -54,6 +56,19 @@ pub enum Heartbeats {
     Every(Duration),
     /// On each connection one after the other, as fast as they are answered.
     ClosedLoop,
+}
+
+/// Connections beside those of nodes and sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Connections {
+    /// None.
+    None,
+    /// All nodes lose theirs and come back at the same time, again and again. Between these storms
+    /// they send no heartbeats.
+    Storms,
+    /// So many over which nothing is sent but one heartbeat at the start and one at the end.
+    Idle(usize),
 }
 
 /// Emulated sessions that do the same.
@@ -139,7 +154,13 @@ impl Plan {
         within("CPUs", u64::try_from(cpus).unwrap_or(0), 1, 1_024)?;
         within("MAP slots of a node", map_slots.into(), 0, 100_000)?;
         let most_connections = count.min(50_000) as u64;
-        within("connections of nodes", connections as u64, count.min(1) as u64, most_connections)?;
+        match self.connections {
+            Connections::Storms => within("nodes in a storm", count as u64, 1, 50_000)?,
+            Connections::Idle(idle) => within("idle connections", idle as u64, 1, 50_000)?,
+            Connections::None => {}
+        }
+        let least = if self.connections == Connections::None { count.min(1) as u64 } else { 0 };
+        within("connections of nodes", connections as u64, least, most_connections)?;
         if let Heartbeats::Every(interval) = self.nodes.heartbeats {
             let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
             within("milliseconds between heartbeats", ms, 10, 600_000)?;
@@ -157,8 +178,13 @@ impl Plan {
     /// Connections that may be open at a time, in both directions.
     pub fn most_connections(&self) -> usize {
         let sessions = self.crowds.iter().chain(&self.late_crowds).map(|crowd| crowd.sessions);
+        let others = match self.connections {
+            Connections::None => 0,
+            Connections::Storms => self.nodes.count,
+            Connections::Idle(idle) => idle,
+        };
         // Each session has one to the cluster manager and one from it.
-        self.nodes.connections + 2 * sessions.sum::<usize>() + 1
+        others + self.nodes.connections + 2 * sessions.sum::<usize>() + 1
     }
 
     /// The longest that the run may take.
@@ -198,7 +224,16 @@ fn within(what: &'static str, found: u64, least: u64, most: u64) -> Result<(), P
 impl Plan {
     /// What it will do, one line each, at most 79 columns.
     pub fn describe(&self) -> Vec<String> {
-        let mut lines = vec![self.nodes.describe()];
+        let mut lines = match self.connections {
+            Connections::None => vec![self.nodes.describe()],
+            Connections::Storms => {
+                let nodes = number(self.nodes.count as u64);
+                vec![format!("{nodes} nodes that reconnect at the same time, again and again")]
+            }
+            Connections::Idle(idle) => {
+                vec![format!("{} idle connections", number(idle as u64))]
+            }
+        };
         lines.extend(self.crowds.iter().map(|crowd| crowd.describe("")));
         lines.extend(self.late_crowds.iter().map(|crowd| crowd.describe("later, ")));
         lines.push(format!(

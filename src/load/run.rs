@@ -14,11 +14,12 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::callbacks::Callbacks;
+use super::connections::{self, Idle};
 use super::crowd::{self, CrowdRun};
 use super::faults::FaultKind;
 use super::machine::{ProcessUse, allow_connections};
 use super::meter::locked;
-use super::plan::{Crowd, Driver, Plan, PlanError};
+use super::plan::{Connections, Crowd, Driver, Plan, PlanError};
 use super::report::{Report, Timeline, Timing};
 use super::world::{Phase, World};
 use super::{ENDING_TIME, SET_UP_TIME, audit, nodes};
@@ -108,8 +109,8 @@ struct Crowds {
 impl Run<'_> {
     async fn play(&mut self, stop: impl Future<Output = ()>) -> Result<Report, LoadError> {
         let mut stop = pin!(stop);
-        let callbacks = tokio::select! {
-            callbacks = self.set_up() => callbacks?,
+        let (callbacks, idle) = tokio::select! {
+            set_up = self.set_up() => set_up?,
             () = stop.as_mut() => {
                 let what = "stopped before it had begun".into();
                 return Err(self.set_up_error(what));
@@ -122,8 +123,21 @@ impl Run<'_> {
         for crowd in &plan.crowds {
             self.start_crowd(&mut crowds, crowd);
         }
+        if plan.connections == Connections::Storms {
+            self.tasks.spawn(connections::storms(self.world.clone(), plan.nodes.count));
+        }
+        let idle_bytes = self.world.meter.count("bytes for each idle connection");
         let measured = self.measure(&plan, &mut crowds, stop).await;
 
+        if let Some(idle) = idle {
+            self.world.meter.set_open(true);
+            idle.count(&idle_bytes);
+            self.world.meter.set_open(false);
+            if timeout(ENDING_TIME / 3, idle.close(&self.world)).await.is_err() {
+                let what = || "idle connections were not answered in time".to_owned();
+                self.world.faults.note(FaultKind::CallFailed, what);
+            }
+        }
         self.progress.say("giving everything back".into());
         self.world.phase.send_replace(Phase::Stopping);
         drop(crowds.drained);
@@ -150,7 +164,7 @@ impl Run<'_> {
     }
 
     /// Every node joins; the listener opens on the address from which they are connected.
-    async fn set_up(&mut self) -> Result<Callbacks, LoadError> {
+    async fn set_up(&mut self) -> Result<(Callbacks, Option<Idle>), LoadError> {
         let first = self.world.connect().await;
         let first = first.map_err(|failure| self.set_up_error(failure.0))?;
         let callbacks = Callbacks::open(self.world.clone(), first.local.ip())?;
@@ -175,7 +189,13 @@ impl Run<'_> {
         let late = || Err(format!("not all nodes had joined after {} s", SET_UP_TIME.as_secs()));
         let joined: Result<(), String> = timeout(SET_UP_TIME, all).await.unwrap_or_else(|_| late());
         joined.map_err(|what| self.set_up_error(what))?;
-        Ok(callbacks)
+        let Connections::Idle(count) = self.world.plan.connections else {
+            return Ok((callbacks, None));
+        };
+        let opened = timeout(SET_UP_TIME, Idle::open(&self.world, count)).await;
+        let opened = opened.map_err(|_| self.set_up_error("connections open too slowly".into()))?;
+        let idle = opened.map_err(|failure| self.set_up_error(failure.0))?;
+        Ok((callbacks, Some(idle)))
     }
 
     fn set_up_error(&self, what: String) -> LoadError {
@@ -185,11 +205,14 @@ impl Run<'_> {
     fn start_crowd(&mut self, crowds: &mut Crowds, plan: &Crowd) {
         let run = Arc::new(CrowdRun::new(&self.world, plan.clone()));
         crowds.runs.push(run.clone());
-        for _ in 0..plan.sessions {
+        for place in 0..plan.sessions {
             crowds.started += 1;
+            // Those that hold slots for a while are spread over that while.
+            let delay = plan.job.hold.mul_f64(place as f64 / plan.sessions as f64);
             let (world, callbacks) = (self.world.clone(), crowds.callbacks.clone());
             let drained = crowds.drained.clone();
-            self.tasks.spawn(crowd::run(world, run.clone(), callbacks, crowds.started, drained));
+            let number = crowds.started;
+            self.tasks.spawn(crowd::run(world, run.clone(), callbacks, (number, delay), drained));
         }
     }
 

@@ -223,6 +223,7 @@ fn plan(manager: SocketAddr, crowds: Vec<Crowd>) -> Plan {
         nodes: Nodes { count: 20, cpus: 8, map_slots: 40, connections: 3, heartbeats },
         crowds,
         late_crowds: vec![],
+        connections: Connections::None,
         threads: 1,
         process_id: None,
     }

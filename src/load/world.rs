@@ -80,6 +80,11 @@ impl World {
     /// Opens a connection to the cluster manager, when it is this one's turn.
     pub(super) async fn connect(&self) -> Result<Caller, Failure> {
         let _turn = self.opening.acquire().await;
+        self.connect_at_once().await
+    }
+
+    /// Opens a connection to the cluster manager however many others do.
+    pub(super) async fn connect_at_once(&self) -> Result<Caller, Failure> {
         let begin = Instant::now();
         let connected = timeout(PATIENCE, TcpStream::connect(self.plan.manager)).await;
         let failure = |what: &dyn fmt::Display| Failure(format!("no connection: {what}"));

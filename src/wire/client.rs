@@ -13,6 +13,7 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
 use super::inbox::Inbox;
+use super::limits::Limits;
 use super::message::{self, AnswerBody};
 use super::scan::{Bounds, Malformed};
 use super::service::{ApplicationFault, Exception, Outcome, Service};
@@ -125,9 +126,20 @@ where
         Ok(PreparedCall { bytes: bytes.into(), seqid_at, place, service: PhantomData })
     }
 
-    /// What goes over the wire, but for the sequence id, which each client counts for itself.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// The call as a server with these limits reads it.
+    ///
+    /// Errors: those of a call that is larger or deeper than the limits allow.
+    pub fn read(&self, limits: &Limits) -> Result<S::Call, Malformed> {
+        let mut inbox = Inbox::new(S::FRAMING, limits.bounds(), limits.max_frame_bytes);
+        inbox.space().extend_from_slice(&self.bytes);
+        let taken = inbox.take(|bytes| message::read_call::<S>(bytes, limits.bounds()))?;
+        let read = taken.and_then(|incoming| incoming.call.ok());
+        read.map(|(_, call)| call).ok_or(Malformed::Unreadable)
+    }
+
+    /// How many bytes go over the wire.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
     }
 }
 

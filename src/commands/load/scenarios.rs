@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use corona::load::{Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan};
+use corona::load::{Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan};
 
 use super::RunArguments;
 
@@ -51,6 +51,21 @@ pub(super) enum Scenario {
     /// second half one more session starts at whose address nobody listens, and
     /// one whose listener never answers. The figures of both halves are told.
     SlowDrivers(SlowDrivers),
+
+    /// All nodes lose their connections and come back at the same time
+    ///
+    /// 5,000 nodes with a connection each. When the last has had an answer to its
+    /// heartbeat, all connections are closed, and 0.2 seconds later the next
+    /// storm begins. --connections and --interval have no effect.
+    Reconnect(Plain),
+
+    /// Connections on which nothing happens
+    ///
+    /// 10,000 connections, each with one heartbeat at the start and one at the
+    /// end. With --pid the report tells the memory for each. A cluster manager may
+    /// close what is idle for cm.server.sotimeout, by default a minute.
+    /// --connections says how many; --interval has no effect.
+    IdleConnections(Plain),
 }
 
 /// A scenario without sessions.
@@ -207,6 +222,20 @@ impl Scenario {
                 let plan = plan("request-to-grant", &run, &nodes, nodes_of, crowds)?;
                 (run, plan)
             }
+            Scenario::Reconnect(Plain { run, nodes }) => {
+                let mut plan = plan("reconnect", &run, &nodes, (5_000, nodes.paced()?), vec![])?;
+                plan.nodes.connections = 0;
+                plan.connections = Connections::Storms;
+                (run, plan)
+            }
+            Scenario::IdleConnections(Plain { run, nodes }) => {
+                let idle = nodes.connections.unwrap_or(10_000);
+                let (few, beat) = (100, nodes.paced()?);
+                let mut plan = plan("idle-connections", &run, &nodes, (few, beat), vec![])?;
+                plan.nodes.connections = 0;
+                plan.connections = Connections::Idle(idle);
+                (run, plan)
+            }
             Scenario::SlowDrivers(SlowDrivers { common, dead, stuck }) => {
                 let WithSessions { run, nodes, sessions } = common;
                 let healthy = crowd(1_000, 5, Duration::from_secs(1));
@@ -258,6 +287,7 @@ fn plan(
         },
         crowds,
         late_crowds: vec![],
+        connections: Connections::None,
         threads: run.threads.unwrap_or(threads),
         process_id: run.pid,
     })

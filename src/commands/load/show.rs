@@ -82,7 +82,7 @@ fn verdict(errors: &[Fault], console: &Console<'_>) -> String {
 }
 
 /// A time with three digits.
-fn time(us: f64) -> String {
+pub(super) fn time(us: f64) -> String {
     let (value, unit) = match us {
         us if us < 999.5 => (us, "µs"),
         us if us < 999_500.0 => (us / 1_000.0, "ms"),

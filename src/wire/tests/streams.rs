@@ -99,6 +99,10 @@ async fn prepared_calls_are_answered_among_others() {
     let good = PreparedCall::<ClusterManager>::new(&good).unwrap();
     let bad = Call::SessionHeartbeat { handle: Some("bad".into()) };
     let bad = PreparedCall::new(&bad).unwrap();
+    let read = good.read(&Limits::default());
+    assert_eq!(read, Ok(Call::SessionHeartbeat { handle: Some("good".into()) }));
+    let small = Limits { max_frame_bytes: good.size() - 5, ..Limits::default() };
+    assert!(good.read(&small).is_err());
     for _ in 0..3 {
         assert_eq!(client.call_prepared(&good).await.unwrap(), Reply::SessionHeartbeat);
         assert!(matches!(client.call_prepared(&bad).await, Err(CallError::Exception(_))));

@@ -1,0 +1,109 @@
+//! `corona load compare`: reports of two sides, as ratios.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use corona::load::{Comparison, Figure, Report, compare, number};
+
+use super::show::time;
+use crate::commands::console::{Console, printable};
+use crate::commands::table::{Column, Table};
+
+const EXAMPLES: &str = "\
+Example, with three runs on each side:
+  corona load churn --address localhost:9090 --output json > before1.json
+  ...
+  corona load compare --before before*.json --after after*.json
+
+scripts/compare-managers and scripts/compare-commits do all of it.
+Exit status: 0 compared; 1 a file cannot be read, or there is nothing that
+both sides measured; 2 wrong usage.";
+
+/// Compare reports: two cluster managers, or one before and after a change
+///
+/// Reads what --output json wrote. Of several runs on a side the medians are
+/// compared. RATIO is after divided by before: above 1 is better for what
+/// happens in a second and worse for times.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Reports of one side
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    before: Vec<PathBuf>,
+
+    /// Reports of the other side
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    after: Vec<PathBuf>,
+}
+
+/// Reads and compares.
+///
+/// # Errors
+/// When a file holds no report, or nothing can be compared.
+pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let before = read_all(&arguments.before)?;
+    let after = read_all(&arguments.after)?;
+    let compared = compare(&before, &after);
+    if compared.is_empty() {
+        bail!("there is nothing that both sides measured");
+    }
+    let text = text(&before, &after, &compared, console);
+    console.print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_all(files: &[PathBuf]) -> anyhow::Result<Vec<Report>> {
+    files.iter().map(|file| read(file)).collect()
+}
+
+fn read(file: &Path) -> anyhow::Result<Report> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} holds no report", file.display()))
+}
+
+fn text(
+    before: &[Report],
+    after: &[Report],
+    compared: &[Comparison],
+    console: &Console<'_>,
+) -> String {
+    let mut text = String::new();
+    for (side, reports) in [("before", before), ("after", after)] {
+        let scenario = reports.first().map(|report| report.scenario.as_str()).unwrap_or_default();
+        let wrong = reports.iter().filter(|report| !report.errors.is_empty()).count();
+        let runs = if reports.len() == 1 { "run" } else { "runs" };
+        text += &format!("{side}: {} {runs} of {}", reports.len(), printable(scenario));
+        text += &if wrong > 0 { format!(", {wrong} WITH ERRORS\n") } else { "\n".to_owned() };
+    }
+    text.push('\n');
+    let mut table = Table::new(&[
+        Column::text("WHAT", 12),
+        Column::number("PER S"),
+        Column::number("AFTER"),
+        Column::number("RATIO"),
+        Column::number("MEDIAN"),
+        Column::number("AFTER"),
+        Column::number("RATIO"),
+        Column::number("99% RATIO"),
+    ]);
+    for Comparison { name, per_second, median_us, percentile_99_us } in compared {
+        let rate = |rate: f64| number(rate.round() as u64);
+        table.row([
+            name.clone().into(),
+            rate(per_second.before).into(),
+            rate(per_second.after).into(),
+            ratio(*per_second).into(),
+            time(median_us.before).into(),
+            time(median_us.after).into(),
+            ratio(*median_us).into(),
+            ratio(*percentile_99_us).into(),
+        ]);
+    }
+    text + &table.render(console, false)
+}
+
+fn ratio(figure: Figure) -> String {
+    figure.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+}
