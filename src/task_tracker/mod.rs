@@ -13,9 +13,11 @@
 //! * [`procfs`], [`figures`]: what the kernel tells of processes and of the machine.
 //! * [`map_output`]: where the parts of finished maps' outputs lie.
 //! * [`http`]: serves these, and the logs of tasks.
+//! * [`attempt`]: what becomes of an attempt at a task, decided and not done.
 //!
 //! It knows no scheduling and no cluster manager.
 
+pub mod attempt;
 pub mod child;
 pub mod deletion;
 pub mod figures;
