@@ -11,11 +11,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use corona::conformance::capture::{Capture, Ending, Limits};
-use corona::conformance::conversation::conversations;
+use corona::conformance::capture::{Ending, Limits};
 use corona::conformance::launch::{Launch, Running};
-use corona::conformance::replay::{Report, Stage};
-use corona::conformance::setup::RecordedSetup;
+use corona::conformance::open;
+use corona::conformance::replay::Report;
+use corona::conformance::trial::{Program, against_program, fitting};
 
 /// The program under test.
 ///
@@ -77,40 +77,16 @@ pub fn start_plain() -> Running {
 /// When the recording cannot be read or the program does not start.
 pub fn replay(name: &str, speed: f64) -> Report {
     let directory = repository().join("fixtures/recordings").join(name);
-    let setup = RecordedSetup::read(&directory).expect("the recorded configuration");
-    let file = std::fs::File::open(directory.join("traffic.pcap")).expect("the recorded traffic");
-    let capture = Capture::read(file, &Limits::default()).expect("a packet capture");
-    assert_eq!(capture.ending, Ending::Complete, "{name}");
-    let conversations = conversations(&capture, &setup.ports);
-    let scratch = tempfile::tempdir().expect("a directory for files of the program");
+    let program = Program::read(corona_program(), &directory).expect("the recorded configuration");
+    let traffic = open(&directory.join("traffic.pcap"), &Limits::default());
+    let traffic = traffic.expect("the recorded traffic");
+    assert_eq!(traffic.capture.ending, Ending::Complete, "{name}");
+    let conversations = traffic.conversations(&program.setup.ports);
+    let options = fitting(program.setup.options(name, speed), &traffic);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime for the recorded peers");
-    runtime.block_on(async {
-        let stage = Stage::set(&conversations, setup.options(name, speed)).await;
-        let stage = stage.expect("free ports");
-        let state_file = scratch.path().join("cm.state");
-        let launch = Launch {
-            program: corona_program().to_path_buf(),
-            conf_dir: Some(directory),
-            overrides: setup.overrides(speed, stage.proxy_job_tracker(), &state_file),
-            arguments: vec![],
-            ready_within: Duration::from_secs(20),
-        };
-        let mut manager = launch.start().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let target = manager.thrift();
-        let again = Launch { arguments: vec!["--recover-from-disk".into()], ..launch };
-        let mut held_up = Duration::ZERO;
-        let restart = async || {
-            held_up += manager.held_up().unwrap_or_default();
-            manager.stop();
-            manager = again.start().map_err(|error| error.to_string())?;
-            Ok(manager.thrift())
-        };
-        let mut report = stage.play(target, restart).await;
-        assert!(manager.is_alive(), "{name}: the program has ended:\n{}", manager.log());
-        report.hold_ups.manager = held_up + manager.held_up().unwrap_or_default();
-        report
-    })
+    let report = runtime.block_on(against_program(&conversations, options, &program, |_| {}));
+    report.unwrap_or_else(|error| panic!("{name}: {error}"))
 }

@@ -2,8 +2,9 @@
 //! compatibility table does not list.
 //!
 //! A case mostly waits for recorded pauses. With the first test a few of them start together, the
-//! longest first, so that the whole takes about as long as the longest few. Pauses and expiry are in real time: a play that
-//! did not come out as expected, and in which the machine held up either side, is played again.
+//! longest first, so that the whole takes about as long as the longest few. Pauses and expiry are in
+//! real time: a play that did not come out as expected, and in which the machine held up either
+//! side, is played again.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -85,7 +86,7 @@ fn check(place: usize) {
     let case = &CASES[place];
     let report = report(place);
     println!("{report}");
-    assert!(report.calls > 0, "nothing was compared: {report}");
+    assert!(report.calls.compared() > 0, "nothing was compared: {report}");
     match case.differs_because {
         None => assert!(report.agrees(), "{report}"),
         Some(reason) => assert!(!report.agrees(), "agrees now, though {reason}: {report}"),

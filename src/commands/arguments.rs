@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
@@ -67,6 +68,13 @@ pub(super) fn parse_size(text: &str) -> Result<usize, String> {
     };
     let number: usize = digits.parse().map_err(|_| expected())?;
     number.checked_mul(factor).filter(|size| *size > 0).ok_or_else(expected)
+}
+
+/// The first address of `HOST:PORT`.
+pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let found = text.to_socket_addrs().map_err(|error| format!("expected HOST:PORT: {error}"))?;
+    // Of a name with addresses of both families the first is what others are told, too.
+    found.into_iter().next().ok_or_else(|| "the name has no address".to_owned())
 }
 
 /// Creates a file that the command writes. One that exists is replaced only with `--force`.

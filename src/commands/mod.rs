@@ -22,6 +22,7 @@ mod nodes;
 mod pools;
 mod progress;
 mod record;
+mod replay;
 mod sessions;
 mod signals;
 mod simulate;
@@ -95,6 +96,7 @@ enum Command {
     Record(record::Arguments),
     Inspect(inspect::Arguments),
     Import(import::Arguments),
+    Replay(replay::Arguments),
     Load(load::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
@@ -115,6 +117,7 @@ impl Command {
             Command::Record(arguments) => record::run(arguments, console),
             Command::Inspect(arguments) => inspect::run(arguments, console),
             Command::Import(arguments) => import::run(arguments, console),
+            Command::Replay(arguments) => replay::run(arguments, console),
             Command::Load(arguments) => load::run(arguments, console),
             Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Completions(arguments) => completions::run(arguments, console),

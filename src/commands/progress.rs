@@ -1,9 +1,13 @@
-//! A line on stderr that tells how far the reading of a large file is, when somebody looks.
+//! A line on stderr that tells how far something long is, when somebody looks: the reading of a
+//! large file, or a replay.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use corona::conformance::replay::Progress;
+use tokio::sync::watch;
 
 /// A file that shows how much of it has been read. The line is gone when this is dropped.
 pub(super) struct WatchedFile {
@@ -35,7 +39,9 @@ impl Read for WatchedFile {
         if self.visible && self.shown_at.elapsed() >= PAUSE {
             self.shown_at = Instant::now();
             self.shown = true;
-            write_stderr(&format!("\r{}", bar(self.read, self.size)));
+            let megabytes = |bytes: u64| bytes >> 20;
+            let count = format!("{} of {} MiB", megabytes(self.read), megabytes(self.size));
+            write_stderr(&format!("\r{}", bar(self.read, self.size, &count)));
         }
         Ok(size)
     }
@@ -49,13 +55,35 @@ impl Drop for WatchedFile {
     }
 }
 
+/// Shows how far a replay is, until it ends. Must be called within a tokio runtime.
+pub(super) fn follow(mut progress: watch::Receiver<Progress>) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    tokio::spawn(async move {
+        let mut pause = tokio::time::interval(PAUSE);
+        // The sender is gone when the replay has ended.
+        while progress.has_changed().is_ok() {
+            let Progress { played, of } = *progress.borrow_and_update();
+            let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let count = format!("{:.0} of {:.0} s", played.as_secs_f64(), of.as_secs_f64());
+            write_stderr(&format!("\r{}", bar(ms(played), ms(of), &count)));
+            pause.tick().await;
+        }
+    });
+}
+
+/// Takes away what [`follow`] has shown. The runtime must be gone.
+pub(super) fn clear() {
+    if io::stderr().is_terminal() {
+        write_stderr(&format!("\r{:79}\r", ""));
+    }
+}
+
 /// At most 79 columns, so that the cursor stays in the line of a terminal of 80.
-fn bar(read: u64, size: u64) -> String {
+fn bar(done: u64, all: u64, count: &str) -> String {
     const WIDTH: u64 = 50;
-    let read = read.min(size);
-    let filled = read.saturating_mul(WIDTH).checked_div(size).unwrap_or(WIDTH) as usize;
-    let megabytes = |bytes: u64| bytes >> 20;
-    let count = format!("{} of {} MiB", megabytes(read), megabytes(size));
+    let filled = done.min(all).saturating_mul(WIDTH).checked_div(all).unwrap_or(WIDTH) as usize;
     format!("[{:<50}] {count:.26}", "#".repeat(filled))
 }
 
@@ -71,10 +99,10 @@ mod tests {
     #[test]
     fn the_bar_grows_and_stays_within_the_line() {
         for (read, filled) in [(0, 0), (500, 25), (1_000, 50), (2_000, 50)] {
-            assert_eq!(bar(read, 1_000).matches('#').count(), filled, "{read}");
+            assert_eq!(bar(read, 1_000, "x").matches('#').count(), filled, "{read}");
         }
         for (read, size) in [(0, 0), (1 << 50, 1 << 50)] {
-            assert!(bar(read, size).chars().count() < 80);
+            assert!(bar(read, size, &"x".repeat(100)).chars().count() < 80);
         }
     }
 

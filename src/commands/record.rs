@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use corona::conformance::relay::{Recorded, Recorder, Relay, RelayOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::arguments::{create_file, parse_size};
+use super::arguments::{create_file, parse_address, parse_size};
 use super::console::Console;
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -51,7 +51,7 @@ usage.";
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(super) struct Arguments {
     /// Where clients connect
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
 
     /// The cluster manager
@@ -174,12 +174,6 @@ fn conclude(
         ),
         None => Ok(ExitCode::SUCCESS),
     }
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let found = text.to_socket_addrs().map_err(|error| format!("expected HOST:PORT: {error}"))?;
-    // Of a name with addresses of both families the first is what others are told, too.
-    found.into_iter().next().ok_or_else(|| "the name has no address".to_owned())
 }
 
 fn now_us() -> u64 {

@@ -2,7 +2,7 @@
 //! and how the reading ended.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
@@ -48,6 +48,11 @@ fn parse_port(text: &str) -> Result<NamedPort, String> {
 }
 
 impl PortArguments {
+    /// The configuration that is named on the line.
+    pub(super) fn conf_dir(&self) -> Option<&Path> {
+        self.conf_dir.as_deref()
+    }
+
     /// The ports that are named, on the line before the configuration; none when nothing names
     /// that of the cluster manager.
     ///

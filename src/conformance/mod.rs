@@ -7,8 +7,8 @@
 //! The path of a recording: [`open`] takes any file of traffic, [`capture`] turns packets into
 //! connections, [`recording`] is the project's own format, [`conversation`] cuts connections
 //! into messages, [`hadoop_rpc`] does the same for Hadoop RPC, [`setup`] tells with which
-//! configuration they were recorded, [`launch`] starts a manager with it, and [`replay`] plays the
-//! clients against that manager and judges it.
+//! configuration they were recorded, [`launch`] starts a manager with it, [`replay`] plays the
+//! clients against that manager and judges it, and [`trial`] does all that for one file.
 
 pub mod capture;
 pub mod conversation;
@@ -20,5 +20,6 @@ pub mod relay;
 pub mod replay;
 pub mod setup;
 mod traffic;
+pub mod trial;
 
 pub use traffic::{Source, Traffic, open, sniff};

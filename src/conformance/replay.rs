@@ -8,11 +8,13 @@
 //! A room of its own: it knows the wire and the recording, and of the manager only its address.
 
 mod cluster;
+mod conclude;
 mod holdups;
 mod judge;
 mod ledger;
 mod line;
 mod names;
+mod notices;
 mod peers;
 mod play;
 mod report;
@@ -25,14 +27,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::conformance::conversation::Conversation;
 
 pub use holdups::{EarlierPlay, HoldUps, TOLERATED, again_if_held_up};
 use peers::{Heard, Peers, WAITING_CALLS};
 use play::Play;
-pub use report::{Finding, Report, Rule};
+pub use report::{
+    About, Counts, FieldPair, Fields, Finding, MAX_FINDINGS, Notices, Report, Rule, html, json,
+    text,
+};
 use script::{Step, script};
 
 /// How to play, and what is known of the recorded configuration.
@@ -40,6 +45,8 @@ use script::{Step, script};
 pub struct ReplayOptions {
     /// What the report is called.
     pub name: String,
+    /// Against what it is played, for the reader of the report.
+    pub target: String,
     /// How much faster than recorded pauses pass. 1 keeps them; infinity goes as fast as the answers
     /// allow. Intervals in the configuration of the manager under test must be shortened to match.
     pub speed: f64,
@@ -59,12 +66,36 @@ pub struct ReplayOptions {
     /// The recorded `cm.cpu.to.resource.partitioning`, as JSON. With it, grants are held against
     /// the slots of the nodes.
     pub partitioning: Option<String>,
+    /// Whether the recording has what sessions were told. Without it, only what no correct manager
+    /// does is looked for in notices.
+    pub compare_notices: bool,
+    /// Whether the manager under test has the proxy job tracker of the stage as its own.
+    pub compare_safe_mode: bool,
+}
+
+/// How far a replay is, in recorded time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What has been played.
+    pub played: Duration,
+    /// All that is to be played.
+    pub of: Duration,
+}
+
+/// Why the manager under test was not started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoRestart {
+    /// Who plays has no power over it. What comes later is not compared.
+    NotPossible,
+    /// It should have been, and this happened.
+    Failed(String),
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
         Self {
             name: String::new(),
+            target: String::new(),
             speed: 1.0,
             answer_within: Duration::from_secs(5),
             notice_within: Duration::from_secs(5),
@@ -73,6 +104,8 @@ impl Default for ReplayOptions {
             node_expiry: None,
             grant_delay: Duration::from_millis(1_200),
             partitioning: None,
+            compare_notices: true,
+            compare_safe_mode: true,
         }
     }
 }
@@ -83,6 +116,7 @@ pub struct Stage {
     options: ReplayOptions,
     peers: Peers,
     heard: mpsc::Receiver<Heard>,
+    progress: watch::Sender<Progress>,
 }
 
 impl Stage {
@@ -96,7 +130,8 @@ impl Stage {
         if listens_first(&steps) {
             peers.set_proxy(true).await?;
         }
-        Ok(Stage { steps, options, peers, heard })
+        let progress = watch::Sender::new(Progress::default());
+        Ok(Stage { steps, options, peers, heard, progress })
     }
 
     /// Where the manager under test finds the proxy job tracker:
@@ -105,15 +140,21 @@ impl Stage {
         self.peers.proxy()
     }
 
+    /// Tells how far the play is.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
     /// Plays against the cluster manager at `target`, which has just been started. Where the
     /// recorded one was started again, `restart` does so with this one and gives its new address,
     /// or says why not; the replay ends then.
     pub async fn play(
         self,
         target: SocketAddr,
-        restart: impl AsyncFnMut() -> Result<SocketAddr, String>,
+        restart: impl AsyncFnMut() -> Result<SocketAddr, NoRestart>,
     ) -> Report {
-        Play::new(target, self.options, self.peers, self.heard).run(&self.steps, restart).await
+        let Stage { steps, options, peers, heard, progress } = self;
+        Play::new(target, options, peers, heard, progress).run(&steps, restart).await
     }
 }
 

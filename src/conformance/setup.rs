@@ -66,7 +66,8 @@ impl RecordedSetup {
     /// Settings with which another cluster manager starts on this machine as the recorded one did:
     /// on free ports, with the files of the recording, with `proxy` as its proxy job tracker, and
     /// with a state file that should not exist. At another speed than 1 nodes and sessions expire
-    /// faster by as much; intervals in the scheduling files stay as they are.
+    /// faster by as much; intervals in the scheduling files stay as they are. Where there are no pauses,
+    /// they expire as recorded.
     pub fn overrides(
         &self,
         speed: f64,
@@ -74,6 +75,7 @@ impl RecordedSetup {
         state_file: &Path,
     ) -> Vec<(String, String)> {
         let any_port = "localhost:0".to_owned();
+        let speed = if speed.is_finite() { speed } else { 1.0 };
         let faster = |interval: Duration| {
             let shorter = interval.div_f64(speed.max(f64::MIN_POSITIVE)).as_millis().max(1);
             shorter.to_string()
@@ -148,6 +150,8 @@ mod tests {
         assert_eq!(value("corona.proxy.job.tracker.thriftaddr"), "127.0.0.1:9");
         assert_eq!(value("cm.server.address"), "localhost:0");
         assert_eq!(value("cm.node.expiryinterval"), "75000");
+        let unhurried = setup.overrides(f64::INFINITY, proxy, Path::new("/nowhere/state"));
+        assert!(unhurried.contains(&("cm.node.expiryinterval".into(), "600000".into())));
         assert_eq!(value("cm.state"), "/nowhere/state");
     }
 }

@@ -205,6 +205,15 @@ impl Message {
         }
     }
 
+    /// A typed call as a decoded message with the sequence id 0; none when it is too long for one.
+    pub fn of_call<S: Service>(call: &S::Call) -> Option<Message> {
+        let mut bytes = vec![];
+        message::write_call::<S>(&mut bytes, call, 0, Framing::Bare).ok()?;
+        let mut reader = StreamReader::new(S::schema(), Framing::Bare, bytes.len());
+        reader.push(&bytes);
+        reader.next_message().ok()?
+    }
+
     fn bytes<S: Service>(&self) -> Result<Vec<u8>, MismatchError> {
         let mut bytes = vec![];
         self.write(S::schema(), Framing::Bare, &mut bytes)?;

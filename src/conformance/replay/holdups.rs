@@ -158,7 +158,7 @@ impl Drop for Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Finding, Report};
+    use super::super::{About, Finding, Report};
     use super::*;
 
     #[tokio::test]
@@ -202,13 +202,8 @@ mod tests {
             let mut report = Report::default();
             report.hold_ups.pauses = usize::from(held_up);
             if differs {
-                report.add(Finding {
-                    at: Duration::ZERO,
-                    place: String::new(),
-                    recorded: String::new(),
-                    live: String::new(),
-                    rule: None,
-                });
+                let both = ("one".to_owned(), "two".to_owned());
+                report.add(Finding::of_words(Duration::ZERO, About::Run, String::new(), both));
             }
             report
         });

@@ -1,33 +1,101 @@
 //! The verdict of a replay: what was compared, what was equal, what differs and why it may.
 //!
-//! Knows nothing of how the comparison was made.
+//! Knows nothing of how the comparison was made. `fields` sets two messages side by side; `text`,
+//! `json` and `html` are the forms of the verdict for people, programs and browsers.
 
+mod fields;
+mod html;
+mod json;
+mod rules;
+mod text;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use super::{EarlierPlay, HoldUps};
+use crate::wire::value::Message;
+
+pub use fields::{FieldPair, Fields};
+pub use html::html;
+pub use json::json;
+pub use rules::Rule;
+pub use text::text;
 
 /// What came out of a replay.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// What was replayed.
     pub name: String,
+    /// Against what it was played, for people.
+    pub target: String,
+    /// How much faster than recorded pauses passed; infinite when there were none.
+    pub speed: f64,
+    /// How long the recording took, from the first to the last step.
+    pub recorded_for: Duration,
     /// Calls whose answers were compared.
-    pub calls: usize,
-    /// Answers that are equal once ids, times and ports are translated.
-    pub equal_calls: usize,
-    /// Grants, revocations and dead-node notices that the recording holds.
-    pub recorded_notices: usize,
-    /// The same, as the cluster manager under test sent them.
-    pub live_notices: usize,
-    /// Differences that a row of the compatibility table allows.
+    pub calls: Counts,
+    /// The same by method.
+    pub by_method: BTreeMap<String, Counts>,
+    /// Grants, revocations and dead-node notices.
+    pub notices: Notices,
+    /// Differences that a row of the compatibility table allows, the first [`MAX_FINDINGS`].
     pub explained: Vec<Finding>,
-    /// Differences that nothing allows.
+    /// Differences that nothing allows, the first [`MAX_FINDINGS`].
     pub different: Vec<Finding>,
+    /// Differences of either kind that are counted but not kept.
+    pub left_out: usize,
     /// What kept the replay from keeping the recorded times.
     pub hold_ups: HoldUps,
     /// Plays before this one, whose verdicts do not count.
     pub earlier: Vec<EarlierPlay>,
+    /// What could not be compared, each as a sentence.
+    pub not_compared: Vec<String>,
+}
+
+/// More findings of a kind than this are only counted.
+pub const MAX_FINDINGS: usize = 1_000;
+
+/// What became of calls. What was compared is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Answers that are equal once ids, times and ports are translated.
+    pub equal: usize,
+    /// Other answers, which a row of the compatibility table allows.
+    pub explained: usize,
+    /// Other answers.
+    pub different: usize,
+}
+
+impl Counts {
+    /// All of them.
+    pub fn compared(&self) -> usize {
+        self.equal + self.explained + self.different
+    }
+}
+
+/// What became of notices: entries as they were told, and findings about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notices {
+    /// Entries of grants and revocations, and dead nodes, in the recording.
+    pub recorded: usize,
+    /// The same as the cluster manager under test told them.
+    pub live: usize,
+    /// Findings that a row of the compatibility table allows.
+    pub explained: usize,
+    /// Findings that nothing allows.
+    pub different: usize,
+}
+
+/// What a difference is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The answer to a call of this method.
+    Call(String),
+    /// What a session was told.
+    Notice,
+    /// The run as a whole.
+    Run,
 }
 
 /// One difference.
@@ -35,61 +103,58 @@ pub struct Report {
 pub struct Finding {
     /// When, in the recording: since its first packet.
     pub at: Duration,
+    /// What it is about.
+    pub about: About,
     /// Which conversation and call, or which session.
     pub place: String,
-    /// What the recording has.
+    /// The arguments of the call, shortened; empty when it is about none.
+    pub arguments: String,
+    /// What the recording has, on one line, with names and ports as in the run under test.
     pub recorded: String,
-    /// What the cluster manager under test did.
+    /// What the cluster manager under test did, on one line.
     pub live: String,
+    /// Both decoded and set side by side; empty where one of them is no message.
+    pub fields: Fields,
     /// The row that allows it, if there is one.
     pub rule: Option<Rule>,
 }
 
-/// Why a difference is none: a row of `docs/compatibility.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rule {
-    /// The name of the row; for a free choice, how it begins.
-    pub row: &'static str,
+/// Characters of a side that are kept on its one line.
+const MAX_LINE: usize = 4_000;
+
+impl Finding {
+    /// A difference between two texts.
+    pub(super) fn of_words(
+        at: Duration,
+        about: About,
+        place: String,
+        (recorded, live): (String, String),
+    ) -> Finding {
+        Finding {
+            at,
+            about,
+            place,
+            arguments: String::new(),
+            recorded: cut(recorded, MAX_LINE),
+            live: cut(live, MAX_LINE),
+            fields: Fields::default(),
+            rule: None,
+        }
+    }
+
+    /// Two messages that differ, decoded.
+    pub(super) fn with_messages(mut self, recorded: &Message, live: &Message) -> Finding {
+        self.fields = Fields::of_messages(recorded, live);
+        self
+    }
 }
 
-impl Rule {
-    /// Which node serves a request is free when several are equally near.
-    pub const FREE_NODE: Rule = Rule { row: "which node, when several are equally near" };
-    /// Which of two equal sessions or tasks comes first is free.
-    pub const FREE_ORDER: Rule = Rule { row: "which of two equal sessions or pools comes first" };
-    /// Grants come at once, not with the next turn of a scheduler thread.
-    pub const PROMPT_GRANTS: Rule = Rule { row: "S-1" };
-    /// Overdue nodes and sessions are found at once, not at the next half interval.
-    pub const PROMPT_EXPIRY: Rule = Rule { row: "S-8" };
-    /// A failed call is answered with an EXCEPTION message instead of a closed connection.
-    pub const FAULT_INSTEAD_OF_CLOSE: Rule = Rule { row: "D-2.1" };
-    /// Unknown sessions are passed over when they are to be killed.
-    pub const KILLED_UNKNOWN: Rule = Rule { row: "D-2.2" };
-    /// A pool without whitelist has an empty one.
-    pub const NO_WHITELIST: Rule = Rule { row: "D-2.3" };
-    /// Without a pools file no pool has a limit.
-    pub const NO_POOLS_FILE: Rule = Rule { row: "D-2.4" };
-    /// A session without a pool gets the default one.
-    pub const NO_POOL: Rule = Rule { row: "D-2.5" };
-    /// A malformed handle is an invalid one.
-    pub const MALFORMED_HANDLE: Rule = Rule { row: "D-2.6" };
-    /// A node may change what it offers.
-    pub const OFFER_CHANGED: Rule = Rule { row: "D-3.4" };
-
-    /// All of them.
-    pub const ALL: [Rule; 11] = [
-        Self::FREE_NODE,
-        Self::FREE_ORDER,
-        Self::PROMPT_GRANTS,
-        Self::PROMPT_EXPIRY,
-        Self::FAULT_INSTEAD_OF_CLOSE,
-        Self::KILLED_UNKNOWN,
-        Self::NO_WHITELIST,
-        Self::NO_POOLS_FILE,
-        Self::NO_POOL,
-        Self::MALFORMED_HANDLE,
-        Self::OFFER_CHANGED,
-    ];
+/// At most so many characters of a text.
+fn cut(text: String, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
 }
 
 impl Report {
@@ -98,34 +163,82 @@ impl Report {
         self.different.is_empty()
     }
 
+    /// An answer was equal.
+    pub(super) fn equal(&mut self, method: &str) {
+        self.calls.equal += 1;
+        self.method(method).equal += 1;
+    }
+
     /// Adds a difference where it belongs.
     pub(super) fn add(&mut self, finding: Finding) {
-        match finding.rule {
-            Some(_) => self.explained.push(finding),
-            None => self.different.push(finding),
+        let is_explained = finding.rule.is_some();
+        let count = |counts: &mut Counts| match is_explained {
+            true => counts.explained += 1,
+            false => counts.different += 1,
+        };
+        match &finding.about {
+            About::Call(method) => {
+                count(&mut self.calls);
+                count(self.method(method));
+            }
+            About::Notice if is_explained => self.notices.explained += 1,
+            About::Notice => self.notices.different += 1,
+            About::Run => {}
         }
+        let findings = if is_explained { &mut self.explained } else { &mut self.different };
+        match findings.len() < MAX_FINDINGS {
+            true => findings.push(finding),
+            false => self.left_out += 1,
+        }
+    }
+
+    /// Says that something was not compared, once.
+    pub(super) fn does_not_compare(&mut self, what: &str) {
+        if !self.not_compared.iter().any(|known| known == what) {
+            self.not_compared.push(what.to_owned());
+        }
+    }
+
+    /// The counts of a method. Methods come from a file, so their number has a bound.
+    fn method(&mut self, name: &str) -> &mut Counts {
+        const MAX_METHODS: usize = 100;
+        let is_known = self.by_method.contains_key(name) || self.by_method.len() < MAX_METHODS;
+        let name = if is_known { name } else { "others" };
+        self.by_method.entry(name.to_owned()).or_default()
+    }
+
+    /// The rows that explain something, and how often.
+    pub fn rows(&self) -> BTreeMap<Rule, usize> {
+        let mut rows = BTreeMap::new();
+        for rule in self.explained.iter().filter_map(|finding| finding.rule) {
+            *rows.entry(rule).or_default() += 1;
+        }
+        rows
     }
 }
 
 impl fmt::Display for Report {
+    /// All of it in short, for the output of a test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{}: {} calls compared, {} equal; {} notices recorded, {} seen; {} explained, {} different",
             self.name,
-            self.calls,
-            self.equal_calls,
-            self.recorded_notices,
-            self.live_notices,
+            self.calls.compared(),
+            self.calls.equal,
+            self.notices.recorded,
+            self.notices.live,
             self.explained.len(),
             self.different.len(),
         )?;
         if self.hold_ups.any() {
             writeln!(f, "held up: {}", self.hold_ups)?;
         }
-        for play in &self.earlier {
-            let EarlierPlay { different, hold_ups } = play;
+        for EarlierPlay { different, hold_ups } in &self.earlier {
             writeln!(f, "played again: {different} different in a play held up: {hold_ups}")?;
+        }
+        for what in &self.not_compared {
+            writeln!(f, "not compared: {what}")?;
         }
         for finding in self.different.iter().chain(&self.explained) {
             writeln!(f, "{finding}")?;
@@ -150,25 +263,58 @@ impl fmt::Display for Finding {
 mod tests {
     use super::*;
 
+    /// A report with one finding of each kind, with text in it that somebody hostile chose.
+    pub(super) fn sample() -> Report {
+        let finding = |about, rule| {
+            let both = ("one".to_owned(), "<b>two\u{1b}[2J".to_owned());
+            let place = "connection 3, getSessions 42".to_owned();
+            let found = Finding::of_words(Duration::from_millis(1_500), about, place, both);
+            Finding { rule, ..found }
+        };
+        let mut report = Report {
+            name: "grants".to_owned(),
+            target: "this program".to_owned(),
+            speed: 2.0,
+            recorded_for: Duration::from_secs(3),
+            ..Report::default()
+        };
+        report.equal("nodeHeartbeat");
+        let about = About::Call("getSessions".to_owned());
+        report.add(finding(about, Some(Rule::PROMPT_GRANTS)));
+        report.add(finding(About::Notice, None));
+        report
+    }
+
     #[test]
     fn a_report_shows_both_sides_and_the_row() {
-        let finding = |rule| Finding {
-            at: Duration::from_millis(1_500),
-            place: "connection 3, getSessions".to_owned(),
-            recorded: "one".to_owned(),
-            live: "two".to_owned(),
-            rule,
-        };
-        let mut report = Report { name: "grants".to_owned(), calls: 2, ..Report::default() };
-        report.add(finding(Some(Rule::PROMPT_GRANTS)));
-        assert!(report.agrees());
-        report.add(finding(None));
+        let mut report = sample();
         assert!(!report.agrees());
         assert_eq!(
             report.to_string(),
-            "grants: 2 calls compared, 0 equal; 0 notices recorded, 0 seen; 1 explained, 1 different\n\
-             DIFFERENT at 1.5000 s, connection 3, getSessions\n  recorded: one\n  live:     two\n\
-             explained by 'S-1' at 1.5000 s, connection 3, getSessions\n  recorded: one\n  live:     two\n"
+            "grants: 2 calls compared, 1 equal; 0 notices recorded, 0 seen; 1 explained, 1 different\n\
+             DIFFERENT at 1.5000 s, connection 3, getSessions 42\n  recorded: one\n  live:     <b>two\u{1b}[2J\n\
+             explained by 'S-1' at 1.5000 s, connection 3, getSessions 42\n  recorded: one\n  live:     <b>two\u{1b}[2J\n"
         );
+        report.different.clear();
+        assert!(report.agrees());
+    }
+
+    #[test]
+    fn counts_are_exact_and_what_is_kept_has_a_bound() {
+        let mut report = sample();
+        let finding = report.different[0].clone();
+        for _ in 0..MAX_FINDINGS {
+            report.add(finding.clone());
+        }
+        assert_eq!((report.different.len(), report.left_out), (MAX_FINDINGS, 1));
+        assert_eq!(report.notices.different, MAX_FINDINGS + 1);
+        assert_eq!(report.calls, Counts { equal: 1, explained: 1, different: 0 });
+        assert_eq!(report.by_method["getSessions"].explained, 1);
+        assert_eq!(report.rows(), BTreeMap::from([(Rule::PROMPT_GRANTS, 1)]));
+        for number in 0..1_000 {
+            report.equal(&format!("method{number}"));
+        }
+        assert!(report.by_method.len() <= 101);
+        assert_eq!(report.calls.equal, 1_001);
     }
 }

@@ -1,0 +1,302 @@
+//! `corona replay`: recorded clients against a cluster manager, and the verdict.
+//!
+//! Wiring only: the file, the configuration, whom to play against, and where the report goes.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, ValueEnum};
+use corona::conformance::Traffic;
+use corona::conformance::capture::Limits;
+use corona::conformance::conversation::{Conversation, Offered};
+use corona::conformance::replay::{self, ReplayOptions, Report, again_if_held_up};
+use corona::conformance::trial::{Program, against_address, against_program, fitting};
+
+use super::EXIT_FAILED;
+use super::arguments::{create_file, parse_address};
+use super::console::{Console, harmless_json, printable};
+use super::progress::{self, WatchedFile, follow};
+use super::signals::shutdown_signal;
+use super::traffic::{PortArguments, ending_text, skipped_text};
+
+const USAGE: &str = "\
+corona replay [OPTIONS] --spawn --conf-dir <DIR> <FILE>
+       corona replay [OPTIONS] --target <HOST:PORT> <FILE>";
+
+const EXAMPLES: &str = "\
+Examples:
+  Does this version decide as the recorded cluster manager did?
+    corona replay monday.corec --spawn --conf-dir conf
+  The same ten times faster, with a page to look at:
+    corona replay monday.corec --spawn --conf-dir conf --speed 10 \\
+        --report monday.html
+  A capture of tcpdump, against a cluster manager that was just started:
+    corona replay cm.pcap --port cluster-manager=9090 \\
+        --target localhost:9191
+
+Exit status: 0 nothing differs that is not explained; 1 something does, or the
+replay could not be played, with one line on stderr; 2 wrong usage.";
+
+/// Play recorded clients against a cluster manager and compare
+///
+/// Plays task trackers and sessions of a recording or packet capture, with
+/// their timing, acts as their session drivers, and compares every answer and
+/// notice with what was recorded. Session ids, times and ports are translated.
+/// What correct cluster managers may do differently is judged by rule; every
+/// other difference is shown with both sides decoded.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
+pub(super) struct Arguments {
+    /// The recording or packet capture
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Start a cluster manager of this program for the replay
+    ///
+    /// It gets the configuration in --conf-dir. Files named there that do not
+    /// exist are looked up in that directory by their names. Addresses and the
+    /// state file are its own.
+    #[arg(long, requires = "conf_dir", required_unless_present = "target")]
+    spawn: bool,
+
+    /// A cluster manager of this machine that runs already
+    ///
+    /// It should have been started anew, with the recorded configuration.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, conflicts_with = "spawn")]
+    target: Option<SocketAddr>,
+
+    /// How much faster than recorded pauses pass, or 'max' for none at all
+    ///
+    /// With --spawn nodes and sessions expire faster by as much, with 'max' as
+    /// recorded. Intervals in the scheduling files stay as they are.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
+    speed: f64,
+
+    /// How much longer than recorded an answer or notice may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+
+    /// Play again, so many times at most, if something differs in a play in
+    /// which the machine was too busy to keep the recorded times
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "spawn",
+          value_parser = clap::value_parser!(u8).range(0..=20))]
+    retries: u8,
+
+    /// Print the report in this form
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text,
+          help_heading = "Report")]
+    output: Form,
+
+    /// In text, show what is explained one by one as well
+    #[arg(long, help_heading = "Report")]
+    full: bool,
+
+    /// Write it to a file, too: .txt, .json or .html
+    #[arg(long, value_name = "FILE", value_parser = parse_report, help_heading = "Report")]
+    report: Option<(PathBuf, Form)>,
+
+    /// Overwrite the file of --report if it exists
+    #[arg(long, requires = "report", help_heading = "Report")]
+    force: bool,
+
+    #[command(flatten)]
+    ports: PortArguments,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+    Html,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    if text == "max" {
+        return Ok(f64::INFINITY);
+    }
+    let speed = text.parse().ok().filter(|speed| (0.01..=10_000.0).contains(speed));
+    speed.ok_or_else(|| "expected a number from 0.01 to 10000, or max".to_owned())
+}
+
+fn parse_report(text: &str) -> Result<(PathBuf, Form), String> {
+    let path = PathBuf::from(text);
+    let form = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("txt") => Form::Text,
+        Some("json") => Form::Json,
+        Some("html") => Form::Html,
+        _ => return Err("expected a name that ends with .txt, .json or .html".to_owned()),
+    };
+    Ok((path, form))
+}
+
+/// Plays, and tells the verdict.
+///
+/// # Errors
+/// When there is no verdict, or no place for it.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let name = arguments.file.display().to_string();
+    let name = printable(&name).into_owned();
+    let (traffic, conversations) = read(&arguments, &name)?;
+    for note in [skipped_text(&traffic.capture.packets), ending_text(traffic.capture.ending)]
+        .into_iter()
+        .flatten()
+    {
+        console.complain(&format!("{name}: {note}\n"));
+    }
+    let report = play(&arguments, &name, &traffic, &conversations);
+    progress::clear();
+    let report = report?;
+    if let Some((path, form)) = &arguments.report {
+        let written = create_file(path, arguments.force).and_then(|mut file| {
+            Ok(file.write_all(shown(&report, *form, None, true)?.as_bytes())?)
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    console.print(&shown(&report, arguments.output, console.width, arguments.full)?)?;
+    Ok(if report.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+}
+
+/// The traffic, and what was said in it to and by a cluster manager.
+fn read(arguments: &Arguments, name: &str) -> anyhow::Result<(Traffic, Vec<Conversation>)> {
+    let ports = arguments.ports.ports(|variable| std::env::var_os(variable))?;
+    let file = WatchedFile::open(&arguments.file).with_context(|| format!("cannot open {name}"))?;
+    let mut limits = Limits::default();
+    limits.server_ports.extend(ports.iter().map(|ports| ports.cluster_manager));
+    let traffic = Traffic::read(file, &limits).with_context(|| name.to_owned())?;
+    let conversations = traffic.conversations(&ports.clone().unwrap_or_default());
+    if conversations.iter().any(|one| one.service == Offered::ClusterManager && one.accepted) {
+        return Ok((traffic, conversations));
+    }
+    match ports {
+        None if traffic.services.is_empty() => bail!(
+            "{name} does not tell where the cluster manager listened; name its configuration with \
+             --conf-dir, or its port with --port cluster-manager=N"
+        ),
+        Some(ports) if traffic.services.is_empty() => {
+            bail!("{name} has no connection to port {}", ports.cluster_manager)
+        }
+        _ => bail!("{name} has no connection to a cluster manager"),
+    }
+}
+
+fn play(
+    arguments: &Arguments,
+    name: &str,
+    traffic: &Traffic,
+    conversations: &[Conversation],
+) -> anyhow::Result<Report> {
+    let program = arguments.ports.conf_dir().map(program).transpose()?;
+    let of_setup = program.as_ref().map(|program| program.setup.options(name, arguments.speed));
+    let patience = Duration::from_secs(arguments.timeout);
+    let options = ReplayOptions {
+        name: name.to_owned(),
+        speed: arguments.speed,
+        answer_within: patience,
+        notice_within: patience,
+        ..of_setup.unwrap_or_default()
+    };
+    let options = fitting(options, traffic);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the replay")?;
+    if let Some(target) = arguments.target {
+        let options = ReplayOptions { target: target.to_string(), ..options };
+        let played = against_address(conversations, options, target, follow);
+        return runtime.block_on(unless_stopped(played));
+    }
+    let Some(program) = program else { bail!("--spawn needs --conf-dir") };
+    let version = format!("corona {}", env!("CARGO_PKG_VERSION"));
+    let options = ReplayOptions { target: version, ..options };
+    let mut failed = None;
+    let report = again_if_held_up(1 + usize::from(arguments.retries), Report::agrees, || {
+        let played = against_program(conversations, options.clone(), &program, follow);
+        // A play without a verdict is not held up, so it is the last one.
+        runtime.block_on(unless_stopped(played)).unwrap_or_else(|error| {
+            failed = Some(error);
+            Report::default()
+        })
+    });
+    failed.map_or(Ok(report), Err)
+}
+
+/// This program with a configuration.
+fn program(conf_dir: &Path) -> anyhow::Result<Program> {
+    let own = std::env::current_exe().context("cannot find this program")?;
+    Program::read(&own, conf_dir).map_err(|problems| {
+        let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+        anyhow!(each.join("; "))
+    })
+}
+
+/// A signal drops the play, and with it the cluster manager that was started for it.
+async fn unless_stopped<E>(
+    played: impl Future<Output = Result<Report, E>>,
+) -> anyhow::Result<Report>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let stop = shutdown_signal().context("cannot listen for signals")?;
+    tokio::select! {
+        played = played => Ok(played?),
+        signal = stop => bail!("ended by {signal}"),
+    }
+}
+
+/// Columns of text where nothing says how many there are.
+const USUAL_WIDTH: usize = 80;
+
+fn shown(report: &Report, form: Form, width: Option<usize>, full: bool) -> anyhow::Result<String> {
+    Ok(match form {
+        Form::Text => {
+            let text = replay::text(report, width.unwrap_or(USUAL_WIDTH), full);
+            text.lines().flat_map(|line| [printable(line), "\n".into()]).collect()
+        }
+        Form::Json => {
+            let json = serde_json::to_string_pretty(&replay::json(report))?;
+            json.lines().flat_map(|line| [harmless_json(line), "\n".into()]).collect()
+        }
+        Form::Html => replay::html(report),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_numbers_or_max() {
+        for (text, speed) in [("1", 1.0), ("0.5", 0.5), ("10", 10.0), ("max", f64::INFINITY)] {
+            assert_eq!(parse_speed(text), Ok(speed), "{text}");
+        }
+        for wrong in ["", "0", "-1", "inf", "NaN", "fast", "1e9"] {
+            assert!(parse_speed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_a_report_says_its_form() {
+        for (name, form) in
+            [("a.txt", Form::Text), ("b/c.json", Form::Json), ("d.html", Form::Html)]
+        {
+            assert_eq!(parse_report(name), Ok((PathBuf::from(name), form)));
+        }
+        for wrong in ["report", "report.pdf", "html", ""] {
+            assert!(parse_report(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_peers_said_has_no_power_over_a_terminal() {
+        let report = Report { name: "\u{1b}[2J\u{202e}x".to_owned(), ..Report::default() };
+        for form in [Form::Text, Form::Json] {
+            let shown = shown(&report, form, None, true).unwrap();
+            assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
+        }
+    }
+}

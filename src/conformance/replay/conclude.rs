@@ -1,0 +1,151 @@
+//! The end of a run: what was said over the whole of it, compared.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::ledger::{Page, Topic};
+use super::line::Arrival;
+use super::play::{CLOSED, Play};
+use super::report::{About, Finding, Rule};
+use super::values::show;
+
+impl Play {
+    /// Nothing may have been said that nobody asked for.
+    pub(super) fn conclude_lines(&mut self, at: Duration) {
+        let mut surplus = Vec::new();
+        for (connection, line) in &mut self.lines {
+            while let Some(arrival) = line.surplus() {
+                let what = match arrival {
+                    Arrival::Message(message) => show(&message),
+                    Arrival::Nonsense(why) => format!("no message: {why}"),
+                    Arrival::Closed => CLOSED.to_owned(),
+                };
+                surplus.push((*connection, what));
+            }
+        }
+        surplus.sort_by_key(|(connection, _)| *connection);
+        for (connection, what) in surplus {
+            let place = format!("connection {}, at the end", connection.0);
+            self.run_differs(at, &place, "nothing more".to_owned(), what);
+        }
+    }
+
+    /// Compares what sessions were told over the whole run.
+    pub(super) fn conclude(&mut self, at: Duration) {
+        let pages: Vec<(Topic, Page)> =
+            self.ledger.pages().map(|(topic, page)| (topic.clone(), page.clone())).collect();
+        for (topic, page) in pages {
+            self.report.notices.recorded += page.recorded.len();
+            self.report.notices.live += page.live.len();
+            if self.options.compare_notices {
+                self.conclude_topic(at, &topic, &page);
+            }
+        }
+        if !self.options.compare_notices {
+            self.report.does_not_compare(NO_NOTICES);
+        }
+        if self.options.compare_safe_mode && self.safe_mode.0 != self.safe_mode.1 {
+            let (recorded, live) =
+                (format!("{:?}", self.safe_mode.0), format!("{:?}", self.safe_mode.1));
+            self.run_differs(at, "safe mode, told to the proxy job tracker", recorded, live);
+        }
+        let slots = self.options.partitioning.as_deref().and_then(slots);
+        for node in slots.map(|slots| self.cluster.overfull(slots)).unwrap_or_default() {
+            self.run_differs(at, "slots", "no node is overfull".to_owned(), node);
+        }
+    }
+
+    fn conclude_topic(&mut self, at: Duration, topic: &Topic, page: &Page) {
+        let (recorded, live) = (format!("{:?}", page.recorded), format!("{:?}", page.live));
+        let (only_recorded, only_live) = page.difference();
+        let same = only_recorded.is_empty() && only_live.is_empty();
+        match topic {
+            Topic::Granted(handle, kind) => {
+                let place = format!("grants of type {kind} to session {handle}");
+                if !same || page.recorded != page.live {
+                    self.notice_differs(at, place, None, recorded, live);
+                } else {
+                    self.conclude_nodes(at, place, handle, &page.recorded);
+                }
+            }
+            Topic::Revoked(handle, kind) => {
+                let place = format!("revocations of type {kind} from session {handle}");
+                if !same && page.recorded.len() == page.live.len() {
+                    self.notice_differs(at, place, Some(Rule::FREE_ORDER), recorded, live);
+                } else if !same || page.recorded != page.live {
+                    self.notice_differs(at, place, None, recorded, live);
+                }
+            }
+            Topic::DeadNode(handle, node) => {
+                let place = format!("death of {node}, told to session {handle}");
+                if !same && page.live.is_empty() && !self.cluster.has_used(handle, node) {
+                    self.notice_differs(at, place, Some(Rule::FREE_NODE), recorded, live);
+                } else if !same {
+                    self.notice_differs(at, place, None, recorded, live);
+                }
+            }
+        }
+    }
+
+    /// The same requests were granted: on which nodes?
+    fn conclude_nodes(&mut self, at: Duration, place: String, handle: &str, ids: &[i32]) {
+        let mut nodes = (String::new(), String::new());
+        let mut local = (0, 0);
+        for id in ids {
+            let key = (handle.to_owned(), *id);
+            let (Some(recorded), Some(live)) =
+                (self.recorded_grants.get(&key), self.live_grants.get(&key))
+            else {
+                continue;
+            };
+            local.0 += usize::from(self.cluster.is_local(handle, recorded));
+            local.1 += usize::from(self.cluster.is_local(handle, live));
+            if recorded.node_name != live.node_name {
+                nodes.0.push_str(&format!("{id} on {}; ", recorded.node_name));
+                nodes.1.push_str(&format!("{id} on {}; ", live.node_name));
+            }
+        }
+        if local.1 < local.0 {
+            let count = |local| format!("{local} on a host that was asked for");
+            self.notice_differs(at, place, None, count(local.0), count(local.1));
+        } else if !nodes.0.is_empty() {
+            self.notice_differs(at, place, Some(Rule::FREE_NODE), nodes.0, nodes.1);
+        }
+    }
+
+    /// What a session was told is not what was recorded.
+    fn notice_differs(
+        &mut self,
+        at: Duration,
+        place: String,
+        rule: Option<Rule>,
+        recorded: String,
+        live: String,
+    ) {
+        let found = Finding::of_words(at, About::Notice, place, (recorded, live));
+        self.report.add(Finding { rule, ..found });
+    }
+}
+
+const NO_NOTICES: &str = "Which grants, revocations and dead nodes sessions were told: the recording \
+    does not have it. 'corona record --relay-callbacks' records it.";
+
+/// Slots by number of CPUs and type. Spec: cluster-manager/03 §2.
+fn slots(partitioning: &str) -> Option<impl Fn(i16, i32) -> usize + use<>> {
+    let table: BTreeMap<String, BTreeMap<String, usize>> =
+        serde_json::from_str(partitioning).ok()?;
+    Some(move |cpus: i16, kind: i32| {
+        let name = match kind {
+            0 => "MAP",
+            1 => "REDUCE",
+            _ => "JOBTRACKER",
+        };
+        let of = |cpus: i16| table.get(&cpus.to_string());
+        let count = |row: &BTreeMap<String, usize>| row.get(name).copied().unwrap_or(0);
+        match (of(cpus), of(1)) {
+            (Some(row), _) => count(row),
+            (None, Some(one)) => count(one).saturating_mul(usize::try_from(cpus).unwrap_or(0)),
+            (None, None) => 0,
+        }
+    })
+}

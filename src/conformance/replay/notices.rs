@@ -1,0 +1,157 @@
+//! What the cluster manager under test tells sessions and the proxy job tracker during a run.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::ledger::Topic;
+use super::peers::Heard;
+use super::play::Play;
+use super::report::{About, Finding};
+use crate::conformance::inspect::{Shape, body_text};
+use crate::wire::calls::{SessionDriver, SessionDriverCall};
+use crate::wire::value::Message;
+
+impl Play {
+    /// The recording tells a session something: wait until the manager under test has told as
+    /// much.
+    pub(super) async fn notice(&mut self, at: Duration, call: &SessionDriverCall) {
+        if !self.options.compare_notices {
+            return;
+        }
+        match call {
+            SessionDriverCall::GrantResource { handle: Some(handle), granted: Some(granted) } => {
+                for grant in granted {
+                    let topic = Topic::Granted(handle.clone(), grant.type_.0);
+                    self.ledger.record(topic, [grant.id]);
+                    self.recorded_grants.insert((handle.clone(), grant.id), grant.clone());
+                }
+            }
+            SessionDriverCall::RevokeResource { handle: Some(handle), revoked, .. } => {
+                for grant in revoked.iter().flatten() {
+                    self.ledger.record(Topic::Revoked(handle.clone(), grant.type_.0), [grant.id]);
+                }
+            }
+            SessionDriverCall::ProcessDeadNode { handle: Some(handle), node: Some(node) } => {
+                let topic = Topic::DeadNode(handle.clone(), node.clone());
+                self.ledger.record(topic.clone(), [0]);
+                if !self.cluster.has_used(handle, node) {
+                    // Its grants went elsewhere, so the death of this node is none of its business.
+                    self.ledger.forgive(&topic);
+                }
+            }
+            _ => {}
+        }
+        let deadline = self.clock.due(at) + self.options.notice_within;
+        loop {
+            let missing = self.ledger.missing();
+            if missing.is_empty() {
+                return;
+            }
+            match timeout_at(deadline, self.heard.recv()).await {
+                Ok(Some(heard)) => self.hear(heard),
+                // What is still missing at the end is reported there.
+                _ => return missing.iter().for_each(|topic| self.ledger.forgive(topic)),
+            }
+        }
+    }
+
+    pub(super) async fn safe_mode(&mut self, at: Duration, flag: bool) {
+        if !self.options.compare_safe_mode {
+            return self.report.does_not_compare(NO_PROXY);
+        }
+        self.safe_mode.0.push(flag);
+        let deadline = self.clock.due(at) + self.options.notice_within;
+        while self.safe_mode.1.len() < self.safe_mode.0.len() {
+            match timeout_at(deadline, self.heard.recv()).await {
+                Ok(Some(heard)) => self.hear(heard),
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn hear_all(&mut self) {
+        while let Ok(heard) = self.heard.try_recv() {
+            self.hear(heard);
+        }
+    }
+
+    pub(super) fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::SafeMode(flag) => self.safe_mode.1.push(flag),
+            Heard::Session(port, call) => {
+                for complaint in self.hear_session(port, &call) {
+                    let message = Message::of_call::<SessionDriver>(&call);
+                    let name = message.as_ref().map_or("a notice", |message| &message.name);
+                    let place = format!("{name} to a session");
+                    let recorded = "nothing that a correct manager does not do".to_owned();
+                    let both = (recorded, complaint);
+                    let found = Finding::of_words(self.now(), About::Notice, place, both);
+                    let arguments = message.map(|message| body_text(&message, Shape::Short));
+                    let arguments = arguments.unwrap_or_default();
+                    self.report.add(Finding { arguments, ..found });
+                }
+            }
+        }
+    }
+
+    /// Enters what a session was told, and says what is wrong with it.
+    fn hear_session(&mut self, port: u16, call: &SessionDriverCall) -> Vec<String> {
+        let (SessionDriverCall::GrantResource { handle, .. }
+        | SessionDriverCall::RevokeResource { handle, .. }
+        | SessionDriverCall::ProcessDeadNode { handle, .. }) = call;
+        let Some(live) = handle else { return vec!["no session is named".to_owned()] };
+        let handle = self.names.recorded_session(live);
+        let mut complaints = Vec::new();
+        let driver = self.cluster.driver(&handle);
+        let driver = driver.and_then(|(host, port)| self.names.live_driver(host, *port));
+        if driver.is_none_or(|(_, expected)| *expected != i32::from(port)) {
+            complaints.push("told to the driver of another session".to_owned());
+        }
+        match call {
+            SessionDriverCall::GrantResource { granted, .. } => {
+                for grant in granted.iter().flatten() {
+                    complaints.extend(self.cluster.granted(&handle, grant).err());
+                    complaints.extend(not_now(grant.granted_time));
+                    self.ledger.arrive(Topic::Granted(handle.clone(), grant.type_.0), [grant.id]);
+                    self.live_grants.insert((handle.clone(), grant.id), grant.clone());
+                }
+            }
+            SessionDriverCall::RevokeResource { revoked, force, .. } => {
+                if *force {
+                    complaints.push("force is set, which the original never does".to_owned());
+                }
+                for grant in revoked.iter().flatten() {
+                    complaints.extend(self.cluster.revoked(&handle, grant.id).err());
+                    self.ledger.arrive(Topic::Revoked(handle.clone(), grant.type_.0), [grant.id]);
+                }
+            }
+            SessionDriverCall::ProcessDeadNode { node, .. } => {
+                let Some(node) = node else { return vec!["no node is named".to_owned()] };
+                complaints.extend(self.cluster.died(&handle, node).err());
+                self.ledger.arrive(Topic::DeadNode(handle.clone(), node.clone()), [0]);
+            }
+        }
+        complaints
+    }
+
+    /// The present as recorded time.
+    fn now(&self) -> Duration {
+        let passed = Instant::now().saturating_duration_since(self.clock.base);
+        let passed = passed.as_secs_f64() * self.clock.speed;
+        // Where there are no pauses, there is only the order of steps.
+        let passed = Duration::try_from_secs_f64(passed);
+        passed.map_or(self.at, |passed| self.clock.zero + passed)
+    }
+}
+
+const NO_PROXY: &str = "What the proxy job tracker is told: the cluster manager under test tells \
+    another one.";
+
+/// A grant's time is that of this machine. A minute is far more than any delay here.
+fn not_now(granted_ms: i64) -> Option<String> {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+    let off_ms = now_ms.saturating_sub(granted_ms).saturating_abs();
+    (off_ms > 60_000).then(|| format!("the time of the grant is {off_ms} ms off"))
+}

@@ -1,0 +1,217 @@
+//! The verdict as one page that needs nothing else: no script, no file, no network.
+//!
+//! Markup is written with `maud`, which escapes every text.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{Counts, FieldPair, Finding, Report};
+
+/// The verdict as an HTML page, for light and for dark windows.
+pub fn html(report: &Report) -> String {
+    let style = PreEscaped(include_str!("report.css"));
+    let agrees = report.agrees();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'";
+                title { (if agrees { "Agrees" } else { "Differs" }) ": " (report.name) }
+                style { (style) }
+            }
+            body {
+                main {
+                    h1 { "Replay of " (report.name) }
+                    p.verdict.(if agrees { "good" } else { "bad" }) { (report.verdict()) }
+                    (summary(report))
+                    @if !report.different.is_empty() {
+                        h2 { "Differences that nothing explains" }
+                        @for finding in &report.different { (one(finding, true)) }
+                    }
+                    @if !report.explained.is_empty() { (explained(report)) }
+                    @if report.left_out > 0 {
+                        p { (report.left_out) " more are counted, but not shown." }
+                    }
+                    (methods(report))
+                }
+                footer { "corona " (env!("CARGO_PKG_VERSION")) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn summary(report: &Report) -> Markup {
+    let notices = &report.notices;
+    html! {
+        dl {
+            dt { "Played" }
+            dd { "against " (report.target) ", " (report.pace()) }
+            dt { "Calls" }
+            dd { (counted(&report.calls)) }
+            dt { "Notices" }
+            dd {
+                (notices.recorded) " recorded, " (notices.live) " told: " (notices.explained)
+                " findings explained, " (notices.different) " different"
+            }
+            @if report.hold_ups.any() {
+                dt { "Held up" }
+                dd { (report.hold_ups) }
+            }
+            @for play in &report.earlier {
+                dt { "Repeated" }
+                dd { (play.different) " different in a play held up: " (play.hold_ups) }
+            }
+            @for what in &report.not_compared {
+                dt { "Not compared" }
+                dd { (what) }
+            }
+        }
+    }
+}
+
+fn counted(counts: &Counts) -> String {
+    let Counts { equal, explained, different } = counts;
+    let compared = counts.compared();
+    format!("{compared} compared: {equal} equal, {explained} explained, {different} different")
+}
+
+fn explained(report: &Report) -> Markup {
+    html! {
+        h2 { "Differences that are explained" }
+        p { "Rows of " code { "docs/compatibility.md" } ":" }
+        @for (rule, times) in report.rows() {
+            details.row {
+                summary {
+                    span.count { (times) " ×" } " "
+                    strong { (if rule.is_free_choice() { "free choice" } else { rule.row }) } " "
+                    (rule.text)
+                }
+                @for finding in report.explained.iter().filter(|found| found.rule == Some(rule)) {
+                    (one(finding, false))
+                }
+            }
+        }
+    }
+}
+
+fn one(finding: &Finding, open: bool) -> Markup {
+    html! {
+        details.finding open[open] {
+            summary { (finding.title()) }
+            @if !finding.arguments.is_empty() {
+                p.arguments { "called with " code { (finding.arguments) } }
+            }
+            @if finding.fields.pairs.is_empty() {
+                (table(&[FieldPair {
+                    path: String::new(),
+                    recorded: Some(finding.recorded.clone()),
+                    live: Some(finding.live.clone()),
+                }]))
+            } @else {
+                (table(&finding.fields.pairs))
+                @if finding.fields.left_out > 0 {
+                    p { (finding.fields.left_out) " more fields are not shown." }
+                }
+            }
+        }
+    }
+}
+
+fn table(pairs: &[FieldPair]) -> Markup {
+    let side = |side: &Option<String>| {
+        html! {
+            @match side {
+                Some(value) => code { (value) },
+                None => span.none { "not there" },
+            }
+        }
+    };
+    html! {
+        div.wide {
+            table {
+                thead { tr { th scope="col" { "Field" } th scope="col" { "Recorded" } th scope="col" { "Live" } } }
+                tbody {
+                    @for pair in pairs {
+                        tr.differs[!pair.is_equal()] {
+                            th scope="row" { code { (pair.path) } @if !pair.is_equal() { span.mark { " differs" } } }
+                            td { (side(&pair.recorded)) }
+                            td { (side(&pair.live)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn methods(report: &Report) -> Markup {
+    html! {
+        h2 { "Calls by method" }
+        div.wide {
+            table.numbers {
+                thead {
+                    tr {
+                        th scope="col" { "Method" }
+                        @for head in ["Compared", "Equal", "Explained", "Different"] {
+                            th scope="col" { (head) }
+                        }
+                    }
+                }
+                tbody {
+                    @for (method, counts) in &report.by_method {
+                        tr.differs[counts.different > 0] {
+                            th scope="row" { code { (method) } }
+                            @for count in
+                                [counts.compared(), counts.equal, counts.explained, counts.different]
+                            {
+                                td { (count) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+
+    #[test]
+    fn the_page_stands_alone_and_escapes_what_peers_said() {
+        let mut report = sample();
+        report.name = "<script>alert(1)</script>".to_owned();
+        report.not_compared.push("a & b".to_owned());
+        let page = html(&report);
+        assert!(!page.contains("<script") && !page.contains("<b>two"), "{page}");
+        for part in ["&lt;b&gt;two", "a &amp; b", "Differs: &lt;script&gt;", "S-1"] {
+            assert!(page.contains(part), "{part}");
+        }
+        for elsewhere in ["http:", "https:", " src=", "url(", "@import", "<link"] {
+            assert!(!page.contains(elsewhere), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn sides_stand_beside_one_another() {
+        let mut report = sample();
+        let pair = |path: &str, live: Option<&str>| FieldPair {
+            path: path.to_owned(),
+            recorded: Some("1".to_owned()),
+            live: live.map(str::to_owned),
+        };
+        report.different[0].fields.pairs = vec![pair("same", Some("1")), pair("other", None)];
+        let page = html(&report);
+        assert_eq!(page.matches("<tr class=\"differs\">").count(), 2, "{page}");
+        assert!(page.contains("not there"));
+        report.different.clear();
+        let page = html(&report);
+        assert!(page.contains("<title>Agrees: grants</title>") && page.contains("AGREES"));
+    }
+}

@@ -1,0 +1,212 @@
+//! The verdict for programs. The shape is described in `docs/conformance.md`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{About, Counts, FieldPair, Finding, HoldUps, Report};
+
+/// The verdict as a value that [`serde`] turns into JSON. Members are only ever added.
+pub fn json(report: &Report) -> impl Serialize + '_ {
+    Verdict {
+        agrees: report.agrees(),
+        name: &report.name,
+        target: &report.target,
+        speed: report.speed.is_finite().then_some(report.speed),
+        recorded_us: us(report.recorded_for),
+        calls: counts(&report.calls),
+        methods: report
+            .by_method
+            .iter()
+            .map(|(method, of)| Method { method, counts: counts(of) })
+            .collect(),
+        notices: Notices {
+            recorded: report.notices.recorded,
+            told: report.notices.live,
+            explained: report.notices.explained,
+            different: report.notices.different,
+        },
+        held_up: held_up(&report.hold_ups),
+        earlier_plays: report
+            .earlier
+            .iter()
+            .map(|play| Earlier { different: play.different, held_up: held_up(&play.hold_ups) })
+            .collect(),
+        not_compared: &report.not_compared,
+        findings: report.different.iter().chain(&report.explained).map(one).collect(),
+        findings_left_out: report.left_out,
+    }
+}
+
+#[derive(Serialize)]
+struct Verdict<'a> {
+    agrees: bool,
+    name: &'a str,
+    target: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speed: Option<f64>,
+    recorded_us: u64,
+    calls: Counted,
+    methods: Vec<Method<'a>>,
+    notices: Notices,
+    held_up: HeldUp,
+    earlier_plays: Vec<Earlier>,
+    not_compared: &'a [String],
+    findings: Vec<Found<'a>>,
+    findings_left_out: usize,
+}
+
+#[derive(Serialize)]
+struct Counted {
+    compared: usize,
+    equal: usize,
+    explained: usize,
+    different: usize,
+}
+
+#[derive(Serialize)]
+struct Method<'a> {
+    method: &'a str,
+    #[serde(flatten)]
+    counts: Counted,
+}
+
+#[derive(Serialize)]
+struct Notices {
+    recorded: usize,
+    told: usize,
+    explained: usize,
+    different: usize,
+}
+
+#[derive(Serialize)]
+struct HeldUp {
+    pauses: usize,
+    longest_us: u64,
+    total_us: u64,
+    late_answers: usize,
+    latest_answer_us: u64,
+    manager_us: u64,
+}
+
+#[derive(Serialize)]
+struct Earlier {
+    different: usize,
+    held_up: HeldUp,
+}
+
+#[derive(Serialize)]
+struct Found<'a> {
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<&'static str>,
+    about: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    at_us: u64,
+    place: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    arguments: &'a str,
+    recorded: &'a str,
+    live: &'a str,
+    fields: Vec<Field<'a>>,
+    fields_left_out: usize,
+}
+
+#[derive(Serialize)]
+struct Field<'a> {
+    path: &'a str,
+    equal: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<&'a str>,
+}
+
+fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn counts(of: &Counts) -> Counted {
+    let Counts { equal, explained, different } = *of;
+    Counted { compared: of.compared(), equal, explained, different }
+}
+
+fn held_up(of: &HoldUps) -> HeldUp {
+    HeldUp {
+        pauses: of.pauses,
+        longest_us: us(of.longest),
+        total_us: us(of.total),
+        late_answers: of.late_answers,
+        latest_answer_us: us(of.latest_answer),
+        manager_us: us(of.manager),
+    }
+}
+
+fn one(finding: &Finding) -> Found<'_> {
+    Found {
+        verdict: if finding.rule.is_some() { "explained" } else { "different" },
+        row: finding.rule.map(|rule| rule.row),
+        about: finding.kind(),
+        method: match &finding.about {
+            About::Call(method) => Some(method),
+            _ => None,
+        },
+        at_us: us(finding.at),
+        place: &finding.place,
+        arguments: &finding.arguments,
+        recorded: &finding.recorded,
+        live: &finding.live,
+        fields: finding.fields.pairs.iter().map(field).collect(),
+        fields_left_out: finding.fields.left_out,
+    }
+}
+
+fn field(pair: &FieldPair) -> Field<'_> {
+    let FieldPair { path, recorded, live } = pair;
+    Field { path, equal: pair.is_equal(), recorded: recorded.as_deref(), live: live.as_deref() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::sample;
+
+    #[test]
+    fn the_shape_is_the_documented_one() {
+        let mut report = sample();
+        report.speed = f64::INFINITY;
+        report.explained[0].fields.pairs = vec![super::FieldPair {
+            path: "success".to_owned(),
+            recorded: Some("1".to_owned()),
+            live: None,
+        }];
+        let held_up = json!({
+            "pauses": 0, "longest_us": 0, "total_us": 0,
+            "late_answers": 0, "latest_answer_us": 0, "manager_us": 0
+        });
+        let one = json!({"compared": 1, "equal": 1, "explained": 0, "different": 0});
+        let expected = json!({
+            "agrees": false, "name": "grants", "target": "this program", "recorded_us": 3_000_000,
+            "calls": {"compared": 2, "equal": 1, "explained": 1, "different": 0},
+            "methods": [
+                {"method": "getSessions", "compared": 1, "equal": 0, "explained": 1, "different": 0},
+                {"method": "nodeHeartbeat", "compared": one["compared"], "equal": 1, "explained": 0,
+                 "different": 0},
+            ],
+            "notices": {"recorded": 0, "told": 0, "explained": 0, "different": 1},
+            "held_up": held_up, "earlier_plays": [], "not_compared": [], "findings_left_out": 0,
+            "findings": [
+                {"verdict": "different", "about": "notice", "at_us": 1_500_000,
+                 "place": "connection 3, getSessions 42", "recorded": "one",
+                 "live": "<b>two\u{1b}[2J", "fields": [], "fields_left_out": 0},
+                {"verdict": "explained", "row": "S-1", "about": "call", "method": "getSessions",
+                 "at_us": 1_500_000, "place": "connection 3, getSessions 42", "recorded": "one",
+                 "live": "<b>two\u{1b}[2J", "fields_left_out": 0,
+                 "fields": [{"path": "success", "equal": false, "recorded": "1"}]},
+            ],
+        });
+        assert_eq!(serde_json::to_value(super::json(&report)).unwrap(), expected);
+    }
+}
