@@ -15,6 +15,7 @@ mod ledger;
 mod line;
 mod names;
 mod notices;
+mod older;
 mod peers;
 mod play;
 mod report;
@@ -32,6 +33,7 @@ use tokio::sync::{mpsc, watch};
 use crate::conformance::conversation::Conversation;
 
 pub use holdups::{EarlierPlay, HoldUps, TOLERATED, again_if_held_up};
+use older::{Older, older_sessions, without};
 use peers::{Heard, Peers, WAITING_CALLS};
 use play::Play;
 pub use report::{
@@ -113,6 +115,7 @@ impl Default for ReplayOptions {
 /// A replay that is ready to be played: its servers stand, its clients wait.
 pub struct Stage {
     steps: Vec<Step>,
+    older: Older,
     options: ReplayOptions,
     peers: Peers,
     heard: mpsc::Receiver<Heard>,
@@ -126,12 +129,18 @@ impl Stage {
     pub async fn set(conversations: &[Conversation], options: ReplayOptions) -> io::Result<Stage> {
         let (ear, heard) = mpsc::channel(WAITING_CALLS);
         let mut peers = Peers::new(ear)?;
-        let steps = script(conversations);
+        let sessions = older_sessions(conversations);
+        let (steps, older) = if sessions.is_empty() {
+            (script(conversations), Older::default())
+        } else {
+            let (conversations, older) = without(conversations, sessions);
+            (script(&conversations), older)
+        };
         if listens_first(&steps) {
             peers.set_proxy(true).await?;
         }
         let progress = watch::Sender::new(Progress::default());
-        Ok(Stage { steps, options, peers, heard, progress })
+        Ok(Stage { steps, older, options, peers, heard, progress })
     }
 
     /// Where the manager under test finds the proxy job tracker:
@@ -153,8 +162,8 @@ impl Stage {
         target: SocketAddr,
         restart: impl AsyncFnMut() -> Result<SocketAddr, NoRestart>,
     ) -> Report {
-        let Stage { steps, options, peers, heard, progress } = self;
-        Play::new(target, options, peers, heard, progress).run(&steps, restart).await
+        let Stage { steps, older, options, peers, heard, progress } = self;
+        Play::new(target, options, older, peers, heard, progress).run(&steps, restart).await
     }
 }
 

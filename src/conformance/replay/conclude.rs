@@ -41,7 +41,14 @@ impl Play {
                 self.conclude_topic(at, &topic, &page);
             }
         }
-        if !self.options.compare_notices {
+        let older = self.older.sessions.len();
+        if older > 0 {
+            self.report.does_not_compare(&format!(
+                "{older} sessions that are older than the recording: {} calls of theirs. Nor what other \
+                 sessions were granted: the slots that those held are free here.",
+                self.older.calls
+            ));
+        } else if !self.options.compare_notices {
             self.report.does_not_compare(NO_NOTICES);
         }
         if self.options.compare_safe_mode && self.safe_mode.0 != self.safe_mode.1 {
@@ -61,7 +68,8 @@ impl Play {
         let same = only_recorded.is_empty() && only_live.is_empty();
         match topic {
             Topic::Granted(handle, kind) => {
-                let place = format!("grants of type {kind} to session {handle}");
+                let (kind, session) = (kind_name(*kind), self.both_names(handle));
+                let place = format!("{kind} grants to session {session}");
                 if !same || page.recorded != page.live {
                     self.notice_differs(at, place, None, recorded, live);
                 } else {
@@ -69,7 +77,8 @@ impl Play {
                 }
             }
             Topic::Revoked(handle, kind) => {
-                let place = format!("revocations of type {kind} from session {handle}");
+                let (kind, session) = (kind_name(*kind), self.both_names(handle));
+                let place = format!("{kind} revocations from session {session}");
                 if !same && page.recorded.len() == page.live.len() {
                     self.notice_differs(at, place, Some(Rule::FREE_ORDER), recorded, live);
                 } else if !same || page.recorded != page.live {
@@ -77,7 +86,8 @@ impl Play {
                 }
             }
             Topic::DeadNode(handle, node) => {
-                let place = format!("death of {node}, told to session {handle}");
+                let session = self.both_names(handle);
+                let place = format!("death of {node}, told to session {session}");
                 if !same && page.live.is_empty() && !self.cluster.has_used(handle, node) {
                     self.notice_differs(at, place, Some(Rule::FREE_NODE), recorded, live);
                 } else if !same {
@@ -113,6 +123,14 @@ impl Play {
         }
     }
 
+    /// A session by its recorded id and the one that it has in this run.
+    fn both_names(&self, recorded: &str) -> String {
+        match self.names.live_text(recorded) {
+            live if live == recorded => live,
+            live => format!("{live}, recorded as {recorded}"),
+        }
+    }
+
     /// What a session was told is not what was recorded.
     fn notice_differs(
         &mut self,
@@ -129,6 +147,16 @@ impl Play {
 
 const NO_NOTICES: &str = "Which grants, revocations and dead nodes sessions were told: the recording \
     does not have it. 'corona record --relay-callbacks' records it.";
+
+/// The name of a type of resource, its number if it has none.
+fn kind_name(kind: i32) -> String {
+    match kind {
+        0 => "MAP".to_owned(),
+        1 => "REDUCE".to_owned(),
+        2 => "JOBTRACKER".to_owned(),
+        other => format!("type {other}"),
+    }
+}
 
 /// Slots by number of CPUs and type. Spec: cluster-manager/03 §2.
 fn slots(partitioning: &str) -> Option<impl Fn(i16, i32) -> usize + use<>> {

@@ -33,6 +33,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) session_expiry: Option<Duration>,
     /// The same of nodes.
     pub(super) node_expiry: Option<Duration>,
+    /// Whether both sides have the same slots to give. If not, how many a session holds says nothing.
+    pub(super) same_slots: bool,
     /// How many grants of a type to a session the recording tells soon after this.
     pub(super) granted_soon: &'a dyn Fn(&str, i32) -> usize,
 }
@@ -174,12 +176,13 @@ fn sessions(
                     let at = circumstances.at;
                     circumstances.cluster.session_is_overdue(&id_of(handle), at, expiry)
                 });
-                overdue.then_some(Rule::PROMPT_EXPIRY)
+                overdue.then_some(Verdict::Explained(Rule::PROMPT_EXPIRY))
             }
         };
         match verdict {
-            Some(found) => rule = Some(found),
-            None => return Verdict::Different,
+            Some(Verdict::Equal) => {}
+            Some(Verdict::Explained(found)) => rule = Some(found),
+            Some(Verdict::Different) | None => return Verdict::Different,
         }
     }
     rule.map_or(Verdict::Equal, Verdict::Explained)
@@ -191,12 +194,12 @@ fn one_session(
     expected: &Value,
     live: &Value,
     circumstances: &Circumstances<'_>,
-) -> Option<Rule> {
+) -> Option<Verdict> {
     let (Value::Struct(expected), Value::Struct(live)) = (expected, live) else { return None };
     if expected.len() != live.len() {
         return None;
     }
-    let mut rule = None;
+    let mut verdict = Verdict::Equal;
     for ((name, expected), (live_name, live)) in expected.iter().zip(live) {
         if name != live_name {
             return None;
@@ -207,9 +210,12 @@ fn one_session(
         if *name != "runningResources" {
             return None;
         }
-        rule = Some(running_resources(handle, expected, live, circumstances)?);
+        if !circumstances.same_slots {
+            continue;
+        }
+        verdict = Verdict::Explained(running_resources(handle, expected, live, circumstances)?);
     }
-    rule
+    Some(verdict)
 }
 
 fn running_resources(
@@ -316,6 +322,7 @@ mod tests {
             cluster: &cluster,
             session_expiry: Some(Duration::from_secs(2)),
             node_expiry: None,
+            same_slots: true,
             granted_soon: &|handle, kind| if (handle, kind) == ("b", 0) { 2 } else { 0 },
         };
         answer(call, recorded, live, &circumstances)

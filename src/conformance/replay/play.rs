@@ -15,6 +15,7 @@ use super::judge::{self, Circumstances, Verdict};
 use super::ledger::Ledger;
 use super::line::{Arrival, Line};
 use super::names::Names;
+use super::older::Older;
 use super::peers::{Heard, Peers};
 use super::report::{About, Finding};
 use super::script::{Happening, Step, is_call};
@@ -31,6 +32,7 @@ use crate::wire::{Framing, Service};
 pub(super) struct Play {
     pub(super) target: SocketAddr,
     pub(super) options: ReplayOptions,
+    pub(super) older: Older,
     pub(super) peers: Peers,
     pub(super) heard: mpsc::Receiver<Heard>,
     pub(super) clock: Clock,
@@ -69,12 +71,15 @@ impl Clock {
 impl Play {
     pub(super) fn new(
         target: SocketAddr,
-        options: ReplayOptions,
+        mut options: ReplayOptions,
+        older: Older,
         peers: Peers,
         heard: mpsc::Receiver<Heard>,
         progress: watch::Sender<Progress>,
     ) -> Play {
         let speed = if options.speed > 0.0 { options.speed } else { 1.0 };
+        // Slots that older sessions held are free here.
+        options.compare_notices &= older.sessions.is_empty();
         let report = Report {
             name: options.name.clone(),
             target: options.target.clone(),
@@ -84,6 +89,7 @@ impl Play {
         Play {
             target,
             options,
+            older,
             peers,
             heard,
             clock: Clock { zero: Duration::ZERO, base: Instant::now(), speed },
@@ -305,6 +311,7 @@ impl Play {
             cluster: &self.cluster,
             session_expiry: self.options.session_expiry,
             node_expiry: self.options.node_expiry,
+            same_slots: self.older.sessions.is_empty(),
             granted_soon: &soon,
         };
         let rule = match judge::answer(call.as_ref(), recorded, &live, &circumstances) {

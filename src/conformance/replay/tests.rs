@@ -16,7 +16,7 @@ use super::script::Happening;
 use super::values::translate_message;
 use super::*;
 use crate::conformance::capture::{Capture, ConnectionId, Limits};
-use crate::conformance::conversation::{Ports, conversations};
+use crate::conformance::conversation::{Part, Ports, Said, conversations};
 use crate::wire::calls::{ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall};
 use crate::wire::client::{Client, ClientOptions};
 use crate::wire::generated::ResourceGrant;
@@ -63,10 +63,19 @@ async fn play_with(
     change: impl FnOnce(&mut Vec<Step>),
 ) -> Report {
     let conversations = recorded(name);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = listener.local_addr().unwrap();
     let mut steps = script(&conversations);
     change(&mut steps);
+    play_script(&conversations, options, steps).await
+}
+
+/// Plays conversations against a manager that follows a script.
+async fn play_script(
+    conversations: &[Conversation],
+    options: ReplayOptions,
+    steps: Vec<Step>,
+) -> Report {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = listener.local_addr().unwrap();
     let manager: JoinHandle<()> = tokio::spawn(async move {
         let mut pretender = Pretender::new(listener);
         for step in &steps {
@@ -75,7 +84,7 @@ async fn play_with(
         // Stays until the harness has seen the end.
         std::future::pending::<()>().await;
     });
-    let stage = Stage::set(&conversations, options).await.unwrap();
+    let stage = Stage::set(conversations, options).await.unwrap();
     let report = stage.play(target, async || Ok(target)).await;
     manager.abort();
     report
@@ -305,13 +314,13 @@ async fn a_wrong_sequence_id_or_kind_shows() {
 
 #[tokio::test]
 async fn a_grant_too_many_or_too_few_shows() {
-    check_lie("scenarios/grants", &["grants of type 2", "[200, 202]"], |steps| {
+    check_lie("scenarios/grants", &["JOBTRACKER grants", "[200, 202]"], |steps| {
         let granted = grants(steps, 0);
         assert_eq!(granted[0].type_.0, 2);
         granted.pop();
     })
     .await;
-    check_lie("scenarios/exclude_hosts", &["grants of type 0", "2]"], |steps| {
+    check_lie("scenarios/exclude_hosts", &["MAP grants", "2]"], |steps| {
         let mut one_more = grants(steps, 0)[0].clone();
         one_more.id = 2;
         grants(steps, 0).push(one_more);
@@ -392,6 +401,45 @@ async fn a_forced_or_repeated_revocation_shows() {
     .await;
 }
 
+fn revoked(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
+    nth(steps, n, |what| match what {
+        Happening::Notice(call) => match &mut **call {
+            SessionDriverCall::RevokeResource { revoked, .. } => revoked.as_mut(),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+#[tokio::test]
+async fn a_reordered_or_missing_revocation_shows() {
+    check_lie(
+        "scenarios/preemption",
+        &["MAP revocations", "recorded: [", "live:     ["],
+        |steps| {
+            let revoked = revoked(steps, 0);
+            assert!(revoked.len() > 1);
+            revoked.reverse();
+        },
+    )
+    .await;
+    check_lie("scenarios/preemption", &["MAP revocations"], |steps| {
+        revoked(steps, 0).pop();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dead_node_that_nobody_is_told_of_shows() {
+    check_lie("scenarios/dead_node", &["death of n1", "live:     []"], |steps| {
+        steps.retain(|step| match &step.what {
+            Happening::Notice(call) => !matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
+            _ => true,
+        });
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_revocation_before_its_grant_shows() {
     let (different, _) = findings("scenarios/preemption", |steps| {
@@ -445,6 +493,38 @@ async fn what_nobody_asked_for_shows() {
         steps.push(hung_up);
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_recording_that_begins_in_the_middle_is_played_without_its_older_sessions() {
+    let is_start = |part: &Part| match &part.what {
+        Said::Messages { messages, .. } => {
+            messages.iter().any(|message| message.name.starts_with("sessionStart"))
+        }
+        _ => false,
+    };
+    // Neither session has a beginning.
+    let mut conversations = recorded("scenarios/session_expiry");
+    for conversation in &mut conversations {
+        conversation.parts.retain(|part| !is_start(part));
+    }
+    let sessions = older_sessions(&conversations);
+    assert_eq!(sessions.len(), 2, "{sessions:?}");
+    let (without, older) = without(&conversations, sessions);
+    assert!(older.calls >= 5, "{older:?}");
+    let steps = script(&without);
+    let report = play_script(&conversations, quick("middle"), steps).await;
+    assert!(report.agrees() && report.explained.is_empty(), "{report}");
+    assert!(report.calls.compared() > 3, "{report}");
+    let said = report.not_compared.join(" ");
+    assert!(said.starts_with("2 sessions that are older than the recording"), "{said}");
+}
+
+#[test]
+fn no_recording_of_the_original_has_older_sessions() {
+    for name in ALL {
+        assert_eq!(older_sessions(&recorded(name)), std::collections::BTreeSet::new(), "{name}");
+    }
 }
 
 #[tokio::test]

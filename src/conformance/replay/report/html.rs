@@ -137,12 +137,24 @@ fn table(pairs: &[FieldPair]) -> Markup {
                 tbody {
                     @for pair in pairs {
                         tr.differs[!pair.is_equal()] {
-                            th scope="row" { code { (pair.path) } @if !pair.is_equal() { span.mark { " differs" } } }
+                            th scope="row" { (path(&pair.path)) @if !pair.is_equal() { span.mark { " differs" } } }
                             td { (side(&pair.recorded)) }
                             td { (side(&pair.live)) }
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A path that may be broken before its dots.
+fn path(path: &str) -> Markup {
+    html! {
+        code {
+            @for (place, part) in path.split('.').enumerate() {
+                @if place > 0 { wbr; "." }
+                (part)
             }
         }
     }

@@ -1,0 +1,431 @@
+//! `corona replay` as a process: what it says of recordings that the program agrees with, of ones
+//! that were falsified, and of its own recordings.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use compat_tests::{corona_program, repository};
+use corona::conformance::capture::{ConnectionId, Limits};
+use corona::conformance::conversation::{Conversation, Said};
+use corona::conformance::launch::{Launch, Running};
+use corona::conformance::open;
+use corona::conformance::recording::{Entry, Header, Origin, Record, RecordingWriter, Unrecorded};
+use corona::conformance::setup::RecordedSetup;
+use corona::wire::value::{Message, Value};
+use serde_json::Value as Json;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn fixture(name: &str) -> PathBuf {
+    repository().join("fixtures/recordings").join(name)
+}
+
+fn corona(words: &[&str], directory: &Path) -> Command {
+    let mut command = Command::new(corona_program());
+    command.args(words).stdin(Stdio::null()).current_dir(directory);
+    for variable in ["HADOOP_CONF_DIR", "COLUMNS", "NO_COLOR", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Status, stdout and stderr.
+fn told(words: &[&str], directory: &Path) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = corona(words, directory).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The program with a recorded configuration, on free ports.
+fn start(conf_dir: &Path, scratch: &Path) -> Running {
+    let setup = RecordedSetup::read(conf_dir).unwrap();
+    let nobody = "127.0.0.1:9".parse().unwrap();
+    let launch = Launch {
+        program: corona_program().to_path_buf(),
+        conf_dir: Some(conf_dir.to_path_buf()),
+        overrides: setup.overrides(1.0, nobody, &scratch.join("cm.state")),
+        arguments: vec![],
+        ready_within: Duration::from_secs(30),
+    };
+    launch.start().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A recording of the connections of a fixture, with its messages as `edit` leaves them.
+fn falsified(
+    name: &str,
+    directory: &Path,
+    mut edit: impl FnMut(&Conversation, &mut Vec<Message>),
+) -> PathBuf {
+    let setup = RecordedSetup::read(&fixture(name)).unwrap();
+    let traffic = open(&fixture(name).join("traffic.pcap"), &Limits::default()).unwrap();
+    let path = directory.join("falsified.corec");
+    let header = Header {
+        started_at_us: traffic.capture.started_at_us,
+        origin: Origin::Import,
+        relay_callbacks: false,
+        listener: String::new(),
+        upstream: name.to_owned(),
+    };
+    let mut entries = Vec::new();
+    for conversation in traffic.conversations(&setup.ports) {
+        let connection = conversation.connection;
+        let mut add = |at, record| entries.push(Entry { at, connection, record });
+        let all = &traffic.capture.connections;
+        let opening = all.iter().find(|one| one.id == connection).unwrap().opening.clone();
+        let service = Some(conversation.service);
+        add(conversation.opened_at, Record::Opened { opening, service });
+        if conversation.accepted {
+            add(conversation.opened_at, Record::Accepted);
+        }
+        for part in &conversation.parts {
+            add(
+                part.at,
+                match &part.what {
+                    Said::Messages { raw, messages } => {
+                        let mut edited = messages.clone();
+                        edit(&conversation, &mut edited);
+                        Record::Data(
+                            part.from,
+                            match edited == *messages {
+                                true => raw.clone(),
+                                false => written(&conversation, &edited),
+                            },
+                        )
+                    }
+                    Said::Bytes(raw) => Record::Data(part.from, raw.clone()),
+                    Said::Missing(_) => panic!("the fixture has gaps"),
+                    Said::End => Record::End(part.from),
+                    Said::Reset => Record::Reset(part.from),
+                },
+            );
+        }
+    }
+    entries.sort_by_key(|entry| entry.at);
+    let last = entries.last().unwrap().at;
+    let finished = Record::Finished(Unrecorded::default());
+    entries.push(Entry { at: last, connection: ConnectionId(0), record: finished });
+    let mut writer = RecordingWriter::new(File::create(&path).unwrap(), &header).unwrap();
+    for entry in entries {
+        writer.write(&entry).unwrap();
+    }
+    writer.flush().unwrap();
+    path
+}
+
+fn written(conversation: &Conversation, messages: &[Message]) -> Vec<u8> {
+    let service = conversation.service;
+    let mut bytes = Vec::new();
+    for message in messages {
+        message.write(service.schema(), service.framing(), &mut bytes).unwrap();
+    }
+    bytes
+}
+
+/// A field of a struct that is there.
+fn field<'a>(value: &'a mut Value, name: &str) -> &'a mut Value {
+    let Value::Struct(fields) = value else { panic!("no struct") };
+    let found = fields.iter_mut().find(|(field, _)| *field == name);
+    &mut found.unwrap_or_else(|| panic!("no field {name}")).1
+}
+
+fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
+    let Value::List(values) = field(message.body.as_mut().unwrap(), name) else {
+        panic!("no list {name}")
+    };
+    values
+}
+
+/// The verdict on a recording, and the status that it was told with. The machine may be busy, and
+/// then it is played again.
+fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i32>, Json) {
+    let (file_name, conf) = (file.to_str().unwrap(), conf_dir.to_str().unwrap());
+    let line = ["replay", file_name, "--spawn", "--conf-dir", conf, "--output", "json"];
+    let words = [&line, ["--speed", "max", "--retries", "2"].as_slice(), more].concat();
+    let (status, out, err) = told(&words, conf_dir);
+    assert_eq!(err, "");
+    (status, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}")))
+}
+
+/// Checks that a fixture is found to agree, and to differ in one place when `edit` has been at it;
+/// gives what was found.
+fn found(name: &str, edit: impl FnMut(&Conversation, &mut Vec<Message>)) -> Json {
+    let directory = tempfile::tempdir().unwrap();
+    let conf_dir = fixture(name);
+    let honest = falsified(name, directory.path(), |_, _| {});
+    let (status, agrees) = verdict(&honest, &conf_dir, &[]);
+    assert_eq!((status, &agrees["agrees"]), (Some(0), &Json::Bool(true)), "{agrees:#}");
+    let edited = falsified(name, directory.path(), edit);
+    let (status, differs) = verdict(&edited, &conf_dir, &["--timeout", "3"]);
+    assert_eq!((status, &differs["agrees"]), (Some(1), &Json::Bool(false)), "{differs:#}");
+    let findings = differs["findings"].as_array().unwrap();
+    let different: Vec<&Json> =
+        findings.iter().filter(|finding| finding["verdict"] == "different").collect();
+    assert_eq!(different.len(), 1, "{differs:#}");
+    different[0].clone()
+}
+
+#[test]
+fn one_flipped_field_is_found() {
+    let mut done = false;
+    let finding = found("scenarios/session_lifecycle", |_, messages| {
+        for message in messages.iter_mut().filter(|message| message.kind.is_answer()) {
+            if message.name == "getSessionInfo" && !done {
+                let info = field(message.body.as_mut().unwrap(), "success");
+                let flag = field(info, "noPreempt");
+                assert_eq!(*flag, Value::Bool(false));
+                *flag = Value::Bool(true);
+                done = true;
+            }
+        }
+    });
+    assert_eq!(finding["method"], "getSessionInfo", "{finding:#}");
+    let fields = finding["fields"].as_array().unwrap();
+    let differ: Vec<&Json> = fields.iter().filter(|field| field["equal"] == false).collect();
+    let expected = serde_json::json!({
+        "path": "success.noPreempt", "equal": false, "recorded": "true", "live": "false"
+    });
+    assert_eq!(differ, [&expected], "{finding:#}");
+}
+
+/// The recording lacks a grant, so the program tells one too many.
+#[test]
+fn a_grant_too_many_is_found() {
+    let mut left_out = None;
+    let finding = found("scenarios/exclude_hosts", |_, messages| {
+        for message in messages.iter_mut() {
+            let is_call = message.name == "grantResource" && !message.kind.is_answer();
+            if is_call && left_out.is_none() {
+                left_out = list(message, "granted").pop();
+            }
+        }
+    });
+    assert!(left_out.is_some());
+    assert_eq!(finding["about"], "notice", "{finding:#}");
+    assert!(finding["place"].as_str().unwrap().contains("grants"), "{finding:#}");
+}
+
+/// The recording has revocations in another order than the program tells them.
+#[test]
+fn a_reordered_revocation_is_found() {
+    let mut turned = false;
+    let finding = found("scenarios/preemption", |_, messages| {
+        for message in messages.iter_mut() {
+            if message.name == "revokeResource" && !message.kind.is_answer() {
+                let revoked = list(message, "revoked");
+                turned |= revoked.len() > 1;
+                revoked.reverse();
+            }
+        }
+    });
+    assert!(turned);
+    assert!(finding["place"].as_str().unwrap().contains("revocations"), "{finding:#}");
+}
+
+/// The recording has a notice that the program does not send.
+#[test]
+fn a_missing_notice_is_found() {
+    let mut added = false;
+    let finding = found("scenarios/preemption", |_, messages| {
+        let is_last =
+            |message: &Message| message.name == "revokeResource" && !message.kind.is_answer();
+        if let Some(message) = messages.iter_mut().find(|message| is_last(message))
+            && !added
+        {
+            added = true;
+            let revoked = list(message, "revoked");
+            let mut one_more = revoked[0].clone();
+            *field(&mut one_more, "id") = Value::I32(9_999);
+            revoked.push(one_more);
+        }
+    });
+    assert!(added);
+    assert!(finding["recorded"].as_str().unwrap().contains("9999"), "{finding:#}");
+    assert!(!finding["live"].as_str().unwrap().contains("9999"), "{finding:#}");
+}
+
+/// A relay that records. It is ended when this is dropped.
+struct Relay {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Relay {
+    fn start(upstream: SocketAddr, file: &Path, directory: &Path) -> Relay {
+        let (upstream, file) = (upstream.to_string(), file.to_str().unwrap());
+        let line = ["record", "--listen", "127.0.0.1:0", "--upstream", &upstream, "--out", file];
+        let words = [&line, ["--relay-callbacks"].as_slice()].concat();
+        let mut child = corona(&words, directory).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        let mut words = said.split_whitespace().skip_while(|word| *word != "listen");
+        let address = words.nth(1).and_then(|word| word.parse().ok());
+        Relay { child, address: address.unwrap_or_else(|| panic!("not ready: {said}")) }
+    }
+
+    fn end(mut self) {
+        terminate(self.child.id());
+        until("the relay ends", || self.child.try_wait().unwrap().is_some());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+fn terminate(process: u32) {
+    let script = format!("kill -s TERM {process}");
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+}
+
+/// Recorded clients are played through a relay, and what it records is played again.
+#[test]
+fn what_record_records_of_this_program_it_does_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["scenarios/grants", "scenarios/preemption"] {
+        let conf_dir = fixture(name);
+        let conf = conf_dir.to_str().unwrap();
+        let manager = start(&conf_dir, directory.path());
+        let file = directory.path().join(format!("{}.corec", name.replace('/', "-")));
+        let relay = Relay::start(manager.thrift(), &file, directory.path());
+        let capture = conf_dir.join("traffic.pcap");
+        let (capture, target) = (capture.to_str().unwrap(), relay.address.to_string());
+        let line = ["replay", capture, "--target", &target, "--conf-dir", conf, "--speed", "max"];
+        let (status, out, err) = told(&line, directory.path());
+        assert_eq!((status, err.as_str()), (Some(0), ""), "{out}");
+        assert!(out.contains("Not compared: What the cluster manager had before"), "{out}");
+        relay.end();
+
+        let (status, again) = verdict(&file, &conf_dir, &[]);
+        assert_eq!(status, Some(0), "{again:#}");
+        let calls = &again["calls"];
+        assert!(calls["compared"].as_u64() > Some(5), "{again:#}");
+        assert_eq!(calls["different"], 0, "{again:#}");
+        assert!(again["notices"]["told"].as_u64() > Some(5), "{again:#}");
+        assert_eq!(again["notices"]["told"], again["notices"]["recorded"], "{again:#}");
+    }
+}
+
+/// Every command of the page, in its order, with a capture and its configuration in place.
+#[test]
+fn the_documentation_leads_from_a_capture_to_a_report() {
+    const JOB: &str = "jobs/wc-remote";
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    fs::copy(fixture(JOB).join("traffic.pcap"), here.join("cm.pcap")).unwrap();
+    fs::create_dir(here.join("conf")).unwrap();
+    for entry in fs::read_dir(fixture(JOB)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "xml") {
+            fs::copy(&path, here.join("conf").join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let ports = RecordedSetup::read(&fixture(JOB)).unwrap().ports;
+    let text = fs::read_to_string(repository().join("docs/conformance.md")).unwrap();
+    let commands: Vec<&str> =
+        text.lines().map(str::trim_start).filter_map(|line| line.strip_prefix("corona ")).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    for command in commands {
+        let manager = start(&here.join("conf"), here);
+        let line = command
+            .replace("localhost:9090", &manager.thrift().to_string())
+            .replace("cluster-manager=9090", &format!("cluster-manager={}", ports.cluster_manager))
+            .replace(
+                "proxy-job-tracker=9091",
+                &format!("proxy-job-tracker={}", ports.proxy_job_tracker.unwrap()),
+            );
+        let (status, out, err) = told(&line.split(' ').collect::<Vec<_>>(), here);
+        assert_eq!((status, err.as_str()), (Some(0), ""), "corona {line}: {out}");
+        if line.starts_with("replay") {
+            assert!(out.starts_with("AGREES: "), "corona {line}: {out}");
+            assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+        }
+    }
+    let page = fs::read_to_string(here.join("monday.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("AGREES: "), "{page}");
+}
+
+#[test]
+fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
+    let directory = tempfile::tempdir().unwrap();
+    let conf_dir = fixture("scenarios/grants");
+    let (conf, capture) = (conf_dir.to_str().unwrap(), conf_dir.join("traffic.pcap"));
+    let capture = capture.to_str().unwrap();
+    let spawn = ["replay", capture, "--spawn", "--conf-dir", conf];
+    let of = |more: &[&'static str]| [&spawn, more].concat();
+    for (line, status, words) in [
+        (vec!["replay", capture], 2, "--spawn"),
+        (vec!["replay", capture, "--spawn"], 2, "--conf-dir"),
+        (of(&["--target", "localhost:1"]), 2, "cannot be used with"),
+        (of(&["--speed", "0"]), 2, "0.01 to 10000, or max"),
+        (of(&["--report", "x.pdf"]), 2, ".txt, .json or .html"),
+        (of(&["--port", "cluster-manager=1"]), 1, "has no connection to port 1"),
+        (vec!["replay", "none", "--spawn", "--conf-dir", conf], 1, "cannot open none"),
+        (vec!["replay", capture, "--spawn", "--conf-dir", "none"], 1, "none does not exist"),
+        (
+            vec!["replay", capture, "--target", "127.0.0.1:1", "--conf-dir", conf],
+            1,
+            "no cluster manager answers",
+        ),
+        (
+            vec!["replay", capture, "--target", "192.0.2.1:1", "--conf-dir", conf],
+            1,
+            "is not an address of this",
+        ),
+    ] {
+        let (told_status, out, err) = told(&line, directory.path());
+        assert_eq!((told_status, out.as_str()), (Some(status), ""), "{line:?}: {err}");
+        assert!(err.contains(words), "{line:?}: {err}");
+        assert!(status == 2 || err.lines().count() == 1, "{line:?}: {err}");
+    }
+    fs::write(directory.path().join("r.txt"), "kept").unwrap();
+    let line = of(&["--speed", "max", "--report", "r.txt"]);
+    let (status, _, err) = told(&line, directory.path());
+    assert_eq!(status, Some(1));
+    assert!(err.contains("exists already; --force overwrites it"), "{err}");
+    let (status, out, err) = told(&[line, vec!["--force"]].concat(), directory.path());
+    assert_eq!((status, err.as_str()), (Some(0), ""), "{out}");
+    let report = fs::read_to_string(directory.path().join("r.txt")).unwrap();
+    assert!(report.starts_with("AGREES"), "{report}");
+}
+
+/// Whoever ends a replay ends the cluster manager that it started.
+#[test]
+fn a_stopped_replay_leaves_nobody_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let conf_dir = fixture("jobs/preempt");
+    let (conf, capture) = (conf_dir.to_str().unwrap(), conf_dir.join("traffic.pcap"));
+    let line = ["replay", capture.to_str().unwrap(), "--spawn", "--conf-dir", conf];
+    let mut replay = corona(&line, directory.path()).spawn().unwrap();
+    let id = replay.id();
+    let children = || {
+        let output = Command::new("ps").args(["-o", "pid=", "--ppid", &id.to_string()]).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    until("the cluster manager is started", || !children().is_empty());
+    let started = children();
+    // The signal is handled once the play has begun, and would end it anyhow before.
+    terminate(id);
+    until("the replay ends", || replay.try_wait().unwrap().is_some());
+    let runs = |process: &String| Path::new("/proc").join(process).exists();
+    until("the cluster manager ends", || !started.iter().any(runs));
+}
