@@ -2,7 +2,7 @@
 //!
 //! It knows nothing of the files' formats.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,11 +90,31 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.origin)?;
+        let mut line = OneLine(f);
+        write!(line, "{}: ", self.origin)?;
         if let Some(subject) = &self.subject {
-            write!(f, "{subject}: ")?;
+            write!(line, "{subject}: ")?;
         }
-        self.kind.fmt(f)
+        write!(line, "{}", self.kind)
+    }
+}
+
+/// Writes control characters as Rust does in literals: names and messages may quote a file, and
+/// what it holds must not break or colour the line.
+struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for part in text.split_inclusive(char::is_control) {
+            match part.chars().next_back().filter(|last| last.is_control()) {
+                Some(last) => {
+                    let before = part.strip_suffix(last).unwrap_or(part);
+                    write!(self.0, "{before}{}", last.escape_default())?;
+                }
+                None => self.0.write_str(part)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -259,6 +279,20 @@ mod tests {
             "/etc/corona/core-site.xml:7: cm.node.expiryinterval: value \"ten\\nsecs\" is not a whole \
              number; expected milliseconds, 1 to 2147483647"
         );
+    }
+
+    #[test]
+    fn what_a_file_holds_cannot_break_the_line() {
+        for (text, shown) in [
+            ("expected '>' not '\n' at 2:1", "expected '>' not '\\n' at 2:1"),
+            ("\u{1b}[31m\0", "\\u{1b}[31m\\u{0}"),
+            ("ß\r\n", "ß\\r\\n"),
+            ("", ""),
+        ] {
+            let problem = Problem::error(Origin::Default, ProblemKind::NoEffect(text.to_owned()));
+            let line = problem.of(text).to_string();
+            assert!(line.ends_with(&format!("{shown}: {shown}")), "{line:?}");
+        }
     }
 
     #[test]
