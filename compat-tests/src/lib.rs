@@ -5,6 +5,8 @@
 //! built the way these tests were, once, and taken from the same target directory. So a test never
 //! runs against a program older than the source.
 
+pub mod fuzzing;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -42,7 +42,7 @@ use self::reload::Reloader;
 pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
-pub use self::state_file::{StateFileError, Wrong};
+pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::web::events::Events;
 use self::web::{Pages, Parts};
 use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};

@@ -89,6 +89,18 @@ pub(super) fn write(path: &Path, compress: bool, state: &SavedState) -> io::Resu
     })
 }
 
+/// Reads a state file, compressed or not, and gives it back as this program writes it, without
+/// compression. Takes the bytes of the file, of the original or of this program.
+///
+/// # Errors
+/// What makes the file useless for a recovery.
+pub fn rewritten_state(file: &[u8]) -> Result<Vec<u8>, StateFileError> {
+    let (state, _) = reading::state_of(read_document(file, MAX_JSON_BYTES)?, Millis(0))?;
+    let mut written = Vec::new();
+    write_to(&mut written, false, &state)?;
+    Ok(written)
+}
+
 fn write_to(out: &mut impl Write, compress: bool, state: &SavedState) -> io::Result<()> {
     let document = writing::document_of(state);
     if compress {

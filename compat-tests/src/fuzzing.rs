@@ -1,0 +1,345 @@
+//! Entry points for fuzzers: each takes any bytes as one kind of input that comes from outside, and
+//! panics when a promise about such input is broken. `fuzz/` runs them under libFuzzer, the test
+//! `fuzzing` with inputs made from the same seeds on any toolchain.
+//!
+//! [`TARGETS`] lists them; [`seeds`] makes their first inputs from the recordings and fixtures.
+
+use std::cell::OnceCell;
+use std::fmt::Debug;
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use corona::cluster_manager::rewritten_state;
+use corona::config::{Lookup, Source};
+use corona::conformance::capture::Limits;
+use corona::conformance::conversation::{Ports, Said};
+use corona::conformance::{Traffic, recording};
+use corona::hadoop::io::formats::Writable;
+use corona::hadoop::io::{Reader, Writer};
+use corona::hadoop::object::{Class, Object};
+use corona::wire::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
+use corona::wire::editor::FrameEditor;
+use corona::wire::value::{Message, MessageKind, StreamReader};
+use corona::wire::{Framing, Malformed, Service};
+
+use crate::repository;
+
+/// A kind of input.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The name of the fuzz target and of the folder of its corpus.
+    pub name: &'static str,
+    /// Takes any bytes.
+    pub run: fn(&[u8]),
+    /// Makes the first inputs.
+    seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All kinds.
+pub const TARGETS: &[Target] = &[
+    Target { name: "messages", run: messages, seeds: message_seeds },
+    Target { name: "relayed_frames", run: relayed_frames, seeds: frame_seeds },
+    Target { name: "configuration", run: configuration, seeds: configuration_seeds },
+    Target { name: "scheduling_files", run: scheduling_files, seeds: scheduling_seeds },
+    Target { name: "state_file", run: state_file, seeds: state_seeds },
+    Target { name: "traffic", run: traffic, seeds: traffic_seeds },
+    Target { name: "hadoop_objects", run: hadoop_objects, seeds: object_seeds },
+];
+
+/// The first inputs of a kind, none of them large.
+///
+/// # Panics
+/// When a fixture cannot be read.
+pub fn seeds(target: &Target) -> Vec<Vec<u8>> {
+    let mut seeds = (target.seeds)();
+    seeds.retain(|seed| seed.len() <= LARGEST_SEED);
+    seeds.sort();
+    seeds.dedup();
+    seeds
+}
+
+/// Larger inputs make a fuzzer slow and show nothing more.
+const LARGEST_SEED: usize = 64 << 10;
+
+/// The first byte names the service, the rest is one direction of a stream. However it is cut, the
+/// same messages come out; each, written again, reads as itself; typed readers take what the check
+/// has let through.
+pub fn messages(bytes: &[u8]) {
+    match bytes.split_first() {
+        None => {}
+        Some((0, stream)) => stream_of::<ClusterManager>(stream),
+        Some((1, stream)) => stream_of::<SessionDriver>(stream),
+        Some((2, stream)) => stream_of::<CoronaTaskTracker>(stream),
+        Some((_, stream)) => stream_of::<ProxyJobTracker>(stream),
+    }
+}
+
+fn stream_of<S: Service>(stream: &[u8]) {
+    let whole = read::<S>(S::FRAMING, &[stream]);
+    let (first, second) = stream.split_at(stream.len() / 2);
+    let cut = read::<S>(S::FRAMING, &[first, second]);
+    assert_eq!(whole, cut, "where a stream is cut makes no difference");
+    for message in whole.0 {
+        if message.body.is_err() {
+            continue;
+        }
+        let mut again = vec![];
+        message
+            .write(S::schema(), Framing::Bare, &mut again)
+            .expect("what was read can be written");
+        let (read_again, end) = read::<S>(Framing::Bare, &[&again]);
+        assert_eq!((read_again.as_slice(), end), ([message.clone()].as_slice(), None));
+        match message.kind {
+            MessageKind::Reply | MessageKind::Exception => drop(message.answer::<S>()),
+            _ => drop(message.call::<S>()),
+        }
+    }
+}
+
+/// The messages of a stream, and why it could not be read further.
+fn read<S: Service>(framing: Framing, pieces: &[&[u8]]) -> (Vec<Message>, Option<Malformed>) {
+    let mut reader = StreamReader::new(S::schema(), framing, 1 << 20);
+    let mut messages = vec![];
+    for piece in pieces {
+        reader.push(piece);
+        loop {
+            match reader.next_message() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(malformed) => return (messages, Some(malformed)),
+            }
+        }
+    }
+    (messages, None)
+}
+
+/// Passes through the relay unchanged while nobody edits, however it is cut.
+pub fn relayed_frames(bytes: &[u8]) {
+    const METHODS: &[&str] = &["sessionStart", "sessionUpdateInfo"];
+    for piece in [1, 7, bytes.len().max(1)] {
+        let mut editor = FrameEditor::new(ClusterManager::schema(), METHODS, 1 << 16);
+        let mut passed = vec![];
+        for piece in bytes.chunks(piece) {
+            editor.pass(piece, &mut passed, &mut |_| vec![]);
+        }
+        editor.finish(&mut passed);
+        assert!(passed == bytes, "a relay changes nothing by itself");
+    }
+}
+
+/// A directory of this thread for files that a target has read.
+fn with_directory<T>(act: impl FnOnce(&Path) -> T) -> T {
+    thread_local! {
+        static DIRECTORY: OnceCell<tempfile::TempDir> = const { OnceCell::new() };
+    }
+    DIRECTORY.with(|directory| {
+        // In memory where there is such a place: this happens thousands of times.
+        let make = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        act(directory.get_or_init(|| make().expect("a directory for files")).path())
+    })
+}
+
+/// A property file: loaded or refused, and each problem told on a line of its own.
+pub fn configuration(bytes: &[u8]) {
+    with_directory(|directory| {
+        fs::write(directory.join("core-site.xml"), bytes).expect("a file in it");
+        check_configuration(directory, &[]);
+    });
+}
+
+/// Both scheduling files at once, since one file may hold both.
+pub fn scheduling_files(bytes: &[u8]) {
+    with_directory(|directory| {
+        let minimal = "<configuration><property><name>cm.cpu.to.resource.partitioning</name>\
+                       <value>{\"1\":{\"MAP\":1,\"REDUCE\":1}}</value></property></configuration>";
+        fs::write(directory.join("core-site.xml"), minimal).expect("a file in it");
+        let path = directory.join("corona.xml");
+        fs::write(&path, bytes).expect("a file in it");
+        let path = path.display().to_string();
+        let overrides = ["cm.config.file", "cm.pools.config.file"];
+        check_configuration(directory, &overrides.map(|key| (key.to_owned(), path.clone())));
+    });
+}
+
+fn check_configuration(directory: &Path, overrides: &[(String, String)]) {
+    let source = Source { conf_dir: Some(directory), overrides, lookup: Lookup::AsGiven };
+    let checked = source.check();
+    for problem in &checked.problems {
+        let line = problem.to_string();
+        assert!(!line.chars().any(char::is_control), "a problem is one line: {line:?}");
+        assert!(line.len() < 10_000, "a problem is a line that can be read: {line:?}");
+    }
+    let loaded = source.load();
+    if let Ok(loaded) = &loaded {
+        assert!(!loaded.in_force.is_empty());
+    }
+}
+
+/// A state file: refused, or read and written so that it reads as the same.
+pub fn state_file(bytes: &[u8]) {
+    if let Ok(written) = rewritten_state(bytes) {
+        let again = rewritten_state(&written).expect("what this program writes it reads");
+        assert!(again == written, "what is written does not change when it is read again");
+    }
+}
+
+/// A packet capture or a recording, compressed or not, with all that was said in it.
+pub fn traffic(bytes: &[u8]) {
+    let limits = Limits { kept_bytes: 64 << 20, ..Limits::default() };
+    let Ok(traffic) = Traffic::read(bytes, &limits) else { return };
+    let ports = ports();
+    for conversation in traffic.conversations(&ports) {
+        let mut before = None;
+        for part in &conversation.parts {
+            assert!(before <= Some(part.at), "parts are in the order of time");
+            before = Some(part.at);
+        }
+    }
+    if traffic.recording.is_none() {
+        let mut converted = Cursor::new(vec![]);
+        let written = recording::convert(bytes, "a capture", &limits, &ports, &mut converted);
+        written.expect("what can be read can be written to memory");
+        let converted = converted.into_inner();
+        Traffic::read(converted.as_slice(), &limits).expect("what was written can be read");
+    }
+}
+
+fn ports() -> Ports {
+    Ports { cluster_manager: 18800, proxy_job_tracker: Some(18802) }
+}
+
+/// A parameter or a result of Hadoop's RPC: refused, or read and written so that it reads as the
+/// same.
+pub fn hadoop_objects(bytes: &[u8]) {
+    let Ok(object) = Object::decode(&mut Reader::new(bytes)) else { return };
+    let written = written(&object);
+    let mut reader = Reader::new(&written);
+    let again = Object::decode(&mut reader).expect("what is written can be read");
+    assert_eq!(reader.rest(), b"", "nothing is left over");
+    // Bytes and not values are compared: a number that is none differs from itself.
+    assert!(self::written(&again) == written, "{object:?} came back as {again:?}");
+}
+
+fn written(object: &(impl Writable + Debug)) -> Vec<u8> {
+    let mut writer = Writer::new(64 << 20);
+    object.encode(&mut writer);
+    writer.finish().unwrap_or_else(|_| panic!("it grew: {object:?}"))
+}
+
+/// Golden messages, and what was said in the recordings.
+fn message_seeds() -> Vec<Vec<u8>> {
+    let with_service = |name: &str, stream: Vec<u8>| {
+        let services = [
+            ClusterManager::NAME,
+            SessionDriver::NAME,
+            CoronaTaskTracker::NAME,
+            ProxyJobTracker::NAME,
+        ];
+        let place = services.iter().position(|service| *service == name).expect("a service");
+        [vec![place as u8], stream].concat()
+    };
+    let golden = fs::read_to_string(repository().join("fixtures/wire/golden.jsonl"));
+    let golden = golden.expect("the golden bytes");
+    let rows = golden.lines().filter_map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).expect("a row is JSON");
+        Some(with_service(row["service"].as_str()?, unhex(row["bytes"].as_str()?)))
+    });
+    let said = said().into_iter().map(|(service, stream)| with_service(service, stream));
+    rows.chain(said).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = |at: usize| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    (0..text.len()).step_by(2).map_while(digits).collect()
+}
+
+/// Each thing that was said in the scenarios, and the service that it was said to.
+fn said() -> Vec<(&'static str, Vec<u8>)> {
+    let mut said = vec![];
+    for path in files("fixtures/recordings/scenarios", &["pcap"]) {
+        let file = fs::File::open(path).expect("a recording");
+        let traffic = Traffic::read(file, &Limits::default()).expect("a packet capture");
+        for conversation in traffic.conversations(&ports()) {
+            let service = conversation.service.schema().name.as_str();
+            for part in conversation.parts {
+                match part.what {
+                    Said::Messages { raw, .. } => said.push((service, raw)),
+                    Said::Bytes(bytes) => said.push((service, bytes)),
+                    _ => {}
+                }
+            }
+        }
+    }
+    said
+}
+
+fn frame_seeds() -> Vec<Vec<u8>> {
+    let framed = said().into_iter().filter(|(service, _)| *service == ClusterManager::NAME);
+    framed.map(|(_, stream)| stream).collect()
+}
+
+fn configuration_seeds() -> Vec<Vec<u8>> {
+    let files = files("fixtures", &["xml"]).into_iter();
+    let sites = files.filter(|path| path.to_string_lossy().ends_with("-site.xml"));
+    contents(sites)
+}
+
+fn scheduling_seeds() -> Vec<Vec<u8>> {
+    let files = files("fixtures", &["xml"]).into_iter();
+    let others = files.filter(|path| !path.to_string_lossy().ends_with("-site.xml"));
+    contents(others)
+}
+
+fn state_seeds() -> Vec<Vec<u8>> {
+    contents(files("fixtures", &["state", "gz"]).into_iter())
+}
+
+/// Small captures, as they are and as recordings.
+fn traffic_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = contents(files("fixtures/recordings/scenarios", &["pcap"]).into_iter());
+    for capture in seeds.clone() {
+        let mut converted = Cursor::new(vec![]);
+        let limits = Limits::default();
+        recording::convert(&capture[..], "a capture", &limits, &ports(), &mut converted)
+            .expect("a recording of it");
+        seeds.push(converted.into_inner());
+    }
+    seeds
+}
+
+fn object_seeds() -> Vec<Vec<u8>> {
+    let class = |name: &str| Class::parse(name).expect("the name of a class");
+    let objects = [
+        Object::Null(class("org.apache.hadoop.mapred.TaskTrackerStatus")),
+        Object::Boolean(true),
+        Object::Long(-1),
+        Object::String("ß".to_owned()),
+        Object::Array(class("java.lang.String"), vec![Object::String("x".to_owned())]),
+        Object::Constant(class("org.apache.hadoop.mapred.JobPriority"), "HIGH".to_owned()),
+    ];
+    objects.iter().map(written).collect()
+}
+
+fn contents(paths: impl Iterator<Item = PathBuf>) -> Vec<Vec<u8>> {
+    paths.map(|path| fs::read(path).expect("a fixture")).collect()
+}
+
+/// The files below a folder of the repository whose names end so, in order.
+fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = vec![];
+    let mut folders = vec![repository().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder of fixtures") {
+            let path = entry.expect("an entry of it").path();
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            if path.is_dir() {
+                folders.push(path);
+            } else if ending.is_some_and(|ending| endings.contains(&ending)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
