@@ -1,7 +1,7 @@
 //! The task tracker: what a node does with the tasks that job trackers send it.
 //!
 //! This is its local side: directories and disks, files of jobs, localisation, child processes, logs,
-//! map output. What is said to others is not here; plain types stand at the border.
+//! map output, and what is decided of tasks. Connections are not here.
 //!
 //! * [`ids`]: names of jobs and attempts, checked, since they become names of directories.
 //! * [`layout`]: where everything lies, relative to a local directory.
@@ -14,6 +14,7 @@
 //! * [`map_output`]: where the parts of finished maps' outputs lie.
 //! * [`http`]: serves these, and the logs of tasks.
 //! * [`attempt`]: what becomes of an attempt at a task, decided and not done.
+//! * [`table`]: the same of all jobs and attempts: what each action, call and report changes.
 //!
 //! It knows no scheduling and no cluster manager.
 
@@ -29,3 +30,4 @@ pub mod local_dirs;
 pub mod localise;
 pub mod map_output;
 pub mod procfs;
+pub mod table;

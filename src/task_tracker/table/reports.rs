@@ -1,0 +1,64 @@
+//! What job trackers are told of attempts, each end once. Spec: mapreduce/04 §4.8.
+
+use super::Table;
+use crate::hadoop::writables::{JobId, TaskAttemptId, TaskState, TaskStatus};
+use crate::task_tracker::attempt::{Now, is_last_report};
+
+impl Table {
+    /// Whether there is anything to tell the job tracker of a job.
+    pub fn has_reports(&self, job: &JobId) -> bool {
+        let job = self.jobs.get(job);
+        job.is_some_and(|job| job.attempts.values().any(|entry| entry.to_report))
+    }
+
+    /// What the next heartbeat to the job tracker of a job says of its attempts. Follow it by
+    /// [`reported`](Table::reported) or [`not_reported`](Table::not_reported). `output_bytes` gives
+    /// the size of a map's output.
+    pub fn reports(
+        &mut self,
+        job: &JobId,
+        output_bytes: impl Fn(&TaskAttemptId) -> Option<u64>,
+        now: Now,
+    ) -> Vec<TaskStatus> {
+        let entries = self.jobs.get_mut(job).into_iter().flat_map(|job| job.attempts.iter_mut());
+        let told = entries.filter(|(_, entry)| entry.to_report);
+        told.map(|(id, entry)| {
+            let succeeded = entry.attempt.status().state == TaskState::Succeeded;
+            let size = if succeeded { output_bytes(id) } else { None };
+            entry.attempt.report(size, now)
+        })
+        .collect()
+    }
+
+    /// A heartbeat with these reports has been answered. Attempts that have ended are forgotten, save
+    /// maps whose output is served.
+    pub fn reported(&mut self, job: &JobId, sent: &[TaskStatus]) {
+        for report in sent.iter().filter(|report| is_last_report(report)) {
+            // Since then the output may have been lost, or the attempt come back to be cleaned up
+            // after: then there is more to tell.
+            let Some(entry) = self.entry_mut(&report.attempt).filter(|entry| {
+                let status = entry.attempt.status();
+                report.attempt.job() == job
+                    && status.state == report.state
+                    && status.phase == report.phase
+            }) else {
+                continue;
+            };
+            if report.state == TaskState::Succeeded && entry.attempt.task().is_map() {
+                entry.to_report = false;
+            } else {
+                self.forget(&report.attempt);
+            }
+        }
+    }
+
+    /// A heartbeat with these reports did not arrive, as far as is known: what they said is said
+    /// again.
+    pub fn not_reported(&mut self, sent: &[TaskStatus]) {
+        for report in sent {
+            if let Some(entry) = self.entry_mut(&report.attempt) {
+                entry.attempt.report_again(report);
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Actions, calls and reports one after the other, and what each changes.
+
+mod recorded;
+
+use std::time::Instant;
+
+use super::*;
+use crate::hadoop::writables::{InetAddress, JvmContext, SessionTrackers, TaskStatus};
+use crate::task_tracker::attempt::tests::{at, kind};
+
+/// A table, and the time.
+struct Bench {
+    table: Table,
+    begun: Instant,
+    second: u64,
+}
+
+fn session(handle: &str) -> SessionInfo {
+    let job_tracker = InetAddress { host: "jt".to_owned(), port: 7 };
+    let trackers = SessionTrackers { job_tracker, secondary: None };
+    SessionInfo { handle: Some(handle.to_owned()), trackers }
+}
+
+fn by(handle: &str, action: Action) -> TaskTrackerAction {
+    TaskTrackerAction { session: Some(session(handle)), action }
+}
+
+fn jvm(number: i32, job: &JobId) -> JvmId {
+    JvmId { number, job: job.clone(), is_map: true }
+}
+
+fn run(task: &Task, number: u64) -> Run {
+    Run { attempt: task.attempt.clone(), number }
+}
+
+/// A map of the job with this number.
+fn map_of(job: i32) -> Task {
+    let mut task = kind("map");
+    task.attempt.task.job.number = job;
+    task
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::limited(TableLimits::default())
+    }
+
+    fn limited(limits: TableLimits) -> Bench {
+        Bench { table: Table::new(limits), begun: Instant::now(), second: 0 }
+    }
+
+    fn now(&mut self) -> Now {
+        self.second += 1;
+        at(self.begun, self.second)
+    }
+
+    fn act(&mut self, action: Action) -> Result<Vec<Order>, Ignored> {
+        let now = self.now();
+        self.table.submit(by("s", action), now)
+    }
+
+    fn launch(&mut self, task: &Task) -> Result<Vec<Order>, Ignored> {
+        self.act(Action::Launch(Box::new(task.clone())))
+    }
+
+    fn start(&mut self, run: &Run, number: i32) -> bool {
+        let jvm = jvm(number, run.attempt.job());
+        let now = self.now();
+        self.table.start(run, Started { jvm, job_file: "/local/job.xml".to_owned() }, now)
+    }
+
+    fn launch_and_start(&mut self, task: &Task, number: u64) -> Run {
+        let run = run(task, number);
+        assert!(self.launch(task).unwrap().contains(&Order::Start(run.clone())));
+        assert!(self.start(&run, i32::try_from(number).unwrap()));
+        run
+    }
+
+    fn done(&mut self, task: &Task) -> Vec<Order> {
+        let now = self.now();
+        self.table.done(&task.attempt, now)
+    }
+
+    fn exit(&mut self, run: &Run) -> Vec<Order> {
+        let now = self.now();
+        self.table.exited(run, "it broke", now)
+    }
+
+    fn reports(&mut self, task: &Task) -> Vec<TaskStatus> {
+        let now = self.now();
+        self.table.reports(task.attempt.job(), |_| Some(9), now)
+    }
+
+    fn asked(&self, number: i32, task: &Task) -> (bool, Option<Task>) {
+        let context = JvmContext { jvm: jvm(number, task.attempt.job()), pid: "1".to_owned() };
+        let answer = self.table.get_task(&context);
+        (answer.should_die, answer.task)
+    }
+}
+
+fn states(reports: &[TaskStatus]) -> Vec<String> {
+    reports.iter().map(|report| report.state.to_string()).collect()
+}
+
+#[test]
+fn a_map_from_launch_to_the_end_of_its_job() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    let (id, job) = (task.attempt.clone(), task.attempt.job().clone());
+    let run = run(&task, 1);
+    let orders = bench.launch(&task);
+    let reporter = Order::StartReporter(job.clone(), session("s"));
+    assert_eq!(orders, Ok(vec![reporter, Order::Start(run.clone())]));
+    assert_eq!(bench.launch(&task), Err(Ignored::Launched));
+    assert_eq!(bench.asked(1, &task), (true, None), "it has not been started");
+    assert!(bench.start(&run, 1));
+    assert!(!bench.start(&run, 1), "twice");
+    assert_eq!(bench.asked(2, &task), (true, None), "another process");
+    let local = Task { job_file: "/local/job.xml".to_owned(), ..task.clone() };
+    assert_eq!(bench.asked(1, &task), (false, Some(local)));
+    assert!(bench.table.ping(&id));
+    let status = bench.table.attempts(&job).next().unwrap().status().clone();
+    let pending = TaskStatus { state: TaskState::CommitPending, progress: 0.9, ..status };
+    let now = bench.now();
+    let orders = bench.table.commit_pending(&id, pending, now);
+    assert_eq!(orders, [Order::ReportSoon(job.clone())]);
+    assert_eq!(states(&bench.reports(&task)), ["COMMIT_PENDING"]);
+    assert!(!bench.table.can_commit(&id));
+    assert_eq!(bench.act(Action::Commit(id.clone())), Ok(vec![]));
+    assert!(bench.table.can_commit(&id));
+    let released = [Order::Release(run.clone()), Order::ReportSoon(job.clone())];
+    assert_eq!(bench.done(&task), released);
+    assert_eq!(bench.done(&task), [], "twice");
+    assert_eq!(bench.asked(1, &task), (true, None), "one task to a process");
+    assert!(!bench.table.can_commit(&id));
+    assert_eq!(bench.exit(&run), [Order::DeleteWork(id.clone())]);
+    let sent = bench.reports(&task);
+    assert_eq!((states(&sent), sent[0].output_size), (vec!["SUCCEEDED".to_owned()], 9));
+    bench.table.reported(&job, &sent);
+    assert!(!bench.table.has_reports(&job));
+    assert!(bench.table.ping(&id), "its output is served");
+    assert_eq!(bench.table.lose_output(&id, "disk"), [Order::ReportSoon(job.clone())]);
+    let sent = bench.reports(&task);
+    assert_eq!(states(&sent), ["FAILED"]);
+    bench.table.reported(&job, &sent);
+    assert!(!bench.table.ping(&id));
+    assert_eq!(bench.table.failures(), 0);
+    let orders = bench.act(Action::KillJob(job.clone()));
+    assert_eq!(orders, Ok(vec![Order::StopReporter(job.clone()), Order::DeleteJob(job.clone())]));
+    assert_eq!(bench.act(Action::KillJob(job)), Err(Ignored::Unknown));
+}
+
+#[test]
+fn a_process_that_ends_early_fails_its_attempt_which_comes_back_to_be_cleaned_up_after() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    let (id, job) = (task.attempt.clone(), task.attempt.job().clone());
+    let first = bench.launch_and_start(&task, 1);
+    let orders = bench.exit(&first);
+    assert_eq!(orders, [Order::ReportSoon(job.clone()), Order::DeleteAttempt(id.clone())]);
+    assert_eq!(bench.table.failures(), 1);
+    let sent = bench.reports(&task);
+    assert_eq!(states(&sent), ["FAILED_UNCLEAN"]);
+    assert_eq!(sent[0].diagnostics, "it broke");
+    bench.table.not_reported(&sent);
+    let sent = bench.reports(&task);
+    assert_eq!(sent[0].diagnostics, "it broke", "it is said again");
+    // The clean-up may be launched before the answer to the heartbeat is here.
+    let cleanup = kind("cleanup of failed");
+    let second = bench.launch_and_start(&cleanup, 2);
+    bench.table.reported(&job, &sent);
+    assert_eq!(states(&bench.reports(&task)), ["FAILED_UNCLEAN"], "it cleans up");
+    assert_eq!(bench.exit(&first), [], "the old process changes nothing");
+    let orders = bench.done(&cleanup);
+    assert_eq!(orders, [Order::Release(second), Order::ReportSoon(job.clone())]);
+    let sent = bench.reports(&task);
+    assert_eq!(states(&sent), ["FAILED"]);
+    bench.table.reported(&job, &sent);
+    assert!(!bench.table.ping(&id));
+}
+
+#[test]
+fn cleaning_up_after_an_attempt_ends_what_still_runs_of_it() {
+    let mut bench = Bench::new();
+    let first = bench.launch_and_start(&kind("map"), 1);
+    let cleanup = kind("cleanup of killed");
+    let orders = bench.launch(&cleanup);
+    assert_eq!(orders, Ok(vec![Order::End(first), Order::Start(run(&cleanup, 2))]));
+    assert_eq!(bench.launch(&cleanup), Err(Ignored::Launched));
+    assert_eq!(bench.asked(1, &cleanup), (true, None));
+    assert_eq!(bench.done(&cleanup), [], "it has not been started: the old process speaks");
+    assert_eq!(states(&bench.reports(&cleanup)), ["KILLED_UNCLEAN"]);
+}
+
+#[test]
+fn killing() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    let (id, job) = (task.attempt.clone(), task.attempt.job().clone());
+    let kill = || Action::KillTask(id.clone());
+    assert_eq!(bench.act(kill()), Err(Ignored::Unknown));
+    bench.launch(&task).unwrap();
+    assert_eq!(bench.act(kill()), Ok(vec![Order::ReportSoon(job.clone())]));
+    assert!(!bench.start(&run(&task, 1), 1), "it was killed while it waited");
+    assert_eq!(states(&bench.reports(&task)), ["KILLED"]);
+
+    let second = bench.launch_and_start(&task, 2);
+    let ended = vec![Order::End(second.clone()), Order::ReportSoon(job.clone())];
+    assert_eq!(bench.act(Action::Commit(id.clone())), Ok(vec![]));
+    assert_eq!(bench.act(kill()), Ok(ended));
+    assert_eq!(bench.act(kill()), Ok(vec![]));
+    assert!(!bench.table.can_commit(&id), "another attempt may commit now");
+    assert_eq!(bench.exit(&second), [Order::DeleteAttempt(id.clone())]);
+    assert_eq!(states(&bench.reports(&task)), ["KILLED_UNCLEAN"]);
+    assert_eq!(bench.table.failures(), 0);
+
+    let third = bench.launch_and_start(&task, 3);
+    let now = bench.now();
+    let orders = bench.table.kill(&second, Cause::Failure, "too late", now);
+    assert_eq!(orders, [], "that run has ended");
+    let orders = bench.table.kill(&third, Cause::Failure, "too much memory", now);
+    assert_eq!(orders, [Order::End(third), Order::ReportSoon(job.clone())]);
+    let sent = bench.reports(&task);
+    assert_eq!(
+        (states(&sent).join(""), sent[0].diagnostics.as_str()),
+        ("FAILED_UNCLEAN".to_owned(), "too much memory")
+    );
+
+    bench.launch_and_start(&task, 4);
+    bench.done(&task);
+    assert_eq!(bench.act(kill()), Ok(vec![Order::DeleteAttempt(id.clone())]));
+    assert!(!bench.table.ping(&id), "its output is gone");
+    assert_eq!(bench.exit(&run(&task, 4)), [Order::DeleteAttempt(id.clone())]);
+}
+
+#[test]
+fn errors_of_processes_end_their_attempts() {
+    type Call = fn(&mut Table, &TaskAttemptId, &str, Now) -> Vec<Order>;
+    let table: [(Call, &str); 3] = [
+        (Table::shuffle_error, "noted. Shuffle Error: why"),
+        (Table::fs_error, "noted. FSError: why"),
+        (Table::fatal_error, "noted. Error: why"),
+    ];
+    for (call, diagnostics) in table {
+        let mut bench = Bench::new();
+        let task = kind("reduce");
+        let now = bench.now();
+        assert_eq!(call(&mut bench.table, &task.attempt, "why", now), [], "it is not known");
+        let run = bench.launch_and_start(&task, 1);
+        bench.table.report_diagnostic_info(&task.attempt, "noted. ");
+        let now = bench.now();
+        let orders = call(&mut bench.table, &task.attempt, "why", now);
+        assert_eq!(orders, [Order::End(run), Order::ReportSoon(task.attempt.job().clone())]);
+        assert_eq!(bench.table.failures(), 1);
+        let sent = bench.reports(&task);
+        assert_eq!(states(&sent), ["FAILED_UNCLEAN"]);
+        assert_eq!(sent[0].diagnostics, diagnostics);
+    }
+}
+
+#[test]
+fn a_session_ends_with_its_jobs_and_no_others() {
+    let mut bench = Bench::new();
+    let (mine, other) = (map_of(1), map_of(2));
+    let run = bench.launch_and_start(&mine, 1);
+    let now = bench.now();
+    bench.table.submit(by("t", Action::Launch(Box::new(other.clone()))), now).unwrap();
+    let job = mine.attempt.job().clone();
+    let ended = [Order::StopReporter(job.clone()), Order::End(run), Order::DeleteJob(job.clone())];
+    assert_eq!(bench.table.purge_session("s"), ended);
+    assert_eq!(bench.table.purge_session("s"), []);
+    let left: Vec<_> =
+        bench.table.jobs().map(|(job, session)| (job.number, session.handle.clone())).collect();
+    assert_eq!(left, [(2, Some("t".to_owned()))]);
+    assert!(!bench.table.ping(&mine.attempt) && bench.table.ping(&other.attempt));
+    assert_eq!(bench.reports(&mine), []);
+    bench.table.blacklist_session("s");
+    assert_eq!(bench.launch(&mine), Err(Ignored::Blacklisted));
+}
+
+#[test]
+fn what_is_ignored_and_how_much_is_kept() {
+    let limits = TableLimits { jobs: 2, attempts: 3, blacklisted: 2 };
+    let mut bench = Bench::limited(limits);
+    let now = bench.now();
+    let nobody = TaskTrackerAction { session: None, action: Action::Reinit };
+    assert_eq!(bench.table.submit(nobody, now), Err(Ignored::NoSession));
+    let mut nameless = by("s", Action::Reinit);
+    nameless.session.as_mut().unwrap().handle = None;
+    assert_eq!(bench.table.submit(nameless, now), Err(Ignored::NoSession));
+    let absurd = by(&"s".repeat(MAX_HANDLE_BYTES + 1), Action::Reinit);
+    assert_eq!(bench.table.submit(absurd, now), Err(Ignored::NoSession));
+    assert_eq!(bench.act(Action::Reinit), Err(Ignored::Reinit));
+    assert_eq!(bench.act(Action::Commit(kind("map").attempt)), Err(Ignored::Unknown));
+    assert!(bench.launch(&map_of(1)).is_ok() && bench.launch(&map_of(2)).is_ok());
+    assert_eq!(bench.launch(&map_of(3)), Err(Ignored::Full));
+    let mut next = map_of(2);
+    next.attempt.task.number += 1;
+    assert!(bench.launch(&next).is_ok());
+    next.attempt.task.number += 1;
+    assert_eq!(bench.launch(&next), Err(Ignored::Full));
+    assert!(bench.act(Action::KillJob(map_of(2).attempt.job().clone())).is_ok());
+    assert!(bench.launch(&map_of(3)).is_ok(), "there is room again");
+    for handle in ["a", "b", "b", "c"] {
+        bench.table.blacklist_session(handle);
+    }
+    let mut refused = |handle| {
+        let answer = bench.table.submit(by(handle, Action::Reinit), now);
+        answer == Err(Ignored::Blacklisted)
+    };
+    assert_eq!(["a", "b", "c"].map(&mut refused), [false, true, true]);
+}
