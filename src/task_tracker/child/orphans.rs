@@ -147,7 +147,8 @@ mod tests {
 
     /// A process that ignores SIGTERM and starts another one in a session of its own.
     fn stubborn(note: &Path) -> Child {
-        let script = "trap '' TERM; setsid sleep 1000 & echo ready; while :; do sleep 1; done";
+        let script =
+            "trap '' TERM; setsid sleep 60 & echo ready; for _ in $(seq 60); do sleep 1; done";
         let mut child = Command::new("bash")
             .args(["-c", script])
             .env(NOTE, note)

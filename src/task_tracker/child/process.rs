@@ -271,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn a_kill_gives_time_to_clean_up() {
         let world = World::new();
-        let script = "trap 'echo cleaned > cleaned; exit 3' TERM; echo ready > ready; while :; do sleep 0.05; done";
+        let script = "trap 'echo cleaned > cleaned; exit 3' TERM; echo ready > ready; for _ in $(seq 1200); do sleep 0.05; done";
         let child = world.start(script, LONG);
         world.wait_for("ready").await;
         assert_eq!(child.exit(), None);
@@ -285,7 +285,8 @@ mod tests {
     #[tokio::test]
     async fn one_that_does_not_listen_is_made_to_end_with_its_group() {
         let world = World::new();
-        let script = "trap '' TERM; sleep 1000 & echo $! > below; while :; do sleep 0.05; done";
+        let script =
+            "trap '' TERM; sleep 60 & echo $! > below; for _ in $(seq 1200); do sleep 0.05; done";
         let child = world.start(script, Duration::from_millis(1));
         let below = world.wait_for("below").await;
         child.kill();
@@ -298,8 +299,8 @@ mod tests {
     #[tokio::test]
     async fn what_a_task_leaves_behind_is_ended() {
         let world = World::new();
-        let script = "setsid bash -c 'trap \"\" TERM; echo $$ > away; while :; do sleep 0.05; done' & \
-            sleep 1000 & echo $! > near; while [ ! -s away ]; do sleep 0.05; done; exit 0";
+        let script = "setsid bash -c 'trap \"\" TERM; echo $$ > away; for _ in $(seq 1200); do sleep 0.05; done' & \
+            sleep 60 & echo $! > near; while [ ! -s away ]; do sleep 0.05; done; exit 0";
         let child = world.start(script, Duration::from_millis(1));
         assert_eq!(child.wait().await.code, Some(0));
         child.wait_until_gone().await;

@@ -284,7 +284,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_hangs_or_floods_is_ended_with_all_it_started() {
         let dir = tempfile::tempdir().unwrap();
-        let script = "sleep 1000 & echo $! > \"$(dirname \"$0\")/pid\"; yes";
+        let script = "sleep 60 & echo $! > \"$(dirname \"$0\")/pid\"; yes";
         let files =
             HadoopCommand { timeout: Duration::from_millis(1500), ..install(dir.path(), script) };
         let error = files.status(&jar()).await.unwrap_err();
