@@ -24,8 +24,9 @@ both sides measured; 2 wrong usage.";
 /// Compare reports: two cluster managers, or one before and after a change
 ///
 /// Reads what --output json wrote. Of several runs on a side the medians are
-/// compared. RATIO is after divided by before: above 1 is better for what
-/// happens in a second and worse for times.
+/// compared. RATIO is after divided by before, and so is the last column, of
+/// the time that 99 of 100 do not exceed: above 1 is better for what happens
+/// in a second and worse for times.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -86,7 +87,7 @@ fn text(
         Column::number("MEDIAN"),
         Column::number("AFTER"),
         Column::number("RATIO"),
-        Column::number("99% RATIO"),
+        Column::number("99%"),
     ]);
     for Comparison { name, per_second, median_us, percentile_99_us } in compared {
         let rate = |rate: f64| number(rate.round() as u64);

@@ -14,7 +14,9 @@ pub(super) fn text(report: &Report, console: &Console<'_>) -> String {
         printable(&report.scenario),
         printable(&report.manager)
     );
-    text += &timings(&report.measures, console);
+    if !report.measures.is_empty() {
+        text += &timings(&report.measures, console);
+    }
     if !report.counts.is_empty() {
         text.push('\n');
         for (name, count) in &report.counts {
