@@ -87,9 +87,13 @@ impl Link {
     /// Reads until there is a reply. It has no length, so it is tried with what is there; a reply
     /// that comes in many pieces is not tried at each, or it would cost the square of its length.
     async fn receive(&mut self, options: &ClientOptions) -> Result<Reply, CallError> {
+        let mut tried_bytes = 0;
         loop {
-            self.read_on(options).await?;
-            let tried_bytes = self.inbox.len();
+            // What came while more was waited for may have been the rest.
+            if self.inbox.len() == tried_bytes {
+                self.read_on(options).await?;
+            }
+            tried_bytes = self.inbox.len();
             let mut reader = Reader::partial(&self.inbox, options.max_reply_bytes);
             match Reply::decode(&mut reader) {
                 Ok(reply) => {

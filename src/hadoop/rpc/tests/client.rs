@@ -286,6 +286,33 @@ async fn replies_that_are_none() {
 }
 
 #[tokio::test]
+async fn a_reply_that_comes_in_pieces() {
+    let Fake { listener, mut client } = fake(|_| {}).await;
+    let long = "x".repeat(65_535);
+    let calls = 20;
+    let peer = async {
+        let mut raw = Fake::greet(&listener).await;
+        for _ in 0..calls {
+            let call = raw.call().await;
+            let reply = bytes(&Reply { id: call.id, outcome: text(&long) });
+            // Mostly, the rest comes while the client still waits for more than the first half.
+            for piece in reply.chunks(reply.len().div_ceil(2)) {
+                raw.send(piece).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        raw
+    };
+    let client = async {
+        for _ in 0..calls {
+            let name = client.get_filesystem_name().await.unwrap();
+            assert!(name.is_some_and(|name| name == long));
+        }
+    };
+    soon(async { tokio::join!(client, peer) }).await;
+}
+
+#[tokio::test]
 async fn a_reply_without_end() {
     let small = |options: &mut ClientOptions| options.max_reply_bytes = 200_000;
     let result = fake(small)
