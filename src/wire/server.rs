@@ -10,14 +10,13 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::accept::accept_until_stopped;
 use super::inbox::Inbox;
 pub use super::limits::{Counters, Ending, Limits};
 use super::message::{self, Incoming};
@@ -155,60 +154,28 @@ impl<H> Server<H> {
     /// Serves until `stop` becomes true or its sender is gone. Then accepts no more, closes
     /// connections that wait for a call, lets calls under way be answered, and ends the rest after
     /// [`Limits::drain_timeout`].
-    pub async fn run<S>(self, mut stop: watch::Receiver<bool>)
+    pub async fn run<S>(self, stop: watch::Receiver<bool>)
     where
         S: Service,
         H: Handler<S>,
     {
-        let mut connections = JoinSet::new();
-        let mut pause = Duration::ZERO;
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => break,
-                Some(_) = connections.join_next() => continue,
-                accepted = self.listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    pause = Duration::ZERO;
-                    if connections.len() >= self.shared.limits.max_connections {
-                        self.shared.counters.count_refused();
-                        continue;
-                    }
-                    let connection = Connection::new(stream, peer, self.shared.clone(), S::FRAMING);
-                    connections.spawn(connection.run::<S>(stop.clone()));
-                }
-                Err(error) if concerns_one_connection(&error) => {
-                    self.shared.counters.count_accept_error();
-                }
-                Err(error) => {
-                    self.shared.counters.count_accept_error();
-                    pause = longer(pause);
-                    tracing::error!(%error, service = S::NAME, "cannot accept connections");
-                    let _ = timeout(pause, stop.wait_for(|stop| *stop)).await;
-                }
-            }
-        }
-        drop(self.listener);
+        let shared = self.shared.clone();
+        let mut connections = accept_until_stopped(
+            self.listener,
+            stop.clone(),
+            shared.limits.max_connections,
+            &shared.counters,
+            S::NAME,
+            |stream, peer| {
+                Connection::new(stream, peer, shared.clone(), S::FRAMING).run::<S>(stop.clone())
+            },
+        )
+        .await;
         let drained = async { while connections.join_next().await.is_some() {} };
         if timeout(self.shared.limits.drain_timeout, drained).await.is_err() {
             connections.shutdown().await;
         }
     }
-}
-
-/// The pause after another failure to accept that would repeat at once, such as a lack of file
-/// descriptors: 5 ms, then twice as long each time, at most a second.
-pub(crate) fn longer(pause: Duration) -> Duration {
-    (pause * 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
-}
-
-/// Whether the next attempt to accept may go well.
-pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 /// Replies are written once they amount to this much, even if more calls wait.
@@ -467,6 +434,8 @@ impl<H> Connection<H> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::wire::calls::{
         ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
@@ -511,18 +480,5 @@ mod tests {
         assert!(!long.is_finished());
         drop(somebody_elses_turn);
         assert_eq!(long.await.unwrap().unwrap(), Reply::ReleaseResource);
-    }
-
-    #[test]
-    fn failures_to_accept_are_told_apart() {
-        // ECONNABORTED is about a peer that has gone; EMFILE and ENFILE last.
-        for (number, one) in [(103, true), (24, false), (23, false)] {
-            let error = io::Error::from_raw_os_error(number);
-            assert_eq!(concerns_one_connection(&error), one, "{error}");
-        }
-        let pauses =
-            std::iter::successors(Some(longer(Duration::ZERO)), |last| Some(longer(*last)));
-        let pauses: Vec<_> = pauses.take(10).map(|pause| pause.as_millis()).collect();
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
     }
 }

@@ -3,17 +3,16 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
-use crate::wire::server::{Counters, concerns_one_connection, longer};
+use crate::wire::accept::accept_until_stopped;
+use crate::wire::server::Counters;
 
 /// A server of Hadoop RPC, ready to run.
 #[derive(Debug)]
@@ -54,38 +53,17 @@ impl Server {
     /// Serves until `stop` becomes true or its sender is gone. Then accepts no more, closes
     /// connections without calls, lets calls that are carried out be answered, and ends the rest
     /// after [`Limits::drain_timeout`].
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut connections = JoinSet::new();
-        let mut pause = Duration::ZERO;
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => break,
-                Some(_) = connections.join_next() => continue,
-                accepted = self.listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    pause = Duration::ZERO;
-                    if connections.len() >= self.shared.limits.max_connections {
-                        self.shared.counters.count_refused();
-                        continue;
-                    }
-                    let connection = Connection::new(stream, peer, self.shared.clone());
-                    connections.spawn(connection.run(stop.clone()));
-                }
-                Err(error) if concerns_one_connection(&error) => {
-                    self.shared.counters.count_accept_error();
-                }
-                Err(error) => {
-                    self.shared.counters.count_accept_error();
-                    pause = longer(pause);
-                    tracing::error!(%error, "cannot accept connections of Hadoop RPC");
-                    let _ = timeout(pause, stop.wait_for(|stop| *stop)).await;
-                }
-            }
-        }
-        drop(self.listener);
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let shared = self.shared.clone();
+        let mut connections = accept_until_stopped(
+            self.listener,
+            stop.clone(),
+            shared.limits.max_connections,
+            &shared.counters,
+            "Hadoop RPC",
+            |stream, peer| Connection::new(stream, peer, shared.clone()).run(stop.clone()),
+        )
+        .await;
         let calls = u32::try_from(self.shared.limits.max_running_calls).unwrap_or(u32::MAX);
         let drained = async {
             while connections.join_next().await.is_some() {}
