@@ -1,11 +1,12 @@
-//! What the tests of the whole share: finding the built program, and playing recordings against
-//! it.
+//! What the tests of the whole share: finding the built program, playing recordings against it, and
+//! everybody that a task tracker talks to.
 //!
 //! The program under test is the one named by the variable `CORONA_BIN`; without it, `corona` is
 //! built the way these tests were, once, and taken from the same target directory. So a test never
 //! runs against a program older than the source.
 
 pub mod fuzzing;
+pub mod task_tracker;
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,149 @@
+//! A cluster manager that answers heartbeats of nodes as it is told, and a proxy job tracker.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use corona::wire::Exception;
+use corona::wire::calls::{
+    ClusterManager as ClusterManagerService, ClusterManagerCall, ClusterManagerReply,
+    ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply,
+};
+use corona::wire::generated::{
+    ClusterNodeInfo, DisallowedNode, NodeHeartbeatResponse, ResourceType, SafeModeException,
+};
+use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use tokio::sync::watch;
+
+use super::until;
+
+/// What it answers to a heartbeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeAnswer {
+    /// Well.
+    #[default]
+    Fine,
+    /// The node is to start anew.
+    Restart,
+    /// The node is not wanted.
+    Disallowed,
+    /// It is in safe mode.
+    SafeMode,
+    /// Nothing: the connection is closed.
+    Close,
+}
+
+/// The cluster manager and the proxy job tracker.
+#[derive(Debug)]
+pub struct ClusterManager {
+    address: SocketAddr,
+    proxy: SocketAddr,
+    state: Arc<Mutex<State>>,
+    _stop: watch::Sender<bool>,
+}
+
+/// What they have been told, and how they answer.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The heartbeats.
+    pub heartbeats: Vec<ClusterNodeInfo>,
+    /// How the next ones are answered.
+    pub answer: NodeAnswer,
+    /// Whether the proxy job tracker says that there is safe mode.
+    pub safe_mode: bool,
+    /// How often it was asked.
+    pub polls: usize,
+}
+
+impl ClusterManager {
+    /// Starts both on free ports of loopback. Must be called within a runtime.
+    ///
+    /// # Panics
+    /// When there is no port.
+    pub fn start() -> ClusterManager {
+        let state = Arc::new(Mutex::new(State::default()));
+        let (stop, stopped) = watch::channel(false);
+        let free = ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into());
+        let listener = listen(free).expect("a free port for the cluster manager");
+        let address = listener.local_addr().expect("its address");
+        let shared = state.clone();
+        let handler = move |_, call: ClusterManagerCall| {
+            let answer = answer(&shared, call);
+            async move { answer }
+        };
+        let server = Server::new(listener, handler, Limits::default());
+        tokio::spawn(server.run::<ClusterManagerService>(stopped.clone()));
+        let listener = listen(free).expect("a free port for the proxy job tracker");
+        let proxy = listener.local_addr().expect("its address");
+        let shared = state.clone();
+        let handler = move |_, call: ProxyJobTrackerCall| {
+            let answer = proxy_answer(&shared, &call);
+            async move { answer }
+        };
+        let server = Server::new(listener, handler, Limits::default());
+        tokio::spawn(server.run::<ProxyJobTracker>(stopped));
+        ClusterManager { address, proxy, state, _stop: stop }
+    }
+
+    /// Where the cluster manager listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the proxy job tracker listens.
+    pub fn proxy(&self) -> SocketAddr {
+        self.proxy
+    }
+
+    /// What they have been told; also to change how they answer.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first heartbeat after so many, once it has come.
+    pub async fn heartbeat(&self, after: usize) -> ClusterNodeInfo {
+        until("a heartbeat of the node", || self.state().heartbeats.get(after).cloned()).await
+    }
+
+    /// Where the node takes actions, as `host:port`.
+    ///
+    /// # Panics
+    /// When it does not say so.
+    pub async fn actions(&self) -> String {
+        let node = self.heartbeat(0).await;
+        let infos = node.resource_infos.expect("a node says where it takes actions");
+        infos.get(&ResourceType::MAP).expect("for maps").clone()
+    }
+}
+
+fn answer(state: &Mutex<State>, call: ClusterManagerCall) -> Answer<ClusterManagerReply> {
+    let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
+        return Answer::Close;
+    };
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let host = node.address.host.clone();
+    state.heartbeats.push(node);
+    let fine = |restart_flag| {
+        Answer::Reply(ClusterManagerReply::NodeHeartbeat(NodeHeartbeatResponse { restart_flag }))
+    };
+    match state.answer {
+        NodeAnswer::Fine => fine(false),
+        NodeAnswer::Restart => fine(true),
+        NodeAnswer::Disallowed => {
+            Answer::Exception(Exception::DisallowedNode(DisallowedNode { host }))
+        }
+        NodeAnswer::SafeMode => Answer::Exception(Exception::SafeMode(SafeModeException {})),
+        NodeAnswer::Close => Answer::Close,
+    }
+}
+
+fn proxy_answer(state: &Mutex<State>, call: &ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    match call {
+        ProxyJobTrackerCall::GetClusterManagerSafeModeFlag => {
+            state.polls += 1;
+            let flag = state.safe_mode;
+            Answer::Reply(ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(flag))
+        }
+        _ => Answer::Close,
+    }
+}

@@ -1,0 +1,256 @@
+//! The built program as a task tracker, in a directory of its own, and what it leaves there.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use corona::task_tracker::layout;
+use corona::task_tracker::procfs::Process;
+
+use super::{PATIENCE, PAUSE, until};
+use crate::corona_program;
+
+/// The variable by which the processes of tasks are found.
+const NOTE: &str = "CORONA_PROCESS_NOTE";
+
+/// Where a task tracker lives: a directory for all its files, and who it reports to.
+#[derive(Debug)]
+pub struct Home {
+    root: PathBuf,
+    settings: Vec<(String, String)>,
+}
+
+impl Home {
+    /// A home in a directory that exists, for the nodes of this cluster manager and this proxy job
+    /// tracker. All times are short, the machine has two CPUs.
+    pub fn new(root: &Path, cluster_manager: SocketAddr, proxy: SocketAddr) -> Home {
+        // The program compares paths of processes, which have no links in them.
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let shown = |name: &str| root.join(name).display().to_string();
+        let settings = [
+            ("cm.server.address", cluster_manager.to_string()),
+            ("corona.proxy.job.tracker.thriftaddr", proxy.to_string()),
+            ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1,"REDUCE":1}}"#.to_owned()),
+            ("mapred.coronatasktracker.num.cpus", "2".to_owned()),
+            ("corona.clustermanager.heartbeat.interval", "50".to_owned()),
+            ("slave.host.name", "localhost".to_owned()),
+            ("mapred.local.dir", format!("{},{}", shown("local1"), shown("local2"))),
+            ("hadoop.log.dir", shown("logs")),
+            ("hadoop.tmp.dir", shown("tmp")),
+            ("mapred.system.dir", format!("file:{}", shown("system"))),
+            ("mapred.task.tracker.http.address", "127.0.0.1:0".to_owned()),
+            ("mapred.tasktracker.tasks.sleeptime.before.sigkill", "300".to_owned()),
+            ("mapreduce.tasktracker.outofband.heartbeat", "true".to_owned()),
+            ("corona.tt.build.version", super::job_tracker::BUILD.to_owned()),
+        ];
+        let settings = settings.map(|(key, value)| (key.to_owned(), value)).to_vec();
+        Home { root, settings }
+    }
+
+    /// With this setting.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: &str) -> Home {
+        self.settings.retain(|(known, _)| known != key);
+        self.settings.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Its local directories.
+    pub fn local_dirs(&self) -> Vec<PathBuf> {
+        let dirs = self.settings.iter().find(|(key, _)| key == "mapred.local.dir");
+        dirs.iter().flat_map(|(_, dirs)| dirs.split(',')).map(PathBuf::from).collect()
+    }
+
+    /// Where the logs of an attempt are.
+    pub fn logs_of(&self, attempt: &str) -> PathBuf {
+        self.root.join("logs/userlogs").join(attempt)
+    }
+
+    /// Starts the program here and waits until it says that it is ready.
+    ///
+    /// # Panics
+    /// When it does not; the end of its log is told.
+    pub async fn start(&self) -> Node {
+        let mut node = self.spawn();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Ok(line) = node.lines.try_recv() {
+                node.ready = line;
+                return node;
+            }
+            let ended = node.child.try_wait().expect("a process that can be waited for");
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "not ready ({ended:?}); the log:\n{}",
+                node.log()
+            );
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Starts the program here.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn spawn(&self) -> Node {
+        let mut command = Command::new(corona_program());
+        command.arg("task-tracker").current_dir(&self.root);
+        for (key, value) in &self.settings {
+            command.arg("-D").arg(format!("{key}={value}"));
+        }
+        command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+        let log = self.root.join("task-tracker.log");
+        let file =
+            File::options().create(true).append(true).open(&log).expect("a file for the log");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+        let mut child = command.spawn().expect("the program can be started");
+        let (sender, lines) = sync_channel(100);
+        if let Some(stdout) = child.stdout.take() {
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    // Nobody reads the later ones.
+                    let _ = sender.try_send(line);
+                }
+            });
+        }
+        Node { child, lines, ready: String::new(), log, root: self.root.clone() }
+    }
+
+    /// What tasks and jobs have left here: processes, notes of processes, directories of jobs and what
+    /// waits for its deletion.
+    pub fn left(&self) -> Vec<String> {
+        let mut left: Vec<String> = processes(&self.root).iter().map(described).collect();
+        for dir in self.local_dirs() {
+            for inside in [layout::PROCESSES, layout::DISCARDED, "taskTracker/jobcache"] {
+                let entries = fs::read_dir(dir.join(inside)).into_iter().flatten().flatten();
+                left.extend(entries.map(|entry| entry.path().display().to_string()));
+            }
+        }
+        left
+    }
+
+    /// Waits until nothing is left.
+    ///
+    /// # Panics
+    /// When something is, in the end.
+    pub async fn nothing_left(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "left behind:\n{}", left.join("\n"));
+            tokio::time::sleep(PAUSE * 4).await;
+        }
+    }
+}
+
+/// Processes of tasks of the task tracker that lives here.
+fn processes(root: &Path) -> Vec<Process> {
+    let ours = |process: &Process| {
+        let note = process.variable(NOTE);
+        note.is_some_and(|note| Path::new(&note).starts_with(root)) && !process.is_zombie
+    };
+    Process::all().into_iter().filter(ours).collect()
+}
+
+fn described(process: &Process) -> String {
+    let words = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    let words = String::from_utf8_lossy(&words).replace('\0', " ");
+    format!("process {}: {words}", process.pid)
+}
+
+/// Whether a process runs.
+pub fn runs(pid: i32) -> bool {
+    Process::of(pid).is_some_and(|process| !process.is_zombie)
+}
+
+/// The program as a task tracker. When this is dropped it is ended, and all that its tasks have left.
+#[derive(Debug)]
+pub struct Node {
+    child: Child,
+    lines: Receiver<String>,
+    ready: String,
+    log: PathBuf,
+    root: PathBuf,
+}
+
+impl Node {
+    /// What it said when it was ready.
+    pub fn ready(&self) -> &str {
+        &self.ready
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end.
+    pub fn ask_to_end(&self) {
+        signal("TERM", self.child.id());
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn crash(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Its exit status, once it has ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        until("the end of the task tracker", || child.try_wait().ok().flatten()).await
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            self.ask_to_end();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while self.is_alive() && Instant::now() < deadline {
+                thread::sleep(PAUSE);
+            }
+        }
+        self.crash();
+        for process in processes(&self.root) {
+            signal("KILL", process.pid.unsigned_abs());
+        }
+        if thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines.len().saturating_sub(40);
+            eprint_lines(lines.get(last..).unwrap_or_default());
+        }
+    }
+}
+
+/// What a person who reads a failed test wants to see.
+#[allow(clippy::print_stderr, reason = "a failed test tells the log")]
+fn eprint_lines(lines: &[&str]) {
+    eprintln!("the end of the task tracker's log:\n{}", lines.join("\n"));
+}
+
+/// Sends a signal to a process; it may have ended.
+pub fn signal(name: &str, pid: u32) {
+    let script = format!("kill -s {name} \"$0\" 2>/dev/null");
+    let _ = Command::new("sh").args(["-c", &script, &pid.to_string()]).status();
+}
