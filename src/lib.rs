@@ -12,6 +12,7 @@
 //!   may cost. It knows no cluster, and nothing outside it sees an encoded byte.
 //! * [`hadoop`] moves Hadoop's own messages, with limits as strict: what task trackers, job trackers
 //!   and the processes of tasks say to each other. It knows no cluster either.
+//! * `web` has what the pages of all services have in common.
 //! * [`cluster_manager`] is the live service: the engine behind one short mutex, since handlers on
 //!   all threads then apply their inputs without a switch of tasks, and a pass is short enough not
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
@@ -36,4 +37,5 @@ pub mod load;
 pub mod session_driver;
 pub mod simulation;
 pub mod task_tracker;
+mod web;
 pub mod wire;

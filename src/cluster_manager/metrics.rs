@@ -8,7 +8,6 @@ pub(super) mod exposition;
 mod fairness;
 mod histogram;
 pub(super) mod original;
-mod process;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -4,12 +4,11 @@
 //! `docs/metrics.md` and the dashboard to them. Names of pools come from peers and are escaped.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display, Write};
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::fairness::{Unfairness, fairness};
-use super::process::Process;
 use super::{
     ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
     methods,
@@ -17,11 +16,10 @@ use super::{
 use crate::engine::settings::{Settings, UNLIMITED};
 use crate::engine::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
 use crate::engine::{PoolView, SlotCounts};
+use crate::web::process::process;
+pub(in crate::cluster_manager) use crate::web::prometheus::CONTENT_TYPE;
+use crate::web::prometheus::{Family, Labels, Samples, Shown, Text, families};
 use crate::wire::server::{Counters, Ending};
-
-/// What the answer is, for the head of a response.
-pub(in crate::cluster_manager) const CONTENT_TYPE: &str =
-    "text/plain; version=0.0.4; charset=utf-8";
 
 /// Groups and pools of which there are series at most. What is beyond is only counted, so that
 /// peers who bring up pools cannot flood who stores the series.
@@ -108,46 +106,6 @@ pub(in crate::cluster_manager) struct WebCounts {
     pub(in crate::cluster_manager) connections: u64,
     /// Streams of events among them.
     pub(in crate::cluster_manager) subscribers: u64,
-}
-
-/// What a number is to Prometheus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cluster_manager) enum Shape {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts below bounds.
-    Histogram,
-}
-
-impl Shape {
-    fn name(self) -> &'static str {
-        match self {
-            Shape::Counter => "counter",
-            Shape::Gauge => "gauge",
-            Shape::Histogram => "histogram",
-        }
-    }
-}
-
-/// A name with what it means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cluster_manager) struct Family {
-    pub(in crate::cluster_manager) name: &'static str,
-    pub(in crate::cluster_manager) shape: Shape,
-    pub(in crate::cluster_manager) help: &'static str,
-}
-
-macro_rules! families {
-    ($($constant:ident = $shape:ident $name:literal $help:literal;)*) => {
-        $(const $constant: Family =
-            Family { name: $name, shape: Shape::$shape, help: $help };)*
-
-        /// All names, in the order in which they are served.
-        #[cfg(test)]
-        pub(in crate::cluster_manager) const FAMILIES: &[Family] = &[$($constant),*];
-    };
 }
 
 families! {
@@ -247,12 +205,6 @@ families! {
     EVENT_SUBSCRIBERS = Gauge "corona_event_subscribers" "Open streams of events.";
     EVENTS = Counter "corona_events_total" "Events that were published.";
 
-    RESIDENT = Gauge "process_resident_memory_bytes" "Memory that the process holds.";
-    OPEN_FILES = Gauge "process_open_fds" "Open files and connections of the process.";
-    OPEN_FILES_LIMIT = Gauge "process_max_fds" "How many it may have open.";
-    THREADS = Gauge "process_threads" "Threads of the process.";
-    CPU = Counter "process_cpu_seconds_total" "Processor time that the process has used.";
-    PROCESS_STARTED = Gauge "process_start_time_seconds" "When the process was started.";
 }
 
 /// Everything, as text. It takes milliseconds with thousands of pools, and reads files of the
@@ -270,7 +222,7 @@ pub(in crate::cluster_manager) fn render(metrics: &Metrics, gauges: &Gauges) -> 
     fairness_of(&mut text, gauges);
     configuration(&mut text, gauges);
     web(&mut text, metrics, gauges);
-    process(&mut text, Process::now());
+    process(&mut text);
     text.0
 }
 
@@ -488,17 +440,6 @@ fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(EVENTS).value(metrics.events.get());
 }
 
-fn process(text: &mut Text, process: Process) {
-    let Process { resident_bytes, open_files, open_files_limit, threads, cpu_seconds, .. } =
-        process;
-    text.family(RESIDENT).labelled_if_any(&[], resident_bytes);
-    text.family(OPEN_FILES).labelled_if_any(&[], open_files);
-    text.family(OPEN_FILES_LIMIT).labelled_if_any(&[], open_files_limit);
-    text.family(THREADS).labelled_if_any(&[], threads);
-    text.family(CPU).labelled_if_any(&[], cpu_seconds);
-    text.family(PROCESS_STARTED).labelled_if_any(&[], process.started_seconds);
-}
-
 impl Gauges {
     /// Slots that are not given away.
     pub(in crate::cluster_manager) fn free_slots(&self, kind: ResourceType) -> u64 {
@@ -551,40 +492,8 @@ impl Span {
     }
 }
 
-/// The text as far as it is written. Writing to a string does not fail.
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, family: Family) -> Samples<'_> {
-        let Family { name, shape, help } = family;
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", shape.name());
-        Samples { name, out: &mut self.0 }
-    }
-}
-
-/// Writes the samples of one family.
-struct Samples<'a> {
-    name: &'static str,
-    out: &'a mut String,
-}
-
-type Labels<'a> = [(&'a str, &'a str)];
-
+/// The shapes that samples of a cluster manager take.
 impl Samples<'_> {
-    fn value(&mut self, value: impl Display) {
-        self.labelled(&[], value);
-    }
-
-    fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
-        let _ = writeln!(self.out, "{}{} {value}", self.name, Shown(labels));
-    }
-
-    fn labelled_if_any(&mut self, labels: &Labels<'_>, value: Option<impl Display>) {
-        if let Some(value) = value {
-            self.labelled(labels, value);
-        }
-    }
-
     fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V) {
         for kind in kinds {
             self.labelled(&[("type", kind.name())], value(*kind));
@@ -617,27 +526,6 @@ impl Samples<'_> {
     }
 }
 
-/// Labels in braces, values escaped; nothing when there are none.
-struct Shown<'a>(&'a Labels<'a>);
-
-impl Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, (name, value)) in self.0.iter().enumerate() {
-            write!(f, "{}{name}=\"", if position == 0 { '{' } else { ',' })?;
-            for character in value.chars() {
-                match character {
-                    '\\' => f.write_str("\\\\")?,
-                    '"' => f.write_str("\\\"")?,
-                    '\n' => f.write_str("\\n")?,
-                    other => f.write_char(other)?,
-                }
-            }
-            f.write_char('"')?;
-        }
-        f.write_str(if self.0.is_empty() { "" } else { "}" })
-    }
-}
-
 #[cfg(test)]
 pub(in crate::cluster_manager) mod tests {
     use std::collections::BTreeSet;
@@ -645,6 +533,7 @@ pub(in crate::cluster_manager) mod tests {
     use super::*;
     use crate::engine::TypeCounts;
     use crate::engine::settings::SchedulingMode;
+    use crate::web::prometheus::Shape;
 
     /// A pool or a group with some numbers, for tests of everything that shows them.
     pub(in crate::cluster_manager) fn pool_view(group: &str, pool: Option<&str>) -> PoolView {

@@ -30,7 +30,7 @@ impl Sample {
     /// what there is.
     pub(super) fn percent(&self, kind: ResourceType) -> f64 {
         let SlotCounts { total, used } = self.slots[kind];
-        super::layout::percent(used as f64, total as f64)
+        crate::web::units::percent(used as f64, total as f64)
     }
 }
 

@@ -47,6 +47,7 @@ use super::reload::{ConfigStatus, Reloader};
 use crate::config::{Secret, WebSettings};
 use crate::engine::types::Millis;
 use crate::engine::{Input, Refusal};
+use crate::web::files;
 use crate::wire::server::Counters;
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
@@ -175,7 +176,7 @@ impl Pages {
             return self.answer_api(path, &query).await;
         }
         let answered = match segments[..] {
-            ["static", name] => layout::file(name).map(|(kind, text)| exchange::file(kind, text)),
+            ["static", name] => files::file(name).map(|(kind, text)| exchange::file(kind, text)),
             ["healthz"] => Some(self.health()),
             ["readyz"] => Some(self.readiness(&stop)),
             ["metrics"] => Some(self.answer_metrics(&parameters).await),

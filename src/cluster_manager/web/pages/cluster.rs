@@ -13,10 +13,8 @@ use crate::cluster_manager::web::events::{Event, Happening};
 use crate::cluster_manager::web::exchange::encode_segment;
 use crate::cluster_manager::web::gather::{Overview, Pools};
 use crate::cluster_manager::web::history::{Latencies, Sample};
-use crate::cluster_manager::web::layout::{
-    Count, ShortSpan, Span, Time, bar, class_of, percent, plural,
-};
 use crate::engine::types::{Millis, PoolName, ResourceType};
+use crate::web::units::{Count, ShortSpan, Span, Time, bar, class_of, percent, plural};
 
 /// Events that are shown.
 const EVENTS: usize = 15;

@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use crate::cluster_manager::reload::ConfigStatus;
 use crate::cluster_manager::web::exchange::Parameters;
-use crate::cluster_manager::web::layout::{Count, Time};
 use crate::cluster_manager::web::table::{Column, Table};
 use crate::config::{InForce, Origin, keys};
 use crate::engine::types::Millis;
+use crate::web::units::{Count, Time};
 
 const PATH: &str = "/configuration";
 

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::session::path;
 use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::layout::{Count, class_of};
 use crate::engine::RunningSession;
+use crate::web::units::{Count, class_of};
 
 /// What stands above the question when it is asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

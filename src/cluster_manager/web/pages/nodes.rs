@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use crate::cluster_manager::web::exchange::Parameters;
 use crate::cluster_manager::web::gather::{Overview, is_usable, silent_hosts};
-use crate::cluster_manager::web::layout::{Bytes, Count, Span, bar, class_of};
 use crate::cluster_manager::web::table::{Column, Table};
 use crate::engine::NodeView;
 use crate::engine::types::ResourceType;
+use crate::web::units::{Bytes, Count, Span, bar, class_of};
 
 const PATH: &str = "/nodes";
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use crate::cluster_manager::web::history::{SAMPLES, Sample};
-use crate::cluster_manager::web::layout::{Span, class_of};
 use crate::engine::types::ResourceType;
+use crate::web::units::{Span, class_of};
 
 /// The height of the plot in its own units. Its width is one unit for each sample.
 const HEIGHT: f64 = 100.0;

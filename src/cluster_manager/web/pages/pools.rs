@@ -7,12 +7,12 @@ use maud::{Markup, html};
 use crate::cluster_manager::web::exchange::Parameters;
 use crate::cluster_manager::web::filter::Filter;
 use crate::cluster_manager::web::gather::{Overview, Pools};
-use crate::cluster_manager::web::layout::{Count, Span, class_of};
 use crate::cluster_manager::web::original::mode_name;
 use crate::cluster_manager::web::table::{Column, Table};
 use crate::engine::PoolView;
 use crate::engine::settings::UNLIMITED;
 use crate::engine::types::{PoolName, ResourceType};
+use crate::web::units::{Count, Span, class_of};
 
 const PATH: &str = "/pools";
 

@@ -7,10 +7,10 @@ use crate::cluster_manager::api::handle_order;
 use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
 use crate::cluster_manager::web::filter::Filter;
 use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::layout::{Span, Time, class_of};
 use crate::cluster_manager::web::table::{Column, Table};
 use crate::engine::RetiredSession;
 use crate::engine::types::SessionStatus;
+use crate::web::units::{Span, Time, class_of};
 
 const PATH: &str = "/retired";
 

@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use super::retired::status_badge;
 use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
 use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::layout::{Bytes, Count, Span, Time, class_of};
 use crate::cluster_manager::web::original::web_address;
 use crate::cluster_manager::web::table::{Column, Table};
 use crate::engine::types::{Grant, ResourceType, SessionInfo};
 use crate::engine::{RetiredSession, RunningSession, WaitReason, WaitingRequests};
+use crate::web::units::{Bytes, Count, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
 const RANGES: usize = 20;

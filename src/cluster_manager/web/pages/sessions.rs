@@ -6,10 +6,10 @@ use crate::cluster_manager::api::handle_order;
 use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
 use crate::cluster_manager::web::filter::Filter;
 use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::layout::{Span, class_of};
 use crate::cluster_manager::web::table::{Column, Table};
 use crate::engine::RunningSession;
 use crate::engine::types::{SessionInfo, SessionPriority};
+use crate::web::units::{Span, class_of};
 
 const PATH: &str = "/sessions";
 

@@ -4,19 +4,59 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::prometheus::{Family, Shape, Text};
+
+pub(crate) const RESIDENT: Family = Family {
+    name: "process_resident_memory_bytes",
+    shape: Shape::Gauge,
+    help: "Memory that the process holds.",
+};
+pub(crate) const OPEN_FILES: Family = Family {
+    name: "process_open_fds",
+    shape: Shape::Gauge,
+    help: "Open files and connections of the process.",
+};
+pub(crate) const OPEN_FILES_LIMIT: Family =
+    Family { name: "process_max_fds", shape: Shape::Gauge, help: "How many it may have open." };
+pub(crate) const THREADS: Family =
+    Family { name: "process_threads", shape: Shape::Gauge, help: "Threads of the process." };
+pub(crate) const CPU: Family = Family {
+    name: "process_cpu_seconds_total",
+    shape: Shape::Counter,
+    help: "Processor time that the process has used.",
+};
+pub(crate) const STARTED: Family = Family {
+    name: "process_start_time_seconds",
+    shape: Shape::Gauge,
+    help: "When the process was started.",
+};
+
+/// Writes the numbers of this process. It reads files of the kernel.
+pub(crate) fn process(text: &mut Text) {
+    let process = Process::now();
+    let Process { resident_bytes, open_files, open_files_limit, threads, cpu_seconds, .. } =
+        process;
+    text.family(RESIDENT).labelled_if_any(&[], resident_bytes);
+    text.family(OPEN_FILES).labelled_if_any(&[], open_files);
+    text.family(OPEN_FILES_LIMIT).labelled_if_any(&[], open_files_limit);
+    text.family(THREADS).labelled_if_any(&[], threads);
+    text.family(CPU).labelled_if_any(&[], cpu_seconds);
+    text.family(STARTED).labelled_if_any(&[], process.started_seconds);
+}
+
 /// Numbers about this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Process {
-    pub(super) resident_bytes: Option<u64>,
-    pub(super) open_files: Option<u64>,
-    pub(super) open_files_limit: Option<u64>,
-    pub(super) threads: Option<u64>,
-    pub(super) cpu_seconds: Option<f64>,
-    pub(super) started_seconds: Option<f64>,
+pub(crate) struct Process {
+    pub(crate) resident_bytes: Option<u64>,
+    pub(crate) open_files: Option<u64>,
+    pub(crate) open_files_limit: Option<u64>,
+    pub(crate) threads: Option<u64>,
+    pub(crate) cpu_seconds: Option<f64>,
+    pub(crate) started_seconds: Option<f64>,
 }
 
 impl Process {
-    pub(super) fn now() -> Process {
+    pub(crate) fn now() -> Process {
         let read =
             |file: &str| fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
         let (status, stat) = (read("status"), read("stat"));

@@ -1,0 +1,111 @@
+//! Metrics as Prometheus reads them: text of version 0.0.4. Values of labels are escaped.
+
+use std::fmt::{self, Display, Write};
+
+/// What the answer is, for the head of a response.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a number is to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts below bounds.
+    Histogram,
+}
+
+impl Shape {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shape::Counter => "counter",
+            Shape::Gauge => "gauge",
+            Shape::Histogram => "histogram",
+        }
+    }
+}
+
+/// A name with what it means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) help: &'static str,
+}
+
+/// Declares families, and `FAMILIES`: all names, in the order in which they are served, those of
+/// [`process`](super::process) last.
+macro_rules! families {
+    ($($constant:ident = $shape:ident $name:literal $help:literal;)*) => {
+        $(const $constant: $crate::web::prometheus::Family = $crate::web::prometheus::Family {
+            name: $name,
+            shape: $crate::web::prometheus::Shape::$shape,
+            help: $help,
+        };)*
+
+        /// All names, in the order in which they are served.
+        #[cfg(test)]
+        pub(crate) const FAMILIES: &[$crate::web::prometheus::Family] = {
+            use $crate::web::process::*;
+            &[$($constant,)* RESIDENT, OPEN_FILES, OPEN_FILES_LIMIT, THREADS, CPU, STARTED]
+        };
+    };
+}
+pub(crate) use families;
+
+/// The text as far as it is written. Writing to a string does not fail.
+pub(crate) struct Text(pub(crate) String);
+
+impl Text {
+    pub(crate) fn family(&mut self, family: Family) -> Samples<'_> {
+        let Family { name, shape, help } = family;
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", shape.name());
+        Samples { name, out: &mut self.0 }
+    }
+}
+
+/// Writes the samples of one family.
+pub(crate) struct Samples<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) out: &'a mut String,
+}
+
+pub(crate) type Labels<'a> = [(&'a str, &'a str)];
+
+impl Samples<'_> {
+    pub(crate) fn value(&mut self, value: impl Display) {
+        self.labelled(&[], value);
+    }
+
+    pub(crate) fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
+        let _ = writeln!(self.out, "{}{} {value}", self.name, Shown(labels));
+    }
+
+    pub(crate) fn labelled_if_any(&mut self, labels: &Labels<'_>, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.labelled(labels, value);
+        }
+    }
+}
+
+/// Labels in braces, values escaped; nothing when there are none.
+pub(crate) struct Shown<'a>(pub(crate) &'a Labels<'a>);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (name, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}=\"", if position == 0 { '{' } else { ',' })?;
+            for character in value.chars() {
+                match character {
+                    '\\' => f.write_str("\\\\")?,
+                    '"' => f.write_str("\\\"")?,
+                    '\n' => f.write_str("\\n")?,
+                    other => f.write_char(other)?,
+                }
+            }
+            f.write_char('"')?;
+        }
+        f.write_str(if self.0.is_empty() { "" } else { "}" })
+    }
+}

@@ -1,0 +1,196 @@
+//! Numbers, times and shapes as people read them, for all pages.
+//!
+//! Markup is written with `maud`, which escapes every text. Nothing is styled in place: shapes get
+//! their sizes as attributes, colours come from the style sheet.
+
+use std::fmt::{self, Display};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use maud::{Markup, html};
+
+use crate::engine::types::{Millis, ResourceType};
+
+/// A point in time, in the machine's time zone.
+pub(crate) struct Time(pub(crate) Millis);
+
+impl Time {
+    fn timestamp(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.0.0).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+}
+
+impl Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let zoned = self.timestamp().to_zoned(TimeZone::system());
+        write!(f, "{}", zoned.strftime("%Y-%m-%d %H:%M:%S"))
+    }
+}
+
+impl maud::Render for Time {
+    fn render(&self) -> Markup {
+        html! { time datetime=(self.timestamp()) { (self.to_string()) } }
+    }
+}
+
+/// Milliseconds, for people: `59 s`, `1 min 1 s`, `1 h 1 min`, `1 d 1 h`.
+pub(crate) struct Span(pub(crate) i64);
+
+impl Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.max(0) / 1000;
+        match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+            (0, 0, 0, seconds) => write!(f, "{seconds} s"),
+            (0, 0, minutes, seconds) => write!(f, "{minutes} min {seconds} s"),
+            (0, hours, minutes, _) => write!(f, "{hours} h {minutes} min"),
+            (days, hours, ..) => write!(f, "{days} d {hours} h"),
+        }
+    }
+}
+
+/// A short span with three digits: `740 µs`, `1.25 ms`, `12.3 s`.
+pub(crate) struct ShortSpan(pub(crate) std::time::Duration);
+
+impl Display for ShortSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_secs_f64() * 1e6;
+        if micros < 1.0 {
+            return f.write_str("< 1 µs");
+        }
+        let (value, unit) = match micros {
+            ..1_000.0 => (micros, "µs"),
+            ..1_000_000.0 => (micros / 1e3, "ms"),
+            ..120_000_000.0 => (micros / 1e6, "s"),
+            _ => return write!(f, "{}", Span((micros / 1e3) as i64)),
+        };
+        let decimals = match value {
+            ..10.0 if unit != "µs" => 2,
+            ..100.0 if unit != "µs" => 1,
+            _ => 0,
+        };
+        write!(f, "{value:.decimals$} {unit}")
+    }
+}
+
+/// A number with thin gaps between thousands.
+pub(crate) struct Count<N>(pub(crate) N);
+
+impl<N: Display> Display for Count<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        let (sign, digits) = match digits.strip_prefix('-') {
+            Some(rest) => ("\u{2212}", rest),
+            None => ("", &*digits),
+        };
+        f.write_str(sign)?;
+        for (position, digit) in digits.chars().enumerate() {
+            if position > 0 && (digits.len() - position) % 3 == 0 {
+                f.write_str("\u{202f}")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in binary units: `1.5 GiB`.
+pub(crate) struct Bytes(pub(crate) i64);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        let mut value = self.0 as f64;
+        if value.abs() < 1024.0 {
+            return write!(f, "{} B", self.0);
+        }
+        let mut unit = "";
+        for larger in UNITS {
+            value /= 1024.0;
+            unit = larger;
+            if value.abs() < 1024.0 {
+                break;
+            }
+        }
+        write!(f, "{value:.1} {unit}")
+    }
+}
+
+/// The style class of a type, which gives it its colour.
+pub(crate) fn class_of(kind: ResourceType) -> &'static str {
+    match kind {
+        ResourceType::Map => "map",
+        ResourceType::Reduce => "reduce",
+        ResourceType::JobTracker => "jobtracker",
+    }
+}
+
+/// A part of a whole in percent, 0 of nothing.
+pub(crate) fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { (part / whole * 100.0).clamp(0.0, 100.0) } else { 0.0 }
+}
+
+/// A bar that is full to `part` of `whole`. The numbers stand beside it as text.
+pub(crate) fn bar(kind: ResourceType, part: u64, whole: u64) -> Markup {
+    let width = percent(part as f64, whole as f64);
+    html! {
+        svg.bar.(class_of(kind)) viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
+            rect.track width="100" height="8" {}
+            rect.fill width=(format!("{width:.1}")) height="8" {}
+        }
+    }
+}
+
+/// `1 node`, `2 nodes`
+pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        for (ms, text) in [
+            (-5, "0 s"),
+            (59_999, "59 s"),
+            (61_000, "1 min 1 s"),
+            (3_660_000, "1 h 1 min"),
+            (90_000_000, "1 d 1 h"),
+        ] {
+            assert_eq!(Span(ms).to_string(), text);
+        }
+        for (micros, text) in [
+            (0, "< 1 µs"),
+            (1, "1 µs"),
+            (740, "740 µs"),
+            (1_250, "1.25 ms"),
+            (12_345, "12.3 ms"),
+            (123_456, "123 ms"),
+            (4_000_000, "4.00 s"),
+            (7_200_000_000, "2 h 0 min"),
+        ] {
+            assert_eq!(ShortSpan(Duration::from_micros(micros)).to_string(), text);
+        }
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1\u{202f}000"),
+            (-1_234_567, "−1\u{202f}234\u{202f}567"),
+        ] {
+            assert_eq!(Count(number).to_string(), text);
+        }
+        for (bytes, text) in [
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (5_046_586_573, "4.7 GiB"),
+            (i64::MAX, "8192.0 PiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(plural(1, "node", "nodes"), "1 node");
+        assert_eq!(plural(0, "node", "nodes"), "0 nodes");
+    }
+}
