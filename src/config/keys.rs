@@ -281,8 +281,6 @@ keys! {
     SESSIONS_SAME_HOST = "corona.cm.sessions.same.host", Boolean, "false", "", Own,
         "Whether a session is told things only on the host that it registered from; a session that names another host is refused.";
 
-    CLIENT_TRACKER_TIMEOUT = "corona.task.tracker.server.clienttimeout", int(0), "30000", "ms", Client,
-        "Time-out of connections to a task tracker.";
     CLIENT_DRIVER_TIMEOUT = "corona.sessiondriver.cm.client.timeout", int(0), "300000", "ms", Client,
         "Time-out of a session driver's connection to the cluster manager.";
     CLIENT_DRIVER_QUEUE = "corona.sessiondriver.max.incoming.queue.size", int(1), "1000", "calls", Client,
@@ -296,6 +294,8 @@ keys! {
 
     TT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Tracker,
         "Pause between the heartbeats of a task tracker.";
+    TT_CALLBACK_TIMEOUT = "corona.task.tracker.server.clienttimeout", int(0), "30000", "ms", Tracker,
+        "Time for a connection to a task tracker's Thrift service to say something. 0: for ever.";
     TT_CPUS = "mapred.coronatasktracker.num.cpus", Int { least: 1, most: 32767 }, "", "CPUs", Tracker,
         "CPUs that a task tracker reports; unset: counted.";
     TT_SLOT_MULTIPLIER = "corona.slot.multiplier", int(1), "10", "", Tracker,

@@ -29,6 +29,10 @@ pub struct TaskTrackerSettings {
     pub slot_multiplier: u32,
     /// Pause between heartbeats to the cluster manager.
     pub heartbeat_interval: Duration,
+    /// How long a connection to its Thrift service may be silent; zero is for ever.
+    pub callback_timeout: Duration,
+    /// Without an answer of the cluster manager for longer than this it has forgotten the node.
+    pub node_expiry: Duration,
     /// CPUs that are reported; `None`: counted.
     pub num_cpus: Option<i16>,
     /// The name under which others reach this machine; `None`: its host name.
@@ -165,8 +169,10 @@ impl SettingsReader<'_> {
             partitioning: self.partitioning(),
             slot_multiplier: self.number(&keys::TT_SLOT_MULTIPLIER),
             heartbeat_interval: self.span(&keys::TT_HEARTBEAT),
+            callback_timeout: self.span(&keys::TT_CALLBACK_TIMEOUT),
+            node_expiry: self.span(&keys::NODE_EXPIRY),
             num_cpus: self.is_set(&keys::TT_CPUS).then(|| self.number(&keys::TT_CPUS)),
-            host: Some(self.text(&keys::TT_HOST)).filter(|host| !host.is_empty()),
+            host: self.value(&keys::TT_HOST, typed::host),
             http_address: self.value(&keys::TT_HTTP_ADDRESS, typed::address),
             http_max_connections: self.number(&keys::TT_HTTP_CONNECTIONS),
             report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
@@ -263,6 +269,8 @@ mod tests {
         assert_eq!(settings.heartbeat_interval, Duration::from_secs(3));
         assert_eq!(settings.num_cpus, None);
         assert_eq!(settings.host, None);
+        assert_eq!(settings.callback_timeout, Duration::from_secs(30));
+        assert_eq!(settings.node_expiry, Duration::from_secs(600));
         assert_eq!(settings.http_address.to_string(), "0.0.0.0:50060");
         assert_eq!(settings.report_address.to_string(), "127.0.0.1:0");
         assert_eq!(settings.local.dirs, [PathBuf::from("/scratch/mapred/local")]);
@@ -318,6 +326,7 @@ mod tests {
             ("mapred.coronatasktracker.num.cpus", "0", "is out of range"),
             ("mapred.task.tracker.http.address", "50060", "is not a host:port pair"),
             ("corona.tt.fetch.timeout.ms", "10m", "is not a whole number"),
+            ("slave.host.name", "node:7", "is no legal host name"),
         ];
         for (name, value, wrong) in cases {
             let told = load(&[(name, value)]).unwrap_err();

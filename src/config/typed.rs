@@ -144,6 +144,17 @@ pub(super) fn address(text: &str) -> Result<HostPort, Wrong> {
     }
 }
 
+/// A host name or an IPv4 address; none for an empty text. More is legal than by the rules of URIs,
+/// such as names of containers; a colon is not, since it ends the host in what is made of it.
+pub(super) fn host(text: &str) -> Result<Option<String>, Wrong> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    match text {
+        "" => Ok(None),
+        name if name.bytes().all(fits) => Ok(Some(name.to_owned())),
+        _ => Err(Wrong::new("is no legal host name", "a host name or an IPv4 address")),
+    }
+}
+
 fn is_ipv6(literal: &str) -> bool {
     let (address, zone) = literal.split_once('%').unwrap_or((literal, "0"));
     address.parse::<Ipv6Addr>().is_ok()

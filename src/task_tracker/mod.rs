@@ -1,8 +1,5 @@
 //! The task tracker: what a node does with the tasks that job trackers send it.
 //!
-//! This is its local side: directories and disks, files of jobs, localisation, child processes, logs,
-//! map output, and what is decided of tasks. Connections are not here.
-//!
 //! * [`ids`]: names of jobs and attempts, checked, since they become names of directories.
 //! * [`layout`]: where everything lies, relative to a local directory.
 //! * [`local_dirs`]: the local directories: which are usable, where new files go, where files are.
@@ -15,8 +12,9 @@
 //! * [`http`]: serves these, and the logs of tasks.
 //! * [`attempt`]: what becomes of an attempt at a task, decided and not done.
 //! * [`table`]: the same of all jobs and attempts: what each action, call and report changes.
+//! * [`node`]: what it says to the cluster manager, and what comes back.
 //!
-//! It knows no scheduling and no cluster manager.
+//! It knows no scheduling, and whose cluster manager it is.
 
 pub mod attempt;
 pub mod child;
@@ -29,5 +27,6 @@ pub mod layout;
 pub mod local_dirs;
 pub mod localise;
 pub mod map_output;
+pub mod node;
 pub mod procfs;
 pub mod table;

@@ -1,0 +1,108 @@
+//! The Thrift service of a task tracker: sessions that are over, or that nothing more is taken of.
+//!
+//! The messages are bare. No program of the original calls it, but it has to be there: its port is
+//! the node's address. Spec: mapreduce/03 §3.10.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use crate::wire::calls::{
+    CoronaTaskTracker, CoronaTaskTrackerCall as Call, CoronaTaskTrackerReply as Reply,
+};
+use crate::wire::server::{Answer, Handler, Limits, Server};
+
+/// What can be done with a session.
+pub trait Sessions: Send + Sync + 'static {
+    /// Ends and forgets all its jobs. One that is not known is no error.
+    fn purge_session(&self, handle: &str);
+
+    /// Takes nothing more of it. Its jobs go on.
+    fn blacklist_session(&self, handle: &str);
+}
+
+/// Calls go to these sessions.
+#[derive(Debug)]
+pub struct Callbacks<S>(S);
+
+impl<S: Sessions> Callbacks<S> {
+    /// The service on this listener. A connection may be silent for as long as told; zero is for
+    /// ever.
+    pub fn serve(sessions: S, listener: TcpListener, idle_timeout: Duration) -> Server<Self> {
+        // A call is one handle.
+        let limits = Limits {
+            max_frame_bytes: 64 << 10,
+            max_depth: 16,
+            max_connections: 256,
+            max_inflight_bytes: 128 << 10,
+            max_total_inflight_bytes: 16 << 20,
+            idle_timeout,
+            ..Limits::default()
+        };
+        Server::new(listener, Callbacks(sessions), limits)
+    }
+}
+
+impl<S: Sessions> Handler<CoronaTaskTracker> for Callbacks<S> {
+    async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
+        match call {
+            Call::PurgeSession { handle } => {
+                tracing::info!(%peer, ?handle, "a session is to be purged");
+                // Java's null is a session that is not known.
+                self.0.purge_session(&handle.unwrap_or_default());
+                Answer::Reply(Reply::PurgeSession)
+            }
+            Call::BlacklistSession { handle } => {
+                tracing::info!(%peer, ?handle, "a session is blacklisted");
+                if let Some(handle) = handle {
+                    self.0.blacklist_session(&handle);
+                }
+                Answer::Reply(Reply::BlacklistSession)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::wire::client::{Client, ClientOptions};
+    use crate::wire::server::{ListenOn, listen};
+
+    #[derive(Clone, Default)]
+    struct Told(Arc<Mutex<Vec<String>>>);
+
+    impl Sessions for Told {
+        fn purge_session(&self, handle: &str) {
+            self.0.lock().unwrap().push(format!("purge {handle}"));
+        }
+
+        fn blacklist_session(&self, handle: &str) {
+            self.0.lock().unwrap().push(format!("blacklist {handle}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn sessions_are_purged_and_blacklisted() {
+        let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
+        let told = Told::default();
+        let server = Callbacks::serve(told.clone(), listener, Duration::ZERO);
+        let address = server.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(server.run::<CoronaTaskTracker>(stopped));
+        let options = ClientOptions::default();
+        let mut client = Client::<CoronaTaskTracker>::connect(address, options).await.unwrap();
+        client.purge_session("s.1".to_owned()).await.unwrap();
+        client.blacklist_session("s.2".to_owned()).await.unwrap();
+        client.call(&Call::PurgeSession { handle: None }).await.unwrap();
+        client.call(&Call::BlacklistSession { handle: None }).await.unwrap();
+        assert_eq!(*told.0.lock().unwrap(), ["purge s.1", "blacklist s.2", "purge "]);
+        stop.send_replace(true);
+        serving.await.unwrap();
+    }
+}

@@ -1,0 +1,268 @@
+//! Heartbeats to the cluster manager: what the node has, and what comes back.
+//!
+//! It knows no job and no task. Spec: mapreduce/04 §4.2, mapreduce/03 §3.7, §3.9.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::link::Link;
+use crate::config::{HostPort, TaskTrackerSettings};
+use crate::task_tracker::figures::{Figures, Gauge};
+use crate::task_tracker::local_dirs::LocalDirs;
+use crate::wire::calls::{ClusterManager, ProxyJobTracker};
+use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
+use crate::wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
+use crate::wire::{Exception, Service};
+
+/// How a node presents itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The task tracker's name.
+    pub name: String,
+    /// Its host.
+    pub host: String,
+    /// The port of its Thrift service.
+    pub callback_port: u16,
+    /// Where job trackers find it, by the types of slots that it offers.
+    pub applications: BTreeMap<ResourceType, String>,
+}
+
+/// Times between heartbeats. The original's, except where they are configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pauses {
+    /// After each heartbeat.
+    pub interval: Duration,
+    /// Before that, after one that failed.
+    pub after_failure: Duration,
+    /// Between looks whether safe mode is over.
+    pub safe_mode: Duration,
+    /// When nobody can say whether it is.
+    pub unknown_mode: Duration,
+    /// How many heartbeats fail in a row before it is given up.
+    pub failures: u32,
+}
+
+impl Pauses {
+    /// With this interval.
+    pub fn new(interval: Duration) -> Pauses {
+        Pauses {
+            interval,
+            after_failure: Duration::from_secs(10),
+            safe_mode: Duration::from_secs(1),
+            unknown_mode: Duration::from_secs(5),
+            failures: 10,
+        }
+    }
+}
+
+/// Why there are no more heartbeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was told to stop.
+    Stopped,
+    /// The cluster manager wants the task tracker to be started anew.
+    Restart,
+    /// The cluster manager does not let this host take part.
+    Disallowed {
+        /// The host as the cluster manager calls it.
+        host: String,
+    },
+    /// The cluster manager cannot be reached.
+    Unreachable {
+        /// How many heartbeats failed in a row.
+        failures: u32,
+        /// What the last one met.
+        last: String,
+    },
+}
+
+/// Something that is done after an answer when the local directories have run full. It may block.
+pub type MakeRoom = Arc<dyn Fn() + Send + Sync>;
+
+/// Sends heartbeats.
+pub struct Heartbeats {
+    cluster_manager: HostPort,
+    proxy_job_tracker: HostPort,
+    node: NodeInfo,
+    pauses: Pauses,
+    figures: Measure,
+    link: Arc<Link>,
+    make_room: MakeRoom,
+}
+
+/// What is measured before each heartbeat.
+struct Measure {
+    settings: Arc<TaskTrackerSettings>,
+    dirs: Arc<LocalDirs>,
+    gauge: Gauge,
+}
+
+/// Why a heartbeat brought no answer.
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl Heartbeats {
+    /// Heartbeats of this node.
+    pub fn new(
+        settings: Arc<TaskTrackerSettings>,
+        node: NodeInfo,
+        pauses: Pauses,
+        dirs: Arc<LocalDirs>,
+        link: Arc<Link>,
+        make_room: MakeRoom,
+    ) -> Heartbeats {
+        Heartbeats {
+            cluster_manager: settings.cluster_manager.clone(),
+            proxy_job_tracker: settings.proxy_job_tracker.clone(),
+            node,
+            pauses,
+            figures: Measure { settings, dirs, gauge: Gauge::default() },
+            link,
+            make_room,
+        }
+    }
+
+    /// Sends them until `stop` becomes true or its sender is gone, or there is no point in going on.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Ending {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => Ending::Stopped,
+            ending = self.beat() => ending,
+        }
+    }
+
+    async fn beat(&mut self) -> Ending {
+        let mut connection = None;
+        loop {
+            let node = self.look().await;
+            match self.heartbeat(&mut connection, node).await {
+                Ok(true) => return Ending::Restart,
+                Ok(false) => {
+                    self.link.answered();
+                    self.make_room_if_full().await;
+                }
+                Err(Failure::Call(CallError::Exception(Exception::DisallowedNode(node)))) => {
+                    return Ending::Disallowed { host: node.host };
+                }
+                Err(Failure::Call(CallError::Exception(Exception::SafeMode(_)))) => {
+                    tracing::info!("Cluster Manager is in Safe Mode");
+                    self.link.waits("the cluster manager is in safe mode");
+                    if let Err(error) = self.wait_while_safe_mode().await {
+                        tracing::warn!(%error, "cannot ask the proxy job tracker for safe mode");
+                    }
+                }
+                Err(failure) => {
+                    connection = None;
+                    if let Some(ending) = self.after_failure(&failure).await {
+                        return ending;
+                    }
+                }
+            }
+            sleep(self.pauses.interval).await;
+        }
+    }
+
+    /// One heartbeat. True if the task tracker is to be started anew.
+    async fn heartbeat(
+        &self,
+        connection: &mut Option<Client<ClusterManager>>,
+        node: ClusterNodeInfo,
+    ) -> Result<bool, Failure> {
+        let client = match connection {
+            Some(client) => client,
+            none => {
+                tracing::info!("Connecting to Cluster Manager at {}", self.cluster_manager);
+                none.insert(connect(&self.cluster_manager).await?)
+            }
+        };
+        Ok(client.node_heartbeat(node).await?.restart_flag)
+    }
+
+    /// Waits until there may be another attempt. Gives why there is none.
+    async fn after_failure(&self, failure: &Failure) -> Option<Ending> {
+        let last = failure.to_string();
+        let failures = self.link.failed(last.clone());
+        let (most, after) = (self.pauses.failures, self.pauses.after_failure);
+        if failures >= most {
+            return Some(Ending::Unreachable { failures, last });
+        }
+        let cluster_manager = &self.cluster_manager;
+        tracing::error!(%cluster_manager, "heartbeat {failures} of {most} failed: {last}; next in {after:?}");
+        sleep(after).await;
+        if let Err(error) = self.wait_while_safe_mode().await {
+            tracing::warn!(%error, "cannot ask the proxy job tracker for safe mode");
+            sleep(self.pauses.unknown_mode).await;
+        }
+        None
+    }
+
+    /// Waits until the proxy job tracker says that there is no safe mode.
+    ///
+    /// Errors: it cannot be asked.
+    async fn wait_while_safe_mode(&self) -> Result<(), Failure> {
+        let mut client: Client<ProxyJobTracker> = connect(&self.proxy_job_tracker).await?;
+        while client.get_cluster_manager_safe_mode_flag().await? {
+            self.link.waits("the proxy job tracker says that the cluster manager is in safe mode");
+            sleep(self.pauses.safe_mode).await;
+        }
+        Ok(())
+    }
+
+    /// Takes the figures, on a thread that may wait for disks.
+    async fn look(&mut self) -> ClusterNodeInfo {
+        let figures = &mut self.figures;
+        let (settings, dirs) = (figures.settings.clone(), figures.dirs.clone());
+        let mut gauge = std::mem::take(&mut figures.gauge);
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = gauge.read(&settings, &dirs);
+            (gauge, read)
+        });
+        // It fails only when the executor stops, and then nobody hears of it.
+        let (gauge, (total, free)) = reading.await.unwrap_or_default();
+        self.figures.gauge = gauge;
+        let NodeInfo { name, host, callback_port, applications } = self.node.clone();
+        let address = InetAddress { host, port: callback_port.into() };
+        ClusterNodeInfo::new(name, address, specs(total), specs(free), applications)
+    }
+
+    async fn make_room_if_full(&self) {
+        let (dirs, make_room) = (self.figures.dirs.clone(), self.make_room.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            if dirs.must_kill() {
+                make_room();
+            }
+        });
+        // As above.
+        let _ = looking.await;
+    }
+}
+
+impl std::fmt::Debug for Heartbeats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heartbeats").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+async fn connect<S: Service>(to: &HostPort) -> Result<Client<S>, ConnectError> {
+    // Answers are small, whatever the other end is.
+    let options = ClientOptions { max_reply_bytes: 1 << 20, ..ClientOptions::default() };
+    Client::connect((&*to.host, to.port), options).await
+}
+
+fn specs(figures: Figures) -> ComputeSpecs {
+    let network = i16::try_from(figures.network_mbps).unwrap_or(i16::MAX);
+    ComputeSpecs::new(figures.num_cpus, network, figures.memory_mb, figures.disk_gb)
+}
+
+#[cfg(test)]
+mod tests;

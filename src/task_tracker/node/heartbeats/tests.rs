@@ -1,0 +1,259 @@
+//! Heartbeats against a cluster manager and a proxy job tracker that answer as they are told.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::config::Source;
+use crate::wire::calls::{
+    ClusterManagerCall, ClusterManagerReply, ProxyJobTrackerCall, ProxyJobTrackerReply,
+};
+use crate::wire::generated::NodeHeartbeatResponse;
+use crate::wire::server::{Answer, Limits, ListenOn, Server, listen};
+
+/// What the cluster manager does with a heartbeat.
+#[derive(Clone, Copy, Debug)]
+enum Reaction {
+    Fine,
+    Restart,
+    Disallowed,
+    SafeMode,
+    Fault,
+    Close,
+}
+
+use Reaction::*;
+
+/// A cluster manager and a proxy job tracker of which the test knows what they will say.
+struct World {
+    root: tempfile::TempDir,
+    cluster_manager: SocketAddr,
+    proxy_job_tracker: SocketAddr,
+    heard: mpsc::Receiver<ClusterNodeInfo>,
+    /// How often the proxy job tracker has been asked.
+    asked: Arc<AtomicUsize>,
+    link: Arc<Link>,
+    room_made: Arc<AtomicUsize>,
+    stop: watch::Sender<bool>,
+}
+
+fn fresh() -> (tokio::net::TcpListener, SocketAddr) {
+    let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+impl World {
+    /// Reactions to one heartbeat after the other, `Fine` when there are no more; looks at safe mode
+    /// say true so many times.
+    fn new(reactions: &[Reaction], safe_for: usize) -> World {
+        let (stop, stopped) = watch::channel(false);
+        let (to_test, heard) = mpsc::channel(1000);
+        let reactions = Mutex::new(VecDeque::from(reactions.to_vec()));
+        let (listener, cluster_manager) = fresh();
+        let answer = move |_: SocketAddr, call: ClusterManagerCall| {
+            let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
+                panic!("{call:?}")
+            };
+            to_test.try_send(node).unwrap();
+            let reaction = reactions.lock().unwrap().pop_front().unwrap_or(Fine);
+            let reply = |restart| {
+                let response = NodeHeartbeatResponse::new(restart);
+                Answer::Reply(ClusterManagerReply::NodeHeartbeat(response))
+            };
+            std::future::ready(match reaction {
+                Fine => reply(false),
+                Restart => reply(true),
+                Disallowed => Answer::Exception(Exception::disallowed_node("h")),
+                SafeMode => Answer::Exception(Exception::safe_mode()),
+                Fault => Answer::Fault(crate::wire::ApplicationFault {
+                    kind: crate::wire::FaultKind::InternalError,
+                    message: "broken".into(),
+                }),
+                Close => Answer::Close,
+            })
+        };
+        let server = Server::new(listener, answer, Limits::default());
+        tokio::spawn(server.run::<ClusterManager>(stopped.clone()));
+        let (listener, proxy_job_tracker) = fresh();
+        let asked = Arc::<AtomicUsize>::default();
+        let count = asked.clone();
+        let answer = move |_: SocketAddr, call: ProxyJobTrackerCall| {
+            assert_eq!(call, ProxyJobTrackerCall::GetClusterManagerSafeModeFlag);
+            let safe = count.fetch_add(1, Ordering::SeqCst) < safe_for;
+            let reply = ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(safe);
+            std::future::ready(Answer::Reply(reply))
+        };
+        let server = Server::new(listener, answer, Limits::default());
+        tokio::spawn(server.run::<ProxyJobTracker>(stopped));
+        World {
+            root: tempfile::tempdir().unwrap(),
+            cluster_manager,
+            proxy_job_tracker,
+            heard,
+            asked,
+            link: Arc::default(),
+            room_made: Arc::default(),
+            stop,
+        }
+    }
+
+    fn settings(&self, more: &[(&str, &str)]) -> TaskTrackerSettings {
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let mut overrides: Vec<_> = more.iter().copied().map(pair).collect();
+        let dir = self.root.path().join("l").display().to_string();
+        for (name, value) in [
+            ("cm.server.address", &*self.cluster_manager.to_string()),
+            ("corona.proxy.job.tracker.thriftaddr", &self.proxy_job_tracker.to_string()),
+            ("mapred.local.dir", &dir),
+        ] {
+            overrides.push((name.into(), value.into()));
+        }
+        let source = Source { overrides: &overrides, ..Source::default() };
+        source.load_task_tracker().unwrap().settings
+    }
+
+    fn heartbeats(&self, settings: TaskTrackerSettings) -> Heartbeats {
+        let dirs = Arc::new(LocalDirs::open(&settings.local).unwrap());
+        let ms = Duration::from_millis;
+        let pauses = Pauses {
+            after_failure: ms(2),
+            safe_mode: ms(2),
+            unknown_mode: ms(2),
+            ..Pauses::new(ms(1))
+        };
+        let node = NodeInfo {
+            name: "tracker_h:h/127.0.0.1:5".into(),
+            host: "h".into(),
+            callback_port: 6,
+            applications: [(ResourceType::MAP, "127.0.0.1:7".to_owned())].into(),
+        };
+        let room_made = self.room_made.clone();
+        let make_room = move || {
+            room_made.fetch_add(1, Ordering::SeqCst);
+        };
+        let make_room = Arc::new(make_room);
+        Heartbeats::new(Arc::new(settings), node, pauses, dirs, self.link.clone(), make_room)
+    }
+
+    /// Runs to an end that comes by itself. Gives how many heartbeats were heard, too.
+    async fn run(&mut self) -> (Ending, usize) {
+        let running = self.heartbeats(self.settings(&[])).run(self.stop.subscribe());
+        let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
+        let mut heard = 0;
+        while self.heard.try_recv().is_ok() {
+            heard += 1;
+        }
+        (ending, heard)
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_says_what_the_node_has() {
+    let mut world = World::new(&[], 0);
+    let settings = world.settings(&[("mapred.coronatasktracker.num.cpus", "5")]);
+    let running = tokio::spawn(world.heartbeats(settings).run(world.stop.subscribe()));
+    let mut node = world.heard.recv().await.unwrap();
+    for _ in 0..3 {
+        node = world.heard.recv().await.unwrap();
+    }
+    assert_eq!(node.name, "tracker_h:h/127.0.0.1:5");
+    assert_eq!(node.address, InetAddress { host: "h".into(), port: 6 });
+    let applications = node.resource_infos.unwrap();
+    assert_eq!(applications, [(ResourceType::MAP, "127.0.0.1:7".to_owned())].into());
+    assert_eq!((node.total.num_cpus, node.total.network_m_bps), (5, Some(100)));
+    assert!(node.total.memory_m_b > Some(0));
+    let free = node.free.unwrap();
+    assert!((0..=5).contains(&free.num_cpus), "{free:?}");
+    assert!(free.memory_m_b > Some(0) && free.memory_m_b <= node.total.memory_m_b, "{free:?}");
+    assert!(free.disk_g_b <= node.total.disk_g_b, "{free:?}");
+    world.stop.send_replace(true);
+    assert_eq!(running.await.unwrap(), Ending::Stopped);
+    let state = world.link.state();
+    assert!(state.answered >= 3 && state.failed == 0 && state.trouble.is_none(), "{state:?}");
+    assert!(world.link.is_alive(Duration::from_secs(600)));
+    assert_eq!(world.room_made.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn each_answer_has_its_consequence() {
+    let disallowed = || Ending::Disallowed { host: "h".into() };
+    let table = [
+        (vec![Restart], 0, Ending::Restart, 0),
+        (vec![Fine, Fine, Restart], 0, Ending::Restart, 0),
+        (vec![Disallowed], 0, disallowed(), 0),
+        (vec![Fine, Disallowed], 0, disallowed(), 0),
+        // Safe mode is no failure, and lasts as long as the proxy job tracker says.
+        (vec![SafeMode, Restart], 0, Ending::Restart, 1),
+        (vec![SafeMode, Restart], 3, Ending::Restart, 4),
+        ([vec![SafeMode; 30], vec![Restart]].concat(), 0, Ending::Restart, 30),
+        // A failure is followed by a look whether there is safe mode.
+        (vec![Close, Fault, Restart], 0, Ending::Restart, 2),
+        // Only failures in a row count.
+        (
+            [vec![Close; 9], vec![Fine], vec![Fault; 9], vec![Restart]].concat(),
+            0,
+            Ending::Restart,
+            18,
+        ),
+    ];
+    for (reactions, safe_for, expected, asked) in table {
+        let mut world = World::new(&reactions, safe_for);
+        let (ending, heard) = world.run().await;
+        assert_eq!(ending, expected, "{reactions:?}");
+        assert_eq!(heard, reactions.len(), "{reactions:?}");
+        assert_eq!(world.asked.load(Ordering::SeqCst), asked, "{reactions:?}");
+    }
+}
+
+#[tokio::test]
+async fn ten_failures_in_a_row_are_the_end() {
+    let mut world = World::new(&[Fault; 20], 0);
+    let last = "the peer says: InternalError: broken".to_owned();
+    let (ending, heard) = world.run().await;
+    assert_eq!((ending, heard), (Ending::Unreachable { failures: 10, last }, 10));
+    let state = world.link.state();
+    assert_eq!((state.failed, state.failed_in_a_row, state.answered), (10, 10, 0));
+    assert!(!world.link.is_alive(Duration::ZERO));
+}
+
+#[tokio::test]
+async fn without_cluster_manager_and_proxy_job_tracker_it_ends_too() {
+    let mut world = World::new(&[], 0);
+    // Nobody listens on ports that were given back.
+    (world.cluster_manager, world.proxy_job_tracker) = (fresh().1, fresh().1);
+    let (ending, heard) = world.run().await;
+    let Ending::Unreachable { failures: 10, last } = ending else { panic!("{ending:?}") };
+    assert!(last.starts_with("no connection: "), "{last}");
+    assert_eq!(heard, 0);
+}
+
+#[tokio::test]
+async fn a_task_goes_when_disks_are_full() {
+    let mut world = World::new(&[Fine, Close, Fine, Restart], 0);
+    let settings = world.settings(&[("mapred.local.dir.minspacekill", "9223372036854775807")]);
+    let ending = world.heartbeats(settings).run(world.stop.subscribe()).await;
+    assert_eq!(ending, Ending::Restart);
+    // Once for each answer.
+    assert_eq!(world.room_made.load(Ordering::SeqCst), 2);
+    while world.heard.try_recv().is_ok() {}
+}
+
+#[tokio::test]
+async fn a_stop_is_heard_in_every_pause() {
+    let world = World::new(&[SafeMode], usize::MAX);
+    let running = tokio::spawn(world.heartbeats(world.settings(&[])).run(world.stop.subscribe()));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while world.asked.load(Ordering::SeqCst) < 3 {
+        assert!(tokio::time::Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    assert!(world.link.state().trouble.unwrap().contains("safe mode"));
+    world.stop.send_replace(true);
+    let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
+    assert_eq!(ending.unwrap(), Ending::Stopped);
+}

@@ -1,0 +1,117 @@
+//! Who this machine is to others: a name, an address, and the names that are made of them.
+//!
+//! Spec: mapreduce/04 §4.1 (3), (7), §4.2.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use thiserror::Error;
+
+/// The file in which the kernel says what the machine is called.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// This machine, as others reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name. The file system should call it the same, or nobody finds data near it.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// Why it is not known who this machine is.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// The machine does not say what it is called.
+    #[error("cannot read the machine's name: {0}; slave.host.name may name it")]
+    Nameless(io::Error),
+    /// The name has no address.
+    #[error("host {name} has no address: {why}; slave.host.name may name another")]
+    NoAddress {
+        /// The name.
+        name: String,
+        /// What the system says.
+        why: String,
+    },
+}
+
+impl Host {
+    /// The machine under the configured name, else under the canonical one of its own. It blocks: the
+    /// network may be asked.
+    pub fn find(configured: Option<&str>) -> Result<Host, HostError> {
+        if let Some(name) = configured {
+            return Ok(Host { name: name.to_owned(), address: address_of(name)? });
+        }
+        let own = fs::read_to_string(HOST_NAME).map_err(HostError::Nameless)?;
+        let own = own.trim();
+        let address = address_of(own)?;
+        // Without an entry for the address the machine's own name must do.
+        let canonical = dns_lookup::lookup_addr(&address).ok();
+        let name = canonical.filter(|name| is_name(name)).unwrap_or_else(|| own.to_owned());
+        Ok(Host { name, address })
+    }
+
+    /// The name of a task tracker whose tasks report to this address of a host that is configured
+    /// under this name. Job trackers take what is between `tracker_` and the first colon for the host;
+    /// the rest tells this process from others.
+    pub fn tracker_name(&self, report_host: &str, report: SocketAddr) -> String {
+        format!("tracker_{}:{report_host}/{}:{}", self.name, report.ip(), report.port())
+    }
+
+    /// Where job trackers find a port of this machine: they split at the last colon.
+    pub fn application_address(&self, port: u16) -> String {
+        format!("{}:{port}", self.address)
+    }
+}
+
+/// The first address of a name, one of IPv4 if there is any: Java's programs are told it as it stands.
+fn address_of(name: &str) -> Result<IpAddr, HostError> {
+    let none = |why: String| HostError::NoAddress { name: name.to_owned(), why };
+    let found = dns_lookup::lookup_host(name).map_err(|error| none(error.to_string()))?;
+    let found: Vec<IpAddr> = found.collect();
+    let v4 = found.iter().find(|address| address.is_ipv4());
+    v4.or(found.first()).copied().ok_or_else(|| none("none is known".into()))
+}
+
+/// Whether it can be part of the names that are made of it, and is no address.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(':') && name.parse::<IpAddr>().is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_the_form_that_job_trackers_take_apart() {
+        let host = Host { name: "n1.example.com".into(), address: "10.0.0.7".parse().unwrap() };
+        let report = "127.0.0.1:35789".parse().unwrap();
+        assert_eq!(
+            host.tracker_name("localhost", report),
+            "tracker_n1.example.com:localhost/127.0.0.1:35789"
+        );
+        assert_eq!(host.application_address(7), "10.0.0.7:7");
+    }
+
+    #[test]
+    fn a_configured_name_is_kept_and_its_address_found() {
+        let host = Host::find(Some("localhost")).unwrap();
+        assert_eq!(host.name, "localhost");
+        assert!(host.address.is_loopback(), "{host:?}");
+        let host = Host::find(Some("127.0.0.9")).unwrap();
+        assert_eq!((&*host.name, host.address), ("127.0.0.9", "127.0.0.9".parse().unwrap()));
+        let error = Host::find(Some("no-such-host.invalid")).unwrap_err().to_string();
+        assert!(error.starts_with("host no-such-host.invalid has no address: "), "{error}");
+        assert!(error.ends_with("; slave.host.name may name another"), "{error}");
+    }
+
+    #[test]
+    fn addresses_and_texts_with_colons_are_no_names() {
+        for (text, expected) in
+            [("n1", true), ("", false), ("10.0.0.7", false), ("::1", false), ("n:1", false)]
+        {
+            assert_eq!(is_name(text), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How the connection to the cluster manager stands, for people to see.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How the connection to the cluster manager stands. Written by the heartbeats, read by pages.
+#[derive(Debug)]
+pub struct Link {
+    state: Mutex<LinkState>,
+}
+
+/// How it stood at some time.
+#[derive(Clone, Debug)]
+pub struct LinkState {
+    /// When there was the last answer, or when the task tracker began.
+    pub last_answer: Instant,
+    /// The same by the clock of the machine.
+    pub last_answer_at: SystemTime,
+    /// Heartbeats that were answered.
+    pub answered: u64,
+    /// Heartbeats that failed.
+    pub failed: u64,
+    /// How many of them failed since the last answer.
+    pub failed_in_a_row: u32,
+    /// What it waits for, in words; `None` while all is well.
+    pub trouble: Option<String>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link {
+            state: Mutex::new(LinkState {
+                last_answer: Instant::now(),
+                last_answer_at: SystemTime::now(),
+                answered: 0,
+                failed: 0,
+                failed_in_a_row: 0,
+                trouble: Some("no heartbeat has been answered yet".into()),
+            }),
+        }
+    }
+}
+
+impl Link {
+    /// How it stands.
+    pub fn state(&self) -> LinkState {
+        self.change(|state| state.clone())
+    }
+
+    /// Whether the cluster manager still counts on this node, as far as can be told: it forgets a
+    /// node from which it has heard nothing for so long.
+    pub fn is_alive(&self, node_expiry: Duration) -> bool {
+        self.state().last_answer.elapsed() <= node_expiry
+    }
+
+    pub(super) fn answered(&self) {
+        self.change(|state| {
+            state.last_answer = Instant::now();
+            state.last_answer_at = SystemTime::now();
+            state.answered += 1;
+            state.failed_in_a_row = 0;
+            state.trouble = None;
+        });
+    }
+
+    /// Gives how many have failed since the last answer.
+    pub(super) fn failed(&self, why: String) -> u32 {
+        self.change(|state| {
+            state.failed += 1;
+            state.failed_in_a_row += 1;
+            state.trouble = Some(why);
+            state.failed_in_a_row
+        })
+    }
+
+    pub(super) fn waits(&self, why: &str) {
+        self.change(|state| state.trouble = Some(why.to_owned()));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut LinkState) -> T) -> T {
+        // Its parts need not agree, so it can be used after a panic too.
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
