@@ -19,7 +19,8 @@
 //! * [`session_driver`] is the client's side of a session: slots for a job tracker, or for any other
 //!   framework, from any cluster manager. It knows nothing of ours.
 //! * [`task_tracker`] is what a node does with tasks: directories, files of jobs, processes, logs, map
-//!   output, heartbeats. It knows nothing of our cluster manager.
+//!   output, heartbeats, what job trackers and tasks are told. It knows nothing of our cluster
+//!   manager.
 //! * [`conformance`] records what passes in front of a cluster manager and imports packet captures,
 //!   shows what was said, plays recorded peers against a cluster manager and compares what it does
 //!   with what was recorded.

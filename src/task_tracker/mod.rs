@@ -12,6 +12,7 @@
 //! * [`http`]: serves these, and the logs of tasks.
 //! * [`attempt`]: what becomes of an attempt at a task, decided and not done.
 //! * [`table`]: the same of all jobs and attempts: what each action, call and report changes.
+//! * [`tracker`]: the tracker at work, between job trackers and the processes of tasks.
 //! * [`node`]: what it says to the cluster manager, and what comes back.
 //!
 //! It knows no scheduling, and whose cluster manager it is.
@@ -30,3 +31,4 @@ pub mod map_output;
 pub mod node;
 pub mod procfs;
 pub mod table;
+pub mod tracker;

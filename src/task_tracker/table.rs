@@ -5,12 +5,14 @@
 //! has these, and is told what came of them. Everything in it is bounded, since job trackers and
 //! the processes of tasks say what they like. Spec: mapreduce/03 §3.1, §3.3, mapreduce/04 §4.3 to §4.10.
 
+mod choice;
 mod processes;
 mod reports;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -57,7 +59,7 @@ pub enum Order {
     /// Bring its files and start its process, as soon as there are slots, and not before an earlier
     /// run of the same attempt has gone. [`Table::start`] says whether it still is wanted.
     Start(Run),
-    /// End its process.
+    /// End its process; one that is not there yet is not started.
     End(Run),
     /// Its work is done: its slots are free, and its process is to be ended if it does not end by
     /// itself.
@@ -136,9 +138,8 @@ impl Entry {
 
     /// What there is to do after it has ended before its time.
     fn end_orders(&self) -> Vec<Order> {
-        let end = self.started.is_some().then(|| Order::End(self.run()));
         let job = self.attempt.task().attempt.job().clone();
-        end.into_iter().chain([Order::ReportSoon(job)]).collect()
+        vec![Order::End(self.run()), Order::ReportSoon(job)]
     }
 }
 
@@ -153,7 +154,8 @@ impl Table {
         self.failures
     }
 
-    /// Its jobs, with the session that each was first launched for.
+    /// Its jobs, with the session that each was first launched for, and where its job tracker
+    /// listened when it last launched something.
     pub fn jobs(&self) -> impl Iterator<Item = (&JobId, &SessionInfo)> {
         self.jobs.iter().map(|(job, known)| (job, &known.session))
     }
@@ -162,6 +164,27 @@ impl Table {
     pub fn attempts(&self, job: &JobId) -> impl Iterator<Item = &Attempt> {
         let known = self.jobs.get(job).into_iter();
         known.flat_map(|known| known.attempts.values().map(|entry| &entry.attempt))
+    }
+
+    /// The session of a job, as in [`jobs`](Table::jobs).
+    pub fn session(&self, job: &JobId) -> Option<&SessionInfo> {
+        self.jobs.get(job).map(|known| &known.session)
+    }
+
+    /// The task of a run; nothing if it is forgotten, or another run has its place.
+    pub fn task(&self, run: &Run) -> Option<&Task> {
+        self.run(run).map(|entry| entry.attempt.task())
+    }
+
+    /// The last runs of the attempts of a job, in order: the number of each, and how it stands.
+    pub fn runs(&self, job: &JobId) -> impl Iterator<Item = (u64, &Attempt)> {
+        let known = self.jobs.get(job).into_iter();
+        known.flat_map(|known| known.attempts.values().map(|entry| (entry.run, &entry.attempt)))
+    }
+
+    /// For how long the process of a run has reported nothing, if it should have.
+    pub fn silence(&self, run: &Run, now: Now) -> Option<Duration> {
+        self.run(run)?.attempt.silence(now)
     }
 
     /// Takes an action of a job tracker.
@@ -204,7 +227,7 @@ impl Table {
                 if !task.task_cleanup || known.attempt.task().task_cleanup {
                     return Err(Ignored::Launched);
                 }
-                orders.extend(known.started.is_some().then(|| Order::End(known.run())));
+                orders.push(Order::End(known.run()));
             }
             None | Some(_) => {}
         }
@@ -216,11 +239,14 @@ impl Table {
         }
         self.runs += 1;
         let number = self.runs;
+        let trackers = session.trackers.clone();
         let job = self.jobs.entry(id.job().clone()).or_insert_with(|| Job {
             session,
             attempts: BTreeMap::new(),
             processes: HashMap::new(),
         });
+        // Another job tracker may have taken the place of the first one.
+        job.session.trackers = trackers;
         let attempt = Attempt::new(task, now);
         let entry =
             Entry { attempt, run: number, started: None, to_report: true, may_commit: false };
@@ -246,8 +272,11 @@ impl Table {
     fn forget_job(&mut self, id: &JobId) -> Result<Vec<Order>, Ignored> {
         let job = self.jobs.remove(id).ok_or(Ignored::Unknown)?;
         self.attempts = self.attempts.saturating_sub(job.attempts.len());
-        let mut runs: Vec<Run> = job.processes.into_values().collect();
+        let waiting = job.attempts.values().filter(|entry| !entry.attempt.has_ended());
+        let mut runs: Vec<Run> =
+            waiting.map(Entry::run).chain(job.processes.into_values()).collect();
         runs.sort_by_key(|run| run.number);
+        runs.dedup();
         let mut orders = vec![Order::StopReporter(id.clone())];
         orders.extend(runs.into_iter().map(Order::End));
         orders.push(Order::DeleteJob(id.clone()));
@@ -279,6 +308,11 @@ impl Table {
 
     fn entry_mut(&mut self, id: &TaskAttemptId) -> Option<&mut Entry> {
         self.jobs.get_mut(id.job())?.attempts.get_mut(id)
+    }
+
+    fn run(&self, run: &Run) -> Option<&Entry> {
+        let entry = self.jobs.get(run.attempt.job())?.attempts.get(&run.attempt);
+        entry.filter(|entry| entry.run == run.number)
     }
 
     fn run_mut(&mut self, run: &Run) -> Option<&mut Entry> {

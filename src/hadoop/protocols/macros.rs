@@ -92,6 +92,11 @@ macro_rules! protocol {
                 &self.0
             }
 
+            /// Connects and compares versions, if that has not been done.
+            pub async fn greet(&mut self) -> Result<(), $crate::hadoop::rpc::CallError> {
+                self.0.greet().await
+            }
+
             $(
                 $(#[$method_doc])*
                 pub async fn $method(

@@ -5,8 +5,7 @@
 //! * `process.rs`: starting, waiting, ending with all descendants;
 //! * `orphans.rs`: a note on disk for each process, and ending those of an earlier run;
 //! * `logs.rs`: directories of logs, their bounds and their clean-up;
-//! * `memory.rs`: who is killed when memory runs short, a pure function;
-//! * `progress.rs`: who has not reported for too long, a pure table.
+//! * `memory.rs`: who is killed when memory runs short, a pure function.
 //!
 //! Spec: mapreduce/04 §4.5, §4.10, §4.11, §4.14.
 
@@ -15,14 +14,12 @@ mod logs;
 mod memory;
 mod orphans;
 mod process;
-mod progress;
 
 pub use command::{ChildCommand, CommandError, Install, Launch, command};
 pub use logs::{LogFile, LogPart, Logs};
 pub use memory::{MemoryKill, MemoryLimits, TaskMemory, tasks_to_kill};
 pub use orphans::{ProcessNotes, end_orphans};
 pub use process::{Exit, RunningChild, StartError, start};
-pub use progress::Progress;
 
 #[cfg(test)]
 pub(super) use logs::tests::logs as test_logs;

@@ -139,7 +139,8 @@ fn a_map_from_launch_to_the_end_of_its_job() {
     bench.table.reported(&job, &sent);
     assert!(!bench.table.has_reports(&job));
     assert!(bench.table.ping(&id), "its output is served");
-    assert_eq!(bench.table.lose_output(&id, "disk"), [Order::ReportSoon(job.clone())]);
+    let lost = [Order::End(run.clone()), Order::ReportSoon(job.clone())];
+    assert_eq!(bench.table.lose_output(&id, "disk"), lost);
     let sent = bench.reports(&task);
     assert_eq!(states(&sent), ["FAILED"]);
     bench.table.reported(&job, &sent);
@@ -157,7 +158,8 @@ fn a_process_that_ends_early_fails_its_attempt_which_comes_back_to_be_cleaned_up
     let (id, job) = (task.attempt.clone(), task.attempt.job().clone());
     let first = bench.launch_and_start(&task, 1);
     let orders = bench.exit(&first);
-    assert_eq!(orders, [Order::ReportSoon(job.clone()), Order::DeleteAttempt(id.clone())]);
+    let ended = [Order::End(first.clone()), Order::ReportSoon(job.clone())];
+    assert_eq!(orders, [&ended[..], &[Order::DeleteAttempt(id.clone())]].concat());
     assert_eq!(bench.table.failures(), 1);
     let sent = bench.reports(&task);
     assert_eq!(states(&sent), ["FAILED_UNCLEAN"]);
@@ -200,7 +202,8 @@ fn killing() {
     let kill = || Action::KillTask(id.clone());
     assert_eq!(bench.act(kill()), Err(Ignored::Unknown));
     bench.launch(&task).unwrap();
-    assert_eq!(bench.act(kill()), Ok(vec![Order::ReportSoon(job.clone())]));
+    let stopped = vec![Order::End(run(&task, 1)), Order::ReportSoon(job.clone())];
+    assert_eq!(bench.act(kill()), Ok(stopped));
     assert!(!bench.start(&run(&task, 1), 1), "it was killed while it waited");
     assert_eq!(states(&bench.reports(&task)), ["KILLED"]);
 
@@ -262,11 +265,19 @@ fn errors_of_processes_end_their_attempts() {
 fn a_session_ends_with_its_jobs_and_no_others() {
     let mut bench = Bench::new();
     let (mine, other) = (map_of(1), map_of(2));
-    let run = bench.launch_and_start(&mine, 1);
+    let started = bench.launch_and_start(&mine, 1);
     let now = bench.now();
     bench.table.submit(by("t", Action::Launch(Box::new(other.clone()))), now).unwrap();
+    let mut next = mine.clone();
+    next.attempt.task.number += 1;
+    bench.launch(&next).unwrap();
     let job = mine.attempt.job().clone();
-    let ended = [Order::StopReporter(job.clone()), Order::End(run), Order::DeleteJob(job.clone())];
+    let ended = [
+        Order::StopReporter(job.clone()),
+        Order::End(started),
+        Order::End(run(&next, 3)),
+        Order::DeleteJob(job.clone()),
+    ];
     assert_eq!(bench.table.purge_session("s"), ended);
     assert_eq!(bench.table.purge_session("s"), []);
     let left: Vec<_> =
@@ -309,4 +320,58 @@ fn what_is_ignored_and_how_much_is_kept() {
         answer == Err(Ignored::Blacklisted)
     };
     assert_eq!(["a", "b", "c"].map(&mut refused), [false, true, true]);
+}
+
+#[test]
+fn who_goes_for_want_of_room() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.table.cheapest(), None);
+    let mut tasks = vec![];
+    for (number, (name, progress)) in
+        [("map", 0.2), ("map", 0.1), ("reduce", 0.9), ("reduce", 0.8)].into_iter().enumerate()
+    {
+        let mut task = kind(name);
+        task.attempt.task.number = i32::try_from(number).unwrap();
+        let run = bench.launch_and_start(&task, u64::try_from(number).unwrap() + 1);
+        let status = bench.table.attempts(task.attempt.job()).last().unwrap().status().clone();
+        let status = TaskStatus { attempt: task.attempt.clone(), progress, ..status };
+        let status = TaskStatus { reduce: kind(name).status.reduce, ..status };
+        let now = bench.now();
+        assert!(bench.table.status_update(&task.attempt, status, now));
+        tasks.push(run);
+    }
+    let mut waits = kind("reduce");
+    waits.attempt.task.number = 9;
+    bench.launch(&waits).unwrap();
+    for expected in [3, 2, 1, 0] {
+        let run = bench.table.cheapest().unwrap();
+        assert_eq!(run, tasks[expected]);
+        let now = bench.now();
+        assert_ne!(bench.table.kill(&run, Cause::Request, "no room", now), []);
+    }
+    assert_eq!(bench.table.cheapest(), None);
+}
+
+#[test]
+fn silence_counts_for_what_runs() {
+    let mut bench = Bench::new();
+    let task = kind("map");
+    bench.launch(&task).unwrap();
+    let run = run(&task, 1);
+    let now = bench.now();
+    assert_eq!(bench.table.silence(&run, now), None, "it waits");
+    assert!(bench.start(&run, 1));
+    let now = bench.now();
+    assert_eq!(bench.table.silence(&run, now), Some(Duration::from_secs(1)));
+    assert!(bench.table.ping(&task.attempt));
+    let now = bench.now();
+    assert_eq!(bench.table.silence(&run, now), Some(Duration::from_secs(2)), "a ping is no report");
+    let status = bench.table.attempts(task.attempt.job()).next().unwrap().status().clone();
+    let now = bench.now();
+    assert!(bench.table.status_update(&task.attempt, status, now));
+    let now = bench.now();
+    assert_eq!(bench.table.silence(&run, now), Some(Duration::from_secs(1)));
+    bench.done(&task);
+    let now = bench.now();
+    assert_eq!(bench.table.silence(&run, now), None);
 }

@@ -1,0 +1,24 @@
+//! Who goes when there is no room on the disks. Spec: mapreduce/04 §4.2.
+
+use super::{Run, Table};
+use crate::hadoop::writables::TaskState;
+
+impl Table {
+    /// The run whose end costs least, of those that work: a reduce before a map, since it has more on
+    /// disk, then the one that has come least far.
+    pub fn cheapest(&self) -> Option<Run> {
+        let entries = self.jobs.values().flat_map(|job| job.attempts.values());
+        let working = entries.filter(|entry| {
+            let state = entry.attempt.status().state;
+            matches!(state, TaskState::Running | TaskState::CommitPending)
+        });
+        let cost = |entry: &&super::Entry| {
+            (entry.attempt.task().is_map(), entry.attempt.status().progress)
+        };
+        let cheapest = working.min_by(|a, b| {
+            let ((a_map, a_progress), (b_map, b_progress)) = (cost(a), cost(b));
+            a_map.cmp(&b_map).then(a_progress.total_cmp(&b_progress))
+        });
+        cheapest.map(super::Entry::run)
+    }
+}

@@ -1,0 +1,140 @@
+//! What an attempt needs before its process can start: its files and its command line.
+//!
+//! Spec: mapreduce/04 §4.4, §4.5.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thiserror::Error;
+
+use super::Shared;
+use crate::hadoop::io::TooLarge;
+use crate::hadoop::writables::{self, JvmId, SessionInfo, Task};
+use crate::task_tracker::child::{ChildCommand, CommandError, Launch, command};
+use crate::task_tracker::ids::AttemptId;
+use crate::task_tracker::job_files::{Location, NotALocation};
+use crate::task_tracker::localise::{AttemptSpec, JobSpec, LocalAttempt, LocaliseError, TaskKind};
+
+/// The largest split of a map, in bytes. No call that brings one can be larger.
+const MAX_SPLIT_BYTES: usize = 64 << 20;
+/// The most files of `jars/lib` that are looked at.
+const MAX_LIBRARIES: usize = 100_000;
+
+/// Why an attempt cannot be started.
+#[derive(Debug, Error)]
+pub(super) enum LaunchError {
+    #[error(transparent)]
+    Location(#[from] NotALocation),
+    #[error("the split has {0}")]
+    Split(#[from] TooLarge),
+    #[error(transparent)]
+    Localise(#[from] LocaliseError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error("{}: {error}", path.display())]
+    Io { path: PathBuf, error: std::io::Error },
+    #[error("localisation was stopped")]
+    Stopped,
+}
+
+/// What is to be brought here.
+#[derive(Clone, Debug)]
+pub(super) struct Spec {
+    pub(super) job: JobSpec,
+    pub(super) attempt: AttemptSpec,
+    jvm_job: writables::JobId,
+    jvm_is_map: bool,
+}
+
+/// What can be started.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) attempt: LocalAttempt,
+    pub(super) command: ChildCommand,
+    pub(super) jvm: JvmId,
+}
+
+/// What a task says of itself, checked.
+pub(super) fn spec(
+    task: &Task,
+    session: &SessionInfo,
+    name: &AttemptId,
+    reserved_bytes: Option<u64>,
+) -> Result<Spec, LaunchError> {
+    let trackers = &session.trackers;
+    let job = JobSpec {
+        id: name.job().clone(),
+        job_file: Location::from_path(&task.job_file)?,
+        job_tracker: trackers.job_tracker.to_string(),
+        secondary: trackers.secondary.as_ref().map(ToString::to_string),
+    };
+    let (split, num_maps) = match &task.kind {
+        writables::TaskKind::Map { split } => (split.as_ref(), 0),
+        writables::TaskKind::Reduce { maps } => (None, *maps),
+    };
+    let split = split.map(|split| writables::to_bytes(split, MAX_SPLIT_BYTES)).transpose()?;
+    let attempt = AttemptSpec {
+        id: name.clone(),
+        kind: kind(task),
+        is_map: task.is_map(),
+        partition: task.partition,
+        num_maps,
+        split: split.map(Into::into),
+        memory_managed: reserved_bytes.is_some(),
+    };
+    let id = &task.attempt;
+    Ok(Spec { job, attempt, jvm_job: id.job().clone(), jvm_is_map: id.task.is_map })
+}
+
+/// What a task is for.
+pub(super) fn kind(task: &Task) -> TaskKind {
+    match task {
+        Task { task_cleanup: true, .. } => TaskKind::AttemptCleanup,
+        Task { job_setup: true, .. } => TaskKind::JobSetup,
+        Task { job_cleanup: Some(_), .. } => TaskKind::JobCleanup,
+        _ => TaskKind::Work,
+    }
+}
+
+/// Brings everything here.
+pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, LaunchError> {
+    let job = shared.localiser.job(&spec.job).await?;
+    let attempt = shared.localiser.attempt(&job, &spec.attempt).await?;
+    let number = shared.next_jvm.fetch_add(1, Ordering::Relaxed);
+    let jvm = JvmId { number, job: spec.jvm_job, is_map: spec.jvm_is_map };
+    let prepared = tokio::task::spawn_blocking(move || {
+        let logs = &shared.logs;
+        let created = logs.create(&attempt.id);
+        let task_log_dir =
+            created.map_err(|error| LaunchError::Io { path: logs.dir(&attempt.id), error })?;
+        let libraries = match attempt.jar.as_deref().and_then(Path::parent) {
+            None => vec![],
+            Some(jars) => files(&jars.join("lib"))?,
+        };
+        let launch = Launch {
+            install: &shared.install,
+            log_dir: logs.log_dir(),
+            task_log_dir: &task_log_dir,
+            umbilical: shared.umbilical,
+            jvm_number: number,
+            jar_libraries: &libraries,
+        };
+        let command = command(&attempt, &launch, &|name| std::env::var(name).ok())?;
+        Ok(Ready { attempt, command, jvm })
+    });
+    prepared.await.unwrap_or(Err(LaunchError::Stopped))
+}
+
+/// The files in a directory, in the order of their names. None if it does not exist.
+fn files(dir: &Path) -> Result<Vec<PathBuf>, LaunchError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(error) => return Err(LaunchError::Io { path: dir.to_owned(), error }),
+    };
+    let mut files: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).take(MAX_LIBRARIES).collect();
+    files.sort();
+    Ok(files)
+}

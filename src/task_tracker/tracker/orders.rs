@@ -1,0 +1,105 @@
+//! What each order of the table begins. Nothing here waits.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use super::queues::Place;
+use super::run::Told;
+use super::{Shared, State, reporter, run};
+use crate::hadoop::writables::{JobId, TaskAttemptId};
+use crate::task_tracker::ids;
+use crate::task_tracker::localise::TaskKind;
+use crate::task_tracker::table::Order;
+
+impl Shared {
+    pub(super) fn carry_out(self: &Arc<Self>, state: &mut State, order: Order) {
+        match order {
+            Order::Start(run) => run::begin(self, state, run),
+            Order::End(run) => state.tell(run.number, Told::End),
+            Order::Release(run) => state.tell(run.number, Told::Release),
+            Order::DeleteAttempt(id) => self.delete_attempt(state, &id, false),
+            Order::DeleteWork(id) => self.delete_attempt(state, &id, true),
+            Order::DeleteJob(id) => self.delete_job(state, &id),
+            Order::StartReporter(job, session) => reporter::begin(self, state, job, session),
+            // It ends as its other side is dropped.
+            Order::StopReporter(job) => drop(state.reporters.remove(&job)),
+            Order::ReportSoon(job) => {
+                if let Some(reporter) = state.reporters.get(&job) {
+                    reporter.soon();
+                }
+            }
+        }
+    }
+
+    /// Does something on a task of its own, which [`stop`](super::Tracker::stop) waits for.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let running = self.stop.subscribe();
+        tokio::spawn(async move {
+            work.await;
+            drop(running);
+        });
+    }
+
+    fn delete_attempt(self: &Arc<Self>, state: &mut State, id: &TaskAttemptId, keep_output: bool) {
+        let Ok(name) = id.to_string().parse::<ids::AttemptId>() else { return };
+        let place = state.queues.attempt(id);
+        let (shared, job) = (self.clone(), id.job().clone());
+        self.spawn(async move {
+            let place = shared.turn(place).await;
+            let mut kinds = vec![TaskKind::Work];
+            if !keep_output {
+                kinds.push(TaskKind::AttemptCleanup);
+                shared.outputs.forget(&name);
+            }
+            for kind in kinds {
+                shared.forget_attempt(&name, kind, keep_output).await;
+            }
+            shared.over(&job, place);
+        });
+    }
+
+    fn delete_job(self: &Arc<Self>, state: &mut State, id: &JobId) {
+        let place = state.queues.deletion(id);
+        let (shared, job) = (self.clone(), id.clone());
+        self.spawn(async move {
+            let place = shared.turn(place).await;
+            if let Ok(name) = job.to_string().parse() {
+                shared.localiser.forget(&name).await;
+            }
+            shared.over(&job, place);
+        });
+    }
+
+    async fn turn(&self, mut place: Place) -> Place {
+        place.turn().await;
+        place
+    }
+
+    /// Deletes what an attempt has on the disks. What goes wrong is told to the log, and goes with
+    /// the job.
+    pub(super) async fn forget_attempt(
+        &self,
+        id: &ids::AttemptId,
+        kind: TaskKind,
+        keep_output: bool,
+    ) {
+        if let Err(error) = self.localiser.forget_attempt(id, kind, keep_output).await {
+            tracing::warn!(attempt = %id, %error, "files of an attempt cannot be deleted");
+        }
+    }
+
+    /// A work has come to its end: those behind it may begin.
+    pub(super) fn over(&self, job: &JobId, place: Place) {
+        self.lock().queues.over(job, place.number);
+        drop(place);
+    }
+}
+
+impl State {
+    /// Tells a run something, if it is not over.
+    fn tell(&self, number: u64, told: Told) {
+        if let Some(live) = self.live.get(&number) {
+            live.tell(told);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Heartbeats to the job tracker of one job. Spec: mapreduce/04 §4.8.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::fail_over::FailOverError;
+use super::{Shared, State, now};
+use crate::hadoop::protocols::inter_tracker::InterTrackerClient;
+use crate::hadoop::rpc::{CallError, ClientOptions};
+use crate::hadoop::writables::{
+    HeartbeatResponse, InetAddress, JobId, ResourceStatus, SessionInfo, TaskState, TaskStatus,
+    TaskTrackerStatus,
+};
+use crate::task_tracker::procfs;
+
+/// For how long what is known of the machine is told.
+const MACHINE_AGE: Duration = Duration::from_secs(1);
+
+/// A reporter that runs; dropped, it ends.
+#[derive(Debug)]
+pub(super) struct Handle {
+    soon: Arc<Notify>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Handle {
+    /// There is news that should not wait for the next heartbeat.
+    pub(super) fn soon(&self) {
+        self.soon.notify_one();
+    }
+}
+
+/// What job trackers are told of the machine.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    resources: ResourceStatus,
+    takes_tasks: bool,
+}
+
+/// Why a job tracker is given up.
+#[derive(Debug, Error)]
+enum Lost {
+    #[error("nobody listens: {0}")]
+    Gone(CallError),
+    #[error("nobody listens, and no other job tracker takes its place: {0}")]
+    NotReplaced(#[from] FailOverError),
+    #[error("{0} errors in a row: {1}")]
+    Errors(u32, CallError),
+}
+
+/// Begins to send heartbeats.
+pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, job: JobId, session: SessionInfo) {
+    let (stop, stopped) = oneshot::channel();
+    let soon = Arc::new(Notify::new());
+    let handle = Handle { soon: soon.clone(), _stop: stop };
+    state.reporters.insert(job.clone(), handle);
+    let address = session.trackers.job_tracker.clone();
+    let client = InterTrackerClient::new(address, shared.client_options());
+    let interval = shared.settings.reports.interval;
+    let reporter = Reporter {
+        shared: shared.clone(),
+        job,
+        session,
+        soon,
+        client,
+        interval,
+        response_id: -1,
+        errors: 0,
+        last: None,
+    };
+    shared.spawn(async move {
+        tokio::select! {
+            biased;
+            // Dropped, too.
+            _ = stopped => {}
+            () = reporter.work() => {}
+        }
+    });
+}
+
+pub(super) struct Reporter {
+    pub(super) shared: Arc<Shared>,
+    pub(super) job: JobId,
+    pub(super) session: SessionInfo,
+    soon: Arc<Notify>,
+    pub(super) client: InterTrackerClient,
+    interval: Duration,
+    response_id: i16,
+    /// Errors since the last answer.
+    errors: u32,
+    /// When a heartbeat was answered last.
+    last: Option<Instant>,
+}
+
+impl Reporter {
+    async fn work(mut self) {
+        let lost = match self.report().await {
+            Err(lost) => lost,
+            Ok(()) => return,
+        };
+        let handle = self.session.handle.as_deref().unwrap_or_default();
+        tracing::warn!(job = %self.job, session = handle, %lost, "a job tracker is given up");
+        self.shared.apply(|table, _| table.purge_session(handle));
+    }
+
+    /// Reports until the job tracker is lost, or does not want to be told.
+    async fn report(&mut self) -> Result<(), Lost> {
+        self.connect().await?;
+        let mut is_checked = false;
+        loop {
+            self.wait().await;
+            if !is_checked {
+                match self.is_of_same_build().await {
+                    Ok(true) => is_checked = true,
+                    Ok(false) => return Ok(()),
+                    Err(error) => {
+                        self.missed(error).await?;
+                        continue;
+                    }
+                }
+            }
+            while self.is_due() {
+                match self.beat().await {
+                    Ok(()) => break,
+                    Err(error) => self.missed(error).await?,
+                }
+            }
+        }
+    }
+
+    /// Connects for the first time, with more patience than later.
+    async fn connect(&mut self) -> Result<(), Lost> {
+        let begun = Instant::now();
+        let patience = self.shared.settings.reports.connect_timeout;
+        loop {
+            match self.client.greet().await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_connect() && begun.elapsed() < patience => {}
+                Err(error) => return self.missed(error).await,
+            }
+        }
+    }
+
+    /// Waits until the next heartbeat is due.
+    async fn wait(&self) {
+        if self.shared.settings.reports.out_of_band {
+            // Over when there is news, or when it is time.
+            let _ = timeout(self.interval, self.soon.notified()).await;
+        } else {
+            sleep(self.interval).await;
+        }
+    }
+
+    /// Whether the job tracker is of the build that this tracker is configured to be. If it is not, it
+    /// is told so, and nothing more. Spec: mapreduce/04 §4.8 (3).
+    async fn is_of_same_build(&mut self) -> Result<bool, CallError> {
+        let theirs = self.client.get_build_version().await?;
+        let Some(ours) = self.shared.settings.reports.build_version.as_ref() else {
+            return Ok(true);
+        };
+        if *ours == theirs {
+            return Ok(true);
+        }
+        let message = format!(
+            "JobTrackerReporter({}) shutting down. Incompatible buildVersion.\n\
+             JobTracker's: {theirs}\nTaskTracker's: {ours}",
+            self.job
+        );
+        tracing::error!(job = %self.job, %theirs, %ours, "the job tracker is of another build");
+        let name = self.shared.identity.name.clone();
+        let told = self.client.report_task_tracker_error(Some(name), None, Some(message)).await;
+        if let Err(error) = told {
+            tracing::warn!(job = %self.job, %error, "the job tracker cannot be told so");
+        }
+        Ok(false)
+    }
+
+    /// Whether there is something to tell, or it is time to see if the job tracker is still there.
+    fn is_due(&self) -> bool {
+        let slow = self.shared.settings.reports.slow_interval;
+        let is_late = self.last.is_none_or(|last| last.elapsed() > slow);
+        is_late || self.shared.lock().table.has_reports(&self.job)
+    }
+
+    /// One heartbeat.
+    async fn beat(&mut self) -> Result<(), CallError> {
+        let machine = self.shared.machine().await;
+        let (mut tasks, failures) = {
+            let table = &mut self.shared.lock().table;
+            // The sizes of outputs are on the disks.
+            (table.reports(&self.job, |_| None, now()), table.failures())
+        };
+        self.shared.size(&mut tasks).await;
+        let identity = &self.shared.identity;
+        let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let status = TaskTrackerStatus {
+            name: identity.name.clone(),
+            host: identity.host.clone(),
+            http_port: identity.http_port.into(),
+            failures: count(failures),
+            max_maps: count(self.shared.slots.maps),
+            max_reduces: count(self.shared.slots.reduces),
+            resources: machine.resources,
+            tasks: tasks.clone(),
+            health: Default::default(),
+        };
+        let restarted = !self.shared.was_heard.load(Ordering::Relaxed);
+        let takes = machine.takes_tasks;
+        let answer = self.client.heartbeat(status, restarted, true, takes, self.response_id).await;
+        match answer {
+            Ok(response) => {
+                self.heard(&response, &tasks);
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.lock().table.not_reported(&tasks);
+                Err(error)
+            }
+        }
+    }
+
+    fn heard(&mut self, response: &HeartbeatResponse, tasks: &[TaskStatus]) {
+        self.shared.lock().table.reported(&self.job, tasks);
+        self.shared.was_heard.store(true, Ordering::Relaxed);
+        self.errors = 0;
+        self.last = Some(Instant::now());
+        self.response_id = response.response_id;
+        let reports = &self.shared.settings.reports;
+        let asked = Duration::from_millis(u64::try_from(response.interval_ms).unwrap_or(0));
+        self.interval = asked.clamp(reports.min_interval, reports.max_interval);
+    }
+
+    /// After an error: waits before the next try, or finds the job tracker that took the place of
+    /// this one.
+    async fn missed(&mut self, error: CallError) -> Result<(), Lost> {
+        if is_refused(&error) {
+            let Some(secondary) = self.session.trackers.secondary.clone() else {
+                return Err(Lost::Gone(error));
+            };
+            tracing::info!(job = %self.job, %error, %secondary, "another job tracker is asked for");
+            self.fail_over(&secondary).await?;
+            return Ok(());
+        }
+        let reports = &self.shared.settings.reports;
+        self.errors += 1;
+        if self.errors >= reports.max_errors {
+            return Err(Lost::Errors(self.errors, error));
+        }
+        tracing::info!(job = %self.job, %error, errors = self.errors, "no heartbeat");
+        sleep(self.interval * self.errors).await;
+        Ok(())
+    }
+
+    /// The pause between heartbeats.
+    pub(super) fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Reports to another job tracker from now on.
+    pub(super) fn follow(&mut self, client: InterTrackerClient, address: &InetAddress) {
+        tracing::info!(job = %self.job, %address, "the job has another job tracker");
+        self.client = client;
+    }
+}
+
+/// Whether the machine answers, and says that nobody listens.
+pub(super) fn is_refused(error: &CallError) -> bool {
+    matches!(
+        error,
+        CallError::Connect { error, .. } if error.kind() == std::io::ErrorKind::ConnectionRefused
+    )
+}
+
+impl Shared {
+    /// How calls to job trackers are made.
+    pub(super) fn client_options(&self) -> ClientOptions {
+        let reports = &self.settings.reports;
+        ClientOptions {
+            connect_patience: reports.connect_patience,
+            connect_pause: reports.connect_pause,
+            call_timeout: Some(reports.call_timeout),
+            ..ClientOptions::new(self.settings.user.clone())
+        }
+    }
+
+    /// Fills in the sizes of maps' outputs.
+    async fn size(&self, tasks: &mut [TaskStatus]) {
+        for task in tasks.iter_mut() {
+            let Ok(name) = task.attempt.to_string().parse() else { continue };
+            if task.state != TaskState::Succeeded || !task.is_map() {
+                continue;
+            }
+            let outputs = self.outputs.clone();
+            let bytes = tokio::task::spawn_blocking(move || outputs.bytes(&name)).await;
+            task.output_size = i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+        }
+    }
+
+    /// What job trackers are told of the machine, not older than a second.
+    async fn machine(self: &Arc<Self>) -> Machine {
+        let known = || self.machine.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((read, machine)) = known().as_ref()
+            && read.elapsed() < MACHINE_AGE
+        {
+            return machine.clone();
+        }
+        let shared = self.clone();
+        let machine = tokio::task::spawn_blocking(move || shared.look_at_machine()).await;
+        let machine = machine.unwrap_or_else(|_| Machine {
+            resources: ResourceStatus::default(),
+            takes_tasks: true,
+        });
+        *known() = Some((Instant::now(), machine.clone()));
+        machine
+    }
+
+    fn look_at_machine(&self) -> Machine {
+        let machine = procfs::Machine::now();
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let free = self.dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
+        let resources = ResourceStatus {
+            total_physical_memory: bytes(machine.memory_bytes),
+            available_physical_memory: bytes(machine.available_bytes),
+            available_space: bytes(free),
+            processors: i32::try_from(machine.cpus).unwrap_or(i32::MAX),
+            ..ResourceStatus::default()
+        };
+        Machine { resources, takes_tasks: self.dirs.has_room_to_start() }
+    }
+}

@@ -1,0 +1,359 @@
+//! One run of an attempt: from its launch until nothing is left of its process.
+//!
+//! Spec: mapreduce/04 §4.3 to §4.7, §4.10.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep_until, timeout};
+
+use super::launch::{self, Ready};
+use super::queues::Place;
+use super::{Shared, State, name};
+use crate::config::keys;
+use crate::task_tracker::attempt::Cause;
+use crate::task_tracker::child::{self, Exit, RunningChild};
+use crate::task_tracker::ids::AttemptId;
+use crate::task_tracker::localise::TaskKind;
+use crate::task_tracker::table::{Run, Started};
+
+/// A run that has begun and is not over.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) run: Run,
+    pub(super) name: AttemptId,
+    told: watch::Sender<Told>,
+    /// Its process, once there is one.
+    pub(super) process: Option<Process>,
+}
+
+/// The process of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    /// Its number, which is that of its group.
+    pub(super) pid: i32,
+    /// What its job says that it may occupy, in bytes.
+    pub(super) memory_bytes: u64,
+}
+
+/// What a run has been told, each more than the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Told {
+    /// Nothing yet.
+    Nothing,
+    /// Its work is done.
+    Release,
+    /// To end.
+    End,
+}
+
+impl Live {
+    pub(super) fn tell(&self, what: Told) {
+        self.told.send_if_modified(|told| {
+            let more = what > *told;
+            *told = (*told).max(what);
+            more
+        });
+    }
+}
+
+/// Begins a run. It waits for its turn and for slots.
+pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: Run) {
+    // More than there are attempts: some may have to wait for what was killed long ago.
+    let limit = shared.settings.table.attempts.saturating_mul(2);
+    let refused = match name(&run) {
+        Ok(_) if state.live.len() >= limit => "the task tracker ends too many tasks".to_owned(),
+        Err(wrong) => wrong.to_string(),
+        Ok(name) => {
+            let (told, listen) = watch::channel(Told::Nothing);
+            let live = Live { run: run.clone(), name: name.clone(), told, process: None };
+            state.live.insert(run.number, live);
+            let place = state.queues.attempt(&run.attempt);
+            let runner = Runner { shared: shared.clone(), run, name, listen };
+            return shared.spawn(runner.work(place));
+        }
+    };
+    let why = format!("Error initializing {}:\n{refused}", run.attempt);
+    let orders = state.table.kill(&run, Cause::Failure, &why, super::now());
+    for order in orders {
+        shared.carry_out(state, order);
+    }
+}
+
+struct Runner {
+    shared: Arc<Shared>,
+    run: Run,
+    name: AttemptId,
+    listen: watch::Receiver<Told>,
+}
+
+/// A process, and what it stands for.
+struct Task {
+    child: RunningChild,
+    /// Its slots, until its work is done.
+    slots: Option<OwnedSemaphorePermit>,
+    /// How long it may be silent.
+    timeout: Option<Duration>,
+}
+
+impl Runner {
+    async fn work(mut self, mut place: Place) {
+        place.turn().await;
+        // What follows is large, and most of many runs that were launched wait.
+        if let Some(slots) = self.slots().await {
+            Box::pin(self.with_slots(slots)).await;
+        }
+        let shared = self.shared.clone();
+        shared.lock().live.remove(&self.run.number);
+        shared.over(self.run.attempt.job(), place);
+    }
+
+    /// Waits until it is told that much.
+    async fn told(listen: &mut watch::Receiver<Told>, least: Told) {
+        if listen.wait_for(|told| *told >= least).await.is_err() {
+            // Nobody can say anything any more.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits for slots. None if it is to end.
+    async fn slots(&mut self) -> Option<OwnedSemaphorePermit> {
+        let (slots, wanted) = self.shared.wanted_slots(&self.run)?;
+        if wanted == 0 {
+            self.fail("this task tracker has no slots for such tasks");
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = Self::told(&mut self.listen, Told::End) => None,
+            // It is never closed.
+            slots = slots.acquire_many_owned(wanted) => slots.ok(),
+        }
+    }
+
+    async fn with_slots(&mut self, slots: OwnedSemaphorePermit) {
+        let Some((spec, kind)) = self.spec() else { return };
+        let ready = self.localise(spec, slots).await;
+        let started = match ready {
+            Some((ready, slots)) => self.start(ready, slots).await,
+            None => None,
+        };
+        match started {
+            Some((task, ready)) => {
+                let child = task.child.clone();
+                self.attend(task).await;
+                // Nothing of it may be deleted before.
+                child.wait_until_gone().await;
+                drop(ready);
+            }
+            None => self.shared.forget_attempt(&self.name, kind, false).await,
+        }
+    }
+
+    /// What is to be brought here. None if it is not wanted any more, or cannot be.
+    fn spec(&self) -> Option<(launch::Spec, TaskKind)> {
+        let spec = {
+            let state = self.shared.lock();
+            let task = state.table.task(&self.run)?;
+            let session = state.table.session(self.run.attempt.job())?;
+            launch::spec(task, session, &self.name, self.shared.settings.memory.reserved_bytes)
+        };
+        match spec {
+            Ok(spec) => Some((spec.clone(), spec.attempt.kind)),
+            Err(error) => {
+                self.fail(&error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Brings everything here. None if that fails, or if the run is to end. In any case nothing is
+    /// being brought here any more when it returns, but the slots are free as soon as they can be.
+    async fn localise(
+        &mut self,
+        spec: launch::Spec,
+        slots: OwnedSemaphorePermit,
+    ) -> Option<(Ready, OwnedSemaphorePermit)> {
+        let mut localising = tokio::spawn(launch::prepare(self.shared.clone(), spec));
+        let limit = self.shared.settings.localise_timeout;
+        let localised = tokio::select! {
+            biased;
+            () = Self::told(&mut self.listen, Told::End) => None,
+            localised = timeout(limit, &mut localising) => Some(localised),
+        };
+        match localised {
+            Some(Ok(Ok(Ok(ready)))) => return Some((ready, slots)),
+            Some(Ok(Ok(Err(error)))) => self.fail(&error.to_string()),
+            Some(Ok(Err(_))) => self.fail("localisation was stopped"),
+            Some(Err(_)) => self.fail(&format!("its files were not here within {limit:?}")),
+            None => {}
+        }
+        drop(slots);
+        if !localising.is_finished() {
+            // Its result is of no use.
+            let _ = localising.await;
+        }
+        None
+    }
+
+    /// Starts the process. None if there is none.
+    async fn start(&mut self, ready: Ready, slots: OwnedSemaphorePermit) -> Option<(Task, Ready)> {
+        let started = Started {
+            jvm: ready.jvm.clone(),
+            job_file: ready.attempt.job_xml.display().to_string(),
+        };
+        let mut wanted = false;
+        self.shared.apply(|table, now| {
+            wanted = table.start(&self.run, started, now);
+            vec![]
+        });
+        if !wanted {
+            return None;
+        }
+        let (shared, name) = (self.shared.clone(), self.name.clone());
+        let starting = tokio::task::spawn_blocking(move || {
+            let delay = shared.settings.sigkill_delay;
+            let child = child::start(&name, &ready.command, &shared.notes, delay);
+            (child, ready)
+        });
+        let (child, ready) = starting.await.ok()?;
+        match child {
+            Ok(child) => {
+                let (timeout, memory_bytes) = (ready.silence(), ready.memory_bytes());
+                let process = Process { pid: child.pid(), memory_bytes };
+                if let Some(live) = self.shared.lock().live.get_mut(&self.run.number) {
+                    live.process = Some(process);
+                }
+                Some((Task { child, slots: Some(slots), timeout }, ready))
+            }
+            Err(error) => {
+                self.exited(&format!("Error initializing {}:\n{error}\n", self.name));
+                None
+            }
+        }
+    }
+
+    /// Waits for the end of the process, and brings it about when that is needed.
+    async fn attend(&mut self, mut task: Task) {
+        let mut seen = Told::Nothing;
+        let mut grace_over: Option<Instant> = None;
+        let exit = loop {
+            let silent_at = self.silent_at(task.timeout);
+            let at = |time: Option<Instant>| async move {
+                match time {
+                    Some(time) => sleep_until(time.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                exit = task.child.wait() => break exit,
+                () = Self::told(&mut self.listen, next(seen)), if seen < Told::End => {
+                    seen = *self.listen.borrow();
+                    if seen >= Told::Release {
+                        task.slots = None;
+                        grace_over = Some(Instant::now() + self.shared.settings.exit_grace);
+                    }
+                    if seen == Told::End {
+                        task.child.kill();
+                    }
+                }
+                () = at(grace_over), if grace_over.is_some() => {
+                    grace_over = None;
+                    task.child.kill();
+                }
+                () = at(silent_at), if seen == Told::Nothing => self.check_silence(task.timeout),
+            }
+        };
+        if seen == Told::Nothing {
+            let late = Self::told(&mut self.listen, Told::Release);
+            let _ = timeout(self.shared.settings.late_done, late).await;
+        }
+        self.exited(&why(exit));
+    }
+
+    /// When the process will have been silent for too long, if it says nothing until then.
+    fn silent_at(&self, timeout: Option<Duration>) -> Option<Instant> {
+        let now = super::now();
+        let silence = self.shared.lock().table.silence(&self.run, now)?;
+        // A moment more, since it is compared in whole milliseconds at the most.
+        let left = timeout?.saturating_sub(silence) + Duration::from_millis(1);
+        now.instant.checked_add(left)
+    }
+
+    fn check_silence(&self, timeout: Option<Duration>) {
+        self.shared.apply(|table, now| {
+            let silence = table.silence(&self.run, now)?;
+            if silence <= timeout? {
+                return None;
+            }
+            let seconds = silence.as_secs();
+            let attempt = &self.name;
+            let why =
+                format!("Task {attempt} failed to report status for {seconds} seconds. Killing!");
+            Some(table.kill(&self.run, Cause::Failure, &why, now))
+        });
+    }
+
+    fn fail(&self, why: &str) {
+        let why = format!("Error initializing {}:\n{why}\n", self.name);
+        self.shared.apply(|table, now| table.kill(&self.run, Cause::Failure, &why, now));
+    }
+
+    fn exited(&self, why: &str) {
+        self.shared.apply(|table, now| table.exited(&self.run, why, now));
+    }
+}
+
+/// The least that is news to who has been told this.
+fn next(told: Told) -> Told {
+    match told {
+        Told::Nothing => Told::Release,
+        Told::Release | Told::End => Told::End,
+    }
+}
+
+/// What users are told of a process that ended without having said that its work is done. The first
+/// is the original's; it says nothing of the second.
+fn why(exit: Exit) -> String {
+    match exit.shell_status() {
+        0 => "Task process exited with status 0 before it reported that its work is done.\n".into(),
+        status => format!(
+            "java.lang.Throwable: Child Error\n\
+             Caused by: java.io.IOException: Task process exit with nonzero status of {status}.\n"
+        ),
+    }
+}
+
+impl Shared {
+    /// The slots for a run, and how many it takes; 0 if there are none at all. None if the run is not
+    /// wanted any more.
+    fn wanted_slots(&self, run: &Run) -> Option<(Arc<Semaphore>, u32)> {
+        let state = self.lock();
+        let task = state.table.task(run)?;
+        let (slots, all) = match task.is_map() {
+            true => (&self.map_slots, self.slots.maps),
+            false => (&self.reduce_slots, self.slots.reduces),
+        };
+        // One that wants more than there are gets all.
+        let wanted = u32::try_from(task.slots).unwrap_or(0).max(1).min(all);
+        Some((slots.clone(), wanted))
+    }
+}
+
+impl Ready {
+    /// How long its process may be silent.
+    fn silence(&self) -> Option<Duration> {
+        let timeout_ms = self.attempt.conf.number(&keys::JOB_TASK_TIMEOUT)?;
+        u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+    }
+
+    /// What its process may occupy, in bytes.
+    fn memory_bytes(&self) -> u64 {
+        let key =
+            if self.attempt.is_map { &keys::JOB_MAP_MEMORY } else { &keys::JOB_REDUCE_MEMORY };
+        let mib = self.attempt.conf.number(key).and_then(|mib| u64::try_from(mib).ok());
+        mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20))
+    }
+}

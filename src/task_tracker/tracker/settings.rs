@@ -1,0 +1,110 @@
+//! Times and bounds of a tracker.
+
+use std::time::Duration;
+
+use crate::config::{MemorySettings, TaskTrackerSettings};
+use crate::hadoop::rpc::User;
+use crate::task_tracker::table::TableLimits;
+
+/// Times and bounds of a tracker.
+#[derive(Clone, Debug)]
+pub struct TrackerSettings {
+    /// Who it is to job trackers.
+    pub user: User,
+    /// How much it knows at most.
+    pub table: TableLimits,
+    /// What a process may do between SIGTERM and SIGKILL.
+    pub sigkill_delay: Duration,
+    /// For bringing the files of a task and its job here. Spec: mapreduce/04 §4.4.
+    pub localise_timeout: Duration,
+    /// How long a `done` may come after the process that said it. Spec: mapreduce/04 §4.6.
+    pub late_done: Duration,
+    /// What a process may do after its `done` before it is ended.
+    pub exit_grace: Duration,
+    /// How long the end of the tracker waits for the ends of processes.
+    pub stop_timeout: Duration,
+    /// How the memory of tasks is looked after.
+    pub memory: MemorySettings,
+    /// Pause between looks at what running tasks have written to their logs.
+    pub log_check_interval: Duration,
+    /// Pause between looks for logs that are too old.
+    pub log_cleanup_interval: Duration,
+    /// Pause between checks of the local directories.
+    pub dirs_check_interval: Duration,
+    /// How job trackers are told.
+    pub reports: ReportSettings,
+}
+
+/// How job trackers are told of their attempts. Spec: mapreduce/04 §4.8, mapreduce/03 §3.4.
+#[derive(Clone, Debug)]
+pub struct ReportSettings {
+    /// Pause before the first heartbeat; later ones come as the job tracker says.
+    pub interval: Duration,
+    /// The shortest pause that a job tracker can ask for.
+    pub min_interval: Duration,
+    /// The longest one.
+    pub max_interval: Duration,
+    /// Pause between heartbeats that have nothing to tell.
+    pub slow_interval: Duration,
+    /// For the first connection to a job tracker.
+    pub connect_timeout: Duration,
+    /// How long a later connection is tried again while nobody listens.
+    pub connect_patience: Duration,
+    /// Pause between two attempts to connect.
+    pub connect_pause: Duration,
+    /// For the answer to a call.
+    pub call_timeout: Duration,
+    /// Errors in a row after which a job tracker is given up.
+    pub max_errors: u32,
+    /// How often a secondary is asked for another job tracker, one heartbeat's pause apart.
+    pub fail_over_queries: u32,
+    /// How many job trackers in a row may be gone when they are to be connected to.
+    pub fail_over_rounds: u32,
+    /// For the connection to a secondary.
+    pub secondary_timeout: Duration,
+    /// Whether news are told at once, and not with the next heartbeat.
+    pub out_of_band: bool,
+    /// The build that job trackers must be of; `None`: any.
+    pub build_version: Option<String>,
+}
+
+impl Default for ReportSettings {
+    fn default() -> Self {
+        ReportSettings {
+            interval: Duration::from_secs(3),
+            min_interval: Duration::from_millis(50),
+            max_interval: Duration::from_secs(600),
+            slow_interval: Duration::from_secs(180),
+            connect_timeout: Duration::from_secs(60),
+            connect_patience: Duration::from_secs(11),
+            connect_pause: Duration::from_secs(1),
+            call_timeout: Duration::from_secs(300),
+            max_errors: 10,
+            fail_over_queries: 600,
+            fail_over_rounds: 8,
+            secondary_timeout: Duration::from_secs(30),
+            out_of_band: false,
+            build_version: None,
+        }
+    }
+}
+
+impl TrackerSettings {
+    /// As configured; what cannot be configured is as in the original.
+    pub fn of(settings: &TaskTrackerSettings, user: User) -> TrackerSettings {
+        TrackerSettings {
+            user,
+            table: TableLimits::default(),
+            sigkill_delay: settings.child.sigkill_delay,
+            localise_timeout: Duration::from_secs(600),
+            late_done: Duration::from_secs(3),
+            exit_grace: Duration::from_secs(5),
+            stop_timeout: settings.child.sigkill_delay + Duration::from_secs(10),
+            memory: settings.memory.clone(),
+            log_check_interval: Duration::from_secs(5),
+            log_cleanup_interval: settings.logs.cleanup_interval,
+            dirs_check_interval: Duration::from_secs(60),
+            reports: ReportSettings::default(),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How a tracker stands, for pages, the JSON API and metrics.
+
+use tokio::sync::Semaphore;
+
+use super::{Identity, Tracker, launch};
+use crate::hadoop::writables::{Phase, TaskState};
+use crate::task_tracker::localise::TaskKind;
+
+/// How a tracker stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Who it is.
+    pub identity: Identity,
+    /// Slots for maps.
+    pub maps: SlotUse,
+    /// Slots for reduces.
+    pub reduces: SlotUse,
+    /// Attempts that failed since it started.
+    pub failures: u32,
+    /// Its jobs.
+    pub jobs: Vec<JobSnapshot>,
+}
+
+/// How many slots of a type there are and are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotUse {
+    /// All there are.
+    pub total: u32,
+    /// Those that tasks have.
+    pub used: u32,
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSnapshot {
+    /// Its name.
+    pub id: String,
+    /// The handle of its session.
+    pub session: String,
+    /// Where its job tracker listened when it last launched something: `host:port`.
+    pub job_tracker: String,
+    /// Its attempts, those included that have ended and whose output is served.
+    pub attempts: Vec<AttemptSnapshot>,
+}
+
+/// An attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptSnapshot {
+    /// Its name.
+    pub id: String,
+    /// What it is for.
+    pub kind: TaskKind,
+    /// Whether it is started as a map.
+    pub is_map: bool,
+    /// Its state.
+    pub state: TaskState,
+    /// What it is at.
+    pub phase: Phase,
+    /// From 0 to 1.
+    pub progress: f32,
+    /// What it says that it does.
+    pub state_string: String,
+    /// Milliseconds since the Unix epoch, 0 if it has not begun.
+    pub start_time_ms: i64,
+    /// Milliseconds since the Unix epoch, 0 if it has not ended.
+    pub finish_time_ms: i64,
+    /// The slots that it takes.
+    pub slots: i32,
+    /// Its process, while there is one.
+    pub pid: Option<i32>,
+}
+
+impl Tracker {
+    /// How it stands now.
+    pub fn snapshot(&self) -> Snapshot {
+        let shared = &self.shared;
+        let used = |slots: &Semaphore, total: u32| {
+            let free = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX);
+            SlotUse { total, used: total.saturating_sub(free) }
+        };
+        let state = shared.lock();
+        let attempts = |job| {
+            let runs = state.table.runs(job).map(|(number, attempt)| {
+                let (task, status) = (attempt.task(), attempt.status());
+                let process = state.live.get(&number).and_then(|live| live.process);
+                AttemptSnapshot {
+                    id: task.attempt.to_string(),
+                    kind: launch::kind(task),
+                    is_map: task.is_map(),
+                    state: status.state,
+                    phase: status.phase,
+                    progress: status.progress,
+                    state_string: status.state_string.clone(),
+                    start_time_ms: status.start_time_ms,
+                    finish_time_ms: status.finish_time_ms,
+                    slots: task.slots,
+                    pid: process.map(|process| process.pid),
+                }
+            });
+            runs.collect()
+        };
+        let jobs = state.table.jobs().map(|(job, session)| JobSnapshot {
+            id: job.to_string(),
+            session: session.handle.clone().unwrap_or_default(),
+            job_tracker: session.trackers.job_tracker.to_string(),
+            attempts: attempts(job),
+        });
+        Snapshot {
+            identity: shared.identity.clone(),
+            maps: used(&shared.map_slots, shared.slots.maps),
+            reduces: used(&shared.reduce_slots, shared.slots.reduces),
+            failures: state.table.failures(),
+            jobs: jobs.collect(),
+        }
+    }
+}

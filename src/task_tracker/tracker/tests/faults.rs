@@ -1,0 +1,283 @@
+//! Processes that do not do as they should, and what cannot be started.
+
+use super::*;
+
+/// What is said of an attempt, once it has ended.
+async fn end_of(world: &World, task: &Task, state: TaskState) -> String {
+    let status = world.peer.told(&task.attempt, state).await;
+    assert!(status.finish_time_ms > 0 && status.counters.is_some());
+    status.diagnostics
+}
+
+#[tokio::test]
+async fn a_status_of_0_is_no_success() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    world.launched(&task).await.leave(0);
+    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
+    assert_eq!(
+        why,
+        "Task process exited with status 0 before it reported that its work is done.\n"
+    );
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_done_that_comes_after_its_process_counts() {
+    let world = World::with(|parts| parts.settings.late_done = Duration::from_secs(600)).await;
+    let task = world.task("map", PROGRAM, &[]);
+    let mut child = world.launched(&task).await;
+    child.leave(0);
+    child.gone().await;
+    child.done().await;
+    end_of(&world, &task, TaskState::Succeeded).await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_process_that_stays_after_its_work_is_ended() {
+    let world = World::with(|parts| parts.settings.exit_grace = Duration::from_millis(1)).await;
+    let task = world.task("map", PROGRAM, &[]);
+    let mut child = world.launched(&task).await;
+    child.done().await;
+    child.gone().await;
+    end_of(&world, &task, TaskState::Succeeded).await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_process_that_says_nothing_is_ended() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[("mapred.task.timeout", "50")]);
+    let child = world.launched(&task).await;
+    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
+    let id = &task.attempt;
+    assert_eq!(why, format!("Task {id} failed to report status for 0 seconds. Killing!"));
+    child.gone().await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn kills_end_what_runs_and_what_waits() {
+    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let running = world.task("map", PROGRAM, &[]);
+    let mut waiting = running.clone();
+    waiting.attempt.task.number += 1;
+    let child = world.launched(&running).await;
+    world.launch(&waiting).await;
+    world.act(Action::KillTask(waiting.attempt.clone())).await;
+    end_of(&world, &waiting, TaskState::Killed).await;
+    world.act(Action::KillTask(running.attempt.clone())).await;
+    end_of(&world, &running, TaskState::KilledUnclean).await;
+    child.gone().await;
+    // What is not known is no reason to fail.
+    world.act(Action::KillTask(running.attempt.clone())).await;
+    world.act(Action::KillJob(kind("map").attempt.job().clone())).await;
+    until("nothing is left", || world.is_empty()).await;
+    world.act(Action::KillJob(running.attempt.job().clone())).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_ends_all_of_it_and_reports_nothing() {
+    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let running = world.task("map", PROGRAM, &[]);
+    let mut waiting = running.clone();
+    waiting.attempt.task.number += 1;
+    let child = world.launched(&running).await;
+    world.launch(&waiting).await;
+    world.peer.told(&waiting.attempt, TaskState::Unassigned).await;
+    world.end(&running).await;
+    assert!(!child.runs());
+    let said = [world.peer.said(&running.attempt), world.peer.said(&waiting.attempt)].concat();
+    let ends =
+        |status: &TaskStatus| !matches!(status.state, TaskState::Running | TaskState::Unassigned);
+    assert!(!said.iter().any(ends));
+}
+
+#[tokio::test]
+async fn what_a_process_leaves_behind_is_ended_before_its_files_go() {
+    let world = World::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
+    let script = format!(
+        "setsid bash -c 'trap \"\" TERM; echo $$ > away; sleep 600' & \
+         until [ -s away ]; do sleep 0.01; done; {PROGRAM}"
+    );
+    let task = world.task("map", &script, &[]);
+    let child = world.launched(&task).await;
+    let away = fs::read_to_string(child.work.join("away")).unwrap();
+    child.leave(1);
+    end_of(&world, &task, TaskState::FailedUnclean).await;
+    world.end(&task).await;
+    let away = procfs::Process::of(away.trim().parse().unwrap());
+    assert!(away.is_none_or(|process| process.is_zombie));
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_fails_with_the_reason() {
+    let world = World::new().await;
+    let id = kind("map").attempt;
+    let missing = Task { job_file: "file:/nowhere/job.xml".to_owned(), ..kind("map") };
+    world.launch(&missing).await;
+    let why = end_of(&world, &missing, TaskState::Failed).await;
+    let expected =
+        format!("Error initializing {id}:\nFile does not exist: file:/nowhere/job.xml\n");
+    assert_eq!(why, expected);
+    world.end(&missing).await;
+
+    let cases = [
+        ("mapred.child.env", "broken", "Invalid User environment settings : broken."),
+        ("mapred.jar", "/nowhere/job.jar", "File does not exist: "),
+        ("mapred.cache.files", "file:/nowhere/a", "mapred.cache.files has 1 entries"),
+    ];
+    for (number, (name, value, expected)) in cases.into_iter().enumerate() {
+        let mut task = world.task("map", PROGRAM, &[(name, value)]);
+        task.attempt.task.job.number = i32::try_from(number).unwrap() + 10;
+        task.status.attempt = task.attempt.clone();
+        world.launch(&task).await;
+        let why = end_of(&world, &task, TaskState::Failed).await;
+        let expected = format!("Error initializing {}:\n{expected}", task.attempt);
+        assert!(why.starts_with(&expected), "{why}");
+        world.end(&task).await;
+    }
+}
+
+#[tokio::test]
+async fn names_that_lead_elsewhere_are_refused() {
+    let world = World::new().await;
+    let mut task = world.task("map", PROGRAM, &[]);
+    task.attempt.task.job.tracker = "../../up".to_owned();
+    world.launch(&task).await;
+    let why = end_of(&world, &task, TaskState::Failed).await;
+    assert!(why.contains("is not an attempt, such as"), "{why}");
+    world.end(&task).await;
+    // The program, the job's file and the local directory: not even logs.
+    assert_eq!(fs::read_dir(world.root.path()).unwrap().count(), 3);
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_fetched_holds_up_no_other() {
+    let world = World::with(|parts| {
+        parts.settings.localise_timeout = Duration::from_millis(50);
+        parts.slots = SlotCounts { maps: 1, reduces: 1 };
+    })
+    .await;
+    // Nobody ever writes to it.
+    let pipe = world.root.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let task = world.task("map", PROGRAM, &[]);
+    let mut stuck = task.clone();
+    stuck.attempt.task.job.number = 77;
+    stuck.job_file = format!("file:{}", pipe.display());
+    world.launch(&stuck).await;
+    end_of(&world, &stuck, TaskState::Failed).await;
+    world.launched(&task).await.leave(1);
+    end_of(&world, &task, TaskState::FailedUnclean).await;
+    world.act(Action::KillJob(stuck.attempt.job().clone())).await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn too_much_memory() {
+    let total = procfs::Machine::now().memory_bytes;
+    let world = World::with(|parts| {
+        // All of it is to be left free, so whatever runs is too much.
+        parts.settings.memory.reserved_bytes = Some(total);
+        parts.settings.memory.interval = Duration::from_millis(10);
+    })
+    .await;
+    let task = world.task("map", PROGRAM, &[("mapred.job.map.memory.mb", "0")]);
+    world.launch(&task).await;
+    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
+    assert!(why.starts_with(&format!("Failing high-memory task:{} pid:", task.attempt)), "{why}");
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn no_room_on_the_disks() {
+    let world = World::new().await;
+    assert_eq!(world.tracker.kill_one_for_room(), None);
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    assert_eq!(world.tracker.kill_one_for_room(), Some(task.attempt.to_string()));
+    let why = end_of(&world, &task, TaskState::KilledUnclean).await;
+    assert_eq!(why, "Tasktracker running out of space. Killing task.");
+    child.gone().await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_log_without_end_is_cut() {
+    let world = World::with(|parts| {
+        parts.settings.log_check_interval = Duration::from_millis(10);
+    })
+    .await;
+    let script = format!("head -c 3000000 /dev/zero | tr '\\0' x; {PROGRAM}");
+    let task = world.task("map", &script, &[]);
+    let child = world.launched(&task).await;
+    let log = world.root.path().join("logs/userlogs").join(task.attempt.to_string()).join("stdout");
+    until("the log is cut", || {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(&log).unwrap().blocks() * 512 <= 1 << 20
+    })
+    .await;
+    child.leave(1);
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn an_output_that_is_lost_is_told() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let mut child = world.launched(&task).await;
+    child.done().await;
+    child.leave(0);
+    end_of(&world, &task, TaskState::Succeeded).await;
+    world.tracker.lose_output(&task.attempt.to_string().parse().unwrap(), "it is not there");
+    let why = end_of(&world, &task, TaskState::Failed).await;
+    assert_eq!(why, "Map output lost, rescheduling: it is not there");
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn errors_that_processes_tell() {
+    let world = World::new().await;
+    let task = world.task("reduce", PROGRAM, &[]);
+    let mut child = world.launched(&task).await;
+    let id = task.attempt.clone();
+    let text = Some("no disk".to_owned());
+    soon(child.umbilical.report_diagnostic_info(id.clone(), Some("a. ".into()))).await.unwrap();
+    soon(child.umbilical.fs_error(id, text)).await.unwrap();
+    end_of(&world, &task, TaskState::FailedUnclean).await;
+    // The first may have been told before the second was said.
+    let why: String =
+        world.peer.said(&task.attempt).into_iter().map(|status| status.diagnostics).collect();
+    assert_eq!(why, "a. FSError: no disk");
+    child.gone().await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn calls_of_attempts_that_nobody_knows() {
+    let world = World::new().await;
+    let mut umbilical = TaskUmbilicalClient::new(world.servers.address.clone(), options());
+    let id = kind("map").attempt;
+    let status = kind("map").status;
+    assert!(!soon(umbilical.ping(id.clone())).await.unwrap());
+    assert!(!soon(umbilical.status_update(id.clone(), status.clone())).await.unwrap());
+    assert!(!soon(umbilical.can_commit(id.clone())).await.unwrap());
+    soon(umbilical.commit_pending(id.clone(), status)).await.unwrap();
+    soon(umbilical.done(id.clone())).await.unwrap();
+    soon(umbilical.fatal_error(id.clone(), None)).await.unwrap();
+    soon(umbilical.report_diagnostic_info(id.clone(), None)).await.unwrap();
+    let jvm = JvmId { number: 1, job: id.job().clone(), is_map: true };
+    let context = JvmContext { jvm, pid: String::new() };
+    let answer = soon(umbilical.get_task(context)).await.unwrap();
+    assert!(answer.should_die && answer.task.is_none());
+    let events = soon(umbilical.get_map_completion_events(id.job().clone(), 0, 9, id)).await;
+    assert_eq!(events.unwrap(), Default::default());
+    let mut actions = CoronaTaskTrackerClient::new(world.servers.address.clone(), options());
+    soon(actions.submit_actions(None)).await.unwrap();
+    let session = world.session.clone();
+    let refused = soon(actions.start_corona_job_tracker(kind("map"), session)).await.unwrap_err();
+    assert!(refused.to_string().contains("is not configured to run job trackers"), "{refused}");
+}

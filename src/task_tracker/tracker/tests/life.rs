@@ -1,0 +1,163 @@
+//! Attempts whose processes do as they should.
+
+use super::*;
+use crate::hadoop::writables::{Counter, CounterGroup, Counters, Phase, Split, TaskKind};
+
+#[tokio::test]
+async fn a_map_from_its_launch_to_the_end_of_its_job() {
+    let world = World::new().await;
+    let mut task = world.task("map", PROGRAM, &[]);
+    let split = Split { class: "S".to_owned(), data: vec![1, 2, 3] };
+    task.kind = TaskKind::Map { split: Some(split) };
+    let id = task.attempt.clone();
+    let mut child = world.launched(&task).await;
+    assert_eq!(
+        fs::read(child.work.with_file_name("split.dta")).unwrap(),
+        b"\x01S\0\0\0\x03\x01\x02\x03"
+    );
+    let given = child.task().await.unwrap();
+    let job_xml = child.work.with_file_name("job.xml").display().to_string();
+    assert_eq!(given, Task { job_file: job_xml, ..task.clone() });
+    let running = world.peer.told(&id, TaskState::Running).await;
+    assert!(running.start_time_ms > 0);
+    let counter = Counter { name: "c".to_owned(), display_name: None, value: 7 };
+    let group = CounterGroup {
+        name: "g".to_owned(),
+        display_name: "g".to_owned(),
+        counters: vec![counter],
+    };
+    let counters = Some(Counters { groups: vec![group] });
+    let told = counters.clone();
+    assert!(
+        child
+            .update(|status| {
+                status.progress = 1.0;
+                status.counters = told;
+            })
+            .await
+    );
+    let output = child.work.with_file_name("output");
+    fs::create_dir(&output).unwrap();
+    fs::write(output.join("file.out"), b"12345").unwrap();
+    child.done().await;
+    assert_eq!(child.task().await, Err(true), "one task to a process");
+    child.leave(0);
+    let succeeded = world.peer.told(&id, TaskState::Succeeded).await;
+    assert_eq!((succeeded.progress, succeeded.output_size), (1.0, 5));
+    assert_eq!(succeeded.counters, counters);
+    assert!(succeeded.finish_time_ms >= succeeded.start_time_ms);
+    until("the directory it ran in is gone", || !child.work.exists()).await;
+    assert!(output.exists());
+    until("it is told once", || !world.tracker.shared.lock().table.has_reports(id.job())).await;
+    let ended = |status: &&TaskStatus| status.state == TaskState::Succeeded;
+    assert_eq!(world.peer.said(&id).iter().filter(ended).count(), 1);
+    assert!(soon(child.umbilical.ping(id.clone())).await.unwrap(), "its output is served");
+    world.end(&task).await;
+    assert!(!soon(child.umbilical.ping(id)).await.unwrap());
+    world.tracker.stop().await;
+}
+
+#[tokio::test]
+async fn a_reduce_commits_when_it_may() {
+    let world = World::new().await;
+    let task = world.task("reduce", PROGRAM, &[]);
+    let mut child = world.launched(&task).await;
+    child.task().await.unwrap();
+    child
+        .update(|status| {
+            status.state = TaskState::CommitPending;
+            status.phase = Phase::Reduce;
+        })
+        .await;
+    world.peer.told(&task.attempt, TaskState::CommitPending).await;
+    assert!(!child.may_commit().await);
+    world.act(Action::Commit(task.attempt.clone())).await;
+    assert!(child.may_commit().await);
+    child.done().await;
+    child.leave(0);
+    world.peer.told(&task.attempt, TaskState::Succeeded).await;
+    let states: Vec<TaskState> =
+        world.peer.said(&task.attempt).iter().map(|status| status.state).collect();
+    let last = |state| states.iter().rposition(|said| *said == state);
+    assert!(last(TaskState::CommitPending) < last(TaskState::Succeeded));
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_failed_attempt_comes_back_to_be_cleaned_up_after() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    child.leave(3);
+    let failed = world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
+    assert_eq!(
+        failed.diagnostics,
+        "java.lang.Throwable: Child Error\n\
+         Caused by: java.io.IOException: Task process exit with nonzero status of 3.\n"
+    );
+    let cleanup = kind("cleanup of failed");
+    let cleanup = Task { job_file: task.job_file.clone(), ..cleanup };
+    let mut child = world.launched(&cleanup).await;
+    assert!(child.work.ends_with(format!("{}.cleanup/work", task.attempt)));
+    assert!(child.task().await.unwrap().task_cleanup);
+    child.done().await;
+    child.leave(0);
+    let cleaned = world.peer.told(&task.attempt, TaskState::Failed).await;
+    assert!(cleaned.finish_time_ms >= failed.finish_time_ms);
+    until("it is forgotten", || world.state(&task).is_none()).await;
+    let directories = || fs::read_dir(child.work.parent()?.parent()?).ok();
+    until("its directories are gone", || {
+        let left = directories().unwrap().flatten().map(|entry| entry.file_name());
+        left.filter(|name| name.to_str().unwrap().starts_with("attempt_")).count() == 0
+    })
+    .await;
+    assert_eq!(world.tracker.snapshot().failures, 1);
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn tasks_wait_for_slots_and_those_of_the_other_type_do_not() {
+    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let first = world.task("map", PROGRAM, &[]);
+    let mut second = first.clone();
+    second.attempt.task.number += 1;
+    let reduce = Task { job_file: first.job_file.clone(), ..kind("reduce") };
+    let mut child = world.launched(&first).await;
+    world.launch(&second).await;
+    let other = world.launched(&reduce).await;
+    assert_eq!(world.state(&second), Some(TaskState::Unassigned));
+    let snapshot = world.tracker.snapshot();
+    assert_eq!(snapshot.maps, SlotUse { total: 1, used: 1 });
+    assert_eq!(snapshot.reduces, SlotUse { total: 1, used: 1 });
+    let mut pids: Vec<_> = snapshot.jobs[0].attempts.iter().map(|attempt| attempt.pid).collect();
+    pids.sort();
+    let mut expected = [None, Some(child.pid), Some(other.pid)];
+    expected.sort();
+    assert_eq!(pids, expected);
+    child.done().await;
+    let next = world.child(&second).await;
+    assert!(child.runs(), "its slot was free as soon as its work was done");
+    child.leave(0);
+    next.leave(1);
+    other.leave(1);
+    world.peer.told(&second.attempt, TaskState::FailedUnclean).await;
+    world.end(&first).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_tracker_ends_processes_and_what_they_started() {
+    let world = World::with(|parts| parts.settings.sigkill_delay = Duration::ZERO).await;
+    let script = "sleep 600 & echo $! > below; trap '' TERM; ";
+    let task = world.task("map", &format!("{script}{PROGRAM}"), &[]);
+    let child = world.launched(&task).await;
+    let below = fs::read_to_string(child.work.join("below")).unwrap();
+    let below: i32 = below.trim().parse().unwrap();
+    world.tracker.stop().await;
+    child.gone().await;
+    until("what it started ends", || {
+        procfs::Process::of(below).is_none_or(|process| process.is_zombie)
+    })
+    .await;
+    world.launch(&Task { attempt: kind("reduce").attempt, ..task.clone() }).await;
+    assert_eq!(world.tracker.snapshot().jobs.len(), 1, "no more work is taken");
+}

@@ -1,0 +1,150 @@
+//! Heartbeats: what they say, and job trackers that are not there.
+
+use super::*;
+
+#[tokio::test]
+async fn what_a_heartbeat_says() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    until("some heartbeats", || world.peer.count() >= 3).await;
+    let heartbeats = world.peer.heartbeats.lock().unwrap().clone();
+    for (number, (status, restarted, response_id)) in heartbeats.iter().enumerate() {
+        assert_eq!(usize::try_from(*response_id + 1).unwrap(), number);
+        assert_eq!(*restarted, number == 0);
+        assert_eq!(status.name, "tracker_here:localhost/127.0.0.1:1");
+        assert_eq!((status.host.as_str(), status.http_port), ("here", 50060));
+        assert_eq!((status.max_maps, status.max_reduces), (2, 2));
+        assert!(status.health.is_healthy && status.resources.total_physical_memory > 0);
+        assert_eq!(status.tasks.len(), 1);
+        let counters = status.tasks[0].counters.is_some();
+        assert_eq!(counters, number == 0 || status.tasks[0].state == TaskState::Unassigned);
+    }
+    child.leave(1);
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn what_was_not_heard_is_said_again_and_an_end_once() {
+    let world = World::with(|parts| parts.settings.reports.max_errors = 100).await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    until("a heartbeat", || world.peer.count() >= 1).await;
+    world.peer.refuse.store(3, std::sync::atomic::Ordering::SeqCst);
+    child.leave(9);
+    let failed = world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
+    assert!(failed.diagnostics.contains("nonzero status of 9"), "{}", failed.diagnostics);
+    until("it is forgotten", || world.state(&task).is_none()).await;
+    let ends = |status: &&TaskStatus| status.state == TaskState::FailedUnclean;
+    assert_eq!(world.peer.said(&task.attempt).iter().filter(ends).count(), 1);
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_job_tracker_that_answers_with_errors_is_given_up() {
+    let world = World::with(|parts| parts.settings.reports.max_errors = 3).await;
+    world.peer.refuse.store(i32::MAX, std::sync::atomic::Ordering::SeqCst);
+    let task = world.task("map", PROGRAM, &[]);
+    world.launch(&task).await;
+    until("nothing is left", || world.is_empty()).await;
+    let refused = i32::MAX - world.peer.refuse.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(refused, 3);
+}
+
+#[tokio::test]
+async fn a_job_tracker_that_has_gone_is_given_up() {
+    let mut world =
+        World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    until("a heartbeat", || world.peer.count() >= 1).await;
+    let elsewhere = Peer::default();
+    let other = Arc::new(elsewhere).serve(0).await;
+    std::mem::replace(&mut world.job_tracker, other).stop().await;
+    until("nothing is left", || world.is_empty()).await;
+    assert!(!child.runs());
+}
+
+#[tokio::test]
+async fn a_secondary_knows_who_took_the_place_of_a_job_tracker() {
+    let mut world =
+        World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
+    let parent = Arc::new(Peer::default());
+    let parent_server = parent.serve(0).await;
+    world.session.trackers.secondary = Some(parent_server.address.clone());
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    until("a heartbeat", || world.peer.count() >= 1).await;
+    let next = Arc::new(Peer::default());
+    let next_server = next.serve(0).await;
+    let old = std::mem::replace(&mut world.job_tracker, next_server);
+    let old_address = old.address.clone();
+    old.stop().await;
+    until("the parent is asked", || parent.asked_for.lock().unwrap().len() >= 2).await;
+    assert!(parent.asked_for.lock().unwrap().iter().all(|address| *address == old_address));
+    *parent.new_address.lock().unwrap() = Some(world.job_tracker.address.clone());
+    next.told(&task.attempt, TaskState::Running).await;
+    child.leave(1);
+    next.told(&task.attempt, TaskState::FailedUnclean).await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn a_secondary_that_knows_nobody_is_not_asked_for_ever() {
+    let mut world = World::with(|parts| {
+        parts.settings.reports.connect_patience = Duration::ZERO;
+        parts.settings.reports.fail_over_queries = 3;
+    })
+    .await;
+    let parent = Arc::new(Peer::default());
+    let parent_server = parent.serve(0).await;
+    world.session.trackers.secondary = Some(parent_server.address.clone());
+    let task = world.task("map", PROGRAM, &[]);
+    world.launched(&task).await;
+    until("a heartbeat", || world.peer.count() >= 1).await;
+    let other = Arc::new(Peer::default()).serve(0).await;
+    std::mem::replace(&mut world.job_tracker, other).stop().await;
+    until("nothing is left", || world.is_empty()).await;
+    assert_eq!(parent.asked_for.lock().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_job_tracker_of_another_build_is_told_so_and_nothing_else() {
+    let world = World::with(|parts| {
+        parts.settings.reports.build_version = Some("another".to_owned());
+    })
+    .await;
+    let task = world.task("map", PROGRAM, &[]);
+    world.launched(&task).await;
+    until("an error", || !world.peer.errors.lock().unwrap().is_empty()).await;
+    let told = world.peer.errors.lock().unwrap().join("");
+    let job = task.attempt.job();
+    let expected = format!(
+        "tracker_here:localhost/127.0.0.1:1: JobTrackerReporter({job}) shutting down. \
+         Incompatible buildVersion.\nJobTracker's: 0.20 from r1 by me on a day\n\
+         TaskTracker's: another"
+    );
+    assert_eq!(told, expected);
+    assert_eq!(world.peer.count(), 0);
+    world.end(&task).await;
+    assert_eq!(world.peer.errors.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn news_are_told_at_once_if_that_is_configured() {
+    let world = World::with(|parts| {
+        parts.settings.reports.out_of_band = true;
+        // Longer than the test may take.
+        parts.settings.reports.interval = Duration::from_secs(600);
+        parts.settings.reports.min_interval = Duration::from_secs(600);
+    })
+    .await;
+    let task = world.task("map", PROGRAM, &[]);
+    let mut child = world.launched(&task).await;
+    child.update(|status| status.state = TaskState::CommitPending).await;
+    world.peer.told(&task.attempt, TaskState::CommitPending).await;
+    child.done().await;
+    world.peer.told(&task.attempt, TaskState::Succeeded).await;
+    child.leave(0);
+    world.end(&task).await;
+}

@@ -1,0 +1,138 @@
+//! What is looked at again and again: memory of tasks, their logs, the local directories.
+//!
+//! Spec: mapreduce/04 §4.4, §4.11, §4.14.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+
+use super::Shared;
+use crate::task_tracker::attempt::Cause;
+use crate::task_tracker::child::{MemoryLimits, TaskMemory, tasks_to_kill};
+use crate::task_tracker::ids::AttemptId;
+use crate::task_tracker::procfs::{self, tree};
+use crate::task_tracker::table::Run;
+
+/// Begins to look, until the tracker is stopped.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let settings = &shared.settings;
+    if let Some(reserved_bytes) = settings.memory.reserved_bytes {
+        let look = move |shared: &Arc<Shared>| shared.look_at_memory(reserved_bytes);
+        again_and_again(shared, settings.memory.interval, look);
+    }
+    again_and_again(shared, settings.log_check_interval, |shared| shared.limit_logs());
+    again_and_again(shared, settings.log_cleanup_interval, |shared| shared.clean_up_logs());
+    again_and_again(shared, settings.dirs_check_interval, |shared| shared.check_dirs());
+}
+
+/// Looks after each pause, on a thread that may wait.
+fn again_and_again(
+    shared: &Arc<Shared>,
+    pause: Duration,
+    look: impl Fn(&Arc<Shared>) + Clone + Send + 'static,
+) {
+    let (theirs, mut stop) = (shared.clone(), shared.stop.subscribe());
+    shared.spawn(async move {
+        loop {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                () = sleep(pause) => {}
+            }
+            let (shared, look) = (theirs.clone(), look.clone());
+            if tokio::task::spawn_blocking(move || look(&shared)).await.is_err() {
+                tracing::error!("a look at the tasks of this machine failed");
+            }
+        }
+    });
+}
+
+impl Shared {
+    /// Ends tasks that take too much of the memory.
+    fn look_at_memory(self: &Arc<Self>, reserved_bytes: u64) {
+        let processes: Vec<(Run, AttemptId, super::run::Process)> = {
+            let state = self.lock();
+            let live = state.live.values();
+            live.filter_map(|live| Some((live.run.clone(), live.name.clone(), live.process?)))
+                .collect()
+        };
+        if processes.is_empty() {
+            return;
+        }
+        let all = procfs::Process::all();
+        let resident = |pid| {
+            let sum =
+                |sum: u64, process: &procfs::Process| sum.saturating_add(process.resident_bytes);
+            tree(&all, pid).iter().fold(0, sum)
+        };
+        let tasks: Vec<TaskMemory> = processes
+            .iter()
+            .map(|(_, attempt, process)| TaskMemory {
+                attempt: attempt.clone(),
+                pid: process.pid,
+                resident_bytes: resident(process.pid),
+                limit_bytes: process.memory_bytes,
+            })
+            .collect();
+        let machine = procfs::Machine::now();
+        let limits = MemoryLimits {
+            total_bytes: machine.memory_bytes,
+            available_bytes: machine.available_bytes,
+            reserved_bytes,
+        };
+        for kill in tasks_to_kill(&tasks, limits) {
+            let cause = if kill.is_failure { Cause::Failure } else { Cause::Request };
+            // Of an attempt one run at a time has a process.
+            let Some((run, ..)) = processes.iter().find(|(_, name, _)| *name == kill.attempt)
+            else {
+                continue;
+            };
+            tracing::info!(attempt = %kill.attempt, why = kill.diagnostics, "a task is ended");
+            self.apply(|table, now| table.kill(run, cause, &kill.diagnostics, now));
+        }
+    }
+
+    /// Cuts what running tasks have written, where it is too much.
+    fn limit_logs(&self) {
+        for attempt in self.running() {
+            match self.logs.limit_output(&attempt) {
+                Ok(cut) => {
+                    for log in cut {
+                        let log = log.file_name();
+                        tracing::info!(%attempt, log, "the older half of a log is deleted");
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%attempt, %error, "the logs of a task cannot be cut");
+                }
+            }
+        }
+    }
+
+    /// Deletes logs that are too old.
+    fn clean_up_logs(&self) {
+        let running: HashSet<String> =
+            self.running().iter().map(|name| name.as_str().to_owned()).collect();
+        let deleted = self.logs.clean_up(SystemTime::now(), &|name| running.contains(name));
+        if deleted > 0 {
+            tracing::info!(deleted, "logs of old attempts are deleted");
+        }
+    }
+
+    fn check_dirs(&self) {
+        for (path, failed) in self.dirs.check() {
+            let path = path.display();
+            match failed {
+                Some(why) => tracing::error!(%path, why, "a local directory cannot be used"),
+                None => tracing::info!(%path, "a local directory can be used again"),
+            }
+        }
+    }
+
+    /// The attempts that have been begun.
+    fn running(&self) -> Vec<AttemptId> {
+        self.lock().live.values().map(|live| live.name.clone()).collect()
+    }
+}
