@@ -4,20 +4,19 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use corona::cluster_manager::{Beginning, ClusterManager, ReloadRequest};
 use corona::config;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::daemon::{allow_open_files, announce, tell_systemd, threads, usable};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -94,38 +93,9 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     })
 }
 
-/// Threads that serve: one for each processor, and at least two, so that a long request does not
-/// hold up the short ones.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).max(2)
-}
-
-/// Each connection is an open file. The soft limit of many systems is 1,024, for the sake of
-/// programs that this is not; what the hard limit allows is taken.
-fn allow_open_files() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current == maximum {
-        return;
-    }
-    let raised = Rlimit { current: maximum, maximum };
-    let words =
-        |limit: Option<u64>| limit.map_or("any number of".into(), |limit| limit.to_string());
-    match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => tracing::info!("May have {} files and connections open", words(maximum)),
-        Err(error) => {
-            let now = words(current);
-            tracing::warn!("May have only {now} files and connections open: {error}");
-        }
-    }
-}
-
 /// Runs the service until `stop` is done.
 async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
-    let loaded =
-        config::load(start.conf_dir.as_deref(), &pairs(start.overrides)).map_err(|problems| {
-            let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-            anyhow!(each.join("; "))
-        })?;
+    let loaded = usable(config::load(start.conf_dir.as_deref(), &pairs(start.overrides)))?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -157,19 +127,6 @@ fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
             request.send();
         }
     }))
-}
-
-/// Where systemd started the program it waits for this; elsewhere nothing happens.
-fn tell_systemd(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!("cannot tell systemd of a change of state: {error}");
-    }
-}
-
-/// The one line on stdout. That nobody reads it is no reason to end.
-fn announce(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 impl Arguments {

@@ -11,6 +11,7 @@ mod cluster;
 mod cluster_manager;
 mod completions;
 mod console;
+mod daemon;
 mod import;
 mod inspect;
 mod java;
@@ -27,6 +28,7 @@ mod sessions;
 mod signals;
 mod simulate;
 mod table;
+mod task_tracker;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -87,6 +89,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     ClusterManager(cluster_manager::Arguments),
+    TaskTracker(task_tracker::Arguments),
     Admin(admin::Arguments),
     Sessions(sessions::Arguments),
     Nodes(nodes::Arguments),
@@ -107,6 +110,9 @@ impl Command {
         match self {
             Command::ClusterManager(arguments) => {
                 cluster_manager::run(arguments).map(|()| ExitCode::SUCCESS)
+            }
+            Command::TaskTracker(arguments) => {
+                task_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
             }
             Command::Admin(arguments) => admin::run(arguments, console),
             Command::Sessions(arguments) => sessions::run(arguments, console),

@@ -137,6 +137,8 @@ pub struct LoadedTaskTracker {
     pub settings: TaskTrackerSettings,
     /// All properties of the files, over which those of a job are laid.
     pub site: SiteProperties,
+    /// The user that the process runs as, if that can be found.
+    pub user: Option<String>,
     /// What may not be meant so.
     pub warnings: Vec<Problem>,
     /// The keys that were looked at, with the values in force.
@@ -150,12 +152,14 @@ impl Source<'_> {
         let mut problems = Vec::new();
         let mut files = FileReader::default();
         let system = SystemProperties::of_process();
+        let user = system.get("user.name").map(str::to_owned);
         let properties =
             Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
         let reader = SettingsReader::new(self, &properties, &mut problems);
         let (settings, in_force) = reader.read_task_tracker();
         let warnings = warnings_or_errors(problems)?;
-        Ok(LoadedTaskTracker { settings, site: SiteProperties(properties), warnings, in_force })
+        let site = SiteProperties(properties);
+        Ok(LoadedTaskTracker { settings, site, user, warnings, in_force })
     }
 }
 

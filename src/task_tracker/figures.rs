@@ -54,8 +54,7 @@ impl Gauge {
             self.usage = usage;
         }
         self.last = Some(machine);
-        let num_cpus =
-            num_cpus.unwrap_or_else(|| i16::try_from(machine.cpus.max(1)).unwrap_or(i16::MAX));
+        let num_cpus = cpus(num_cpus, &machine);
         let largest = disks.iter().map(|disk| disk.total_bytes).max().unwrap_or(0);
         let free = disks.iter().map(|disk| disk.free_bytes).max().unwrap_or(0);
         let free = logs.map_or(free, |logs| free.min(logs.free_bytes));
@@ -75,6 +74,11 @@ impl Gauge {
         };
         (total, free)
     }
+}
+
+/// The CPUs of a node: as configured, else as counted.
+pub fn cpus(configured: Option<i16>, machine: &Machine) -> i16 {
+    configured.unwrap_or_else(|| i16::try_from(machine.cpus.max(1)).unwrap_or(i16::MAX))
 }
 
 #[cfg(test)]

@@ -1,0 +1,55 @@
+//! What every service does the same way: limits of the process, one line when it is ready, and what
+//! systemd is told.
+
+use std::io::Write;
+
+use anyhow::anyhow;
+use corona::config::ConfigErrors;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+
+/// A configuration, or all that is wrong with it on one line.
+pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
+    loaded.map_err(|problems| {
+        let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+        anyhow!(each.join("; "))
+    })
+}
+
+/// Threads that serve: one for each processor, and at least two, so that a long request does not
+/// hold up the short ones.
+pub(super) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(2)
+}
+
+/// Each connection is an open file. The soft limit of many systems is 1,024, for the sake of
+/// programs that this is not; what the hard limit allows is taken.
+pub(super) fn allow_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    let raised = Rlimit { current: maximum, maximum };
+    let words =
+        |limit: Option<u64>| limit.map_or("any number of".into(), |limit| limit.to_string());
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::info!("May have {} files and connections open", words(maximum)),
+        Err(error) => {
+            let now = words(current);
+            tracing::warn!("May have only {now} files and connections open: {error}");
+        }
+    }
+}
+
+/// Where systemd started the program it waits for this; elsewhere nothing happens.
+pub(super) fn tell_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("cannot tell systemd of a change of state: {error}");
+    }
+}
+
+/// The one line on stdout. That nobody reads it is no reason to end.
+pub(super) fn announce(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}

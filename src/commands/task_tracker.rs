@@ -1,0 +1,166 @@
+//! `corona task-tracker`: starts a node's task tracker and ends with it.
+//!
+//! Wiring only: which directory, which overrides, which log, which signals, which status.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use corona::config::{HostPort, Source};
+use corona::task_tracker::node::heartbeats::Ending;
+use corona::task_tracker::service::TaskTracker;
+use sd_notify::NotifyState;
+use tokio::sync::watch;
+
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::daemon::{allow_open_files, announce, tell_systemd, threads, usable};
+use super::logging::LogArguments;
+use super::signals::{StopSignal, shutdown_signal};
+
+/// Threads beside those that wait for disks: what they do takes little time.
+const MOST_THREADS: usize = 4;
+
+const EXAMPLES: &str = "\
+Examples:
+  Start with the files of an existing Hadoop installation:
+    corona task-tracker --conf-dir /etc/hadoop/conf
+  Try it beside a cluster manager on this machine, without a Hadoop install:
+    corona task-tracker -D slave.host.name=localhost \\
+      -D mapred.task.tracker.http.address=localhost:50060
+
+SIGTERM and SIGINT stop the task tracker; the processes of its tasks end first.
+Exit status: 0 stopped, or the cluster manager asked for a restart; 1 could not
+start, or the cluster manager refused this host or could not be reached ten
+times in a row, with one line on stderr that says so; 2 wrong usage.";
+
+/// Run the task tracker of a node
+///
+/// Reads core-site.xml and mapred-site.xml, offers the slots of this machine
+/// to the cluster manager at cm.server.address, and runs the tasks that job
+/// trackers send. When it is ready it prints one line with its name and its
+/// addresses.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Directory of the configuration files
+    ///
+    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Set a configuration key, whatever the files say; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// Runs the task tracker until a signal or the cluster manager stops it.
+///
+/// # Errors
+/// When it cannot start or go on; the text says what is missing or wrong.
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let _log = arguments.log.init()?;
+    let conf_dir = existing_conf_dir(arguments.conf_dir, |name| std::env::var_os(name))?;
+    allow_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads().min(MOST_THREADS))
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the service")?;
+    let served = runtime.block_on(async {
+        let stop = shutdown_signal().context("cannot listen for signals")?;
+        serve(conf_dir, arguments.overrides, stop).await
+    });
+    // A disk that does not answer must not keep the process from ending.
+    runtime.shutdown_background();
+    served
+}
+
+/// Runs the service until `stop` is done, or the cluster manager does not want it any more.
+async fn serve(
+    conf_dir: Option<PathBuf>,
+    overrides: Vec<Override>,
+    stop: impl Future<Output = StopSignal>,
+) -> anyhow::Result<()> {
+    let overrides = pairs(overrides);
+    let source =
+        Source { conf_dir: conf_dir.as_deref(), overrides: &overrides, ..Source::default() };
+    let loaded = usable(source.load_task_tracker())?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!("STARTUP_MSG: Starting TaskTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    let cluster_manager = loaded.settings.cluster_manager.clone();
+    let tracker = TaskTracker::bind(loaded, |name| std::env::var(name).ok()).await?;
+    let to = tracker.addresses();
+    announce(&format!(
+        "corona task tracker ready: http {} actions {} umbilical {} thrift {} name {}",
+        to.http,
+        to.actions,
+        to.umbilical,
+        to.callbacks,
+        tracker.name()
+    ));
+    tell_systemd(NotifyState::Ready);
+    let (stop_sender, stop_receiver) = watch::channel(false);
+    let mut serving = tokio::spawn(tracker.run(stop_receiver));
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        signal = stop => {
+            tracing::info!("SHUTDOWN_MSG: Shutting down TaskTracker after {signal}");
+            tell_systemd(NotifyState::Stopping);
+            stop_sender.send_replace(true);
+            serving.await
+        }
+    };
+    let ending = ended.context("the service broke down")?;
+    conclude(ending, &cluster_manager)
+}
+
+/// What the end of the service is to who started it.
+fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
+    match ending {
+        Ending::Stopped => Ok(()),
+        Ending::Restart => {
+            tracing::warn!("SHUTDOWN_MSG: the cluster manager asks for a restart");
+            Ok(())
+        }
+        Ending::Disallowed { host } => bail!(
+            "the cluster manager at {cluster_manager} refuses host {host}: its host files \
+             (cm.hosts, cm.hosts.exclude) do not allow it"
+        ),
+        Ending::Unreachable { failures, last } => bail!(
+            "{failures} heartbeats in a row to the cluster manager at {cluster_manager} \
+             (cm.server.address) failed; the last: {last}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_that_are_failures_say_what_to_look_at() {
+        let cluster_manager: HostPort = "cm:8888".parse().unwrap();
+        let text = |ending| conclude(ending, &cluster_manager).map_err(|error| error.to_string());
+        assert_eq!(text(Ending::Stopped), Ok(()));
+        assert_eq!(text(Ending::Restart), Ok(()));
+        let disallowed = text(Ending::Disallowed { host: "n1".into() });
+        assert_eq!(
+            disallowed.unwrap_err(),
+            "the cluster manager at cm:8888 refuses host n1: its host files (cm.hosts, \
+             cm.hosts.exclude) do not allow it"
+        );
+        let last = "no connection: Connection refused".to_owned();
+        let unreachable = text(Ending::Unreachable { failures: 10, last });
+        assert_eq!(
+            unreachable.unwrap_err(),
+            "10 heartbeats in a row to the cluster manager at cm:8888 (cm.server.address) failed; \
+             the last: no connection: Connection refused"
+        );
+    }
+}

@@ -1,0 +1,342 @@
+//! The task tracker as a whole: from its configuration to a node that serves, and to its end.
+//!
+//! Wiring only: each part is made once and handed to those who need it. Spec: mapreduce/04 §4.1.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use super::child::{Logs, ProcessNotes, end_orphans};
+use super::deletion::Deletion;
+use super::figures;
+use super::http::{HttpServer, LostOutput};
+use super::job_files::{FileSystems, NotALocation};
+use super::local_dirs::{LocalDirError, LocalDirs};
+use super::localise::Localiser;
+use super::map_output::MapOutputs;
+use super::node::callbacks::{Callbacks, Sessions};
+use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
+use super::node::host::{Host, HostError};
+use super::node::install;
+use super::node::link::Link;
+use super::node::lock::{DirLocks, LockError};
+use super::procfs::Machine;
+use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
+use crate::config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
+use crate::engine::types::ResourceType;
+use crate::hadoop::rpc;
+use crate::wire::calls::CoronaTaskTracker;
+use crate::wire::generated;
+use crate::wire::server::{ListenOn, Server, listen};
+
+/// Lost map outputs that wait to be told. A reduce asks again for one that finds no room.
+const LOST_OUTPUTS: usize = 1000;
+
+/// A task tracker that listens and is ready to serve.
+pub struct TaskTracker {
+    tracker: Tracker,
+    addresses: Addresses,
+    name: String,
+    heartbeats: Heartbeats,
+    callbacks: Server<Callbacks<Tracker>>,
+    actions: rpc::Server,
+    umbilical: rpc::Server,
+    http: Arc<HttpServer>,
+    web: TcpListener,
+    lost: mpsc::Receiver<LostOutput>,
+    _locks: DirLocks,
+}
+
+/// Where a task tracker listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Map output, logs and pages.
+    pub http: SocketAddr,
+    /// Actions of job trackers.
+    pub actions: SocketAddr,
+    /// Reports of tasks.
+    pub umbilical: SocketAddr,
+    /// The Thrift service.
+    pub callbacks: SocketAddr,
+}
+
+/// Why a task tracker cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// It is not known who this machine is.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The slots of this machine are not configured.
+    #[error(
+        "cm.cpu.to.resource.partitioning has no entry for {cpus} CPUs, and none for 1 to multiply"
+    )]
+    Slots {
+        /// The CPUs of this machine.
+        cpus: i16,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({key}): {error}")]
+    Listen {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// No local directory can be used.
+    #[error("mapred.local.dir")]
+    LocalDirs(#[from] LocalDirError),
+    /// A local directory is in use.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A file system is not named as one.
+    #[error("fs.default.name and mapred.system.dir")]
+    FileSystem(#[from] NotALocation),
+    /// Something of the machine cannot be had.
+    #[error("cannot {what}: {error}")]
+    Machine {
+        /// What was to be done.
+        what: &'static str,
+        /// Why it cannot.
+        error: io::Error,
+    },
+}
+
+impl TaskTracker {
+    /// Ends what an earlier run has left, opens all ports and gets everything ready. `variable` gives
+    /// variables of the environment. Nothing is served before [`Self::run`]. Must be called within a
+    /// tokio runtime.
+    pub async fn bind(
+        loaded: LoadedTaskTracker,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<TaskTracker, StartError> {
+        let settings = Arc::new(loaded.settings);
+        // A second task tracker of this machine fails here, before it ends the tasks of the first.
+        let web = open(HTTP_ADDRESS, &settings.http_address).await?;
+        let configured = settings.host.clone();
+        let host = blocking(move || Host::find(configured.as_deref())).await??;
+        let slots = slots(&settings)?;
+        let dirs = settings.clone();
+        let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
+        let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
+        let actions_at = HostPort { host: host.address.to_string().into(), port: 0 };
+        let actions = open(HOST_NAME, &actions_at).await?;
+        let callbacks = listen(ListenOn::AnyAddress(0)).map_err(|error| StartError::Listen {
+            key: "any address, any port",
+            address: String::new(),
+            error,
+        })?;
+        let addresses = Addresses {
+            http: local(&web)?,
+            actions: local(&actions)?,
+            umbilical: told_to_tasks(local(&umbilical)?),
+            callbacks: local(&callbacks)?,
+        };
+        let name = host.tracker_name(&settings.report_address.host, addresses.umbilical);
+        let files = Arc::new(FileSystems::new(&settings.files)?);
+        let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
+        let logs = Logs::new(settings.logs.clone());
+        let notes = dirs.usable().into_iter().next().unwrap_or_default();
+        let notes = ProcessNotes::in_local_dir(&notes)
+            .map_err(|error| StartError::Machine { what: "keep notes of processes", error })?;
+        let host_told = settings.host.clone();
+        let site = loaded.site;
+        let localiser =
+            Localiser::new(site, host_told, &settings.files, dirs.clone(), files, deletion);
+        let user = loaded.user.unwrap_or_else(|| "unknown".into());
+        let user = rpc::User { groups: vec![user.clone()], name: user };
+        let (lost_sender, lost) = mpsc::channel(LOST_OUTPUTS);
+        let max_connections = settings.http_max_connections;
+        let http = HttpServer::new(outputs.clone(), logs.clone(), lost_sender, max_connections);
+        let identity = Identity {
+            name: name.clone(),
+            host: host.name.clone(),
+            http_port: addresses.http.port(),
+        };
+        let tracker = Tracker::start(Parts {
+            identity,
+            slots,
+            install: install::find(&settings.child, &settings.files, variable).await,
+            dirs: dirs.clone(),
+            localiser,
+            notes,
+            logs,
+            outputs,
+            umbilical: addresses.umbilical,
+            settings: TrackerSettings::of(&settings, user),
+        });
+        let services = tracker.services(Arc::new(NoJobTrackers));
+        let node = NodeInfo {
+            name: name.clone(),
+            host: host.name.clone(),
+            callback_port: addresses.callbacks.port(),
+            applications: applications(&host.application_address(addresses.actions.port())),
+        };
+        let pauses = Pauses::new(settings.heartbeat_interval);
+        let to_make_room = tracker.clone();
+        let make_room = Arc::new(move || {
+            if let Some(attempt) = to_make_room.kill_one_for_room() {
+                tracing::warn!(%attempt, "killed, as the local directories are full");
+            }
+        });
+        let link = Arc::new(Link::default());
+        Ok(TaskTracker {
+            heartbeats: Heartbeats::new(settings.clone(), node, pauses, dirs, link, make_room),
+            callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
+            actions: rpc::Server::new(actions, services.clone(), rpc::Limits::default()),
+            umbilical: rpc::Server::new(umbilical, services, rpc::Limits::default()),
+            http: Arc::new(http),
+            web,
+            lost,
+            tracker,
+            addresses,
+            name,
+            _locks: locks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Its name, which it tells everybody.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Serves until `stop` becomes true or its sender is gone, or the cluster manager does not want
+    /// it any more. Then it ends the processes of its tasks and returns.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> Ending {
+        let TaskTracker { tracker, heartbeats, callbacks, actions, umbilical, http, .. } = self;
+        let (stop_servers, stopped) = watch::channel(false);
+        let mut servers = JoinSet::new();
+        servers.spawn(actions.run(stopped.clone()));
+        servers.spawn(umbilical.run(stopped.clone()));
+        servers.spawn(callbacks.run::<CoronaTaskTracker>(stopped.clone()));
+        servers.spawn(http.serve(self.web, stopped.clone()));
+        servers.spawn(tell_of_lost_outputs(tracker.clone(), self.lost, stopped));
+        let ending = heartbeats.run(stop).await;
+        // Tasks can report as long as they run.
+        tracker.stop().await;
+        stop_servers.send_replace(true);
+        while servers.join_next().await.is_some() {}
+        ending
+    }
+}
+
+impl std::fmt::Debug for TaskTracker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskTracker")
+            .field("name", &self.name)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sessions for Tracker {
+    fn purge_session(&self, handle: &str) {
+        Tracker::purge_session(self, handle);
+    }
+
+    fn blacklist_session(&self, handle: &str) {
+        Tracker::blacklist_session(self, handle);
+    }
+}
+
+const HTTP_ADDRESS: &str = "mapred.task.tracker.http.address";
+const REPORT_ADDRESS: &str = "mapred.task.tracker.report.address";
+const HOST_NAME: &str = "slave.host.name";
+
+async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
+    let failed = |error| StartError::Listen { key, address: address.to_string(), error };
+    let mut found = lookup_host((&*address.host, address.port)).await.map_err(failed)?;
+    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    listen(ListenOn::Address(found.next().ok_or_else(none)?)).map_err(failed)
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    let failed = |error| StartError::Machine { what: "find an own address", error };
+    listener.local_addr().map_err(failed)
+}
+
+/// Tasks are on this machine, and cannot connect to "any address".
+fn told_to_tasks(mut umbilical: SocketAddr) -> SocketAddr {
+    if umbilical.ip().is_unspecified() {
+        umbilical.set_ip(match umbilical {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    umbilical
+}
+
+/// How many tasks may run at a time: the slots of this machine, times the multiplier, so that the
+/// cluster manager alone limits them. Spec: mapreduce/04 §4.1 (4).
+fn slots(settings: &TaskTrackerSettings) -> Result<SlotCounts, StartError> {
+    let cpus = figures::cpus(settings.num_cpus, &Machine::now());
+    let slots = settings.partitioning.slots(cpus).ok_or(StartError::Slots { cpus })?;
+    let limit = |kind: ResourceType| slots[kind].saturating_mul(settings.slot_multiplier);
+    Ok(SlotCounts { maps: limit(ResourceType::Map), reduces: limit(ResourceType::Reduce) })
+}
+
+/// Checks and locks the local directories, ends the processes of an earlier run, and moves aside what
+/// it has left.
+fn clear(
+    settings: &TaskTrackerSettings,
+) -> Result<(Arc<LocalDirs>, DirLocks, Deletion), StartError> {
+    let dirs = LocalDirs::open(&settings.local)?;
+    let usable = dirs.usable();
+    let locks = DirLocks::acquire(&usable)?;
+    let ended = end_orphans(&usable, settings.child.sigkill_delay);
+    if ended > 0 {
+        tracing::warn!("ended {ended} processes of an earlier run");
+    }
+    let deletion = Deletion::start(&settings.local.dirs)
+        .map_err(|error| StartError::Machine { what: "start a thread that deletes", error })?;
+    deletion.discard_all();
+    Ok((Arc::new(dirs), locks, deletion))
+}
+
+/// What each type of slot leads to.
+fn applications(actions: &str) -> std::collections::BTreeMap<generated::ResourceType, String> {
+    [generated::ResourceType::MAP, generated::ResourceType::REDUCE]
+        .map(|kind| (kind, actions.to_owned()))
+        .into()
+}
+
+async fn blocking<T: Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let failed = |_| StartError::Machine {
+        what: "look at the machine",
+        error: io::Error::other("the program ends"),
+    };
+    spawn_blocking(look).await.map_err(failed)
+}
+
+/// A map whose output is not there has to run again.
+async fn tell_of_lost_outputs(
+    tracker: Tracker,
+    mut lost: mpsc::Receiver<LostOutput>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let telling = async {
+        while let Some(LostOutput { attempt, diagnostics }) = lost.recv().await {
+            tracker.lose_output(&attempt, &diagnostics);
+        }
+    };
+    tokio::select! {
+        () = telling => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

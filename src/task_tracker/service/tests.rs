@@ -1,0 +1,192 @@
+//! The whole task tracker in front of a cluster manager that the test answers for.
+
+use std::fs;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::config::Source;
+use crate::hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
+use crate::hadoop::protocols::task_umbilical::TaskUmbilicalClient;
+use crate::hadoop::writables::InetAddress;
+use crate::task_tracker::layout;
+use crate::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
+use crate::wire::client::{Client, ClientOptions};
+use crate::wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
+use crate::wire::server::{Answer, Limits};
+
+/// A cluster manager that takes notes, and where it listens. `restart` is what it says to everybody.
+fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo>) {
+    let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, heard) = mpsc::channel(1);
+    let answer = move |_: SocketAddr, call: ClusterManagerCall| {
+        let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
+            panic!("{call:?}")
+        };
+        // One that nobody looks at is as good as none.
+        let _ = sender.try_send(node);
+        let reply = NodeHeartbeatResponse::new(restart);
+        std::future::ready(Answer::Reply(ClusterManagerReply::NodeHeartbeat(reply)))
+    };
+    let server = Server::new(listener, answer, Limits::default());
+    tokio::spawn(async move {
+        let (_stop, stopped) = watch::channel(false);
+        server.run::<ClusterManager>(stopped).await;
+    });
+    (address, heard)
+}
+
+/// A configuration with all its directories in this one.
+fn loaded(root: &TempDir, cluster_manager: SocketAddr, more: &[(&str, &str)]) -> LoadedTaskTracker {
+    let root = root.path().display().to_string();
+    let mut overrides: Vec<(String, String)> = [
+        ("cm.server.address", &*cluster_manager.to_string()),
+        ("corona.clustermanager.heartbeat.interval", "5"),
+        ("hadoop.tmp.dir", &root),
+        ("slave.host.name", "localhost"),
+        ("mapred.task.tracker.http.address", "127.0.0.1:0"),
+        ("mapred.coronatasktracker.num.cpus", "3"),
+        ("corona.tt.child.class.path", "/none"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    overrides.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    Source { overrides: &overrides, ..Source::default() }.load_task_tracker().unwrap()
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn it_serves_until_it_is_told_to_stop() {
+    let root = tempfile::tempdir().unwrap();
+    let left = root.path().join("mapred/local").join(layout::TRACKER).join("jobcache/job_1_1");
+    fs::create_dir_all(&left).unwrap();
+    let (address, mut heard) = cluster_manager(false);
+    let tracker = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+    assert!(!left.exists(), "what an earlier run has left is gone");
+    let (to, name) = (tracker.addresses(), tracker.name().to_owned());
+    assert_eq!(name, format!("tracker_localhost:127.0.0.1/127.0.0.1:{}", to.umbilical.port()));
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(tracker.run(stopped));
+
+    let node = soon(heard.recv()).await.unwrap();
+    assert_eq!((node.name, &*node.address.host), (name, "localhost"));
+    assert_eq!(node.address.port, i32::from(to.callbacks.port()));
+    assert_eq!(node.total.num_cpus, 3);
+    let action = format!("127.0.0.1:{}", to.actions.port());
+    let types = [generated::ResourceType::MAP, generated::ResourceType::REDUCE];
+    assert_eq!(node.resource_infos.unwrap(), types.map(|kind| (kind, action.clone())).into());
+
+    let at = |address: SocketAddr| InetAddress { host: "127.0.0.1".into(), port: address.port() };
+    let user = rpc::User { name: "alice".into(), groups: vec!["users".into()] };
+    let options = rpc::ClientOptions::new(user);
+    let mut job_tracker = CoronaTaskTrackerClient::new(at(to.actions), options.clone());
+    soon(job_tracker.submit_actions(None)).await.unwrap();
+    let mut task = TaskUmbilicalClient::new(at(to.umbilical), options);
+    let nobody = "attempt_20.1_0001_m_000000_0".parse().unwrap();
+    assert!(!soon(task.ping(nobody)).await.unwrap());
+    let callbacks = (to.actions.ip(), to.callbacks.port());
+    let client = Client::<CoronaTaskTracker>::connect(callbacks, ClientOptions::default()).await;
+    client.unwrap().purge_session("none".to_owned()).await.unwrap();
+    let answer = get(to.http, "/tasklog").await;
+    assert!(answer.starts_with("HTTP/1.0 400 ") && answer.contains("taskid"), "{answer}");
+
+    stop.send_replace(true);
+    assert_eq!(soon(running).await.unwrap(), Ending::Stopped);
+    for address in [to.http, to.actions, to.umbilical] {
+        assert!(TcpStream::connect(address).await.is_err(), "nobody listens there any more");
+    }
+}
+
+#[tokio::test]
+async fn a_restart_flag_is_its_end() {
+    let root = tempfile::tempdir().unwrap();
+    let (address, _heard) = cluster_manager(true);
+    let tracker = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    assert_eq!(soon(tracker.run(stopped)).await, Ending::Restart);
+}
+
+#[tokio::test]
+async fn what_keeps_it_from_starting_is_told_with_its_key() {
+    let (address, _heard) = cluster_manager(false);
+    let taken = address.to_string();
+    let table = [
+        (
+            ("mapred.task.tracker.http.address", &*taken),
+            format!("cannot listen on {taken} (mapred.task.tracker.http.address): "),
+        ),
+        (
+            ("mapred.task.tracker.report.address", "no-such-host.invalid:0"),
+            "cannot listen on no-such-host.invalid:0 (mapred.task.tracker.report.address): ".into(),
+        ),
+        (
+            ("slave.host.name", "no-such-host.invalid"),
+            "host no-such-host.invalid has no address: ".into(),
+        ),
+        (
+            ("cm.cpu.to.resource.partitioning", r#"{"4":{"MAP":1}}"#),
+            "cm.cpu.to.resource.partitioning has no entry for 3 CPUs, and none for 1 to multiply"
+                .into(),
+        ),
+        (("mapred.local.dir", "/proc/none"), "mapred.local.dir".into()),
+    ];
+    for (set, told) in table {
+        let root = tempfile::tempdir().unwrap();
+        let error = TaskTracker::bind(loaded(&root, address, &[set]), |_| None).await.unwrap_err();
+        assert!(error.to_string().starts_with(&told), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_one_with_the_same_directories_does_not_start() {
+    let root = tempfile::tempdir().unwrap();
+    let (address, _heard) = cluster_manager(false);
+    let first = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+    let second = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await;
+    assert!(matches!(second.unwrap_err(), StartError::Lock(LockError::Taken(_))));
+    drop(first);
+    TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+}
+
+#[test]
+fn slots_follow_the_processors() {
+    let root = tempfile::tempdir().unwrap();
+    let address = "127.0.0.1:1".parse().unwrap();
+    let key = "cm.cpu.to.resource.partitioning";
+    for (partitioning, multiplier, maps, reduces) in [
+        (r#"{"1":{"MAP":2,"REDUCE":1}}"#, "10", 60, 30),
+        (r#"{"1":{"MAP":2},"3":{"MAP":5,"REDUCE":4}}"#, "1", 5, 4),
+        (r#"{"1":{"MAP":1}}"#, "2147483647", u32::MAX, 0),
+    ] {
+        let more = [(key, partitioning), ("corona.slot.multiplier", multiplier)];
+        let found = slots(&loaded(&root, address, &more).settings).unwrap();
+        assert_eq!((found.maps, found.reduces), (maps, reduces), "{partitioning}");
+    }
+}
+
+#[test]
+fn tasks_are_told_an_address_that_they_can_connect_to() {
+    for (bound, told) in [
+        ("127.0.0.1:5", "127.0.0.1:5"),
+        ("10.0.0.7:5", "10.0.0.7:5"),
+        ("0.0.0.0:5", "127.0.0.1:5"),
+        ("[::]:5", "[::1]:5"),
+    ] {
+        assert_eq!(told_to_tasks(bound.parse().unwrap()), told.parse().unwrap(), "{bound}");
+    }
+}
