@@ -306,6 +306,12 @@ keys! {
         "Where map output, task logs and the status page are served. Port 0: any free port.";
     TT_REPORT_ADDRESS = "mapred.task.tracker.report.address", Address, "127.0.0.1:0", "", Tracker,
         "Where tasks report to. Port 0: any free port.";
+    TT_OUT_OF_BAND = "mapreduce.tasktracker.outofband.heartbeat", Boolean, "false", "", Tracker,
+        "Whether a job tracker is told of the end of a task at once, and not with the next heartbeat.";
+    TT_JOB_TRACKER_TIMEOUT = "corona.jobtracker.connect.timeout.msec", span(0), "60000", "ms", Tracker,
+        "How long a task tracker tries to reach a job tracker for the first time.";
+    TT_BUILD_CHECK = "mapreduce.tasktracker.build.version.check", Boolean, "true", "", Tracker,
+        "Whether job trackers must be of the build corona.tt.build.version, if that is set.";
     TT_LOCAL_DIRS = "mapred.local.dir", List, "${hadoop.tmp.dir}/mapred/local", "", Tracker,
         "Directories for the files of tasks, best one a disk. What an earlier run left in taskTracker in them is deleted at the start.";
     TT_MIN_SPACE_START = "mapred.local.dir.minspacestart", long(0), "0", "bytes", Tracker,
@@ -346,6 +352,8 @@ keys! {
         "Class path of tasks, the job's own left out; unset: $MAPREDUCE_TASK_SYSTEM_CLASSPATH, else what the Hadoop install tells.";
     TT_LIBRARY_PATH = "corona.tt.library.path", Text, "", "", TrackerOwn,
         "Native libraries for tasks: directories with colons between.";
+    TT_BUILD_VERSION = "corona.tt.build.version", Text, "", "", TrackerOwn,
+        "The build of the Hadoop install, as its job trackers tell it: version from revision by user on date; unset: job trackers of any build are reported to.";
     TT_FETCH_TIMEOUT = "corona.tt.fetch.timeout.ms", span(1), "600000", "ms", TrackerOwn,
         "Time for the copy of one file of a job.";
     TT_FETCH_MAX = "corona.tt.fetch.max.bytes", long(1), "17179869184", "bytes", TrackerOwn,

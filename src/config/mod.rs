@@ -43,8 +43,8 @@ pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
 pub use task_tracker::{
-    ChildSettings, JobFileSettings, LoadedTaskTracker, LocalSettings, MemorySettings,
-    TaskLogSettings, TaskTrackerSettings,
+    ChildSettings, JobFileSettings, JobTrackerSettings, LoadedTaskTracker, LocalSettings,
+    MemorySettings, TaskLogSettings, TaskTrackerSettings,
 };
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};

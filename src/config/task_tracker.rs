@@ -43,6 +43,8 @@ pub struct TaskTrackerSettings {
     pub http_max_connections: usize,
     /// Where tasks report to.
     pub report_address: HostPort,
+    /// How job trackers are told of their tasks.
+    pub job_trackers: JobTrackerSettings,
     /// Where files of tasks lie.
     pub local: LocalSettings,
     /// How files of jobs are fetched.
@@ -55,6 +57,17 @@ pub struct TaskTrackerSettings {
     pub memory: MemorySettings,
     /// Memory for the indexes of map output, in bytes.
     pub index_cache_bytes: u64,
+}
+
+/// How job trackers are told of their tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobTrackerSettings {
+    /// How long the first connection to one is tried.
+    pub connect_timeout: Duration,
+    /// Whether news are told at once, and not with the next heartbeat.
+    pub out_of_band: bool,
+    /// The build that they must be of; `None`: any.
+    pub build_version: Option<String>,
 }
 
 /// Where files of tasks lie.
@@ -180,6 +193,7 @@ impl SettingsReader<'_> {
             http_address: self.value(&keys::TT_HTTP_ADDRESS, typed::address),
             http_max_connections: self.number(&keys::TT_HTTP_CONNECTIONS),
             report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
+            job_trackers: self.job_trackers(),
             local: LocalSettings {
                 dirs: self.value(&keys::TT_LOCAL_DIRS, directories),
                 min_space_start_bytes: self.number(&keys::TT_MIN_SPACE_START),
@@ -212,6 +226,16 @@ impl SettingsReader<'_> {
         };
         self.look_at_the_rest();
         (settings, self.in_force)
+    }
+
+    fn job_trackers(&mut self) -> JobTrackerSettings {
+        let is_checked = self.value(&keys::TT_BUILD_CHECK, typed::boolean);
+        let build = self.text(&keys::TT_BUILD_VERSION);
+        JobTrackerSettings {
+            connect_timeout: self.span(&keys::TT_JOB_TRACKER_TIMEOUT),
+            out_of_band: self.value(&keys::TT_OUT_OF_BAND, typed::boolean),
+            build_version: Some(build).filter(|build| is_checked && !build.is_empty()),
+        }
     }
 
     fn task_logs(&mut self) -> TaskLogSettings {
@@ -287,6 +311,19 @@ mod tests {
         assert_eq!(settings.memory.reserved_bytes, None);
         assert_eq!(settings.child.sigkill_delay, Duration::from_secs(5));
         assert_eq!(settings.index_cache_bytes, 10 << 20);
+    }
+
+    #[test]
+    fn builds_are_compared_if_ours_is_known_and_that_is_wanted() {
+        let own = ("corona.tt.build.version", "1 from 2 by me on a day");
+        let off = ("mapreduce.tasktracker.build.version.check", "false");
+        let cases = [(&[][..], None), (&[own][..], Some(own.1)), (&[own, off][..], None)];
+        for (overrides, expected) in cases {
+            let job_trackers = load(overrides).unwrap().settings.job_trackers;
+            assert_eq!(job_trackers.build_version.as_deref(), expected);
+            assert!(!job_trackers.out_of_band);
+            assert_eq!(job_trackers.connect_timeout, Duration::from_secs(60));
+        }
     }
 
     #[test]

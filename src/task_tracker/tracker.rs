@@ -8,10 +8,11 @@
 //! * `run.rs`, `launch.rs`: an attempt from its launch until nothing is left of its process;
 //! * `services.rs`: the calls of job trackers and of processes of tasks;
 //! * `reporter.rs`, `fail_over.rs`: heartbeats to the job tracker of a job;
-//! * `watch.rs`: memory, logs and disks;
+//! * `watch.rs`, `kept_logs.rs`: memory, logs and disks;
 //! * `snapshot.rs`: how it stands, for people.
 
 mod fail_over;
+mod kept_logs;
 mod launch;
 mod log_budget;
 mod orders;
@@ -25,7 +26,7 @@ mod snapshot;
 mod tests;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32};
@@ -46,6 +47,7 @@ use log_budget::LogBudget;
 use queues::Queues;
 use run::Live;
 
+pub use kept_logs::KeptLogs;
 pub use services::{JobTrackers, NoJobTrackers};
 pub use settings::{ReportSettings, TrackerSettings};
 pub use snapshot::{AttemptSnapshot, JobSnapshot, SlotUse, Snapshot};
@@ -132,6 +134,8 @@ struct State {
     live: HashMap<u64, Live>,
     reporters: HashMap<JobId, reporter::Handle>,
     queues: Queues,
+    /// Attempts whose logs are kept though no run of them is known here, and for how many reasons.
+    kept_logs: BTreeMap<AttemptId, usize>,
     log: LogBudget,
     stopped: bool,
 }
@@ -156,6 +160,7 @@ impl Tracker {
             live: HashMap::new(),
             reporters: HashMap::new(),
             queues: Queues::default(),
+            kept_logs: BTreeMap::new(),
             log: LogBudget::default(),
             stopped: false,
         };

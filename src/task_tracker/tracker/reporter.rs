@@ -60,12 +60,13 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, job: JobId, session
     let handle = Handle { soon: soon.clone(), _stop: stop };
     state.reporters.insert(job.clone(), handle);
     let address = session.trackers.job_tracker.clone();
-    let client = InterTrackerClient::new(address, shared.client_options());
+    let client = InterTrackerClient::new(address.clone(), shared.client_options());
     let interval = shared.settings.reports.interval;
     let reporter = Reporter {
         shared: shared.clone(),
         job,
         session,
+        launched_by: address,
         soon,
         client,
         interval,
@@ -87,6 +88,8 @@ pub(super) struct Reporter {
     pub(super) shared: Arc<Shared>,
     pub(super) job: JobId,
     pub(super) session: SessionInfo,
+    /// Where the job tracker listened that launched something last.
+    launched_by: InetAddress,
     soon: Arc<Notify>,
     pub(super) client: InterTrackerClient,
     interval: Duration,
@@ -238,6 +241,9 @@ impl Reporter {
     /// After an error: waits before the next try, or finds the job tracker that took the place of
     /// this one.
     async fn missed(&mut self, error: CallError) -> Result<(), Lost> {
+        if self.follow_launches() {
+            return Ok(());
+        }
         if is_refused(&error) {
             let Some(secondary) = self.session.trackers.secondary.clone() else {
                 return Err(Lost::Gone(error));
@@ -254,6 +260,25 @@ impl Reporter {
         tracing::info!(job = %self.job, %error, errors = self.errors, "no heartbeat");
         sleep(self.interval * self.errors).await;
         Ok(())
+    }
+
+    /// Whether another job tracker has launched tasks of the job since this was asked last. It is the
+    /// one to tell then.
+    fn follow_launches(&mut self) -> bool {
+        let launched_by = {
+            let table = &self.shared.lock().table;
+            table.session(&self.job).map(|session| session.trackers.job_tracker.clone())
+        };
+        let Some(address) = launched_by.filter(|address| *address != self.launched_by) else {
+            return false;
+        };
+        self.launched_by = address.clone();
+        let is_new = *self.client.client().address() != address;
+        if is_new {
+            let options = self.shared.client_options();
+            self.follow(InterTrackerClient::new(address.clone(), options), &address);
+        }
+        is_new
     }
 
     /// The pause between heartbeats.

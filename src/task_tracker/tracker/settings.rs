@@ -104,7 +104,12 @@ impl TrackerSettings {
             log_check_interval: Duration::from_secs(5),
             log_cleanup_interval: settings.logs.cleanup_interval,
             dirs_check_interval: Duration::from_secs(60),
-            reports: ReportSettings::default(),
+            reports: ReportSettings {
+                connect_timeout: settings.job_trackers.connect_timeout,
+                out_of_band: settings.job_trackers.out_of_band,
+                build_version: settings.job_trackers.build_version.clone(),
+                ..ReportSettings::default()
+            },
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::config::{JobFileSettings, LocalSettings, Source};
+use crate::config::{LocalSettings, Source};
 use crate::hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use crate::hadoop::protocols::inter_corona_job_tracker::{self, InterCoronaJobTracker};
 use crate::hadoop::protocols::inter_tracker::{self, InterTracker};
@@ -28,7 +28,7 @@ use crate::hadoop::writables::{
 use crate::task_tracker::attempt::tests::kind;
 use crate::task_tracker::child::test_logs;
 use crate::task_tracker::deletion::Deletion;
-use crate::task_tracker::job_files::LocalFiles;
+use crate::task_tracker::job_files::{JobFiles, LocalFiles};
 use crate::task_tracker::layout;
 use crate::task_tracker::procfs;
 
@@ -346,23 +346,25 @@ impl World {
     }
 }
 
+fn localiser(dirs: &Arc<LocalDirs>, files: Arc<dyn JobFiles>) -> Localiser {
+    let loaded = Source::default().load_task_tracker().unwrap();
+    let deletion = Deletion::start(&dirs.settings().dirs).unwrap();
+    Localiser::new(loaded.site, None, &loaded.settings.files, dirs.clone(), files, deletion)
+}
+
 fn parts(root: &Path, umbilical: SocketAddr) -> Parts {
-    let local = root.join("local");
     let loaded = Source::default().load_task_tracker().unwrap();
     let local = LocalSettings {
-        dirs: vec![local],
+        dirs: vec![root.join("local")],
         min_space_start_bytes: 0,
         min_space_kill_bytes: None,
         cache_bytes: 1 << 40,
         cache_entries: 1000,
     };
-    let files =
-        JobFileSettings { timeout: Duration::from_secs(600), ..loaded.settings.files.clone() };
     let dirs = Arc::new(LocalDirs::open(&local).unwrap());
-    let deletion = Deletion::start(&local.dirs).unwrap();
-    let local_files = LocalFiles { timeout: files.timeout, max_bytes: files.max_bytes };
-    let localiser =
-        Localiser::new(loaded.site, None, &files, dirs.clone(), Arc::new(local_files), deletion);
+    let files = &loaded.settings.files;
+    let files = LocalFiles { timeout: files.timeout, max_bytes: files.max_bytes };
+    let localiser = localiser(&dirs, Arc::new(files));
     let user = options().user;
     let mut settings = TrackerSettings::of(&loaded.settings, user);
     settings.sigkill_delay = Duration::from_secs(600);

@@ -113,9 +113,10 @@ impl Shared {
 
     /// Deletes logs that are too old.
     fn clean_up_logs(&self) {
-        let running: HashSet<String> =
-            self.running().iter().map(|name| name.as_str().to_owned()).collect();
-        let deleted = self.logs.clean_up(SystemTime::now(), &|name| running.contains(name));
+        let mut in_use: HashSet<AttemptId> = self.running().into_iter().collect();
+        in_use.extend(self.lock().kept_logs.keys().cloned());
+        let is_in_use = |name: &str| name.parse().is_ok_and(|name| in_use.contains(&name));
+        let deleted = self.logs.clean_up(SystemTime::now(), &is_in_use);
         if deleted > 0 {
             tracing::info!(deleted, "logs of old attempts are deleted");
         }

@@ -1,6 +1,7 @@
 //! Processes that do not do as they should, and what cannot be started.
 
 use super::*;
+use crate::task_tracker::job_files::{Answer, FileStatus, JobFiles, Location};
 
 /// What is said of an attempt, once it has ended.
 async fn end_of(world: &World, task: &Task, state: TaskState) -> String {
@@ -49,11 +50,10 @@ async fn a_process_that_stays_after_its_work_is_ended() {
 async fn a_process_that_says_nothing_is_ended() {
     let world = World::new().await;
     let task = world.task("map", PROGRAM, &[("mapred.task.timeout", "50")]);
-    let child = world.launched(&task).await;
+    world.launch(&task).await;
     let why = end_of(&world, &task, TaskState::FailedUnclean).await;
     let id = &task.attempt;
     assert_eq!(why, format!("Task {id} failed to report status for 0 seconds. Killing!"));
-    child.gone().await;
     world.end(&task).await;
 }
 
@@ -138,6 +138,34 @@ async fn what_cannot_be_started_fails_with_the_reason() {
         assert!(why.starts_with(&expected), "{why}");
         world.end(&task).await;
     }
+}
+
+/// Files that no disk has room for.
+struct Huge;
+
+impl JobFiles for Huge {
+    fn status<'a>(&'a self, _location: &'a Location) -> Answer<'a, FileStatus> {
+        Box::pin(std::future::ready(Ok(FileStatus { bytes: u64::MAX, modified_ms: 0 })))
+    }
+
+    fn fetch<'a>(&'a self, _location: &'a Location, _to: &'a Path) -> Answer<'a, u64> {
+        unreachable!("there is no room for it")
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_what_needs_it() {
+    let world = World::with(|parts| parts.localiser = localiser(&parts.dirs, Arc::new(Huge))).await;
+    let task = world.task("map", PROGRAM, &[]);
+    world.launch(&task).await;
+    let why = end_of(&world, &task, TaskState::Failed).await;
+    let expected = format!(
+        "Error initializing {}:\nno local directory has room for taskTracker/jobcache/{}/job.xml: ",
+        task.attempt,
+        task.attempt.job()
+    );
+    assert!(why.starts_with(&expected), "{why}");
+    world.end(&task).await;
 }
 
 #[tokio::test]

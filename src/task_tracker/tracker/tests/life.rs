@@ -161,3 +161,57 @@ async fn the_end_of_the_tracker_ends_processes_and_what_they_started() {
     world.launch(&Task { attempt: kind("reduce").attempt, ..task.clone() }).await;
     assert_eq!(world.tracker.snapshot().jobs.len(), 1, "no more work is taken");
 }
+
+#[tokio::test]
+async fn a_job_that_comes_back_waits_for_the_end_of_its_first_life() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let first = world.launched(&task).await;
+    let lives = 5;
+    for _ in 0..lives {
+        world.act(Action::KillJob(task.attempt.job().clone())).await;
+        world.launch(&task).await;
+    }
+    first.gone().await;
+    until("the last life has begun", || {
+        let live = &world.tracker.shared.lock().live;
+        let last = live.values().find(|live| live.run.number == lives + 1);
+        live.len() == 1 && last.is_some_and(|live| live.process.is_some())
+    })
+    .await;
+    let last = world.child(&task).await;
+    assert!(last.runs() && last.pid != first.pid);
+    last.leave(1);
+    world.peer.told(&task.attempt, TaskState::FailedUnclean).await;
+    world.end(&task).await;
+}
+
+#[tokio::test]
+async fn logs_in_use_are_kept() {
+    let world = World::with(|parts| {
+        parts.settings.log_cleanup_interval = Duration::from_millis(10);
+    })
+    .await;
+    let userlogs = world.root.path().join("logs/userlogs");
+    let age = |name: &str| {
+        let dir = userlogs.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let old = SystemTime::now() - Duration::from_secs(1_000_000);
+        fs::File::open(&dir).unwrap().set_modified(old).unwrap();
+        dir
+    };
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    let kept: AttemptId = "attempt_20.1_0001_m_100000_0".parse().unwrap();
+    let reasons = [world.tracker.keep_logs(&kept), world.tracker.keep_logs(&kept)];
+    let running = age(&task.attempt.to_string());
+    let kept = age(kept.as_str());
+    let old = age("attempt_20.1_0001_m_000001_0");
+    until("old logs are deleted", || !old.exists()).await;
+    assert!(running.exists() && kept.exists());
+    drop(reasons);
+    until("logs that nobody needs any more are deleted", || !kept.exists()).await;
+    child.leave(1);
+    until("the logs of what has ended are deleted", || !running.exists()).await;
+    world.end(&task).await;
+}

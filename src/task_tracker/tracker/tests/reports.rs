@@ -148,3 +148,38 @@ async fn news_are_told_at_once_if_that_is_configured() {
     child.leave(0);
     world.end(&task).await;
 }
+
+#[tokio::test]
+async fn a_job_tracker_that_says_nothing_is_given_up() {
+    let mut world = World::with(|parts| {
+        parts.settings.reports.call_timeout = Duration::from_millis(20);
+        parts.settings.reports.max_errors = 2;
+    })
+    .await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    world.session.trackers.job_tracker = local(silent.local_addr().unwrap().port());
+    let task = world.task("map", PROGRAM, &[]);
+    world.launch(&task).await;
+    until("nothing is left", || world.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_job_tracker_that_launches_is_the_one_to_tell_when_the_old_one_has_gone() {
+    let mut world =
+        World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    until("a heartbeat", || world.peer.count() >= 1).await;
+    let next = Arc::new(Peer::default());
+    let next_server = next.serve(0).await;
+    let old = std::mem::replace(&mut world.job_tracker, next_server);
+    world.session.trackers.job_tracker = world.job_tracker.address.clone();
+    let mut second = task.clone();
+    second.attempt.task.number += 1;
+    world.launch(&second).await;
+    old.stop().await;
+    next.told(&task.attempt, TaskState::Running).await;
+    next.told(&second.attempt, TaskState::Running).await;
+    child.leave(1);
+    world.end(&task).await;
+}
