@@ -17,7 +17,7 @@ use super::notifier::Notifier;
 use super::state_file::SavedState;
 use super::web::events::Events;
 use crate::engine::types::{Millis, ResourceType};
-use crate::engine::{Asked, Effect, Engine, Input, Record, Refusal, Reply};
+use crate::engine::{Asked, Effect, Engine, Input, Notification, Record, Refusal, Reply};
 
 /// How often the driving task shows that it is alive when there is nothing to do.
 const BEAT: Duration = Duration::from_secs(1);
@@ -36,6 +36,17 @@ pub(super) struct Core {
     events: Arc<Events>,
     /// The types that are scheduled.
     kinds: Vec<ResourceType>,
+    /// What would have been told, where nobody is told anything.
+    told: Option<Mutex<Vec<Told>>>,
+}
+
+/// What a cluster manager that tells nobody would have done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// A session would have been told something.
+    Notice(Arc<str>, Notification),
+    /// A session has ended, and would be told nothing more.
+    Ended(Arc<str>),
 }
 
 #[derive(Debug)]
@@ -57,7 +68,51 @@ impl Core {
         metrics.set_safe_mode(engine.safe_mode());
         let kinds = engine.legal_types().collect();
         let state = Mutex::new(State { engine, arrivals: Arrivals::new(), wakes_at: None });
-        Core { state, due: Notify::new(), clock, notifier, metrics, events, kinds }
+        let due = Notify::new();
+        Core { state, due, clock, notifier, metrics, events, kinds, told: None }
+    }
+
+    /// The same core, but what it decides is only collected, for [`Core::take_told`].
+    pub(super) fn telling_nobody(self) -> Core {
+        Core { told: Some(Mutex::default()), ..self }
+    }
+
+    /// What would have been told since the last call.
+    pub(super) fn take_told(&self) -> Vec<Told> {
+        let Some(told) = &self.told else { return Vec::new() };
+        std::mem::take(&mut told.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the engine at the present time other than by an input.
+    pub(super) fn follow<T>(&self, change: impl FnOnce(&mut Engine, Millis) -> T) -> T {
+        let mut state = self.state();
+        change(&mut state.engine, self.clock.now())
+    }
+
+    /// Does what is due now, for who has no [`Core::drive`]. `late_ms` is how long nobody was
+    /// listened to. Gives when something is due next.
+    pub(super) async fn settle(&self, late_ms: i64) -> Option<Instant> {
+        if late_ms > 0 {
+            let (_, records) = self.apply_to(&mut self.state(), Input::HeldUp { ms: late_ms });
+            self.tell(&records);
+        }
+        let mut ticked_for = None;
+        loop {
+            while self.run_one_pass() {
+                tokio::task::yield_now().await;
+            }
+            let deadline = self.next_deadline()?;
+            if deadline > Instant::now() {
+                return Some(deadline);
+            }
+            let due = self.look(|engine, _| engine.next_deadline());
+            if due == ticked_for {
+                // Time that has come and changes nothing is not looked at again at once.
+                return Some(Instant::now() + PROMPT);
+            }
+            ticked_for = due;
+            self.tick();
+        }
     }
 
     /// Applies one input.
@@ -148,7 +203,9 @@ impl Core {
         let took = started.elapsed();
         self.metrics.count_pass(took);
         self.tell(&records);
-        log::pass(&records, took);
+        if self.told.is_none() {
+            log::pass(&records, took);
+        }
         wants_another
     }
 
@@ -175,10 +232,14 @@ impl Core {
         let mut records = Vec::new();
         for effect in outcome.effects {
             match effect {
-                Effect::Notify { handle, to, notification } => {
-                    self.notifier.enqueue(&handle, to, notification);
-                }
-                Effect::ForgetSession { handle } => self.notifier.forget(&handle),
+                Effect::Notify { handle, to, notification } => match &self.told {
+                    Some(told) => note(told, Told::Notice(handle, notification)),
+                    None => self.notifier.enqueue(&handle, to, notification),
+                },
+                Effect::ForgetSession { handle } => match &self.told {
+                    Some(told) => note(told, Told::Ended(handle)),
+                    None => self.notifier.forget(&handle),
+                },
                 Effect::Record(record) => {
                     if self.events.publish(now, &record) {
                         self.metrics.events.add(1);
@@ -204,7 +265,10 @@ impl Core {
     fn tell(&self, records: &[Record]) {
         for record in records {
             self.metrics.record(record);
-            log::record(record, &self.kinds);
+            // The log is about what was done.
+            if self.told.is_none() {
+                log::record(record, &self.kinds);
+            }
         }
     }
 
@@ -225,6 +289,10 @@ impl Core {
             }
         }
     }
+}
+
+fn note(told: &Mutex<Vec<Told>>, what: Told) {
+    told.lock().unwrap_or_else(PoisonError::into_inner).push(what);
 }
 
 /// When the last inputs arrived, more finely than the engine's clock shows.

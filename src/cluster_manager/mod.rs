@@ -6,6 +6,7 @@
 mod access;
 pub mod api;
 mod core;
+mod dry_run;
 mod log;
 mod metrics;
 mod notifier;
@@ -31,7 +32,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::access::Access;
+pub use self::core::Told;
 use self::core::{Clock, Core};
+pub use self::dry_run::DryRun;
 use self::metrics::Metrics;
 use self::notifier::{Notifier, Patience};
 use self::persist::Persist;

@@ -25,6 +25,7 @@ mod progress;
 mod record;
 mod replay;
 mod sessions;
+mod shadow;
 mod signals;
 mod simulate;
 mod table;
@@ -100,6 +101,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Import(import::Arguments),
     Replay(replay::Arguments),
+    Shadow(shadow::Arguments),
     Load(load::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
@@ -124,6 +126,7 @@ impl Command {
             Command::Inspect(arguments) => inspect::run(arguments, console),
             Command::Import(arguments) => import::run(arguments, console),
             Command::Replay(arguments) => replay::run(arguments, console),
+            Command::Shadow(arguments) => shadow::run(arguments, console),
             Command::Load(arguments) => load::run(arguments, console),
             Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Completions(arguments) => completions::run(arguments, console),

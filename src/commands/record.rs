@@ -176,13 +176,13 @@ fn conclude(
     }
 }
 
-fn now_us() -> u64 {
+pub(super) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The one line on stdout. That nobody reads it is no reason to end.
-fn announce(line: &str) {
+pub(super) fn announce(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }

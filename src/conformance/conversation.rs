@@ -18,7 +18,7 @@ use crate::wire::schema::ServiceSchema;
 use crate::wire::value::Message;
 use crate::wire::{Framing, Service};
 
-use cutter::Cutter;
+pub(in crate::conformance) use cutter::Cutter;
 
 /// Which service the server of a conversation offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

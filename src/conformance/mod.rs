@@ -2,7 +2,8 @@
 //! against a cluster manager, and compared with what that one does.
 //!
 //! Knows the wire and what each call means to a peer. It knows nothing of the engine or of the
-//! live service: they are what is judged here.
+//! live service: they are what is judged here. Only [`shadow`] does, which runs one beside a cluster
+//! manager in service.
 //!
 //! The path of a recording: [`open`] takes any file of traffic, [`capture`] turns packets into
 //! connections, [`recording`] is the project's own format, [`conversation`] cuts connections
@@ -19,6 +20,7 @@ pub mod recording;
 pub mod relay;
 pub mod replay;
 pub mod setup;
+pub mod shadow;
 mod traffic;
 pub mod trial;
 

@@ -10,7 +10,7 @@
 mod cluster;
 mod conclude;
 mod holdups;
-mod judge;
+pub(in crate::conformance) mod judge;
 mod ledger;
 mod line;
 mod names;
@@ -22,7 +22,7 @@ mod report;
 mod script;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(in crate::conformance) mod values;
 
 use std::io;
 use std::net::SocketAddr;

@@ -21,6 +21,7 @@
 mod audit;
 #[cfg(test)]
 mod explain_tests;
+mod follow;
 mod input;
 mod lookup;
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod views;
 
 use std::sync::Arc;
 
+pub use self::follow::{Objection, Standing};
 pub use self::input::{
     Asked, Effect, Input, NodeUsageReport, Notification, Outcome, Record, Refusal, Reply,
     SessionView, Starvation, StepMismatch,

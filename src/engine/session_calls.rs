@@ -439,7 +439,7 @@ impl Engine {
 
     /// Gives all requests of a session new places in their order. Needed once in four billion
     /// requests.
-    fn number_anew(&mut self, session: SessionIdx) {
+    pub(super) fn number_anew(&mut self, session: SessionIdx) {
         let Session { requests, demand, .. } = &mut self.sessions[session];
         requests.forget_order();
         for demand in demand {
@@ -496,7 +496,7 @@ impl Engine {
     }
 
     /// Frees the slot that a request holds, if any. The request's state is the caller's to set.
-    fn take_back(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
+    pub(super) fn take_back(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
         let request = &self.sessions[session].requests[req];
         let RequestState::Granted { node, slot, .. } = request.state else { return false };
         self.nodes.free(node, request.kind, request.need(), slot);

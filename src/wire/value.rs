@@ -10,6 +10,7 @@ use super::inbox::Inbox;
 use super::message::{self, AnswerBody, Read, kind};
 use super::scan::{Bounds, Header, Malformed, code};
 use super::schema::{Kind, ServiceSchema, StructId, schema};
+use super::server::Answer;
 use super::service::{ApplicationFault, Exception, Framing, Outcome, Service};
 
 /// Any value of the contract.
@@ -209,6 +210,34 @@ impl Message {
     pub fn of_call<S: Service>(call: &S::Call) -> Option<Message> {
         let mut bytes = vec![];
         message::write_call::<S>(&mut bytes, call, 0, Framing::Bare).ok()?;
+        let mut reader = StreamReader::new(S::schema(), Framing::Bare, bytes.len());
+        reader.push(&bytes);
+        reader.next_message().ok()?
+    }
+
+    /// What a server would send for an answer to a call of this method; none when it would close the
+    /// connection instead.
+    pub fn of_answer<S: Service>(
+        method: &str,
+        answer: &Answer<S::Reply>,
+        seqid: i32,
+    ) -> Option<Message> {
+        let mut bytes = vec![];
+        let place = || S::place(method);
+        match answer {
+            Answer::Reply(reply) => {
+                message::write_result::<S>(&mut bytes, place()?, Ok(reply), seqid, Framing::Bare)
+            }
+            Answer::Exception(exception) => {
+                let refused = Err(exception);
+                message::write_result::<S>(&mut bytes, place()?, refused, seqid, Framing::Bare)
+            }
+            Answer::Fault(fault) => {
+                message::write_fault(&mut bytes, method, fault, seqid, Framing::Bare)
+            }
+            Answer::Close => return None,
+        }
+        .ok()?;
         let mut reader = StreamReader::new(S::schema(), Framing::Bare, bytes.len());
         reader.push(&bytes);
         reader.next_message().ok()?

@@ -14,7 +14,7 @@ use crate::wire::value::{Message, MessageKind, Value};
 
 /// What an answer is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::conformance) enum Verdict {
     /// The same, once names are translated.
     Equal,
     /// Another one, which this row allows.
@@ -65,7 +65,7 @@ pub(super) fn answer(
 
 /// Judges an answer to a call on which the original closed the connection without a word.
 /// Spec: cluster-manager/01 §3.
-pub(super) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict {
+pub(in crate::conformance) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict {
     if live.seqid != call.seqid || live.name != call.name {
         return Verdict::Different;
     }
@@ -89,7 +89,8 @@ fn succeeded(answer: &Message) -> bool {
     answer.body.as_ref().is_ok_and(|body| body.field("success").is_some())
 }
 
-fn same_body(expected: &Message, live: &Message) -> bool {
+/// Whether two bodies say the same, whatever the order of sessions and of maps.
+pub(in crate::conformance) fn same_body(expected: &Message, live: &Message) -> bool {
     match (&expected.body, &live.body) {
         (Ok(expected), Ok(live)) if expected == live => true,
         (Ok(expected), Ok(live)) if live_is_list_of_sessions(live) => {
@@ -106,7 +107,8 @@ fn live_is_list_of_sessions(body: &Value) -> bool {
     matches!(body.field("success"), Some(Value::List(_)))
 }
 
-fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
+/// The sessions of a list by their handles; none if it is no such list, or has one twice.
+pub(in crate::conformance) fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
     let Some(Value::List(sessions)) = body.field("success") else { return None };
     let mut by_handle = BTreeMap::new();
     for session in sessions {

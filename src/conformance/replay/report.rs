@@ -124,7 +124,7 @@ const MAX_LINE: usize = 4_000;
 
 impl Finding {
     /// A difference between two texts.
-    pub(super) fn of_words(
+    pub(in crate::conformance) fn of_words(
         at: Duration,
         about: About,
         place: String,
@@ -143,7 +143,11 @@ impl Finding {
     }
 
     /// Two messages that differ, decoded.
-    pub(super) fn with_messages(mut self, recorded: &Message, live: &Message) -> Finding {
+    pub(in crate::conformance) fn with_messages(
+        mut self,
+        recorded: &Message,
+        live: &Message,
+    ) -> Finding {
         self.fields = Fields::of_messages(recorded, live);
         self
     }

@@ -51,7 +51,7 @@ pub(super) fn translate_message(message: &Message, names: &Names) -> Message {
 }
 
 /// The same value with maps in the order of their keys: senders may choose it.
-pub(super) fn ordered(value: &Value) -> Value {
+pub(in crate::conformance) fn ordered(value: &Value) -> Value {
     match value {
         Value::List(values) => Value::List(values.iter().map(ordered).collect()),
         Value::Map(pairs) => {
@@ -68,12 +68,12 @@ pub(super) fn ordered(value: &Value) -> Value {
 }
 
 /// A value for people.
-pub(super) fn json(value: &Value) -> String {
+pub(in crate::conformance) fn json(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| format!("not shown: {error}"))
 }
 
 /// A message for people.
-pub(super) fn show(message: &Message) -> String {
+pub(in crate::conformance) fn show(message: &Message) -> String {
     let body = match &message.body {
         Ok(value) => json(value),
         Err(text) => text.clone(),
@@ -82,7 +82,7 @@ pub(super) fn show(message: &Message) -> String {
 }
 
 /// A text of a struct.
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+pub(in crate::conformance) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     match value.field(field)? {
         Value::String(text) => Some(text),
         _ => None,
@@ -90,12 +90,12 @@ pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
 }
 
 /// The session that a decoded call names: every such argument is called `handle`.
-pub(super) fn handle_of(call: &Message) -> Option<&str> {
+pub(in crate::conformance) fn handle_of(call: &Message) -> Option<&str> {
     text(call.body.as_ref().ok()?, "handle")
 }
 
 /// Whether an answer is the declared exception for a session that is not known.
-pub(super) fn is_unknown_session(answer: &Message, handle: &str) -> bool {
+pub(in crate::conformance) fn is_unknown_session(answer: &Message, handle: &str) -> bool {
     let body = answer.body.as_ref().ok();
     let exception = body.and_then(|body| body.field("e"));
     exception.and_then(|exception| text(exception, "handle")) == Some(handle)

@@ -60,6 +60,11 @@ impl Locality {
         *self = Locality { required: level, last: (pass, level), wait_started: None };
     }
 
+    /// Another cluster manager gave something at this level, when passes were at this number.
+    pub(in crate::engine) fn granted(&mut self, level: Level, pass: u64) {
+        self.set(level, pass);
+    }
+
     /// Widens the level when the wait for the present one is over.
     fn adjust(&mut self, now: Millis, waits: Waits, pass: u64) {
         let Some(started) = self.wait_started else { return };
@@ -147,6 +152,11 @@ impl Scheduler {
             hold(self.pending[kind] == pending, || format!("{kind}: {pending} requests wait"))?;
         }
         hold(self.wakes.len() == wakes, || format!("{wakes} sessions wait for near nodes"))
+    }
+
+    /// The number of the last pass.
+    pub(in crate::engine) fn pass(&self) -> u64 {
+        self.pass
     }
 
     /// When a pass is due even if nothing happens.

@@ -1,0 +1,215 @@
+//! `corona shadow`: this program's decisions beside those of a cluster manager in service.
+//!
+//! Wiring only: the relay, the shadow, a recording if one is wanted, signals, and what is said.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use corona::config::{self, Loaded};
+use corona::conformance::recording::{Header, Origin};
+use corona::conformance::relay::{Recorder, Relay, RelayOptions, feed};
+use corona::conformance::shadow::{Figures, Shadow, ShadowOptions, text};
+use tokio::sync::watch;
+
+use super::EXIT_FAILED;
+use super::arguments::{
+    Override, create_file, existing_conf_dir, pairs, parse_address, parse_override, parse_size,
+};
+use super::console::{Console, printable};
+use super::logging::LogArguments;
+use super::record::{announce, now_us};
+use super::signals::shutdown_signal;
+
+const USAGE: &str = "\
+corona shadow [OPTIONS] --listen <HOST:PORT> --primary <HOST:PORT>
+                     --conf-dir <DIR>";
+
+const EXAMPLES: &str = "\
+Examples:
+  Beside the cluster manager of this machine, for clients that are told port
+  9191; what is found shows on a page:
+    corona shadow --listen 0.0.0.0:9191 --primary localhost:9090 \\
+        --conf-dir /etc/hadoop/conf --http 0.0.0.0:9192
+  The same, and a recording of all of it:
+    corona shadow --listen 0.0.0.0:9191 --primary localhost:9090 \\
+        --conf-dir /etc/hadoop/conf --recording monday.corec
+
+SIGTERM and SIGINT end it, and the summary is printed.
+Exit status: 0 nothing differs that is not explained; 1 something does, or it
+could not start or record all, with one line on stderr; 2 wrong usage.";
+
+/// Run beside a cluster manager in service and compare
+///
+/// Clients and session drivers talk to the primary through this program,
+/// which changes nothing but the address for callbacks and never waits. It
+/// gives the same calls to its own cluster manager and compares what that one
+/// would have answered and granted.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
+pub(super) struct Arguments {
+    /// Where clients connect
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    listen: SocketAddr,
+
+    /// The cluster manager in service
+    #[arg(long, value_name = "HOST:PORT")]
+    primary: String,
+
+    /// Its configuration
+    ///
+    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Set a configuration key, whatever the files say; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    /// The host that the primary is told for callbacks
+    ///
+    /// [default: that of --listen; where that is any address, the one that
+    /// the relay has towards the primary]
+    #[arg(long, value_name = "HOST")]
+    callback_host: Option<String>,
+
+    /// How much later than this program the primary may tell what it decides,
+    /// in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    patience: u64,
+
+    /// Record what passes as well
+    #[arg(long, value_name = "FILE")]
+    recording: Option<PathBuf>,
+
+    /// Overwrite the recording if it exists
+    #[arg(long, requires = "recording")]
+    force: bool,
+
+    /// What may wait for the shadow, and for the disk, in bytes: 64m, 1g
+    #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
+    max_buffer: usize,
+
+    /// Connections at a time, callbacks included
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    max_connections: usize,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// How long the end waits for the disk.
+const LAST_WRITES: Duration = Duration::from_secs(30);
+
+/// Runs until a signal, and tells what was found.
+///
+/// # Errors
+/// When it cannot start, or when something that passed is not in the recording.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let _log = arguments.log.clone().init()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the relay")?;
+    let (figures, recorder) = runtime.block_on(shadow(arguments))?;
+    let shown = text(&figures);
+    let shown: Vec<_> = shown.lines().map(printable).collect();
+    console.print(&format!("{}\n", shown.join("\n")))?;
+    if let Some(recorder) = recorder {
+        whole(&recorder)?;
+    }
+    Ok(if figures.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+}
+
+async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorder>)> {
+    let stop = shutdown_signal().context("cannot listen for signals")?;
+    let loaded = read(&arguments)?;
+    let node_expiry_ms = loaded.settings.engine.node_expiry_ms;
+    let patience = Duration::from_secs(arguments.patience);
+    let half_expiry = Duration::from_millis(u64::try_from(node_expiry_ms).unwrap_or(0) / 2);
+    let options = ShadowOptions {
+        primary: arguments.primary.clone(),
+        patience,
+        dead_node_patience: patience.saturating_add(half_expiry),
+    };
+    let relay = Relay::bind(RelayOptions {
+        relay_callbacks: true,
+        callback_host: arguments.callback_host.clone(),
+        max_connections: arguments.max_connections,
+        ..RelayOptions::new(arguments.listen, &arguments.primary)
+    });
+    let relay = relay.with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let address = relay.address();
+    let recorder = record(&arguments, address)?;
+    let (own, entries) = feed(
+        arguments.max_buffer,
+        format!(
+            "the shadow is too slow: its buffer of {} bytes is full, and it begins anew; connections \
+             go on",
+            arguments.max_buffer
+        ),
+    );
+    let shadow = Shadow::start(loaded, options, entries)?;
+    let watched = shadow.figures();
+    let feeds = recorder.iter().map(Recorder::feed).chain([own]).collect();
+    let (stop_sender, stopped) = watch::channel(false);
+    let relaying = tokio::spawn(relay.run(feeds, stopped));
+    let primary = printable(&arguments.primary).into_owned();
+    announce(&format!("corona shadow ready: listen {address} primary {primary}"));
+    let signal = stop.await;
+    tracing::info!("ending after {signal}");
+    stop_sender.send_replace(true);
+    relaying.await.context("the relay broke down")?;
+    let finished = tokio::task::spawn_blocking(move || shadow.finish()).await?;
+    if !finished {
+        bail!("the shadow broke down; this is a bug");
+    }
+    Ok((watched.now(), recorder))
+}
+
+fn read(arguments: &Arguments) -> anyhow::Result<Loaded> {
+    let conf_dir =
+        existing_conf_dir(arguments.conf_dir.clone(), |variable| std::env::var_os(variable))?;
+    let overrides = pairs(arguments.overrides.clone());
+    let source = config::Source {
+        conf_dir: conf_dir.as_deref(),
+        overrides: &overrides,
+        lookup: config::Lookup::AlsoByName,
+    };
+    source.load().map_err(|problems| {
+        let problems: Vec<String> = problems.errors().map(ToString::to_string).collect();
+        anyhow!("the configuration is wrong: {}", problems.join("; "))
+    })
+}
+
+fn record(arguments: &Arguments, listener: SocketAddr) -> anyhow::Result<Option<Recorder>> {
+    let Some(out) = &arguments.recording else { return Ok(None) };
+    let file = create_file(out, arguments.force)?;
+    let header = Header {
+        started_at_us: now_us(),
+        origin: Origin::Relay,
+        relay_callbacks: true,
+        listener: listener.to_string(),
+        upstream: arguments.primary.clone(),
+    };
+    let recorder = Recorder::start(file, &header, arguments.max_buffer);
+    Ok(Some(recorder.with_context(|| format!("cannot write {}", out.display()))?))
+}
+
+fn whole(recorder: &Recorder) -> anyhow::Result<()> {
+    let recorded = recorder.finish(LAST_WRITES);
+    let lost = recorded.unrecorded;
+    match recorded.failure {
+        Some(failure) => bail!("the recording is not whole: {failure}"),
+        None if lost.bytes > 0 || lost.connections > 0 => bail!(
+            "the recording has gaps: {} bytes and {} connections are not in it",
+            lost.bytes,
+            lost.connections
+        ),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,468 @@
+//! The task of a shadow: takes what passes, one thing after the other, and gives it to both sides'
+//! books.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::books::{Books, Recent};
+use super::figures::Figures;
+use super::ids::Ids;
+use super::line::{Asked, Line, Ours};
+use super::{ShadowError, ShadowOptions};
+use crate::cluster_manager::{DryRun, Told};
+use crate::config::Loaded;
+use crate::conformance::capture::{ConnectionId, Side};
+use crate::conformance::conversation::Offered;
+use crate::conformance::recording::{Entry, Record};
+use crate::conformance::relay::Entries;
+use crate::conformance::replay::values::{handle_of, show};
+use crate::wire::calls::{ClusterManager, ClusterManagerCall as Call};
+use crate::wire::client::{Client, ClientOptions};
+use crate::wire::server::Answer;
+use crate::wire::value::{Message, Value};
+
+/// How often what waits is looked through.
+const SWEEP: Duration = Duration::from_millis(100);
+/// What is later than this was held up.
+const PROMPT: Duration = Duration::from_millis(250);
+/// How long calls that crossed may explain another order.
+const CROSSED: Duration = Duration::from_millis(2_500);
+/// How long after its beginning the shadow may lack nodes.
+const LEARNING: Duration = Duration::from_secs(15);
+/// How long the primary may take to tell its sessions.
+const ASK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Sessions that run at the primary and are not followed.
+const MAX_UNFOLLOWED: usize = 65_536;
+
+/// The state of a shadow.
+pub(super) struct Run {
+    pub(super) manager: DryRun,
+    loaded: Loaded,
+    pub(super) options: ShadowOptions,
+    figures: Arc<Mutex<Figures>>,
+    pub(super) lines: HashMap<ConnectionId, Line>,
+    pub(super) books: Books,
+    ids: Ids,
+    /// Sessions that run at the primary and are not followed, with when they were last heard of.
+    pub(super) unfollowed: HashMap<Arc<str>, Instant>,
+    /// Whether the primary has told its sessions.
+    primary_told: bool,
+    /// Sessions that were found overdue here.
+    pub(super) expired: Recent<Arc<str>>,
+    /// Ports of session drivers that could not be reached.
+    pub(super) troubled_ports: Recent<u16>,
+    pub(super) trouble_at: Option<Instant>,
+    /// Changes under way: calls that are not answered.
+    changes: usize,
+    crossed_at: Option<Instant>,
+    began_at: Instant,
+    /// How far behind it was when silence was last pardoned.
+    lag: Duration,
+    wakes_at: Option<Instant>,
+    swept_at: Instant,
+    lost: u64,
+    stop_watching: tokio::sync::watch::Sender<bool>,
+}
+
+impl Run {
+    pub(super) fn new(
+        loaded: Loaded,
+        options: ShadowOptions,
+        figures: Arc<Mutex<Figures>>,
+    ) -> Result<Run, ShadowError> {
+        let manager = DryRun::start(&loaded)?;
+        let now = Instant::now();
+        Ok(Run {
+            manager,
+            loaded,
+            options,
+            figures,
+            lines: HashMap::new(),
+            books: Books::default(),
+            ids: Ids::default(),
+            unfollowed: HashMap::new(),
+            primary_told: false,
+            expired: Recent::default(),
+            troubled_ports: Recent::default(),
+            trouble_at: None,
+            changes: 0,
+            crossed_at: None,
+            began_at: now,
+            lag: Duration::ZERO,
+            wakes_at: None,
+            swept_at: now,
+            lost: 0,
+            stop_watching: tokio::sync::watch::Sender::new(false),
+        })
+    }
+
+    /// Runs until there is nothing more to come.
+    pub(super) async fn run(mut self, mut entries: Entries) {
+        self.watch_files();
+        self.ask_primary().await;
+        loop {
+            let sweep = self.swept_at + SWEEP;
+            let wake = self.wakes_at.map_or(sweep, |wakes_at| wakes_at.min(sweep));
+            tokio::select! {
+                biased;
+                entry = entries.next() => {
+                    let Some(entry) = entry else { break };
+                    let lag = entries.started() + entry.at;
+                    self.keep_up(lag.elapsed());
+                    self.entry(entry).await;
+                }
+                () = tokio::time::sleep_until(wake.into()) => {
+                    self.keep_up(Duration::ZERO);
+                    self.decide(false).await;
+                }
+            }
+            let lost = entries.left_out();
+            if lost.connections + lost.bytes > self.lost {
+                self.lost = lost.connections + lost.bytes;
+                self.begin_anew("the shadow was too slow, and some of what passed was left out")
+                    .await;
+            }
+            if self.swept_at.elapsed() >= SWEEP {
+                self.swept_at = Instant::now();
+                self.sweep();
+                self.tell_counts();
+            }
+        }
+        self.tell_counts();
+        self.stop_watching.send_replace(true);
+    }
+
+    pub(super) fn figures(&self) -> MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether calls were under way at the same time lately, so that nobody knows which came first.
+    pub(super) fn crossed(&self) -> bool {
+        self.crossed_at.is_some_and(|at| at.elapsed() < CROSSED)
+    }
+
+    /// Whether nodes that were there before may not have been heard yet.
+    pub(super) fn is_learning(&self) -> bool {
+        self.began_at.elapsed() < LEARNING
+    }
+
+    /// Whether slots may be taken at the primary by sessions that are not followed.
+    pub(super) fn may_hide_slots(&self) -> bool {
+        !self.unfollowed.is_empty() || (!self.primary_told && self.is_learning())
+    }
+
+    /// Whether the primary may have ended a session lately that it could not reach.
+    pub(super) fn in_trouble(&self) -> bool {
+        self.trouble_at.is_some_and(|at| at.elapsed() < TROUBLE)
+    }
+
+    fn tell_counts(&self) {
+        let (sessions, unfollowed) = (self.books.sessions.len(), self.unfollowed.len());
+        let waiting = self.books.waiting();
+        let mut figures = self.figures();
+        (figures.sessions, figures.unfollowed, figures.waiting) = (sessions, unfollowed, waiting);
+        figures.lag = self.lag;
+        figures.worst_lag = figures.worst_lag.max(self.lag);
+    }
+
+    /// While the shadow is behind, the silence of nodes and sessions is its own.
+    fn keep_up(&mut self, lag: Duration) {
+        self.lag = lag;
+    }
+
+    fn watch_files(&self) {
+        tokio::spawn(self.manager.watch_files(self.stop_watching.subscribe()));
+    }
+
+    /// Asks the primary which sessions run. They are not followed: how they began is not known.
+    async fn ask_primary(&mut self) {
+        let options = ClientOptions {
+            connect_timeout: ASK_TIMEOUT,
+            call_timeout: ASK_TIMEOUT,
+            ..ClientOptions::default()
+        };
+        let connected = Client::<ClusterManager>::connect(&*self.options.primary, options).await;
+        let sessions = match connected {
+            Ok(mut client) => client.get_sessions().await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.primary_told = sessions.is_ok();
+        match sessions {
+            Ok(sessions) => {
+                for session in sessions {
+                    self.is_not_followed(&session.handle);
+                }
+            }
+            Err(error) => tracing::warn!("the primary does not tell its sessions: {error}"),
+        }
+    }
+
+    /// A session runs at the primary whose beginning was not seen.
+    pub(super) fn is_not_followed(&mut self, handle: &str) {
+        if self.ids.seen(handle) {
+            self.take_identity();
+        }
+        if self.unfollowed.len() < MAX_UNFOLLOWED || self.unfollowed.contains_key(handle) {
+            self.unfollowed.insert(handle.into(), Instant::now());
+        }
+    }
+
+    fn take_identity(&self) {
+        if let Some((start, last)) = self.ids.identity() {
+            self.manager.follow(|engine, _| engine.take_identity(start, last));
+        }
+    }
+
+    /// Forgets everything and begins anew. What runs now is not followed.
+    pub(super) async fn begin_anew(&mut self, why: &str) {
+        tracing::warn!("the shadow begins anew: {why}");
+        let manager = match DryRun::start(&self.loaded) {
+            Ok(manager) => manager,
+            Err(error) => {
+                tracing::error!("the shadow cannot begin anew: {error}");
+                return;
+            }
+        };
+        self.figures().begin_anew(why.to_owned());
+        self.stop_watching.send_replace(true);
+        self.stop_watching = tokio::sync::watch::Sender::new(false);
+        self.manager = manager;
+        self.watch_files();
+        let books = std::mem::take(&mut self.books);
+        self.unfollowed.clear();
+        for handle in books.sessions.keys() {
+            self.is_not_followed(handle);
+        }
+        for line in self.lines.values_mut() {
+            for asked in &mut line.unanswered {
+                asked.ours = Ours::Nothing(BEGAN_ANEW);
+                asked.changes = false;
+            }
+        }
+        self.changes = 0;
+        self.began_at = Instant::now();
+        self.ask_primary().await;
+        self.take_identity();
+    }
+
+    async fn entry(&mut self, entry: Entry) {
+        let Entry { connection, record, .. } = entry;
+        match record {
+            Record::Opened { opening, service: Some(service) } => {
+                self.lines.insert(connection, Line::new(&opening, service));
+            }
+            Record::Accepted => {
+                if let Some(line) = self.lines.get_mut(&connection) {
+                    line.accepted = true;
+                }
+            }
+            Record::Data(from, data) => {
+                let Some(line) = self.lines.get_mut(&connection) else { return };
+                let (service, client) = (line.service, line.client);
+                for message in line.data(from, &data) {
+                    match (service, from) {
+                        (Offered::ClusterManager, Side::Client) => {
+                            self.called(connection, client, message).await;
+                        }
+                        (Offered::ClusterManager, Side::Server) => {
+                            self.answered(connection, &message).await;
+                        }
+                        (Offered::SessionDriver, Side::Client) => {
+                            self.told(connection, message);
+                            self.decide(false).await;
+                        }
+                        (Offered::SessionDriver, Side::Server) => self.heard(connection),
+                        (Offered::ProxyJobTracker, _) => {}
+                    }
+                }
+            }
+            Record::Gap(..) => {
+                // What it was is counted with what the feed has left out.
+                if let Some(line) = self.lines.get_mut(&connection) {
+                    line.strange = true;
+                }
+            }
+            Record::End(Side::Client) | Record::Reset(Side::Client) => {
+                if let Some(line) = self.lines.get_mut(&connection) {
+                    line.client_has_ended = true;
+                }
+            }
+            Record::Closed => self.closed(connection),
+            Record::Opened { service: None, .. }
+            | Record::End(Side::Server)
+            | Record::Reset(Side::Server)
+            | Record::Finished(_) => {}
+        }
+    }
+
+    /// A client calls the primary.
+    async fn called(&mut self, connection: ConnectionId, client: SocketAddr, message: Message) {
+        if message.kind.is_answer() {
+            return;
+        }
+        let (ours, mut changes) = match message.call::<ClusterManager>() {
+            Ok(call) => (self.answer(client, &message, call).await, changes(&message.name)),
+            // How a broken call is refused is the wire's business, and has its own tests.
+            Err(_) => (Ours::Nothing("calls that break the contract"), false),
+        };
+        changes |= self.decide(ends_session(&message.name)).await;
+        if message.name == "sessionStart"
+            && let Some(handle) = handle_of(&message)
+            && !self.manager.look(|engine| engine.has_session(handle))
+        {
+            self.books.sessions.remove(handle);
+        }
+        if changes {
+            if self.changes > 0 {
+                self.crossed_at = Some(Instant::now());
+            }
+            self.changes += 1;
+        }
+        if let Some(line) = self.lines.get_mut(&connection) {
+            line.asks(Asked { call: message, ours, changes });
+        }
+    }
+
+    async fn answer(&mut self, client: SocketAddr, message: &Message, call: Call) -> Ours {
+        match &call {
+            // Known when the primary has answered.
+            Call::GetNextSessionId => return Ours::Nothing(""),
+            Call::SessionStart { handle: Some(handle), info } => {
+                self.ids.seen(handle);
+                self.take_identity();
+                self.unfollowed.remove(handle.as_str());
+                let port = info.as_ref().map_or(0, |info| info.address.port);
+                self.expect_session(handle, port);
+            }
+            Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } => {
+                self.gives_back(handle, ids);
+            }
+            _ => {}
+        }
+        if let Some(handle) = handle_of(message)
+            && self.unfollowed.contains_key(handle)
+        {
+            let handle = handle.to_owned();
+            self.is_not_followed(&handle);
+            return Ours::Nothing(UNFOLLOWED);
+        }
+        match self.manager.call(client, call).await {
+            None => Ours::Nothing("calls that act outside of the cluster manager"),
+            Some(Answer::Close) => Ours::Close,
+            Some(answer) => {
+                match Message::of_answer::<ClusterManager>(&message.name, &answer, message.seqid) {
+                    Some(answer) => Ours::Answer(Box::new(answer)),
+                    None => Ours::Close,
+                }
+            }
+        }
+    }
+
+    /// Has this program decide what it would now, and enters it. Returns whether that was anything.
+    pub(super) async fn decide(&mut self, ends: bool) -> bool {
+        let late = if self.lag > PROMPT { self.lag } else { Duration::ZERO };
+        let late_ms = i64::try_from(late.as_millis()).unwrap_or(i64::MAX);
+        self.wakes_at = self.manager.settle(late_ms).await;
+        let told = self.manager.told();
+        let any = !told.is_empty();
+        for told in told {
+            match told {
+                Told::Notice(handle, notification) => self.decided(&handle, notification),
+                Told::Ended(handle) => {
+                    if !ends {
+                        self.expired.note(handle.clone());
+                    }
+                    self.session_ended(&handle);
+                }
+            }
+        }
+        any
+    }
+
+    /// The primary answers a call.
+    async fn answered(&mut self, connection: ConnectionId, message: &Message) {
+        let Some(line) = self.lines.get_mut(&connection) else { return };
+        let Some(asked) = line.unanswered.pop_front() else {
+            // Of a call that was not understood the answer means nothing.
+            if !line.strange {
+                let theirs = show(message);
+                self.figures().run_differs("an answer", &theirs, "there was no call");
+            }
+            return;
+        };
+        if asked.changes {
+            self.changes = self.changes.saturating_sub(1);
+        }
+        if asked.call.name == "getNextSessionId" {
+            return self.id_answered(&asked, message).await;
+        }
+        self.follow_safe_mode(&asked, message).await;
+        self.compare(&asked, message);
+    }
+
+    async fn id_answered(&mut self, asked: &Asked, message: &Message) {
+        use super::ids::Id;
+        let body = message.body.as_ref().ok();
+        let Some(Value::String(id)) = body.and_then(|body| body.field("success")) else {
+            return self.follow_safe_mode(asked, message).await;
+        };
+        match self.ids.handed_out(id) {
+            Id::New => self.figures().call("getNextSessionId").equal += 1,
+            Id::OtherStart => {
+                self.ids = Ids::default();
+                self.ids.handed_out(id);
+                self.begin_anew("the primary was started again").await;
+            }
+            Id::Again => self.id_differs(message, "an id that was not handed out before"),
+            Id::Strange => self.id_differs(message, "an id: its start and a number"),
+        }
+        self.take_identity();
+    }
+
+    /// A connection is over.
+    fn closed(&mut self, connection: ConnectionId) {
+        let Some(line) = self.lines.remove(&connection) else { return };
+        let Line { service, client_has_ended, unanswered, .. } = &line;
+        if *service == Offered::SessionDriver {
+            return self.driver_closed(&line);
+        }
+        let changes = unanswered.iter().filter(|asked| asked.changes).count();
+        self.changes = self.changes.saturating_sub(changes);
+        if *client_has_ended || line.strange {
+            return;
+        }
+        for asked in unanswered.iter().take(1) {
+            self.compare_close(asked);
+        }
+    }
+}
+
+/// How long a session driver that was not reached explains what the primary does.
+const TROUBLE: Duration = Duration::from_secs(300);
+
+pub(super) const UNFOLLOWED: &str = "calls of sessions whose start was not seen";
+const BEGAN_ANEW: &str = "calls under way when the shadow began anew";
+
+/// Whether a call changes what others may be told.
+fn changes(method: &str) -> bool {
+    matches!(
+        method,
+        "sessionStart"
+            | "sessionUpdateInfo"
+            | "sessionEnd"
+            | "requestResource"
+            | "releaseResource"
+            | "nodeFeedback"
+            | "refreshNodes"
+            | "killSession"
+            | "killSessions"
+            | "setSafeMode"
+    )
+}
+
+/// Whether sessions that end in the course of a call end because of it.
+fn ends_session(method: &str) -> bool {
+    matches!(method, "sessionEnd" | "killSession" | "killSessions" | "sessionHeartbeatV2")
+}

@@ -1,0 +1,154 @@
+//! What a shadow has found, as text for a terminal. Texts of peers are in it as they came: whoever
+//! prints it makes each line harmless first.
+
+use std::fmt::Write as _;
+
+use super::figures::{Figures, Tally};
+use crate::conformance::replay::Finding;
+
+/// All of it in lines; differences that nothing explains one by one, the others by row.
+pub fn text(figures: &Figures) -> String {
+    let mut out = String::new();
+    // Writing to a text does not fail.
+    let _ = write(&mut out, figures);
+    out
+}
+
+fn write(out: &mut String, figures: &Figures) -> std::fmt::Result {
+    writeln!(out, "{}\n", verdict(figures))?;
+    writeln!(out, "Shadowed  {} for {} s", figures.primary, figures.ran_for().as_secs())?;
+    writeln!(out, "Answers   {}", counted(figures.all_calls()))?;
+    writeln!(out, "Notices   {}", counted(figures.all_notices()))?;
+    let near = figures.near;
+    if near.of > 0 {
+        let (of, primary, ours) = (near.of, near.primary, near.ours);
+        writeln!(out, "Near      of {of} grants: {primary} there, {ours} here")?;
+    }
+    if figures.beginnings > 0 {
+        writeln!(out, "Anew      {} times", figures.beginnings)?;
+        for beginning in &figures.last_beginnings {
+            writeln!(out, "  at {} s: {}", beginning.at.as_secs(), beginning.why)?;
+        }
+    }
+    writeln!(out)?;
+    let calls = figures.calls.iter().map(|(method, tally)| (method.as_str(), tally));
+    let notices = figures.notices.iter().map(|(method, tally)| (*method, tally));
+    let all: Vec<(&str, &Tally)> = calls.chain(notices).collect();
+    if !all.is_empty() {
+        writeln!(
+            out,
+            "{:20}  {:>10}  {:>9}  {:>9}  {:>12}",
+            "METHOD", "EQUAL", "EXPLAINED", "DIFFERENT", "NOT COMPARED"
+        )?;
+        for (method, tally) in all {
+            let Tally { equal, explained, different, not_compared } = tally;
+            writeln!(
+                out,
+                "{method:20}  {equal:>10}  {explained:>9}  {different:>9}  {not_compared:>12}"
+            )?;
+        }
+        writeln!(out)?;
+    }
+    if !figures.rows.is_empty() {
+        writeln!(out, "Explained by rows of docs/compatibility.md:")?;
+        for (rule, times) in &figures.rows {
+            let name = if rule.is_free_choice() { "free choice" } else { rule.row };
+            writeln!(out, "{times:>10}  {name}: {}", rule.text)?;
+        }
+        writeln!(out)?;
+    }
+    if !figures.reasons.is_empty() {
+        writeln!(out, "Not compared:")?;
+        for (reason, times) in &figures.reasons {
+            writeln!(out, "{times:>10}  {reason}")?;
+        }
+        writeln!(out)?;
+    }
+    for (place, finding) in figures.different.iter().enumerate() {
+        write_finding(out, place + 1, figures.different.len(), finding)?;
+    }
+    let left_out = figures.left_out();
+    if left_out > 0 {
+        writeln!(out, "{left_out} differences of either kind are counted, but not kept.")?;
+    }
+    Ok(())
+}
+
+/// The verdict in a sentence.
+pub(super) fn verdict(figures: &Figures) -> String {
+    let different = figures.all_calls().plus(figures.all_notices()).different;
+    let others = (figures.different.len() as u64).max(different);
+    match others {
+        0 if figures.all_calls().compared() == 0 => {
+            "NOTHING SEEN: nothing was compared.".to_owned()
+        }
+        0 => "AGREES: nothing differs that is not explained.".to_owned(),
+        1 => "DIFFERS: 1 difference that nothing explains.".to_owned(),
+        others => format!("DIFFERS: {others} differences that nothing explains."),
+    }
+}
+
+fn counted(tally: Tally) -> String {
+    let Tally { equal, explained, different, not_compared } = tally;
+    let compared = tally.compared();
+    let mut text =
+        format!("{compared} compared: {equal} equal, {explained} explained, {different} different");
+    if not_compared > 0 {
+        let _ = write!(text, "\n          {not_compared} not compared");
+    }
+    text
+}
+
+fn write_finding(
+    out: &mut String,
+    number: usize,
+    of: usize,
+    finding: &Finding,
+) -> std::fmt::Result {
+    let at = finding.at.as_secs_f64();
+    writeln!(out, "Different {number} of {of}: {}, at {at:.3} s", finding.place)?;
+    if !finding.arguments.is_empty() {
+        writeln!(out, "  called    {}", finding.arguments)?;
+    }
+    if finding.fields.pairs.is_empty() {
+        writeln!(out, "  primary   {}", finding.recorded)?;
+        writeln!(out, "  here      {}", finding.live)?;
+    }
+    for pair in finding.fields.different() {
+        let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "(not there)".to_owned());
+        writeln!(out, "  {}", pair.path)?;
+        writeln!(out, "    primary   {}", side(&pair.recorded))?;
+        writeln!(out, "    here      {}", side(&pair.live))?;
+    }
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::replay::Rule;
+
+    #[test]
+    fn the_summary_tells_counts_rows_reasons_and_differences() {
+        let mut figures = Figures::new("cm:9090");
+        assert!(text(&figures).starts_with("NOTHING SEEN"), "{}", text(&figures));
+        figures.call("nodeHeartbeat").equal = 7;
+        figures.notice("grantResource").explained = 2;
+        figures.rows.insert(Rule::FREE_NODE, 2);
+        figures.not_compared("calls of others");
+        assert!(text(&figures).starts_with("AGREES"), "{}", text(&figures));
+        figures.run_differs("somewhere", "this", "that");
+        let text = text(&figures);
+        for line in [
+            "DIFFERS: 1 difference that nothing explains.",
+            "Answers   7 compared: 7 equal, 0 explained, 0 different",
+            "grantResource                  0          2          0             0",
+            "         2  free choice: Which node serves a request is free when several are equally near.",
+            "         1  calls of others",
+            "Different 1 of 1: somewhere, at 0.000 s",
+            "  primary   this",
+        ] {
+            assert!(text.contains(line), "no {line} in {text}");
+        }
+    }
+}

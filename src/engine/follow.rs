@@ -1,0 +1,407 @@
+//! Going along with another cluster manager: what that one has decided is entered into these books,
+//! so that the next decisions of both begin from the same state.
+//!
+//! None of this tells anybody anything. A pass may be wanted afterwards.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::nodes::{NodeIdx, SessionIdx};
+use super::requests::{ReqIdx, RequestState};
+use super::scheduler::Level;
+use super::sessions::{FirstWait, Session, Tally};
+use super::types::{Grant, Millis, ResourceType};
+
+/// Where a request stands in these books.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Waits.
+    Waiting,
+    /// Holds a slot of the node of this name.
+    Granted(Arc<str>),
+    /// Its grant was taken back or died with its node.
+    Lost,
+}
+
+/// Why a grant of another cluster manager is none that a correct one gives.
+/// Spec: cluster-manager/02 §3.7, 03 §4.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The sentences say what there is.
+pub enum Objection {
+    #[error("there is no such session")]
+    UnknownSession,
+    #[error("request {0} was never made, or was given back")]
+    UnknownRequest(i32),
+    #[error("request {0} is for type {1}")]
+    OtherType(i32, ResourceType),
+    #[error("there is no node {0}")]
+    UnknownNode(Arc<str>),
+    #[error("node {0} is at {1}:{2}")]
+    OtherAddress(Arc<str>, Arc<str>, i32),
+    #[error("node {0} does not offer the type")]
+    NotOffered(Arc<str>),
+    #[error("node {0} offers the type at {1:?}")]
+    OtherService(Arc<str>, Arc<str>),
+    #[error("request {0} excludes {1}")]
+    Excluded(i32, Arc<str>),
+}
+
+impl Objection {
+    /// Whether the grant can be entered all the same.
+    pub fn can_be_followed(&self) -> bool {
+        matches!(self, Self::OtherAddress(..) | Self::OtherService(..) | Self::Excluded(..))
+    }
+}
+
+impl Engine {
+    /// Goes on as the cluster manager whose session ids begin with `id_prefix`, and which has handed
+    /// out so many.
+    pub fn take_identity(&mut self, id_prefix: Arc<str>, sessions_numbered: i64) {
+        self.id_prefix = id_prefix;
+        self.sessions_numbered = sessions_numbered;
+    }
+
+    /// Whether a session runs.
+    pub fn has_session(&self, handle: &str) -> bool {
+        self.sessions.find(handle).is_some()
+    }
+
+    /// Where a request stands; none if it is not known.
+    pub fn standing(&self, handle: &str, id: i32) -> Option<Standing> {
+        let (session, req) = self.request_of(handle, id)?;
+        Some(match self.sessions[session].requests[req].state {
+            RequestState::Pending { .. } => Standing::Waiting,
+            RequestState::Granted { node, .. } => Standing::Granted(self.nodes[node].name.clone()),
+            RequestState::Lost => Standing::Lost,
+        })
+    }
+
+    /// What speaks against a grant, whether or not its node has room.
+    ///
+    /// # Errors
+    /// The first objection.
+    pub fn check_grant(&self, handle: &str, grant: &Grant) -> Result<(), Objection> {
+        let session = self.sessions.find(handle).ok_or(Objection::UnknownSession)?;
+        let requests = &self.sessions[session].requests;
+        let req = requests.find(grant.id).ok_or(Objection::UnknownRequest(grant.id))?;
+        let request = &requests[req];
+        if request.kind != grant.kind {
+            return Err(Objection::OtherType(grant.id, request.kind));
+        }
+        let name = || grant.node_name.clone();
+        let node = self.nodes.find(&grant.node_name);
+        let node = node.ok_or_else(|| Objection::UnknownNode(name()))?;
+        let node = &self.nodes[node];
+        let offer = node.apps[grant.kind].as_ref();
+        let offer = offer.ok_or_else(|| Objection::NotOffered(name()))?;
+        if node.address != grant.address {
+            let address = &node.address;
+            return Err(Objection::OtherAddress(name(), address.host.clone(), address.port));
+        }
+        if *offer != grant.app_info {
+            return Err(Objection::OtherService(name(), offer.clone()));
+        }
+        if request.excluded.contains(&node.host) {
+            return Err(Objection::Excluded(grant.id, grant.address.host.clone()));
+        }
+        Ok(())
+    }
+
+    /// Whether a node has room for a request, not counting the slots that the request holds there.
+    pub fn has_room(&self, handle: &str, id: i32, node: &str) -> bool {
+        let found = self.request_of(handle, id).zip(self.nodes.find(node));
+        let Some(((session, req), node)) = found else { return false };
+        let request = &self.sessions[session].requests[req];
+        let holds = matches!(request.state, RequestState::Granted { node: at, .. } if at == node);
+        holds || self.nodes[node].room(request.kind) >= request.need()
+    }
+
+    /// Whether a request may be served by a node, if that has room.
+    pub fn may_serve(&self, handle: &str, id: i32, node: &str) -> bool {
+        let found = self.request_of(handle, id).zip(self.nodes.find(node));
+        found.is_some_and(|((session, req), node)| {
+            let (request, node) = (&self.sessions[session].requests[req], &self.nodes[node]);
+            node.apps[request.kind].is_some() && !request.excluded.contains(&node.host)
+        })
+    }
+
+    /// Whether a node is on one of the hosts that a request named; true if it named none.
+    pub fn is_near(&self, handle: &str, id: i32, node: &str) -> bool {
+        let found = self.request_of(handle, id).zip(self.nodes.find(node));
+        found.is_some_and(|((session, req), node)| self.level(session, req, node) == Level::Node)
+    }
+
+    /// Gives a request a slot of a node, whatever it had before, and whether or not the node has
+    /// room. Returns whether it could be done: session, request and node must be known, and the
+    /// node must offer the type.
+    pub fn follow_grant(&mut self, now: Millis, handle: &str, id: i32, node: &str) -> bool {
+        let found = self.request_of(handle, id).zip(self.nodes.find(node));
+        let Some(((session, req), node)) = found else { return false };
+        let kind = self.sessions[session].requests[req].kind;
+        if self.nodes[node].apps[kind].is_none() {
+            return false;
+        }
+        let level = self.level(session, req, node);
+        let before = self.sessions[session].requests[req].state;
+        let change = match before {
+            RequestState::Granted { node: at, .. } if at == node => return true,
+            RequestState::Granted { .. } => {
+                self.take_back(session, req);
+                Tally::default()
+            }
+            RequestState::Pending { .. } => Tally { requested: 0, pending: -1, granted: 1 },
+            RequestState::Lost => Tally { requested: 0, pending: 0, granted: 1 },
+        };
+        let pass = self.scheduler.pass();
+        let Session { requests, demand, started, nodes, .. } = &mut self.sessions[session];
+        let demand = &mut demand[kind.index()];
+        if let RequestState::Pending { .. } = before {
+            demand.pending.stop_at(requests, req);
+            demand.pending.remove(requests, &self.topology, req);
+            demand.locality.granted(level, pass);
+        }
+        let request = &mut requests[req];
+        let slot = self.nodes.allocate(node, kind, request.need(), (session, req));
+        request.state = RequestState::Granted { node, slot, at: now };
+        demand.fulfilled += change.granted;
+        if demand.first_wait == FirstWait::Waiting {
+            demand.first_wait = FirstWait::After(now.since(*started));
+        }
+        let visit = self.nodes[node].sessions.enter(session);
+        if !visit.granted.contains(kind) {
+            visit.granted.insert(kind);
+            nodes.insert(node);
+        }
+        self.settle(session, kind, change, now);
+        true
+    }
+
+    /// Takes a slot back from a request, which waits again, behind the others of its session.
+    /// Returns whether it held one.
+    pub fn follow_wait(&mut self, now: Millis, handle: &str, id: i32) -> bool {
+        let Some((session, req)) = self.request_of(handle, id) else { return false };
+        if !self.take_back(session, req) {
+            return false;
+        }
+        let Session { requests, .. } = &mut self.sessions[session];
+        let kind = requests[req].kind;
+        requests[req].state = RequestState::Lost;
+        if !requests.has_places_for(1) {
+            self.number_anew(session);
+        }
+        let Session { requests, demand, .. } = &mut self.sessions[session];
+        let demand = &mut demand[kind.index()];
+        demand.pending.push(requests, &self.topology, req);
+        demand.fulfilled -= 1;
+        self.unblock(session, kind);
+        self.settle(session, kind, Tally { requested: 0, pending: 1, granted: -1 }, now);
+        true
+    }
+
+    /// Takes a slot back from a request, which is lost. Returns whether it held one.
+    pub fn follow_loss(&mut self, now: Millis, handle: &str, id: i32) -> bool {
+        let found = self.request_of(handle, id);
+        found.and_then(|(session, req)| self.lose_grant(session, req, now)).is_some()
+    }
+
+    fn request_of(&self, handle: &str, id: i32) -> Option<(SessionIdx, ReqIdx)> {
+        let session = self.sessions.find(handle)?;
+        Some((session, self.sessions[session].requests.find(id)?))
+    }
+
+    fn level(&self, session: SessionIdx, req: ReqIdx, node: NodeIdx) -> Level {
+        let (hosts, node) = (&self.sessions[session].requests[req].hosts, &self.nodes[node]);
+        if hosts.is_empty() || hosts.contains(&node.host) {
+            return Level::Node;
+        }
+        match hosts.iter().any(|host| self.topology.rack_of(*host) == node.rack) {
+            true => Level::Rack,
+            false => Level::Any,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::input::{Effect, Input, Notification};
+    use super::super::settings::Settings;
+    use super::super::types::{
+        Address, ComputeSpecs, NodeReport, PerType, ResourceRequest, SessionInfo,
+    };
+    use super::super::{Engine, Start};
+    use super::*;
+
+    const NOW: Millis = Millis(1_000);
+
+    fn engine() -> Engine {
+        let start = Start { now: Millis(0), id_prefix: "1".into(), hash_seed: 1 };
+        let mut settings = Settings::default();
+        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 2)).into());
+        Engine::new(settings, start)
+    }
+
+    fn address(host: &str) -> Address {
+        Address { host: host.into(), port: 5 }
+    }
+
+    fn node(name: &str, cpus: i16) -> Input {
+        let report = NodeReport {
+            name: name.into(),
+            address: address(name),
+            total: ComputeSpecs {
+                num_cpus: cpus,
+                memory_mb: Some(1 << 20),
+                disk_gb: Some(1 << 20),
+                network_mbps: None,
+            },
+            free: None,
+            apps: PerType([(); 3].map(|()| Some("app".into()))),
+        };
+        Input::HeartbeatNode { report, rack: None }
+    }
+
+    fn session(handle: &str) -> Input {
+        let info = SessionInfo {
+            address: address("driver"),
+            name: "n".into(),
+            user_id: "u".into(),
+            group_ids: None,
+            pool: None,
+            priority: None,
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        Input::StartSession { handle: handle.into(), info }
+    }
+
+    fn maps(handle: &str, ids: std::ops::Range<i32>) -> Input {
+        let request = |id| ResourceRequest {
+            id,
+            hosts: vec!["a".into()],
+            specs: None,
+            kind: ResourceType::Map,
+            exclude_hosts: vec!["c".into()],
+        };
+        let requests = ids.map(request).collect();
+        Input::RequestResources { handle: handle.into(), requests, racks: vec![] }
+    }
+
+    /// Applies inputs and passes; gives what was granted as `session/id@node`.
+    fn run(engine: &mut Engine, inputs: Vec<Input>) -> Vec<String> {
+        let mut granted = vec![];
+        let mut apply = |engine: &mut Engine, input| {
+            let outcome = engine.apply(NOW, input);
+            outcome.reply.unwrap();
+            for effect in outcome.effects {
+                if let Effect::Notify {
+                    handle, notification: Notification::Granted(grants), ..
+                } = effect
+                {
+                    let one = |grant: Grant| format!("{handle}/{}@{}", grant.id, grant.node_name);
+                    granted.extend(grants.into_iter().map(one));
+                }
+            }
+        };
+        for input in inputs {
+            apply(engine, input);
+            while engine.wants_pass() {
+                apply(engine, Input::Pass);
+            }
+        }
+        engine.audit().unwrap();
+        granted
+    }
+
+    #[test]
+    fn a_grant_moves_waits_again_and_is_lost() {
+        let mut engine = engine();
+        let granted =
+            run(&mut engine, vec![node("a", 1), node("b", 1), session("1.1"), maps("1.1", 0..1)]);
+        assert_eq!(granted, ["1.1/0@a"]);
+        assert!(engine.has_room("1.1", 0, "a") && engine.is_near("1.1", 0, "a"));
+        assert!(engine.follow_grant(NOW, "1.1", 0, "b"));
+        engine.audit().unwrap();
+        assert_eq!(engine.standing("1.1", 0), Some(Standing::Granted("b".into())));
+        assert!(engine.follow_wait(NOW, "1.1", 0));
+        engine.audit().unwrap();
+        assert_eq!(engine.standing("1.1", 0), Some(Standing::Waiting));
+        assert!(!engine.follow_wait(NOW, "1.1", 0));
+        assert_eq!(run(&mut engine, vec![Input::Tick]), ["1.1/0@a"]);
+        assert!(engine.follow_loss(NOW, "1.1", 0));
+        engine.audit().unwrap();
+        assert_eq!(engine.standing("1.1", 0), Some(Standing::Lost));
+        assert!(engine.follow_grant(NOW, "1.1", 0, "b"));
+        engine.audit().unwrap();
+        assert!(!engine.follow_grant(NOW, "1.1", 7, "b"));
+        assert!(!engine.follow_grant(NOW, "1.1", 0, "z"));
+    }
+
+    #[test]
+    fn what_the_other_one_gave_is_not_given_again() {
+        let mut engine = engine();
+        run(&mut engine, vec![session("1.1"), session("1.2"), maps("1.1", 0..1)]);
+        run(&mut engine, vec![maps("1.2", 0..3)]);
+        assert_eq!(run(&mut engine, vec![node("a", 1)]), ["1.1/0@a", "1.2/0@a"]);
+        // The other one has served another session instead.
+        assert!(engine.follow_wait(NOW, "1.1", 0));
+        assert!(engine.follow_grant(NOW, "1.2", 1, "a"));
+        assert_eq!(run(&mut engine, vec![Input::Tick]), [""; 0]);
+        assert!(!engine.has_room("1.1", 0, "a"));
+        // More than there is room for is entered, too.
+        assert!(engine.follow_grant(NOW, "1.1", 0, "a"));
+        engine.audit().unwrap();
+    }
+
+    #[test]
+    fn what_no_cluster_manager_may_give_has_an_objection() {
+        let mut engine = engine();
+        let nodes = vec![node("a", 1), node("c", 1), session("1.1"), maps("1.1", 0..1)];
+        run(&mut engine, nodes);
+        let good = |node: &str| Grant {
+            id: 0,
+            node_name: node.into(),
+            address: address(node),
+            granted_at: NOW,
+            kind: ResourceType::Map,
+            app_info: "app".into(),
+        };
+        let with = |change: &dyn Fn(&mut Grant)| {
+            let mut grant = good("a");
+            change(&mut grant);
+            grant
+        };
+        for (handle, grant, objection) in [
+            ("1.1", good("a"), None),
+            ("1.2", good("a"), Some(Objection::UnknownSession)),
+            ("1.1", with(&|grant| grant.id = 9), Some(Objection::UnknownRequest(9))),
+            (
+                "1.1",
+                with(&|grant| grant.kind = ResourceType::Reduce),
+                Some(Objection::OtherType(0, ResourceType::Map)),
+            ),
+            ("1.1", good("z"), Some(Objection::UnknownNode("z".into()))),
+            (
+                "1.1",
+                with(&|grant| grant.address.port = 6),
+                Some(Objection::OtherAddress("a".into(), "a".into(), 5)),
+            ),
+            (
+                "1.1",
+                with(&|grant| grant.app_info = "other".into()),
+                Some(Objection::OtherService("a".into(), "app".into())),
+            ),
+            ("1.1", good("c"), Some(Objection::Excluded(0, "c".into()))),
+        ] {
+            assert_eq!(engine.check_grant(handle, &grant).err(), objection, "{grant:?}");
+        }
+    }
+
+    #[test]
+    fn ids_go_on_where_the_other_one_is() {
+        let mut engine = engine();
+        engine.take_identity("202611220900".into(), 7);
+        let reply = engine.apply(NOW, Input::NextSessionId).reply;
+        assert_eq!(reply, Ok(super::super::Reply::SessionId("202611220900.8".into())));
+    }
+}
