@@ -369,11 +369,19 @@ impl<H> Connection<H> {
         if self.replies.is_empty() {
             return Ok(());
         }
-        let due = self.account.shared.limits.write_timeout;
-        match timeout(due, self.stream.write_all(&self.replies)).await {
-            Err(_) => return Err(Ending::SlowReader),
-            Ok(Err(_)) => return Err(Ending::Broken),
-            Ok(Ok(())) => {}
+        // Nearly always the socket takes all at once, and nobody need wait.
+        let written = match self.stream.try_write(&self.replies) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => return Err(Ending::Broken),
+        };
+        if let rest @ [_, ..] = &self.replies[written..] {
+            let due = self.account.shared.limits.write_timeout;
+            match timeout(due, self.stream.write_all(rest)).await {
+                Err(_) => return Err(Ending::SlowReader),
+                Ok(Err(_)) => return Err(Ending::Broken),
+                Ok(Ok(())) => {}
+            }
         }
         self.replies.clear();
         if self.replies.capacity() > KEEP_BYTES {
