@@ -10,14 +10,14 @@ use std::io;
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use jiff::Zoned;
-use tracing::{Event, Subscriber};
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{DefaultFields, FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
+use super::log_queue::{self, LogGuard};
 use super::log_rate::{LeftOut, LogRate};
 
 /// What is logged when nobody says otherwise, the original's level.
@@ -25,9 +25,6 @@ const DEFAULT_LEVEL: &str = "info";
 
 /// Lines of one kind that are written each second when nobody says otherwise.
 const DEFAULT_RATE: u32 = 200;
-
-/// Lines that may wait to be written.
-const QUEUED_LINES: usize = 32_768;
 
 /// What to log and how; part of every command that runs for long.
 #[derive(Args, Clone, Debug)]
@@ -65,16 +62,19 @@ enum LogFormat {
 impl LogArguments {
     /// Sends the process's log to stderr from now on, through a thread of its own: a terminal or
     /// a pipe that does not take lines must not hold up the cluster. Lines that do not fit into
-    /// its queue are dropped. What is still in the queue is written when the guard is dropped.
+    /// its queue are lost and counted. What is still in the queue is written when the guard is
+    /// dropped.
     ///
     /// # Errors
-    /// When a log was set up before.
-    pub(super) fn init(&self) -> anyhow::Result<WorkerGuard> {
-        let (writer, guard) = NonBlockingBuilder::default()
-            .buffered_lines_limit(QUEUED_LINES)
-            .thread_name("log")
-            .finish(std::io::stderr());
-        tracing::subscriber::set_global_default(self.subscriber(writer))
+    /// When a log was set up before, or no thread can be started.
+    pub(super) fn init(&self) -> anyhow::Result<LogGuard> {
+        let form = self.log_format;
+        let tell = move |lost| {
+            let sentence = format!("{lost} lines are lost here, since stderr did not take them");
+            form.line_for(lost, Level::WARN, module_path!(), &sentence)
+        };
+        let (queue, guard) = log_queue::start(std::io::stderr(), tell)?;
+        tracing::subscriber::set_global_default(self.subscriber(queue))
             .map_err(|_| anyhow!("the log is already set up"))?;
         Ok(guard)
     }
@@ -102,27 +102,33 @@ impl LogFormat {
     where
         W: for<'w> MakeWriter<'w>,
     {
-        let (now, level) = (Zoned::now(), kind.level());
-        let mut text = String::new();
         let place = format!("{}:{}", kind.file().unwrap_or("?"), kind.line().unwrap_or(0));
         let sentence = format!("{lines} more lines like those before, from {place}, are left out");
+        let line = self.line_for(lines, *kind.level(), kind.target(), &sentence);
+        // A log that cannot be written has nowhere to tell it.
+        let _ = io::Write::write_all(&mut to.make_writer(), line.as_bytes());
+    }
+
+    /// A line that says in a sentence that others are not there.
+    fn line_for(self, missing: u64, level: Level, target: &str, sentence: &str) -> String {
+        let now = Zoned::now();
+        let mut line = String::new();
         // Writing to a string does not fail.
         let _ = match self {
-            LogFormat::Text => write_time(&mut text, &now)
-                .and_then(|()| writeln!(text, " {level} {}: {sentence}", kind.target())),
+            LogFormat::Text => write_time(&mut line, &now)
+                .and_then(|()| writeln!(line, " {level} {target}: {sentence}")),
             LogFormat::Json => {
                 let object = serde_json::json!({
                     "timestamp": now.timestamp().to_string(),
                     "level": level.as_str(),
                     "message": sentence,
-                    "target": kind.target(),
-                    "left_out": lines,
+                    "target": target,
+                    "left_out": missing,
                 });
-                writeln!(text, "{object}")
+                writeln!(line, "{object}")
             }
         };
-        // A log that cannot be written has nowhere to tell it.
-        let _ = io::Write::write_all(&mut to.make_writer(), text.as_bytes());
+        line
     }
 }
 

@@ -17,6 +17,7 @@ mod inspect;
 mod java;
 mod java_pages;
 mod load;
+mod log_queue;
 mod log_rate;
 mod logging;
 mod nodes;
