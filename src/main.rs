@@ -5,6 +5,10 @@ mod commands;
 
 use std::process::ExitCode;
 
+/// What a cluster manager allocates is many small things, by one thread, that another gives back.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     commands::main(std::env::args_os())
 }
