@@ -205,10 +205,12 @@ impl Run<'_> {
     fn start_crowd(&mut self, crowds: &mut Crowds, plan: &Crowd) {
         let run = Arc::new(CrowdRun::new(&self.world, plan.clone()));
         crowds.runs.push(run.clone());
+        // Those that hold slots for a while are spread over that while, but all are there when the
+        // measurement begins.
+        let spread = plan.job.hold.min(self.world.plan.warm_up);
         for place in 0..plan.sessions {
             crowds.started += 1;
-            // Those that hold slots for a while are spread over that while.
-            let delay = plan.job.hold.mul_f64(place as f64 / plan.sessions as f64);
+            let delay = spread.mul_f64(place as f64 / plan.sessions as f64);
             let (world, callbacks) = (self.world.clone(), crowds.callbacks.clone());
             let drained = crowds.drained.clone();
             let number = crowds.started;
