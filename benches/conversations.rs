@@ -31,8 +31,16 @@ fn main() {
         (nodes(1_000, 50, paced), vec![crowd(10, 5_000, 3)], "sessions: request to grant"),
         (nodes(1_000, 50, paced), vec![crowd(20, 10, 3)], "sessions: job"),
         (nodes(1_000, 50, paced), vec![crowd(1, 1, 0)], "sessions: request to grant"),
+        (nodes(1_000, 50, paced), vec![crowd(1_000, 1, 0)], "sessions: request to grant"),
     ];
-    let names = ["heartbeats", "churn, grants", "small jobs", "request to grant"];
+    // In the last case nearly every call to a session tells it one thing only.
+    let names = [
+        "heartbeats",
+        "churn, grants",
+        "small jobs",
+        "request to grant",
+        "notices to 1,000 sessions",
+    ];
     for ((nodes, crowds, measure), name) in cases.into_iter().zip(names) {
         runtime.block_on(run(name, measure, seconds, nodes, crowds));
     }

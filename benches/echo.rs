@@ -3,7 +3,13 @@
 //!
 //!     cargo bench --bench echo [-- CONNECTIONS SECONDS]
 //!
-//! To be held against `corona load heartbeats`, which decodes and checks each answer as well.
+//! Since `corona load heartbeats` does more for each answer than these clients do, there is also a
+//! server that does next to nothing and can be put in the place of a cluster manager:
+//!
+//!     cargo bench --bench echo -- answer 19556
+//!     corona load heartbeats --address localhost:19556
+//!
+//! It gives each call of `nodeHeartbeat` the same answer, and listens until it is ended.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
@@ -14,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -26,6 +33,10 @@ fn main() {
     let runtime = runtime.expect("threads can be started");
     if words.first().is_some_and(|word| word == "serve") {
         return runtime.block_on(serve());
+    }
+    if words.first().is_some_and(|word| word == "answer") {
+        let port = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(19_556);
+        return runtime.block_on(answer(port));
     }
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
     let (connections, seconds) = (number(0).unwrap_or(16), number(1).unwrap_or(5));
@@ -60,6 +71,41 @@ async fn serve() {
             }
         });
     }
+}
+
+/// Answers each frame with a reply to `nodeHeartbeat` that has the frame's sequence number and says
+/// that the node need not start again.
+async fn answer(port: u16) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a free port");
+    println!("{}", listener.local_addr().expect("it has an address"));
+    loop {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        stream.set_nodelay(true).expect("an option that every system has");
+        tokio::spawn(async move {
+            let (mut arrived, mut replies) = (BytesMut::new(), vec![]);
+            while let Ok(1..) = stream.read_buf(&mut arrived).await {
+                while let Some(reply) = next_reply(&mut arrived) {
+                    replies.extend_from_slice(&reply);
+                }
+                if stream.write_all(&replies).await.is_err() {
+                    return;
+                }
+                replies.clear();
+            }
+        });
+    }
+}
+
+/// The reply to the first frame, if all of it is there. The frame is taken out.
+fn next_reply(arrived: &mut BytesMut) -> Option<[u8; 38]> {
+    const BEFORE: &[u8] = b"\0\0\0\x22\x80\x01\0\x02\0\0\0\x0dnodeHeartbeat";
+    const AFTER: &[u8] = b"\x0c\0\0\x02\0\x01\0\0\0";
+    let length = u32::from_be_bytes(arrived.get(..4)?.try_into().ok()?) as usize;
+    let frame = arrived.get(4..4 + length)?;
+    let number = frame.get(21..25)?;
+    let reply = [BEFORE, number, AFTER].concat().try_into().ok()?;
+    arrived.advance(4 + length);
+    Some(reply)
 }
 
 /// Echoes of all connections in so long, after a second of warm-up.
