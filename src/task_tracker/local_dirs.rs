@@ -37,6 +37,17 @@ pub struct Space {
     pub free_bytes: u64,
 }
 
+/// How a local directory stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirState {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why it cannot be used, if the last check said so.
+    pub failed: Option<String>,
+    /// The room in it, if that can be told.
+    pub space: Option<Space>,
+}
+
 /// Why there is no place for a file.
 #[derive(Debug, Error)]
 pub enum LocalDirError {
@@ -146,6 +157,13 @@ impl LocalDirs {
     /// The room in each directory that can be used, in the order of the configuration.
     pub fn spaces(&self) -> Vec<Space> {
         self.usable().iter().filter_map(|dir| space(dir).ok()).collect()
+    }
+
+    /// How each directory stands, in the order of the configuration.
+    pub fn states(&self) -> Vec<DirState> {
+        let dirs = self.lock().clone();
+        let state = |LocalDir { path, failed }| DirState { space: space(&path).ok(), path, failed };
+        dirs.into_iter().map(state).collect()
     }
 
     /// Whether a new task may be taken: some directory has more room than
@@ -297,6 +315,9 @@ pub(super) mod tests {
         fs::write(&bad, "").unwrap();
         let dirs = LocalDirs::open(&settings(&[&good, &bad])).unwrap();
         assert_eq!(dirs.usable(), [good.as_path()]);
+        let states = dirs.states();
+        assert!(states[0].failed.is_none() && states[0].space.is_some(), "{states:?}");
+        assert!(states[1].path == bad && states[1].failed.is_some(), "{states:?}");
         for _ in 0..20 {
             assert!(dirs.for_write(Path::new("f"), None).unwrap().starts_with(&good));
         }

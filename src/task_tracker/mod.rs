@@ -14,6 +14,7 @@
 //! * [`table`]: the same of all jobs and attempts: what each action, call and report changes.
 //! * [`tracker`]: the tracker at work, between job trackers and the processes of tasks.
 //! * [`node`]: what it says to the cluster manager, and what comes back.
+//! * [`pages`]: how it stands, for people and programs.
 //! * [`service`]: all of it, put together.
 //!
 //! It knows no scheduling, and whose cluster manager it is.
@@ -30,6 +31,7 @@ pub mod local_dirs;
 pub mod localise;
 pub mod map_output;
 pub mod node;
+pub mod pages;
 pub mod procfs;
 pub mod service;
 pub mod table;

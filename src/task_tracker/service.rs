@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
@@ -25,6 +26,7 @@ use super::node::host::{Host, HostError};
 use super::node::install;
 use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
+use super::pages::{About, NodePages};
 use super::procfs::Machine;
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
 use crate::config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
@@ -33,6 +35,8 @@ use crate::hadoop::rpc;
 use crate::wire::calls::CoronaTaskTracker;
 use crate::wire::generated;
 use crate::wire::server::{ListenOn, Server, listen};
+
+pub use super::pages::Addresses;
 
 /// Lost map outputs that wait to be told. A reduce asks again for one that finds no room.
 const LOST_OUTPUTS: usize = 1000;
@@ -50,19 +54,6 @@ pub struct TaskTracker {
     web: TcpListener,
     lost: mpsc::Receiver<LostOutput>,
     _locks: DirLocks,
-}
-
-/// Where a task tracker listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
-    /// Map output, logs and pages.
-    pub http: SocketAddr,
-    /// Actions of job trackers.
-    pub actions: SocketAddr,
-    /// Reports of tasks.
-    pub umbilical: SocketAddr,
-    /// The Thrift service.
-    pub callbacks: SocketAddr,
 }
 
 /// Why a task tracker cannot start.
@@ -186,12 +177,21 @@ impl TaskTracker {
             }
         });
         let link = Arc::new(Link::default());
+        let about = About {
+            addresses,
+            cluster_manager: settings.cluster_manager.clone(),
+            node_expiry: settings.node_expiry,
+            started: SystemTime::now(),
+        };
+        let looked_at = tracker.clone();
+        let look = Box::new(move || looked_at.snapshot());
+        let pages = NodePages::new(about, look, link.clone(), dirs.clone());
         Ok(TaskTracker {
             heartbeats: Heartbeats::new(settings.clone(), node, pauses, dirs, link, make_room),
             callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
             actions: rpc::Server::new(actions, services.clone(), rpc::Limits::default()),
             umbilical: rpc::Server::new(umbilical, services, rpc::Limits::default()),
-            http: Arc::new(http),
+            http: Arc::new(http.with_pages(Arc::new(pages))),
             web,
             lost,
             tracker,

@@ -1,4 +1,4 @@
-//! The HTTP server of a task tracker: map output for reduces, logs of tasks for people.
+//! The HTTP server of a task tracker: map output for reduces, logs of tasks and pages for people.
 //!
 //! Reduces read an answer of a form that no HTTP library writes, so `shuffle.rs` writes it; the rest
 //! is hyper's. A connection carries one request. Spec: mapreduce/04 §4.9, §4.11.
@@ -21,8 +21,11 @@ use super::ids::AttemptId;
 use super::map_output::MapOutputs;
 
 mod head;
+mod pages;
 mod shuffle;
 mod tasklog;
+
+pub use pages::{NoPages, Page, Pages};
 
 /// Bytes of a request's head at most.
 const HEAD_BYTES: usize = 64 * 1024;
@@ -42,13 +45,17 @@ pub struct LostOutput {
     pub diagnostics: String,
 }
 
+/// Pages that are made at a time: each may hold a copy of all that is known of tasks.
+const MAKERS: usize = 2;
+
 /// What the server serves.
-#[derive(Debug)]
 pub struct HttpServer {
     outputs: Arc<MapOutputs>,
     logs: Logs,
+    pages: Arc<dyn Pages>,
     lost: mpsc::Sender<LostOutput>,
     places: Arc<Semaphore>,
+    makers: Arc<Semaphore>,
     head_timeout: Duration,
 }
 
@@ -64,7 +71,15 @@ impl HttpServer {
         max_connections: usize,
     ) -> Self {
         let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        HttpServer { outputs, logs, lost, places, head_timeout: HEAD_TIMEOUT }
+        let makers = Arc::new(Semaphore::new(MAKERS));
+        let pages = Arc::new(NoPages);
+        HttpServer { outputs, logs, pages, lost, places, makers, head_timeout: HEAD_TIMEOUT }
+    }
+
+    /// Serves these pages too.
+    #[must_use]
+    pub fn with_pages(self, pages: Arc<dyn Pages>) -> Self {
+        HttpServer { pages, ..self }
     }
 
     /// Serves until `stop` becomes true. What is being written then is broken off.
@@ -129,15 +144,37 @@ impl HttpServer {
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
-        let path = request.uri().path();
-        let known = matches!(path, "/tasklog" | "/mapOutput");
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         match (path, request.method()) {
-            ("/tasklog", &Method::GET) => {
-                tasklog::answer(&self.logs, request.uri().query().unwrap_or_default()).await
-            }
-            _ if known => text(StatusCode::METHOD_NOT_ALLOWED, ""),
-            _ => text(StatusCode::NOT_FOUND, "There is no such page"),
+            ("/tasklog", &Method::GET) => tasklog::answer(&self.logs, query).await,
+            // Map output is served before this.
+            ("/tasklog" | "/mapOutput", _) => text(StatusCode::METHOD_NOT_ALLOWED, ""),
+            (_, &Method::GET | &Method::HEAD) => match self.made(path, query).await {
+                Some(page) => pages::respond(page),
+                None => text(StatusCode::NOT_FOUND, "There is no such page"),
+            },
+            _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are known here"),
         }
+    }
+
+    /// The page at a path, made on a thread that may take its time.
+    async fn made(&self, path: &str, query: &str) -> Option<Page> {
+        // The semaphore is never closed.
+        let turn = self.makers.clone().acquire_owned().await.ok()?;
+        let (pages, path, query) = (self.pages.clone(), path.to_owned(), query.to_owned());
+        let making = tokio::task::spawn_blocking(move || {
+            // Held while it is made, also when nobody waits for it any more.
+            let _turn = turn;
+            pages.page(&path, &query)
+        });
+        // It fails when the executor stops.
+        making.await.ok()?
+    }
+}
+
+impl std::fmt::Debug for HttpServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpServer").field("outputs", &self.outputs).finish_non_exhaustive()
     }
 }
 

@@ -105,6 +105,11 @@ async fn it_serves_until_it_is_told_to_stop() {
     let answer = get(to.http, "/tasklog").await;
     assert!(answer.starts_with("HTTP/1.0 400 ") && answer.contains("taskid"), "{answer}");
 
+    let answer = get(to.http, "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with("ok\n"), "{answer}");
+    let answer = get(to.http, "/").await;
+    assert!(answer.contains("Task tracker localhost"), "{answer}");
+
     stop.send_replace(true);
     assert_eq!(soon(running).await.unwrap(), Ending::Stopped);
     for address in [to.http, to.actions, to.umbilical] {

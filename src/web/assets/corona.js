@@ -1,7 +1,7 @@
 // Keeps a page up to date: fetches it again and takes over the parts that are marked with
 // `data-live`. It draws nothing of its own, so a page shows the same with and without it.
 //
-// A look is due soon after an event of /api/v1/events, and every few seconds in any case. Links and
+// A look is due soon after an event of /api/v1/events, where there are any, and every few seconds. Links and
 // forms marked with `data-swap` go the same way, without a reload of the page.
 
 "use strict";
@@ -177,7 +177,7 @@
   const QUIET = ["session_granted", "session_revoked", "missed"];
 
   function listen() {
-    if (source || !window.EventSource) return;
+    if (source || !window.EventSource || document.body.dataset.events === "none") return;
     source = new EventSource("/api/v1/events");
     for (const name of [...Object.keys(SENTENCES), ...QUIET]) {
       source.addEventListener(name, () => {

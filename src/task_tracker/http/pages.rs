@@ -1,0 +1,67 @@
+//! What the server shows besides map output and logs. What is shown is made elsewhere.
+
+use http_body_util::Either;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{self, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use super::Body;
+
+/// Everything comes from this server, and nothing stands in a page itself.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+                      img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What there is at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// What its body is.
+    pub content_type: &'static str,
+    /// Whether it never changes at its address.
+    pub is_constant: bool,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Page {
+    /// A page that is made anew each time.
+    pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Page {
+        Page { status, content_type, is_constant: false, body: body.into() }
+    }
+}
+
+/// Makes pages.
+pub trait Pages: Send + Sync + 'static {
+    /// What there is at this path; `None`: nothing. It may block.
+    fn page(&self, path: &str, query: &str) -> Option<Page>;
+}
+
+/// Has nothing to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoPages;
+
+impl Pages for NoPages {
+    fn page(&self, _path: &str, _query: &str) -> Option<Page> {
+        None
+    }
+}
+
+/// The answer that a page is.
+pub(super) fn respond(page: Page) -> Response<Body> {
+    let mut response = Response::new(Either::Left(Full::new(page.body)));
+    *response.status_mut() = page.status;
+    let headers = response.headers_mut();
+    let kept = if page.is_constant { "public, max-age=31536000, immutable" } else { "no-store" };
+    for (name, value) in [
+        (header::CONTENT_TYPE, page.content_type),
+        (header::CACHE_CONTROL, kept),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::REFERRER_POLICY, "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

@@ -1,0 +1,61 @@
+//! How the task tracker stands, as Prometheus reads it. A test holds `docs/task-tracker.md` to the
+//! names.
+
+use super::{View, count, since_epoch_ms};
+use crate::web::process::process;
+use crate::web::prometheus::{Text, families};
+
+families! {
+    BUILD = Gauge "corona_build_info" "Always 1; the version is a label.";
+    SLOTS = Gauge "corona_task_tracker_slots" "Tasks that may run at a time.";
+    SLOTS_USED = Gauge "corona_task_tracker_slots_used" "Slots that tasks have.";
+    JOBS = Gauge "corona_task_tracker_jobs" "Jobs of which something is here.";
+    ATTEMPTS = Gauge "corona_task_tracker_attempts" "Attempts that are known, by stage.";
+    FAILURES = Counter "corona_task_tracker_failures_total" "Attempts that failed.";
+    HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by what came of them.";
+    LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "When the cluster manager last answered.";
+    DIRS_USABLE = Gauge "corona_task_tracker_local_dir_usable" "1 if the local directory passed its last check.";
+    DIRS_SIZE = Gauge "corona_task_tracker_local_dir_size_bytes" "The size of the file system of the local directory.";
+    DIRS_FREE = Gauge "corona_task_tracker_local_dir_free_bytes" "What is free of it.";
+}
+
+/// Everything, as text. It reads files of the kernel.
+pub(super) fn render(view: &View<'_>) -> String {
+    let View { tracker, link, dirs, .. } = view;
+    let mut text = Text(String::with_capacity(8 * 1024));
+    text.family(BUILD).labelled(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    let types = [("MAP", tracker.maps), ("REDUCE", tracker.reduces)];
+    let mut samples = text.family(SLOTS);
+    for (name, slots) in types {
+        samples.labelled(&[("type", name)], slots.total);
+    }
+    let mut samples = text.family(SLOTS_USED);
+    for (name, slots) in types {
+        samples.labelled(&[("type", name)], slots.used);
+    }
+    text.family(JOBS).value(tracker.jobs.len());
+    let mut samples = text.family(ATTEMPTS);
+    for (stage, count) in count(tracker.jobs.iter().flat_map(|job| &job.attempts)) {
+        samples.labelled(&[("stage", stage)], count);
+    }
+    text.family(FAILURES).value(tracker.failures);
+    let mut samples = text.family(HEARTBEATS);
+    samples.labelled(&[("outcome", "answered")], link.answered);
+    samples.labelled(&[("outcome", "failed")], link.failed);
+    text.family(LAST_ANSWER).value(since_epoch_ms(link.last_answer_at) as f64 / 1000.0);
+    let dirs: Vec<_> = dirs.iter().map(|dir| (dir.path.display().to_string(), dir)).collect();
+    let mut samples = text.family(DIRS_USABLE);
+    for (path, dir) in &dirs {
+        samples.labelled(&[("dir", path)], u8::from(dir.failed.is_none()));
+    }
+    let mut samples = text.family(DIRS_SIZE);
+    for (path, dir) in &dirs {
+        samples.labelled_if_any(&[("dir", path)], dir.space.map(|space| space.total_bytes));
+    }
+    let mut samples = text.family(DIRS_FREE);
+    for (path, dir) in &dirs {
+        samples.labelled_if_any(&[("dir", path)], dir.space.map(|space| space.free_bytes));
+    }
+    process(&mut text);
+    text.0
+}

@@ -1,0 +1,186 @@
+//! What a task tracker shows of itself: a page for people, JSON and metrics for programs.
+//!
+//! It changes nothing. Names and texts come from job trackers and tasks, and are escaped.
+
+mod api;
+mod metrics;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hyper::StatusCode;
+use percent_encoding::percent_decode_str;
+
+use super::http::{Page, Pages};
+use super::local_dirs::{DirState, LocalDirs};
+use super::node::link::{Link, LinkState};
+use super::tracker::{AttemptSnapshot, Snapshot};
+use crate::config::HostPort;
+use crate::hadoop::writables::TaskState;
+use crate::web::{files, prometheus};
+
+/// Where a task tracker listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Map output, logs and pages.
+    pub http: SocketAddr,
+    /// Actions of job trackers.
+    pub actions: SocketAddr,
+    /// Reports of tasks.
+    pub umbilical: SocketAddr,
+    /// The Thrift service.
+    pub callbacks: SocketAddr,
+}
+
+/// What does not change while a task tracker runs.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Where it listens.
+    pub addresses: Addresses,
+    /// The cluster manager that it heartbeats to.
+    pub cluster_manager: HostPort,
+    /// Without an answer for longer than this the cluster manager has forgotten it.
+    pub node_expiry: Duration,
+    /// When it was started.
+    pub started: SystemTime,
+}
+
+/// Gives how the tracker stands.
+pub type Look = Box<dyn Fn() -> Snapshot + Send + Sync>;
+
+/// The pages of a task tracker.
+pub struct NodePages {
+    about: About,
+    look: Look,
+    link: Arc<Link>,
+    dirs: Arc<LocalDirs>,
+}
+
+/// What is shown, looked up once for each answer.
+struct View<'a> {
+    about: &'a About,
+    tracker: Snapshot,
+    link: LinkState,
+    dirs: Vec<DirState>,
+    now: SystemTime,
+}
+
+impl NodePages {
+    /// The pages of the tracker at which `look` looks.
+    pub fn new(about: About, look: Look, link: Arc<Link>, dirs: Arc<LocalDirs>) -> NodePages {
+        NodePages { about, look, link, dirs }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            about: &self.about,
+            tracker: (self.look)(),
+            link: self.link.state(),
+            dirs: self.dirs.states(),
+            now: SystemTime::now(),
+        }
+    }
+
+    fn health(&self) -> Page {
+        let (status, text) = match self.link.is_alive(self.about.node_expiry) {
+            true => (StatusCode::OK, "ok\n".to_owned()),
+            false => {
+                let silent = self.link.state().last_answer.elapsed().as_secs();
+                let text = format!("no answer of the cluster manager for {silent} s\n");
+                (StatusCode::SERVICE_UNAVAILABLE, text)
+            }
+        };
+        Page::new(status, "text/plain; charset=utf-8", text)
+    }
+}
+
+impl Pages for NodePages {
+    fn page(&self, path: &str, query: &str) -> Option<Page> {
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let name = |segment: &str| percent_decode_str(segment).decode_utf8_lossy().into_owned();
+        match segments[..] {
+            // The second is the original's.
+            [""] | ["tasktracker.jsp"] => Some(html(StatusCode::OK, status::whole(&self.view()))),
+            ["jobs", job] => {
+                let view = self.view();
+                Some(match status::job(&view, &name(job)) {
+                    Some(page) => html(StatusCode::OK, page),
+                    None => html(StatusCode::NOT_FOUND, status::no_job(&view)),
+                })
+            }
+            ["api", "v1", ref segments @ ..] => {
+                let segments: Vec<String> = segments.iter().map(|one| name(one)).collect();
+                api::answer(&self.view(), &segments, query)
+            }
+            ["metrics"] => {
+                let text = metrics::render(&self.view());
+                Some(Page::new(StatusCode::OK, prometheus::CONTENT_TYPE, text))
+            }
+            ["healthz"] => Some(self.health()),
+            ["static", name] => files::file(name).map(|(kind, text)| Page {
+                is_constant: true,
+                ..Page::new(StatusCode::OK, kind, text)
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn html(status: StatusCode, page: maud::Markup) -> Page {
+    Page::new(status, "text/html; charset=utf-8", page.into_string())
+}
+
+/// Milliseconds since the Unix epoch.
+fn since_epoch_ms(time: SystemTime) -> i64 {
+    let span = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How far an attempt has come, roughly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Running,
+    Waiting,
+    Succeeded,
+    Failed,
+    Killed,
+}
+
+impl Stage {
+    const ALL: [(Stage, &str); 5] = [
+        (Stage::Running, "running"),
+        (Stage::Waiting, "waiting"),
+        (Stage::Succeeded, "succeeded"),
+        (Stage::Failed, "failed"),
+        (Stage::Killed, "killed"),
+    ];
+
+    fn of(attempt: &AttemptSnapshot) -> Stage {
+        match attempt.state {
+            // One that cleans up has the state of what it cleans up after.
+            _ if attempt.finish_time_ms == 0 && attempt.start_time_ms > 0 => Stage::Running,
+            TaskState::Running | TaskState::CommitPending => Stage::Running,
+            _ if attempt.finish_time_ms == 0 => Stage::Waiting,
+            TaskState::Unassigned => Stage::Waiting,
+            TaskState::Succeeded => Stage::Succeeded,
+            TaskState::Failed | TaskState::FailedUnclean => Stage::Failed,
+            TaskState::Killed | TaskState::KilledUnclean => Stage::Killed,
+        }
+    }
+}
+
+/// How many attempts there are in each stage.
+fn count<'a>(attempts: impl Iterator<Item = &'a AttemptSnapshot>) -> [(&'static str, usize); 5] {
+    let mut counts = Stage::ALL.map(|(_, name)| (name, 0));
+    for attempt in attempts {
+        let stage = Stage::of(attempt);
+        for ((own, _), (_, count)) in Stage::ALL.iter().zip(&mut counts) {
+            *count += usize::from(*own == stage);
+        }
+    }
+    counts
+}

@@ -1,0 +1,347 @@
+//! The page for people: what runs here, for whom, and whether the cluster manager knows.
+
+use std::time::SystemTime;
+
+use maud::{DOCTYPE, Markup, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{Stage, View, count, since_epoch_ms};
+use crate::engine::types::{Millis, ResourceType};
+use crate::task_tracker::localise::TaskKind;
+use crate::task_tracker::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
+use crate::web::files;
+use crate::web::units::{Bytes, Count, Span, Time, bar, class_of, plural};
+
+/// The least pause between two looks of one browser at the same page.
+const REFRESH_MS: u64 = 1000;
+/// Rows of a table at most.
+const MOST_ROWS: usize = 1000;
+
+/// The page of the task tracker.
+pub(super) fn whole(view: &View<'_>) -> Markup {
+    let attempts = view.tracker.jobs.iter().flat_map(|job| &job.attempts);
+    let mut active: Vec<&AttemptSnapshot> = attempts
+        .filter(|attempt| matches!(Stage::of(attempt), Stage::Running | Stage::Waiting))
+        .collect();
+    active.sort_by_key(|attempt| (Stage::of(attempt), attempt.start_time_ms));
+    page(
+        view,
+        "Task tracker",
+        &html! {
+            h1 { "Task tracker " (view.tracker.identity.host) }
+            div #state data-live { (trouble(view)) (facts(view)) }
+            div #slots data-live {
+                div.cards {
+                    (card(ResourceType::Map, "Maps", view.tracker.maps))
+                    (card(ResourceType::Reduce, "Reduces", view.tracker.reduces))
+                }
+            }
+            div #attempts data-live {
+                div.table-head {
+                    h2 { "Running and waiting" }
+                    p.count { (plural(active.len() as u64, "attempt", "attempts")) }
+                }
+                (attempts_table(view, &active, "Nothing runs here."))
+            }
+            div #jobs data-live { (jobs(view)) }
+            div #dirs data-live { (dirs(view)) }
+        },
+    )
+}
+
+/// The page of a job.
+pub(super) fn job(view: &View<'_>, id: &str) -> Option<Markup> {
+    let job = view.tracker.jobs.iter().find(|job| job.id == id)?;
+    let mut attempts: Vec<&AttemptSnapshot> = job.attempts.iter().collect();
+    attempts.sort_by(|a, b| (Stage::of(a), &a.id).cmp(&(Stage::of(b), &b.id)));
+    Some(page(
+        view,
+        &format!("Job {}", job.id),
+        &html! {
+            p.crumbs { a href="/" { "Task tracker" } }
+            h1 { "Job " (job.id) }
+            dl.facts {
+                div { dt { "Session" } dd { (job.session) } }
+                div { dt { "Job tracker" } dd { (job.job_tracker) } }
+            }
+            div #attempts data-live { (attempts_table(view, &attempts, "It has no attempts here.")) }
+        },
+    ))
+}
+
+/// What stands where a job was.
+pub(super) fn no_job(view: &View<'_>) -> Markup {
+    page(
+        view,
+        "No such job",
+        &html! {
+            p.crumbs { a href="/" { "Task tracker" } }
+            h1 { "No such job" }
+            p { "There is no job of this name here, or it is over and forgotten." }
+        },
+    )
+}
+
+fn page(view: &View<'_>, title: &str, content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (files::head(title, &view.tracker.identity.host))
+            body data-refresh-ms=(REFRESH_MS) data-events="none" {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    div.name {
+                        a.brand href="/" { span aria-hidden="true" { "◔ " } "Corona" }
+                        span.host { (view.tracker.identity.host) }
+                    }
+                    // The script shows and fills it.
+                    div.live #live hidden {
+                        button #live-toggle type="button" aria-pressed="true" { "Live" }
+                        span #live-time {}
+                    }
+                }
+                p.unseen #live-news role="status" aria-live="polite" {}
+                main #main tabindex="-1" { (content) }
+                footer {
+                    p {
+                        "corona " (env!("CARGO_PKG_VERSION")) ". As of "
+                        span #as-of data-live { (time(view.now)) } "."
+                    }
+                    ul {
+                        li { a href="/api/v1/tracker" { "API" } }
+                        li { a href="/metrics" { "Metrics" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn time(time: SystemTime) -> Time {
+    Time(Millis(since_epoch_ms(time)))
+}
+
+/// How long ago, in milliseconds.
+fn since(view: &View<'_>, at_ms: i64) -> i64 {
+    since_epoch_ms(view.now).saturating_sub(at_ms)
+}
+
+fn trouble(view: &View<'_>) -> Markup {
+    let failed = view.dirs.iter().filter_map(|dir| dir.failed.as_deref());
+    let link = view.link.trouble.as_deref();
+    html! {
+        @if link.is_some() || view.dirs.iter().any(|dir| dir.failed.is_some()) {
+            ul.problems {
+                @if let Some(trouble) = link {
+                    li.warn { "Cluster manager: " (trouble) }
+                }
+                @for failed in failed { li.bad { "Local directory: " (failed) } }
+            }
+        }
+    }
+}
+
+fn facts(view: &View<'_>) -> Markup {
+    let View { about, tracker, link, .. } = view;
+    let ago = |time: SystemTime| Span(since(view, since_epoch_ms(time)));
+    html! {
+        dl.facts {
+            div.wide { dt { "Name" } dd { (tracker.identity.name) } }
+            div {
+                dt { "Cluster manager" }
+                dd {
+                    (about.cluster_manager) " "
+                    @if link.trouble.is_none() { span.badge.good { "answers" } }
+                    @else { span.badge.warn { "does not answer" } }
+                }
+            }
+            div { dt { "Last answer" } dd { (ago(link.last_answer_at)) " ago" } }
+            div {
+                dt { "Heartbeats" }
+                dd { (Count(link.answered)) " answered, " (Count(link.failed)) " failed" }
+            }
+            div { dt { "Started" } dd { (time(about.started)) " (" (ago(about.started)) " ago)" } }
+            div { dt { "Failed attempts" } dd { (Count(tracker.failures)) } }
+            div { dt { "Job trackers connect to" } dd { (about.addresses.actions) } }
+            div { dt { "Tasks report to" } dd { (about.addresses.umbilical) } }
+        }
+    }
+}
+
+fn card(kind: ResourceType, name: &str, slots: SlotUse) -> Markup {
+    html! {
+        section.card.(class_of(kind)) {
+            h3 { (name) }
+            p.big {
+                strong { (Count(slots.used)) }
+                span.unit { "of " (Count(slots.total)) " slots" }
+            }
+            (bar(kind, slots.used.into(), slots.total.into()))
+        }
+    }
+}
+
+fn attempts_table(view: &View<'_>, attempts: &[&AttemptSnapshot], none: &str) -> Markup {
+    html! {
+        div.scroll {
+            @if attempts.is_empty() {
+                p.empty { (none) }
+            } @else {
+                table {
+                    thead {
+                        tr {
+                            @for name in ["Attempt", "State", "Progress", "What it does", "Started", "Process"] {
+                                th scope="col" { (name) }
+                            }
+                        }
+                    }
+                    tbody { @for attempt in attempts.iter().take(MOST_ROWS) { (row(view, attempt)) } }
+                }
+            }
+        }
+        @if attempts.len() > MOST_ROWS {
+            p.count { "And " (Count(attempts.len() - MOST_ROWS)) " more, see the API." }
+        }
+    }
+}
+
+fn row(view: &View<'_>, attempt: &AttemptSnapshot) -> Markup {
+    let cleans_up = attempt.kind == TaskKind::AttemptCleanup;
+    let kind = if attempt.is_map { ResourceType::Map } else { ResourceType::Reduce };
+    let (color, percent) = (stage_class(attempt), percent(attempt));
+    html! {
+        tr {
+            th scope="row" {
+                span class={ "dot " (class_of(kind)) } {}
+                a href={ "/tasklog?taskid=" (escaped(&attempt.id)) (if cleans_up { "&cleanup=true" } else { "" }) } {
+                    (attempt.id)
+                }
+                @match attempt.kind {
+                    TaskKind::Work => {},
+                    TaskKind::JobSetup => span.note { "sets the job up" },
+                    TaskKind::JobCleanup => span.note { "cleans up after the job" },
+                    TaskKind::AttemptCleanup => span.note { "cleans up after this attempt" },
+                }
+            }
+            td { span class={ "badge " (color) } { (attempt.state) } " " span.tag { (attempt.phase) } }
+            td { div.used { span { (percent) " %" } (bar(kind, percent, 100)) } }
+            td { span.long { (attempt.state_string) } }
+            td {
+                @if attempt.start_time_ms > 0 {
+                    (Time(Millis(attempt.start_time_ms)))
+                    span.note {
+                        @if attempt.finish_time_ms > 0 {
+                            "took " (Span(attempt.finish_time_ms.saturating_sub(attempt.start_time_ms)))
+                        } @else {
+                            (Span(since(view, attempt.start_time_ms))) " ago"
+                        }
+                    }
+                } @else { "–" }
+            }
+            td.n { @match attempt.pid { Some(pid) => { (pid) }, None => { "–" } } }
+        }
+    }
+}
+
+/// The progress of an attempt, which tasks give as they like.
+fn percent(attempt: &AttemptSnapshot) -> u64 {
+    (attempt.progress.clamp(0.0, 1.0) * 100.0) as u64
+}
+
+fn stage_class(attempt: &AttemptSnapshot) -> &'static str {
+    match Stage::of(attempt) {
+        Stage::Running | Stage::Succeeded => "good",
+        Stage::Waiting => "",
+        Stage::Failed => "bad",
+        Stage::Killed => "warn",
+    }
+}
+
+fn jobs(view: &View<'_>) -> Markup {
+    let jobs: &[JobSnapshot] = &view.tracker.jobs;
+    html! {
+        div.table-head {
+            h2 { "Jobs" }
+            p.count { (plural(jobs.len() as u64, "job", "jobs")) }
+        }
+        div.scroll {
+            @if jobs.is_empty() {
+                p.empty { "Nothing of any job is here." }
+            } @else {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Job" }
+                            th scope="col" { "Session" }
+                            th scope="col" { "Job tracker" }
+                            @for (_, name) in Stage::ALL { th.n scope="col" { (capital(name)) } }
+                        }
+                    }
+                    tbody {
+                        @for job in jobs.iter().take(MOST_ROWS) {
+                            tr {
+                                th scope="row" { a href={ "/jobs/" (escaped(&job.id)) } { (job.id) } }
+                                td { span.word { (job.session) } }
+                                td { span.word { (job.job_tracker) } }
+                                @for (_, count) in count(job.attempts.iter()) {
+                                    td.n { (Count(count)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if jobs.len() > MOST_ROWS {
+            p.count { "And " (Count(jobs.len() - MOST_ROWS)) " more, see the API." }
+        }
+    }
+}
+
+/// A name as part of an address, whatever is in it.
+fn escaped(name: &str) -> String {
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, PLAIN).to_string()
+}
+
+fn capital(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn dirs(view: &View<'_>) -> Markup {
+    let bytes = |bytes: u64| Bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
+    html! {
+        h2 { "Local directories" }
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Directory" }
+                        th scope="col" { "State" }
+                        th.n scope="col" { "Free" }
+                        th.n scope="col" { "Size" }
+                    }
+                }
+                tbody {
+                    @for dir in &view.dirs {
+                        tr {
+                            th scope="row" { (dir.path.display()) }
+                            td {
+                                @if dir.failed.is_none() { span.badge.good { "usable" } }
+                                @else { span.badge.bad { "left out" } }
+                            }
+                            @match dir.space {
+                                Some(space) => {
+                                    td.n { (bytes(space.free_bytes)) }
+                                    td.n { (bytes(space.total_bytes)) }
+                                },
+                                None => { td.n { "–" } td.n { "–" } },
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

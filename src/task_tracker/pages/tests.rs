@@ -1,0 +1,248 @@
+//! Pages of a tracker that a test makes up.
+
+use serde_json::Value;
+
+use super::*;
+use crate::config::LocalSettings;
+use crate::hadoop::writables::Phase;
+use crate::task_tracker::localise::TaskKind;
+use crate::task_tracker::tracker::{Identity, JobSnapshot, SlotUse};
+
+const HOSTILE: &str = "<script>alert(1)</script>&\"'/..?#";
+
+fn attempt(number: u32, state: TaskState, times: (i64, i64)) -> AttemptSnapshot {
+    AttemptSnapshot {
+        id: format!("attempt_20.1_0001_m_{number:06}_0"),
+        kind: TaskKind::Work,
+        is_map: true,
+        state,
+        phase: Phase::Map,
+        progress: 0.42,
+        state_string: "reads".into(),
+        start_time_ms: times.0,
+        finish_time_ms: times.1,
+        slots: 1,
+        pid: Some(77).filter(|_| times.1 == 0),
+    }
+}
+
+fn snapshot() -> Snapshot {
+    let cleaning = AttemptSnapshot {
+        kind: TaskKind::AttemptCleanup,
+        ..attempt(5, TaskState::FailedUnclean, (3000, 0))
+    };
+    let attempts = vec![
+        attempt(0, TaskState::Running, (1000, 0)),
+        attempt(1, TaskState::Unassigned, (0, 0)),
+        attempt(2, TaskState::Succeeded, (1000, 2000)),
+        attempt(3, TaskState::FailedUnclean, (1000, 2000)),
+        attempt(4, TaskState::Killed, (0, 2000)),
+        cleaning,
+    ];
+    let job = |id: &str, attempts| JobSnapshot {
+        id: id.into(),
+        session: "20.1".into(),
+        job_tracker: "jt:7".into(),
+        attempts,
+    };
+    let hostile = AttemptSnapshot {
+        id: HOSTILE.into(),
+        state_string: HOSTILE.into(),
+        progress: f32::NAN,
+        start_time_ms: i64::MIN,
+        finish_time_ms: i64::MAX,
+        ..attempt(0, TaskState::Running, (0, 0))
+    };
+    Snapshot {
+        identity: Identity {
+            name: "tracker_n1:h/127.0.0.1:5".into(),
+            host: "n1".into(),
+            http_port: 1,
+        },
+        maps: SlotUse { total: 20, used: 3 },
+        reduces: SlotUse { total: 10, used: 0 },
+        failures: 4,
+        jobs: vec![job("job_20.1_0001", attempts), job(HOSTILE, vec![hostile])],
+    }
+}
+
+struct World {
+    _root: tempfile::TempDir,
+    link: Arc<Link>,
+    pages: NodePages,
+}
+
+fn world(node_expiry: Duration) -> World {
+    let root = tempfile::tempdir().unwrap();
+    let bad = root.path().join("bad");
+    std::fs::write(&bad, "").unwrap();
+    let local = LocalSettings {
+        dirs: vec![root.path().join("good"), bad],
+        min_space_start_bytes: 0,
+        min_space_kill_bytes: None,
+        cache_bytes: 1,
+        cache_entries: 1,
+    };
+    let dirs = Arc::new(LocalDirs::open(&local).unwrap());
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let about = About {
+        addresses: Addresses { http: at(1), actions: at(2), umbilical: at(3), callbacks: at(4) },
+        cluster_manager: "cm:8888".parse().unwrap(),
+        node_expiry,
+        started: SystemTime::UNIX_EPOCH,
+    };
+    let link = Arc::new(Link::default());
+    let pages = NodePages::new(about, Box::new(snapshot), link.clone(), dirs);
+    World { _root: root, link, pages }
+}
+
+fn text(page: Page) -> String {
+    String::from_utf8(page.body.to_vec()).unwrap()
+}
+
+fn get(pages: &NodePages, path: &str, query: &str) -> (StatusCode, String) {
+    let page = pages.page(path, query).unwrap_or_else(|| panic!("{path}"));
+    (page.status, text(page))
+}
+
+fn json(pages: &NodePages, path: &str, query: &str) -> Value {
+    serde_json::from_str(&get(pages, path, query).1).unwrap()
+}
+
+#[test]
+fn the_page_shows_what_runs_and_for_whom() {
+    let world = world(Duration::from_secs(600));
+    for path in ["/", "/tasktracker.jsp"] {
+        let (status, page) = get(&world.pages, path, "");
+        assert_eq!(status, StatusCode::OK);
+        for shown in [
+            "Task tracker n1",
+            "tracker_n1:h/127.0.0.1:5",
+            "cm:8888",
+            "does not answer",
+            "<strong>3</strong>",
+            "of 20 slots",
+            "/tasklog?taskid=attempt_20.1_0001_m_000000_0\"",
+            "/tasklog?taskid=attempt_20.1_0001_m_000005_0&amp;cleanup=true",
+            "cleans up after this attempt",
+            "42 %",
+            "href=\"/jobs/job_20.1_0001\"",
+            "left out",
+        ] {
+            assert!(page.contains(shown), "{shown} is not in {page}");
+        }
+        // What has ended is shown with its job only.
+        assert!(!page.contains("m_000002_0"));
+    }
+    world.link.answered();
+    let (_, page) = get(&world.pages, "/", "");
+    assert!(!page.contains("does not answer") && page.contains("1 answered"), "{page}");
+    let (status, page) = get(&world.pages, "/jobs/job_20.1_0001", "");
+    assert_eq!((status, page.matches("<tr>").count()), (StatusCode::OK, 7));
+    assert_eq!(get(&world.pages, "/jobs/job_1_1", "").0, StatusCode::NOT_FOUND);
+}
+
+#[test]
+fn texts_of_peers_stay_texts() {
+    let world = world(Duration::ZERO);
+    let job = "/jobs/%3Cscript%3Ealert%281%29%3C%2Fscript%3E%26%22%27%2F..%3F%23";
+    for path in ["/", job] {
+        let (status, page) = get(&world.pages, path, "");
+        assert_eq!(status, StatusCode::OK, "{path}");
+        assert!(!page.contains("<script>") && !page.contains("onerror"), "{page}");
+        assert!(page.contains("&lt;script&gt;"), "{page}");
+        for unwanted in ["style=", "http://", "https://", "javascript:"] {
+            assert!(!page.contains(unwanted), "{unwanted}");
+        }
+    }
+    assert!(get(&world.pages, "/", "").1.contains(&format!("href=\"{job}\"")));
+    let api = json(&world.pages, &job.replace("/jobs", "/api/v1/jobs"), "");
+    assert_eq!((&api["id"], &api["attempts"][0]["progress"]), (&HOSTILE.into(), &Value::Null));
+}
+
+#[test]
+fn the_api_says_the_same_in_json() {
+    let world = world(Duration::from_secs(600));
+    let tracker = json(&world.pages, "/api/v1/tracker", "");
+    assert_eq!(tracker["name"], "tracker_n1:h/127.0.0.1:5");
+    assert_eq!(tracker["slots"]["MAP"], serde_json::json!({"total": 20, "used": 3}));
+    assert_eq!(tracker["cluster_manager"]["address"], "cm:8888");
+    assert_eq!(tracker["addresses"]["actions"], "127.0.0.1:2");
+    let counts =
+        serde_json::json!({"running": 3, "waiting": 1, "succeeded": 1, "failed": 1, "killed": 1});
+    assert_eq!(tracker["attempts"], counts);
+    assert!(tracker["local_dirs"][0].get("problem").is_none());
+    assert!(tracker["local_dirs"][1]["problem"].is_string());
+    let jobs = json(&world.pages, "/api/v1/jobs", "");
+    assert_eq!(jobs["jobs"][0]["id"], "job_20.1_0001");
+    assert_eq!(jobs["jobs"][0]["counts"]["running"], 2);
+    let path = "/api/v1/jobs/job_20.1_0001";
+    let job = json(&world.pages, path, "");
+    assert_eq!(job["attempts"].as_array().unwrap().len(), 6);
+    let first = &job["attempts"][0];
+    assert_eq!((&first["started_ms"], &first["pid"]), (&1000.into(), &77.into()));
+    assert!(first.get("finished_ms").is_none());
+    assert_eq!((&first["state"], &first["stage"]), (&"RUNNING".into(), &"running".into()));
+    // A list goes on where the last one ended.
+    let (mut seen, mut query) = (Vec::new(), "limit=4".to_owned());
+    loop {
+        let job = json(&world.pages, path, &query);
+        let ids = job["attempts"].as_array().unwrap().iter();
+        seen.extend(ids.map(|attempt| attempt["id"].as_str().unwrap().to_owned()));
+        let Some(next) = job["next"].as_str() else { break };
+        query = format!("limit=4&after={next}");
+    }
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    for query in ["limit=0", "limit=2001", "limit=x"] {
+        let (status, text) = get(&world.pages, path, query);
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
+        assert!(text.contains("1 to 2000"), "{text}");
+    }
+    assert_eq!(get(&world.pages, "/api/v1/jobs/none", "").0, StatusCode::NOT_FOUND);
+}
+
+#[test]
+fn health_is_whether_the_cluster_manager_still_counts_on_it() {
+    let well = world(Duration::from_secs(600)).pages;
+    assert_eq!(get(&well, "/healthz", ""), (StatusCode::OK, "ok\n".into()));
+    let (status, text) = get(&world(Duration::ZERO).pages, "/healthz", "");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.starts_with("no answer of the cluster manager for 0 s"), "{text}");
+}
+
+#[test]
+fn metrics_are_declared_once_and_documented() {
+    let (_, text) = get(&world(Duration::ZERO).pages, "/metrics", "");
+    let declared: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let names: Vec<&str> = metrics::FAMILIES.iter().map(|family| family.name).collect();
+    assert_eq!(declared, names);
+    for line in [
+        "corona_task_tracker_slots{type=\"MAP\"} 20",
+        "corona_task_tracker_attempts{stage=\"running\"} 3",
+        "corona_task_tracker_heartbeats_total{outcome=\"answered\"} 0",
+        "corona_task_tracker_failures_total 4",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
+    }
+    let document = include_str!("../../../docs/task-tracker.md");
+    let documented: Vec<&str> =
+        document.lines().filter(|line| line.starts_with("| `corona_task_tracker_")).collect();
+    let own = |family: &&prometheus::Family| family.name.starts_with("corona_task_tracker_");
+    let expected: Vec<String> = metrics::FAMILIES
+        .iter()
+        .filter(own)
+        .map(|family| format!("| `{}` | {} | {} |", family.name, family.shape.name(), family.help))
+        .collect();
+    assert_eq!(documented, expected, "write this:\n{}", expected.join("\n"));
+}
+
+#[test]
+fn other_addresses_have_nothing() {
+    let pages = world(Duration::ZERO).pages;
+    for path in ["/nothing", "/static/../mod.rs", "/api/v1", "/api/v1/", "/api/v1/tracker/x", ""] {
+        assert_eq!(pages.page(path, ""), None, "{path}");
+    }
+    let style = pages.page("/static/corona.css", "v=1").unwrap();
+    assert!(style.is_constant && style.content_type.starts_with("text/css"));
+}
