@@ -177,8 +177,7 @@ impl Attempt {
             _ => TaskState::Succeeded,
         };
         self.status.progress = 1.0;
-        self.status.finish_time_ms = now.since_epoch_ms;
-        self.done = true;
+        self.end(now);
         true
     }
 
@@ -214,8 +213,21 @@ impl Attempt {
             (_, Cause::Request, false) => TaskState::Killed,
         };
         self.status.progress = 0.0;
+        self.end(now);
+    }
+
+    /// What a reduce has not come to has taken no time: that is how job trackers count. Spec:
+    /// mapreduce/02 §2.3.
+    fn end(&mut self, now: Now) {
         self.status.finish_time_ms = now.since_epoch_ms;
         self.done = true;
+        if let Some(reduce) = &mut self.status.reduce {
+            for time_ms in [&mut reduce.shuffle_finish_time_ms, &mut reduce.sort_finish_time_ms] {
+                if *time_ms == 0 {
+                    *time_ms = now.since_epoch_ms;
+                }
+            }
+        }
     }
 
     /// Its output cannot be served. True if it must be reported again, as failed.

@@ -246,3 +246,29 @@ fn reports_of_processes_change_what_they_may() {
     assert_eq!(status.diagnostics.len(), MAX_DIAGNOSTICS_BYTES);
     assert_eq!(status.reduce.as_ref().unwrap().failed_fetches.len(), MAX_FAILED_FETCHES);
 }
+
+/// Recorded: a set-up task that is started as a reduce tells the time of its end thrice.
+#[test]
+fn a_reduce_that_ends_has_come_to_everything() {
+    let begun = Instant::now();
+    let times = |attempt: &Attempt| {
+        let reduce = attempt.status().reduce.clone().unwrap();
+        let status = attempt.status();
+        (reduce.shuffle_finish_time_ms, reduce.sort_finish_time_ms, status.finish_time_ms)
+    };
+    type End = fn(&mut Attempt, Now) -> bool;
+    let ends: [End; 3] =
+        [Attempt::finish, Attempt::exited, |attempt, now| attempt.kill(Cause::Request, now)];
+    for end in ends {
+        let mut attempt = Attempt::new(task('r'), at(begun, 0));
+        attempt.start(at(begun, 1));
+        assert_eq!(times(&attempt), (0, 0, 0));
+        let progress = ReduceProgress { shuffle_finish_time_ms: 7, ..Default::default() };
+        let told = TaskStatus { reduce: Some(progress), ..attempt.status().clone() };
+        let mut shuffled = attempt.clone();
+        assert!(shuffled.update(told, at(begun, 2)));
+        assert!(end(&mut attempt, at(begun, 9)) && end(&mut shuffled, at(begun, 9)));
+        assert_eq!(times(&attempt), (9000, 9000, 9000));
+        assert_eq!(times(&shuffled), (7, 9000, 9000));
+    }
+}
