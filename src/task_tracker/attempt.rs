@@ -13,6 +13,10 @@ use crate::hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskSta
 
 /// The longest text of what went wrong, in bytes: what comes after that is left out.
 const MAX_DIAGNOSTICS_BYTES: usize = 64 << 10;
+/// The longest text of what a process says that it does, in bytes.
+const MAX_STATE_STRING_BYTES: usize = 16 << 10;
+/// The most memory that the counters of an attempt take, in bytes, as counted here.
+const MAX_COUNTERS_BYTES: usize = 4 << 20;
 /// The most failed fetches that wait to be reported.
 const MAX_FAILED_FETCHES: usize = 10_000;
 /// How often the counters of an attempt that runs are reported. Spec: mapreduce/04 §4.8.
@@ -131,14 +135,16 @@ impl Attempt {
         }
         status.progress =
             if report.progress.is_nan() { 0.0 } else { report.progress.clamp(0.0, 1.0) };
-        status.state_string = report.state_string;
+        let end = boundary(&report.state_string, MAX_STATE_STRING_BYTES);
+        status.state_string.clear();
+        status.state_string.push_str(report.state_string.get(..end).unwrap_or_default());
         // Else a process could take its attempt out of every state that can end.
         if !cleaning_up {
             status.phase = report.phase;
         }
         status.next_records = report.next_records;
-        if report.counters.is_some() {
-            status.counters = report.counters;
+        if let Some(counters) = report.counters.filter(|told| told.bytes() <= MAX_COUNTERS_BYTES) {
+            status.counters = Some(counters);
         }
         if let (Some(known), Some(told)) = (&mut status.reduce, report.reduce) {
             let later = |known: &mut i64, told: i64| {
@@ -157,8 +163,7 @@ impl Attempt {
     /// Adds to what is known of what went wrong.
     pub fn add_diagnostics(&mut self, text: &str) {
         let room = MAX_DIAGNOSTICS_BYTES.saturating_sub(self.status.diagnostics.len());
-        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-        self.status.diagnostics.push_str(text.get(..end.unwrap_or_default()).unwrap_or_default());
+        self.status.diagnostics.push_str(text.get(..boundary(text, room)).unwrap_or_default());
     }
 
     /// The records that it reads next, for who skips bad ones.
@@ -284,6 +289,11 @@ impl Attempt {
         }
         self.counters_told = None;
     }
+}
+
+/// The end of the longest beginning of a text that has at most so many bytes.
+fn boundary(text: &str, max_bytes: usize) -> usize {
+    (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0)
 }
 
 /// Whether an attempt that was reported like this is not to be reported any more.

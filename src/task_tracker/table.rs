@@ -33,13 +33,15 @@ pub struct TableLimits {
     pub jobs: usize,
     /// Attempts of all jobs, those included that have ended and whose output is served.
     pub attempts: usize,
+    /// Memory of all tasks as they were sent, in bytes.
+    pub task_bytes: usize,
     /// Blacklisted sessions. The oldest is forgotten for the sake of a new one.
     pub blacklisted: usize,
 }
 
 impl Default for TableLimits {
     fn default() -> Self {
-        TableLimits { jobs: 10_000, attempts: 200_000, blacklisted: 1000 }
+        TableLimits { jobs: 10_000, attempts: 200_000, task_bytes: 1 << 30, blacklisted: 1000 }
     }
 }
 
@@ -94,7 +96,7 @@ pub enum Ignored {
     #[error("the attempt has been launched before")]
     Launched,
     /// One of the [`TableLimits`] is reached.
-    #[error("there are too many jobs or attempts")]
+    #[error("there are too many jobs or attempts, or they are too large")]
     Full,
     /// Trackers of Corona are not started anew by job trackers.
     #[error("job trackers cannot start a tracker anew")]
@@ -107,6 +109,7 @@ pub struct Table {
     limits: TableLimits,
     jobs: BTreeMap<JobId, Job>,
     attempts: usize,
+    task_bytes: usize,
     blacklisted: VecDeque<String>,
     runs: u64,
     failures: u32,
@@ -218,7 +221,11 @@ impl Table {
         now: Now,
     ) -> Result<Vec<Order>, Ignored> {
         let id = task.attempt.clone();
+        let task_bytes = self.task_bytes.saturating_add(task.bytes());
         let full = self.attempts >= self.limits.attempts;
+        if task_bytes > self.limits.task_bytes {
+            return Err(Ignored::Full);
+        }
         let mut orders = vec![];
         match self.entry_mut(&id) {
             None if full => return Err(Ignored::Full),
@@ -250,8 +257,10 @@ impl Table {
         let attempt = Attempt::new(task, now);
         let entry =
             Entry { attempt, run: number, started: None, to_report: true, may_commit: false };
-        if job.attempts.insert(id.clone(), entry).is_none() {
-            self.attempts += 1;
+        self.attempts += 1;
+        self.task_bytes = task_bytes;
+        if let Some(before) = job.attempts.insert(id.clone(), entry) {
+            self.gone(&before);
         }
         orders.push(Order::Start(Run { attempt: id, number }));
         Ok(orders)
@@ -271,7 +280,9 @@ impl Table {
     /// Ends all attempts of a job and forgets it: nothing of it is reported any more.
     fn forget_job(&mut self, id: &JobId) -> Result<Vec<Order>, Ignored> {
         let job = self.jobs.remove(id).ok_or(Ignored::Unknown)?;
-        self.attempts = self.attempts.saturating_sub(job.attempts.len());
+        for entry in job.attempts.values() {
+            self.gone(entry);
+        }
         let waiting = job.attempts.values().filter(|entry| !entry.attempt.has_ended());
         let mut runs: Vec<Run> =
             waiting.map(Entry::run).chain(job.processes.into_values()).collect();
@@ -321,8 +332,14 @@ impl Table {
 
     fn forget(&mut self, id: &TaskAttemptId) {
         let job = self.jobs.get_mut(id.job());
-        if job.and_then(|job| job.attempts.remove(id)).is_some() {
-            self.attempts = self.attempts.saturating_sub(1);
+        if let Some(entry) = job.and_then(|job| job.attempts.remove(id)) {
+            self.gone(&entry);
         }
+    }
+
+    /// An entry takes no more room.
+    fn gone(&mut self, entry: &Entry) {
+        self.attempts = self.attempts.saturating_sub(1);
+        self.task_bytes = self.task_bytes.saturating_sub(entry.attempt.task().bytes());
     }
 }

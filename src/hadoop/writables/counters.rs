@@ -55,6 +55,20 @@ impl Writable for Counter {
 }
 
 impl Counters {
+    /// The memory that they take, roughly, in bytes.
+    pub fn bytes(&self) -> usize {
+        let groups = self.groups.iter().map(|group| {
+            let counters = group.counters.iter().map(|counter| {
+                let names =
+                    counter.name.len() + counter.display_name.as_ref().map_or(0, String::len);
+                size_of::<Counter>() + names
+            });
+            let names = group.name.len() + group.display_name.len();
+            size_of::<CounterGroup>() + names + counters.sum::<usize>()
+        });
+        groups.sum()
+    }
+
     /// The value of a counter, if there is one of that name in that group.
     pub fn get(&self, group: &str, counter: &str) -> Option<i64> {
         let group = self.groups.iter().find(|candidate| candidate.name == group)?;

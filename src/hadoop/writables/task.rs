@@ -94,6 +94,24 @@ impl Task {
         self.job_cleanup.is_none() && !self.job_setup && !self.task_cleanup
     }
 
+    /// The memory that it takes, roughly, in bytes.
+    pub fn bytes(&self) -> usize {
+        let split = match &self.kind {
+            TaskKind::Map { split: Some(split) } => split.class.len() + split.data.len(),
+            _ => 0,
+        };
+        let status = &self.status;
+        let fetches = status.reduce.as_ref().map_or(0, |reduce| reduce.failed_fetches.len());
+        let texts = [&self.job_file, &self.user, &status.diagnostics, &status.state_string];
+        size_of::<Task>()
+            + split
+            + self.extra_data.len()
+            + texts.iter().map(|text| text.len()).sum::<usize>()
+            + status.counters.as_ref().map_or(0, super::Counters::bytes)
+            + self.skip.ranges.len() * size_of::<RecordRange>()
+            + fetches * size_of::<TaskAttemptId>()
+    }
+
     /// Reads a map or a reduce.
     pub fn decode(is_map: bool, reader: &mut Reader<'_>) -> Result<Task, DecodeError> {
         let job_file = Text::decode(reader)?;

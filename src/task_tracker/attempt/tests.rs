@@ -1,7 +1,7 @@
 //! The table of mapreduce/04 §4.7, as scripts of what happens.
 
 use super::*;
-use crate::hadoop::writables::{CleanupState, Counters, SkipRanges, TaskKind};
+use crate::hadoop::writables::{CleanupState, CounterGroup, Counters, SkipRanges, TaskKind};
 
 pub(in crate::task_tracker) fn at(begun: Instant, seconds: u64) -> Now {
     Now {
@@ -221,6 +221,12 @@ fn reports_of_processes_change_what_they_may() {
     let mut attempt = Attempt::new(task('r'), at(begun, 0));
     attempt.start(at(begun, 1));
     let other = task('m').attempt;
+    let group = CounterGroup {
+        name: "g".repeat(MAX_COUNTERS_BYTES),
+        display_name: String::new(),
+        counters: vec![],
+    };
+    let huge = Counters { groups: vec![group] };
     for _ in 0..3 {
         let report = TaskStatus {
             attempt: other.clone(),
@@ -229,7 +235,8 @@ fn reports_of_processes_change_what_they_may() {
             diagnostics: "é".repeat(MAX_DIAGNOSTICS_BYTES),
             start_time_ms: 77,
             finish_time_ms: 77,
-            counters: None,
+            state_string: "é".repeat(MAX_STATE_STRING_BYTES),
+            counters: Some(huge.clone()),
             reduce: Some(ReduceProgress {
                 failed_fetches: vec![other.clone(); MAX_FAILED_FETCHES],
                 ..ReduceProgress::default()
@@ -242,7 +249,8 @@ fn reports_of_processes_change_what_they_may() {
     assert_eq!(status.attempt, task('r').attempt);
     assert_eq!((status.slots, status.start_time_ms, status.finish_time_ms), (1, 1000, 0));
     assert!(status.progress == 0.0);
-    assert!(status.counters.is_some());
+    assert_eq!(status.counters, Some(Counters::default()));
+    assert_eq!(status.state_string.len(), MAX_STATE_STRING_BYTES);
     assert_eq!(status.diagnostics.len(), MAX_DIAGNOSTICS_BYTES);
     assert_eq!(status.reduce.as_ref().unwrap().failed_fetches.len(), MAX_FAILED_FETCHES);
 }

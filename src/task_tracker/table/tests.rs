@@ -291,7 +291,7 @@ fn a_session_ends_with_its_jobs_and_no_others() {
 
 #[test]
 fn what_is_ignored_and_how_much_is_kept() {
-    let limits = TableLimits { jobs: 2, attempts: 3, blacklisted: 2 };
+    let limits = TableLimits { jobs: 2, attempts: 3, blacklisted: 2, ..TableLimits::default() };
     let mut bench = Bench::limited(limits);
     let now = bench.now();
     let nobody = TaskTrackerAction { session: None, action: Action::Reinit };
@@ -374,4 +374,27 @@ fn silence_counts_for_what_runs() {
     bench.done(&task);
     let now = bench.now();
     assert_eq!(bench.table.silence(&run, now), None);
+}
+
+#[test]
+fn large_tasks_wait_for_room() {
+    let mut large = kind("map");
+    large.extra_data = vec![0; 1000];
+    let task_bytes = large.bytes() + kind("map").bytes() + 100;
+    let mut bench = Bench::limited(TableLimits { task_bytes, ..TableLimits::default() });
+    assert!(bench.launch(&large).is_ok());
+    let mut next = large.clone();
+    next.attempt.task.number += 1;
+    assert_eq!(bench.launch(&next), Err(Ignored::Full));
+    assert!(bench.launch(&map_of(2)).is_ok(), "a small one fits");
+    assert!(bench.act(Action::KillJob(large.attempt.job().clone())).is_ok());
+    let run = bench.launch_and_start(&next, 3);
+    bench.exit(&run);
+    assert_eq!(bench.launch(&next), Err(Ignored::Full), "its first run is to be reported");
+    let sent = bench.reports(&next);
+    bench.table.reported(next.attempt.job(), &sent);
+    assert!(bench.launch(&next).is_ok());
+    assert!(bench.act(Action::KillJob(next.attempt.job().clone())).is_ok());
+    assert!(bench.act(Action::KillJob(map_of(2).attempt.job().clone())).is_ok());
+    assert_eq!((bench.table.task_bytes, bench.table.attempts), (0, 0));
 }

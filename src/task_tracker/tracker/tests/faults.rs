@@ -1,5 +1,7 @@
 //! Processes that do not do as they should, and what cannot be started.
 
+use tokio::sync::Semaphore;
+
 use super::*;
 use crate::task_tracker::job_files::{Answer, FileStatus, JobFiles, Location};
 
@@ -183,27 +185,74 @@ async fn names_that_lead_elsewhere_are_refused() {
     assert_eq!(fs::read_dir(world.root.path()).unwrap().count(), 3);
 }
 
-#[tokio::test]
-async fn a_job_that_cannot_be_fetched_holds_up_no_other() {
+/// Files of this machine; those with "stuck" in their names take a permit.
+struct Stuck {
+    files: LocalFiles,
+    permits: Semaphore,
+}
+
+impl JobFiles for Stuck {
+    fn status<'a>(&'a self, location: &'a Location) -> Answer<'a, FileStatus> {
+        self.files.status(location)
+    }
+
+    fn fetch<'a>(&'a self, location: &'a Location, to: &'a Path) -> Answer<'a, u64> {
+        Box::pin(async move {
+            if location.path().contains("stuck") {
+                self.permits.acquire().await.unwrap().forget();
+            }
+            self.files.fetch(location, to).await
+        })
+    }
+}
+
+/// A tracker with one slot a type, a job whose file does not come, and one that is well.
+async fn stuck(localise_timeout: Duration) -> (World, Arc<Stuck>, Task, Task) {
+    let files = LocalFiles { timeout: Duration::from_secs(600), max_bytes: 1 << 20 };
+    let files = Arc::new(Stuck { files, permits: Semaphore::new(0) });
+    let theirs = files.clone();
     let world = World::with(|parts| {
-        parts.settings.localise_timeout = Duration::from_millis(50);
+        parts.localiser = localiser(&parts.dirs, theirs);
+        parts.settings.localise_timeout = localise_timeout;
         parts.slots = SlotCounts { maps: 1, reduces: 1 };
     })
     .await;
-    // Nobody ever writes to it.
-    let pipe = world.root.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-    assert!(made.success());
-    let task = world.task("map", PROGRAM, &[]);
-    let mut stuck = task.clone();
+    let well = world.task("map", PROGRAM, &[]);
+    let mut stuck = well.clone();
     stuck.attempt.task.job.number = 77;
-    stuck.job_file = format!("file:{}", pipe.display());
+    let path = world.root.path().join("stuck.xml");
+    fs::copy(world.root.path().join("job.xml"), &path).unwrap();
+    stuck.job_file = format!("file:{}", path.display());
     world.launch(&stuck).await;
-    end_of(&world, &stuck, TaskState::Failed).await;
-    world.launched(&task).await.leave(1);
-    end_of(&world, &task, TaskState::FailedUnclean).await;
+    until("its file is fetched", || world.tracker.snapshot().maps.used == 1).await;
+    (world, files, stuck, well)
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_come_fails_and_gives_its_slot_back() {
+    let (world, files, stuck, _) = stuck(Duration::from_millis(20)).await;
+    let why = end_of(&world, &stuck, TaskState::Failed).await;
+    assert!(why.ends_with("its files were not here within 20ms\n"), "{why}");
+    until("its slot is free", || world.tracker.snapshot().maps.used == 0).await;
+    // It comes nonetheless, and all of it goes.
+    files.permits.add_permits(1);
+    world.end(&stuck).await;
+}
+
+#[tokio::test]
+async fn a_kill_frees_the_slot_of_a_job_that_does_not_come() {
+    let (world, files, stuck, well) = stuck(Duration::from_secs(600)).await;
+    world.launch(&well).await;
     world.act(Action::KillJob(stuck.attempt.job().clone())).await;
-    world.end(&task).await;
+    let child = world.child(&well).await;
+    // It comes too late, and all of it goes.
+    world.launch(&stuck).await;
+    files.permits.add_permits(2);
+    child.leave(1);
+    world.child(&stuck).await.leave(1);
+    end_of(&world, &stuck, TaskState::FailedUnclean).await;
+    world.act(Action::KillJob(stuck.attempt.job().clone())).await;
+    world.end(&well).await;
 }
 
 #[tokio::test]
