@@ -109,7 +109,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+pub(super) enum Form {
     Text,
     Json,
     Html,
@@ -123,7 +123,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| "expected a number from 0.01 to 10000, or max".to_owned())
 }
 
-fn parse_report(text: &str) -> Result<(PathBuf, Form), String> {
+pub(super) fn parse_report(text: &str) -> Result<(PathBuf, Form), String> {
     let path = PathBuf::from(text);
     let form = match path.extension().and_then(|extension| extension.to_str()) {
         Some("txt") => Form::Text,

@@ -2,6 +2,7 @@
 //!
 //! Wiring only: the relay, the shadow, a recording if one is wanted, signals, and what is said.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,16 +13,17 @@ use clap::Args;
 use corona::config::{self, Loaded};
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Recorder, Relay, RelayOptions, feed};
-use corona::conformance::shadow::{Figures, Shadow, ShadowOptions, text};
+use corona::conformance::shadow::{Figures, Pages, Shadow, ShadowOptions, html, json, text};
 use tokio::sync::watch;
 
 use super::EXIT_FAILED;
 use super::arguments::{
     Override, create_file, existing_conf_dir, pairs, parse_address, parse_override, parse_size,
 };
-use super::console::{Console, printable};
+use super::console::{Console, harmless_json, printable};
 use super::logging::LogArguments;
 use super::record::{announce, now_us};
+use super::replay::{Form, parse_report};
 use super::signals::shutdown_signal;
 
 const USAGE: &str = "\
@@ -82,12 +84,25 @@ pub(super) struct Arguments {
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
 
+    /// Where to show what is found so far: a page, /report.json and /metrics
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    http: Option<SocketAddr>,
+
     /// Record what passes as well
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
-    /// Overwrite the recording if it exists
-    #[arg(long, requires = "recording")]
+    /// Print what was found in this form
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text,
+          help_heading = "Report")]
+    output: Form,
+
+    /// Write it to a file, too: .txt, .json or .html
+    #[arg(long, value_name = "FILE", value_parser = parse_report, help_heading = "Report")]
+    report: Option<(PathBuf, Form)>,
+
+    /// Overwrite the files of --recording and --report if they exist
+    #[arg(long)]
     force: bool,
 
     /// What may wait for the shadow, and for the disk, in bytes: 64m, 1g
@@ -115,14 +130,38 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         .enable_all()
         .build()
         .context("cannot start the threads of the relay")?;
+    let (output, force) = (arguments.output, arguments.force);
+    let file = arguments.report.clone();
+    // That there is a place for it is known before, not after a week.
+    let file = file.map(|(path, form)| Ok::<_, anyhow::Error>((create_file(&path, force)?, form)));
+    let file = file.transpose()?;
     let (figures, recorder) = runtime.block_on(shadow(arguments))?;
-    let shown = text(&figures);
-    let shown: Vec<_> = shown.lines().map(printable).collect();
-    console.print(&format!("{}\n", shown.join("\n")))?;
+    if let Some((mut file, form)) = file {
+        let written = shown(&figures, form, None)?;
+        file.write_all(written.as_bytes()).context("cannot write the report")?;
+    }
+    console.print(&shown(&figures, output, console.width)?)?;
     if let Some(recorder) = recorder {
         whole(&recorder)?;
     }
     Ok(if figures.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+}
+
+/// Columns of text where nothing says how many there are.
+const USUAL_WIDTH: usize = 80;
+
+fn shown(figures: &Figures, form: Form, width: Option<usize>) -> anyhow::Result<String> {
+    Ok(match form {
+        Form::Text => {
+            let text = text(figures, width.unwrap_or(USUAL_WIDTH));
+            text.lines().flat_map(|line| [printable(line), "\n".into()]).collect()
+        }
+        Form::Json => {
+            let json = serde_json::to_string_pretty(&json(figures))?;
+            json.lines().flat_map(|line| [harmless_json(line), "\n".into()]).collect()
+        }
+        Form::Html => html(figures, None),
+    })
 }
 
 async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorder>)> {
@@ -159,12 +198,22 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
     let (stop_sender, stopped) = watch::channel(false);
     let relaying = tokio::spawn(relay.run(feeds, stopped));
     let primary = printable(&arguments.primary).into_owned();
-    announce(&format!("corona shadow ready: listen {address} primary {primary}"));
+    let pages = arguments.http.map(|address| {
+        Pages::start(address, watched.clone())
+            .with_context(|| format!("cannot listen on {address}"))
+    });
+    let pages = pages.transpose()?;
+    let http = pages.as_ref().map(|pages| format!(" http {}", pages.address()));
+    let http = http.unwrap_or_default();
+    announce(&format!("corona shadow ready: listen {address} primary {primary}{http}"));
     let signal = stop.await;
     tracing::info!("ending after {signal}");
     stop_sender.send_replace(true);
     relaying.await.context("the relay broke down")?;
     let finished = tokio::task::spawn_blocking(move || shadow.finish()).await?;
+    if let Some(pages) = pages {
+        pages.end();
+    }
     if !finished {
         bail!("the shadow broke down; this is a bug");
     }

@@ -18,7 +18,7 @@ mod notices;
 mod older;
 mod peers;
 mod play;
-mod report;
+pub(in crate::conformance) mod report;
 mod script;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 mod falsifier;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,20 +24,29 @@ struct Shadow {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
     address: SocketAddr,
+    http: Option<SocketAddr>,
 }
 
 impl Shadow {
     fn start(primary: SocketAddr, options: &[&str]) -> Shadow {
         let mut command = Command::new(corona_program());
         command.args(["shadow", "--listen", "127.0.0.1:0", "--primary", &primary.to_string()]);
-        command.args(options).env_remove("HADOOP_CONF_DIR").stdin(Stdio::null());
+        command.args(options);
+        Shadow::of(command)
+    }
+
+    fn of(mut command: Command) -> Shadow {
+        command.env_remove("HADOOP_CONF_DIR").env_remove("COLUMNS").stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
         out.read_line(&mut said).unwrap();
-        let mut words = said.split_whitespace().skip_while(|word| *word != "listen");
-        let address = words.nth(1).and_then(|word| word.parse().ok());
-        Shadow { child, out, address: address.unwrap_or_else(|| panic!("not ready: {said}")) }
+        let after = |name: &str| {
+            let mut words = said.split_whitespace().skip_while(|word| *word != name);
+            words.nth(1).and_then(|word| word.parse().ok())
+        };
+        let address = after("listen").unwrap_or_else(|| panic!("not ready: {said}"));
+        Shadow { child, out, address, http: after("http") }
     }
 
     /// Status and summary.
@@ -149,6 +158,69 @@ fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
     }
 }
 
+/// The commands of the page, each between clients and a cluster manager.
+#[test]
+fn every_documented_command_runs_and_tells_what_it_found() {
+    let text = std::fs::read_to_string(repository().join("docs/conformance.md")).unwrap();
+    let commands: Vec<&str> =
+        text.lines().filter_map(|line| line.trim_start().strip_prefix("corona shadow ")).collect();
+    assert!(commands.len() >= 2, "{commands:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    let conf_dir = here.join("conf");
+    std::fs::create_dir(&conf_dir).unwrap();
+    let configuration = "<configuration><property><name>cm.cpu.to.resource.partitioning</name>\
+        <value>{\"1\":{\"MAP\":1,\"REDUCE\":1}}</value></property></configuration>";
+    std::fs::write(conf_dir.join("core-site.xml"), configuration).unwrap();
+    for command in commands {
+        let manager = start(&conf_dir, here);
+        let line = command
+            .replace("localhost:9090", &manager.thrift().to_string())
+            .replace("0.0.0.0:9191", "127.0.0.1:0")
+            .replace("0.0.0.0:9192", "127.0.0.1:0");
+        let mut program = Command::new(corona_program());
+        program.arg("shadow").args(line.split(' ')).current_dir(here);
+        let shadow = Shadow::of(program);
+        let mut load = Command::new(corona_program());
+        load.args(["load", "churn", "--address", &shadow.address.to_string(), "--nodes", "10"]);
+        load.args(["--seconds", "1", "--warm-up", "0", "--sessions", "1", "--maps", "20"]);
+        assert!(load.output().unwrap().status.success());
+        if let Some(http) = shadow.http {
+            until_it_shows(http, "/", "<td>0</td>", "sessionStart");
+            until_it_shows(http, "/report.json", "\"agrees\":true", "\"method\":\"sessionStart\"");
+            let sample = "corona_shadow_answers_total{method=\"sessionStart\",verdict=\"equal\"}";
+            until_it_shows(http, "/metrics", "# TYPE", sample);
+        }
+        let (status, summary) = shadow.end();
+        assert_eq!(status, Some(0), "{summary}");
+        assert!(summary.lines().all(|line| line.chars().count() <= 80), "{summary}");
+    }
+    let page = std::fs::read_to_string(here.join("week.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("AGREES: "), "{page}");
+    let mut inspect = Command::new(corona_program());
+    let output = inspect.args(["inspect", "week.corec", "--stats"]).current_dir(here).output();
+    let output = output.unwrap();
+    let stats = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && stats.contains("grantResource"), "{stats}");
+}
+
+/// Waits until a page has both texts.
+fn until_it_shows(http: SocketAddr, path: &str, one: &str, other: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut stream = std::net::TcpStream::connect(http).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        if answer.contains(one) && answer.contains(other) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no {one} and {other} in {answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn one_flipped_field_is_reported() {
     let mut done = false;
@@ -164,7 +236,7 @@ fn one_flipped_field_is_reported() {
             }
         }),
     );
-    let expected = "  success.noPreempt\n    primary   true\n    here      false\n";
+    let expected = "  success.noPreempt\n    primary true\n    here    false\n";
     assert!(summary.contains(expected), "{summary}");
 }
 

@@ -4,10 +4,10 @@
 //! `json` and `html` are the forms of the verdict for people, programs and browsers.
 
 mod fields;
-mod html;
-mod json;
+pub(in crate::conformance) mod html;
+pub(in crate::conformance) mod json;
 mod rules;
-mod text;
+pub(in crate::conformance) mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -45,8 +45,12 @@
 mod answers;
 mod books;
 pub mod figures;
+mod html;
+mod http;
 mod ids;
+mod json;
 mod line;
+mod metrics;
 mod notices;
 mod run;
 mod text;
@@ -57,6 +61,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use figures::Figures;
+pub use html::html;
+pub use http::Pages;
+pub use json::json;
 pub use text::text;
 
 use self::run::Run;

@@ -5,27 +5,59 @@ use std::fmt::Write as _;
 
 use super::figures::{Figures, Tally};
 use crate::conformance::replay::Finding;
+use crate::conformance::replay::report::text::wrapped;
 
-/// All of it in lines; differences that nothing explains one by one, the others by row.
-pub fn text(figures: &Figures) -> String {
-    let mut out = String::new();
+/// The least width that lines are wrapped to.
+const LEAST_WIDTH: usize = 40;
+
+/// All of it in lines of at most `width` columns where words allow it; differences that nothing
+/// explains one by one, the others by row.
+pub fn text(figures: &Figures, width: usize) -> String {
+    let mut whole = String::new();
     // Writing to a text does not fail.
-    let _ = write(&mut out, figures);
+    let _ = write(&mut whole, figures);
+    let width = width.max(LEAST_WIDTH);
+    let mut out = String::with_capacity(whole.len());
+    for line in whole.lines() {
+        wrap(&mut out, line, width);
+    }
     out
 }
 
+/// A line in as many as it needs, under the word after its head.
+fn wrap(out: &mut String, line: &str, width: usize) {
+    if line.chars().count() <= width {
+        out.push_str(line);
+        out.push('\n');
+        return;
+    }
+    let head = line
+        .char_indices()
+        .nth(HEAD)
+        .filter(|(at, _)| line.get(..*at).is_some_and(|head| head.ends_with(' ')));
+    let (head, rest) = line.split_at(head.map_or(0, |(at, _)| at));
+    let indent = head.chars().count();
+    for (place, part) in wrapped(rest, width - indent).iter().enumerate() {
+        let head = if place == 0 { head } else { "" };
+        let _ = writeln!(out, "{head:indent$}{part}");
+    }
+}
+
+/// Where what follows a head begins.
+const HEAD: usize = 12;
+
 fn write(out: &mut String, figures: &Figures) -> std::fmt::Result {
     writeln!(out, "{}\n", verdict(figures))?;
-    writeln!(out, "Shadowed  {} for {} s", figures.primary, figures.ran_for().as_secs())?;
-    writeln!(out, "Answers   {}", counted(figures.all_calls()))?;
-    writeln!(out, "Notices   {}", counted(figures.all_notices()))?;
+    writeln!(out, "Shadowed    {} for {} s", figures.primary, figures.ran_for().as_secs())?;
+    writeln!(out, "Answers     {}", counted(figures.all_calls()))?;
+    writeln!(out, "Notices     {}", counted(figures.all_notices()))?;
     let near = figures.near;
     if near.of > 0 {
         let (of, primary, ours) = (near.of, near.primary, near.ours);
-        writeln!(out, "Near      of {of} grants: {primary} there, {ours} here")?;
+        writeln!(out, "Near        of {of} grants: {primary} there, {ours} here")?;
     }
     if figures.beginnings > 0 {
-        writeln!(out, "Anew      {} times", figures.beginnings)?;
+        writeln!(out, "Began anew  {} times", figures.beginnings)?;
         for beginning in &figures.last_beginnings {
             writeln!(out, "  at {} s: {}", beginning.at.as_secs(), beginning.why)?;
         }
@@ -94,7 +126,7 @@ fn counted(tally: Tally) -> String {
     let mut text =
         format!("{compared} compared: {equal} equal, {explained} explained, {different} different");
     if not_compared > 0 {
-        let _ = write!(text, "\n          {not_compared} not compared");
+        let _ = write!(text, "\n            {not_compared} not compared");
     }
     text
 }
@@ -117,8 +149,8 @@ fn write_finding(
     for pair in finding.fields.different() {
         let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "(not there)".to_owned());
         writeln!(out, "  {}", pair.path)?;
-        writeln!(out, "    primary   {}", side(&pair.recorded))?;
-        writeln!(out, "    here      {}", side(&pair.live))?;
+        writeln!(out, "    primary {}", side(&pair.recorded))?;
+        writeln!(out, "    here    {}", side(&pair.live))?;
     }
     writeln!(out)
 }
@@ -131,24 +163,25 @@ mod tests {
     #[test]
     fn the_summary_tells_counts_rows_reasons_and_differences() {
         let mut figures = Figures::new("cm:9090");
-        assert!(text(&figures).starts_with("NOTHING SEEN"), "{}", text(&figures));
+        assert!(text(&figures, 80).starts_with("NOTHING SEEN"), "{}", text(&figures, 80));
         figures.call("nodeHeartbeat").equal = 7;
         figures.notice("grantResource").explained = 2;
         figures.rows.insert(Rule::FREE_NODE, 2);
         figures.not_compared("calls of others");
-        assert!(text(&figures).starts_with("AGREES"), "{}", text(&figures));
+        assert!(text(&figures, 80).starts_with("AGREES"), "{}", text(&figures, 80));
         figures.run_differs("somewhere", "this", "that");
-        let text = text(&figures);
+        let text = text(&figures, 80);
         for line in [
             "DIFFERS: 1 difference that nothing explains.",
-            "Answers   7 compared: 7 equal, 0 explained, 0 different",
+            "Answers     7 compared: 7 equal, 0 explained, 0 different",
             "grantResource                  0          2          0             0",
-            "         2  free choice: Which node serves a request is free when several are equally near.",
+            "         2  free choice: Which node serves a request is free when several are\n            equally near.",
             "         1  calls of others",
             "Different 1 of 1: somewhere, at 0.000 s",
             "  primary   this",
         ] {
             assert!(text.contains(line), "no {line} in {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }
     }
 }

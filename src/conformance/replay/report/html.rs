@@ -8,7 +8,7 @@ use super::{Counts, FieldPair, Finding, Report};
 
 /// The verdict as an HTML page, for light and for dark windows.
 pub fn html(report: &Report) -> String {
-    let style = PreEscaped(include_str!("report.css"));
+    let style = PreEscaped(STYLE);
     let agrees = report.agrees();
     let page = html! {
         (DOCTYPE)
@@ -29,7 +29,7 @@ pub fn html(report: &Report) -> String {
                     (summary(report))
                     @if !report.different.is_empty() {
                         h2 { "Differences that nothing explains" }
-                        @for finding in &report.different { (one(finding, true)) }
+                        @for finding in &report.different { (one(finding, true, SIDES)) }
                     }
                     @if !report.explained.is_empty() { (explained(report)) }
                     @if report.left_out > 0 {
@@ -91,14 +91,21 @@ fn explained(report: &Report) -> Markup {
                     (rule.text)
                 }
                 @for finding in report.explained.iter().filter(|found| found.rule == Some(rule)) {
-                    (one(finding, false))
+                    (one(finding, false, SIDES))
                 }
             }
         }
     }
 }
 
-fn one(finding: &Finding, open: bool) -> Markup {
+/// What the sides of a replay are called.
+const SIDES: [&str; 2] = ["Recorded", "Live"];
+
+/// The looks of a page with findings.
+pub(in crate::conformance) const STYLE: &str = include_str!("report.css");
+
+/// One difference, opened or not, under the names of the two sides.
+pub(in crate::conformance) fn one(finding: &Finding, open: bool, sides: [&str; 2]) -> Markup {
     html! {
         details.finding open[open] {
             summary { (finding.title()) }
@@ -110,9 +117,9 @@ fn one(finding: &Finding, open: bool) -> Markup {
                     path: String::new(),
                     recorded: Some(finding.recorded.clone()),
                     live: Some(finding.live.clone()),
-                }]))
+                }], sides))
             } @else {
-                (table(&finding.fields.pairs))
+                (table(&finding.fields.pairs, sides))
                 @if finding.fields.left_out > 0 {
                     p { (finding.fields.left_out) " more fields are not shown." }
                 }
@@ -121,7 +128,7 @@ fn one(finding: &Finding, open: bool) -> Markup {
     }
 }
 
-fn table(pairs: &[FieldPair]) -> Markup {
+fn table(pairs: &[FieldPair], [left, right]: [&str; 2]) -> Markup {
     let side = |side: &Option<String>| {
         html! {
             @match side {
@@ -133,7 +140,7 @@ fn table(pairs: &[FieldPair]) -> Markup {
     html! {
         div.wide {
             table {
-                thead { tr { th scope="col" { "Field" } th scope="col" { "Recorded" } th scope="col" { "Live" } } }
+                thead { tr { th scope="col" { "Field" } th scope="col" { (left) } th scope="col" { (right) } } }
                 tbody {
                     @for pair in pairs {
                         tr.differs[!pair.is_equal()] {

@@ -1,0 +1,181 @@
+//! The page of a shadow, its JSON and its metrics, over HTTP/1.1.
+//!
+//! On a thread of its own, so that no browser is in the way of what is relayed or compared. There is
+//! nothing to be changed, so whoever reaches the address may read.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+
+use super::Watched;
+use super::html::html;
+use super::json::json;
+use super::metrics::metrics;
+use crate::web::prometheus;
+use crate::wire::server::{ListenOn, listen};
+
+/// How long a connection may last: one request and its answer.
+const CONNECTION: Duration = Duration::from_secs(30);
+/// Bytes of a request's head at most.
+const HEAD_BYTES: usize = 64 * 1024;
+/// Connections at a time. One more is closed at once.
+const MAX_CONNECTIONS: usize = 64;
+/// Pause after a failure to accept, such as a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the page loads itself anew.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// The pages of a shadow, served.
+#[derive(Debug)]
+pub struct Pages {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl Pages {
+    /// Serves on `address`; port 0 is any free one.
+    ///
+    /// Errors: those of the system, such as a port that is taken.
+    pub fn start(address: SocketAddr, figures: Watched) -> io::Result<Pages> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let listener = {
+            let _runtime = runtime.enter();
+            listen(ListenOn::Address(address))?
+        };
+        let address = listener.local_addr()?;
+        let (stop, stopped) = watch::channel(false);
+        let thread = thread::Builder::new().name("shadow-pages".to_owned());
+        let thread = thread.spawn(move || runtime.block_on(serve(listener, figures, stopped)))?;
+        Ok(Pages { address, stop, thread })
+    }
+
+    /// Where they are.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves no longer.
+    pub fn end(self) {
+        self.stop.send_replace(true);
+        // It holds nothing that anybody needs.
+        let _ = self.thread.join();
+    }
+}
+
+async fn serve(listener: TcpListener, figures: Watched, mut stop: watch::Receiver<bool>) {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                if let Ok(place) = room.clone().try_acquire_owned() {
+                    let figures = figures.clone();
+                    tokio::spawn(async move {
+                        // What goes wrong with one browser is of no interest to anybody else.
+                        let _ = timeout(CONNECTION, connection(stream, figures)).await;
+                        drop(place);
+                    });
+                }
+            }
+            Err(_) => sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, figures: Watched) {
+    let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        let answer =
+            answer(request.method(), request.uri().path(), request.uri().query(), &figures);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let _ = served.await;
+}
+
+fn answer(
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    figures: &Watched,
+) -> Response<Full<Bytes>> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "there is nothing to change\n");
+    }
+    match path {
+        "/" => {
+            let refresh = (query != Some("still")).then_some(REFRESH);
+            let page = html(&figures.now(), refresh);
+            plain(StatusCode::OK, "text/html; charset=utf-8", page)
+        }
+        "/report.json" => {
+            let figures = figures.now();
+            let text = serde_json::to_string(&json(&figures)).unwrap_or_default();
+            plain(StatusCode::OK, "application/json", text)
+        }
+        "/metrics" => plain(StatusCode::OK, prometheus::CONTENT_TYPE, metrics(&figures.now())),
+        _ => plain(StatusCode::NOT_FOUND, "text/plain", "there are /, /report.json and /metrics\n"),
+    }
+}
+
+fn plain(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::Mutex;
+
+    use super::super::Figures;
+    use super::*;
+
+    #[test]
+    fn page_json_and_metrics_are_served_and_nothing_else() {
+        let figures = Watched(Arc::new(Mutex::new(Figures::new("cm:9090"))));
+        let pages = Pages::start("127.0.0.1:0".parse().unwrap(), figures).unwrap();
+        for (request, begins, holds) in [
+            ("GET /", "HTTP/1.1 200", "Shadow of cm:9090"),
+            ("GET /?still", "HTTP/1.1 200", "NOTHING SEEN"),
+            ("GET /report.json", "HTTP/1.1 200", "\"agrees\":true"),
+            ("GET /metrics", "HTTP/1.1 200", "corona_shadow_lag_seconds 0"),
+            ("GET /other", "HTTP/1.1 404", "there are /"),
+            ("POST /", "HTTP/1.1 405", "nothing to change"),
+        ] {
+            let mut stream = TcpStream::connect(pages.address()).unwrap();
+            write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with(begins) && answer.contains(holds), "{request}: {answer}");
+        }
+        pages.end();
+    }
+}

@@ -1,0 +1,145 @@
+//! What a shadow has found, for programs. The shape is described in `docs/conformance.md`.
+
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+
+use super::figures::{Figures, Tally};
+use crate::conformance::replay::report::json::{Found, one};
+
+/// All of it as a value that [`serde`] turns into JSON. Members are only ever added.
+pub fn json(figures: &Figures) -> impl Serialize + '_ {
+    let began = figures.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rows = figures.rows.iter();
+    let reasons = figures.reasons.iter();
+    let calls = figures.calls.iter().map(|(method, tally)| (method.as_str(), tally));
+    Verdict {
+        agrees: figures.agrees(),
+        primary: &figures.primary,
+        began_ms: u64::try_from(began.as_millis()).unwrap_or(u64::MAX),
+        ran_for_us: us(figures.ran_for()),
+        answers: counted(figures.all_calls()),
+        answers_by_method: calls.map(method).collect(),
+        notices: counted(figures.all_notices()),
+        notices_by_method: figures
+            .notices
+            .iter()
+            .map(|(name, tally)| method((name, tally)))
+            .collect(),
+        explained: rows.map(|(rule, times)| Row { row: rule.row, times: *times }).collect(),
+        not_compared: reasons.map(|(reason, times)| Reason { reason, times: *times }).collect(),
+        near: Near { of: figures.near.of, primary: figures.near.primary, here: figures.near.ours },
+        sessions: figures.sessions,
+        unfollowed_sessions: figures.unfollowed,
+        waiting: figures.waiting,
+        lag_us: us(figures.lag),
+        worst_lag_us: us(figures.worst_lag),
+        beginnings: figures.beginnings,
+        last_beginnings: figures
+            .last_beginnings
+            .iter()
+            .map(|one| Beginning { at_us: us(one.at), why: &one.why })
+            .collect(),
+        findings: figures.different.iter().chain(&figures.explained).map(one).collect(),
+        findings_left_out: figures.left_out(),
+    }
+}
+
+#[derive(Serialize)]
+struct Verdict<'a> {
+    agrees: bool,
+    primary: &'a str,
+    began_ms: u64,
+    ran_for_us: u64,
+    answers: Counted,
+    answers_by_method: Vec<Method<'a>>,
+    notices: Counted,
+    notices_by_method: Vec<Method<'a>>,
+    explained: Vec<Row>,
+    not_compared: Vec<Reason<'a>>,
+    near: Near,
+    sessions: usize,
+    unfollowed_sessions: usize,
+    waiting: usize,
+    lag_us: u64,
+    worst_lag_us: u64,
+    beginnings: u64,
+    last_beginnings: Vec<Beginning<'a>>,
+    findings: Vec<Found<'a>>,
+    findings_left_out: u64,
+}
+
+#[derive(Serialize)]
+struct Counted {
+    compared: u64,
+    equal: u64,
+    explained: u64,
+    different: u64,
+    not_compared: u64,
+}
+
+#[derive(Serialize)]
+struct Method<'a> {
+    method: &'a str,
+    #[serde(flatten)]
+    counts: Counted,
+}
+
+#[derive(Serialize)]
+struct Row {
+    row: &'static str,
+    times: u64,
+}
+
+#[derive(Serialize)]
+struct Reason<'a> {
+    reason: &'a str,
+    times: u64,
+}
+
+#[derive(Serialize)]
+struct Near {
+    of: u64,
+    primary: u64,
+    here: u64,
+}
+
+#[derive(Serialize)]
+struct Beginning<'a> {
+    at_us: u64,
+    why: &'a str,
+}
+
+fn us(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn counted(tally: Tally) -> Counted {
+    let Tally { equal, explained, different, not_compared } = tally;
+    Counted { compared: tally.compared(), equal, explained, different, not_compared }
+}
+
+fn method<'a>((method, tally): (&'a str, &Tally)) -> Method<'a> {
+    Method { method, counts: counted(*tally) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_is_documented() {
+        let mut figures = Figures::new("cm:9090");
+        figures.begin_anew("a reason".to_owned());
+        let value = serde_json::to_value(json(&figures)).unwrap();
+        let page = std::fs::read_to_string(
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conformance.md"),
+        )
+        .unwrap();
+        let (_, section) = page.split_once("\n### JSON of a shadow\n").unwrap();
+        let section = section.split("\n## ").next().unwrap_or_default();
+        for member in value.as_object().unwrap().keys() {
+            assert!(section.contains(&format!("`{member}`")), "{member} is not documented");
+        }
+    }
+}
