@@ -367,6 +367,11 @@ keys! {
     TT_HTTP_CONNECTIONS = "corona.tt.http.max.connections", int(1), "1024", "connections", TrackerOwn,
         "Connections for map output and pages that may be open at a time.";
 
+    TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "false", "", TrackerOwn,
+        "Whether remote job trackers run here. Without it no JOBTRACKER slots are offered.";
+    TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,
+        "A program that is run instead of the Java job tracker, its first arguments with blanks between.";
+
     JOB_JAR = "mapred.jar", Text, "", "", Job,
         "The jar of the job: fetched, unpacked, and replaced by its local path.";
     JOB_TASK_TIMEOUT = "mapred.task.timeout", span(0), "600000", "ms", Job,
@@ -383,6 +388,8 @@ keys! {
         "The same for clean-up tasks; unset: -Xmx200m.";
     JOB_TASK_CLEANUP_JAVA_OPTIONS = "mapred.taskcleanup.child.java.opts", Text, "", "", Job,
         "The same for clean-up attempts; unset: -Xmx200m.";
+    JOB_TRACKER_JAVA_OPTIONS = "mapred.corona.standalonecjt.java.opts", Text, "-Xmx200m", "", Job,
+        "The same for a remote job tracker.";
     JOB_ADMIN_JAVA_OPTIONS = "mapred.admin.child.java.opts", Text, "", "", Job,
         "Options that follow those.";
     JOB_ENVIRONMENT = "mapred.child.env", Text, "", "", Job,

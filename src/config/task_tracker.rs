@@ -51,6 +51,8 @@ pub struct TaskTrackerSettings {
     pub files: JobFileSettings,
     /// What is the same for all tasks.
     pub child: ChildSettings,
+    /// How remote job trackers are run; `None`: not at all.
+    pub remote_job_trackers: Option<RemoteJobTrackerSettings>,
     /// How logs of tasks are kept.
     pub logs: TaskLogSettings,
     /// How the memory of tasks is looked after.
@@ -115,6 +117,13 @@ pub struct ChildSettings {
     pub library_path: String,
     /// What a task may do between SIGTERM and SIGKILL.
     pub sigkill_delay: Duration,
+}
+
+/// How remote job trackers are run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteJobTrackerSettings {
+    /// A program instead of Java, with its first arguments; empty for Java.
+    pub command: Vec<String>,
 }
 
 /// How logs of tasks are kept.
@@ -217,6 +226,7 @@ impl SettingsReader<'_> {
                 library_path: self.text(&keys::TT_LIBRARY_PATH),
                 sigkill_delay: self.span(&keys::TT_SIGKILL_DELAY),
             },
+            remote_job_trackers: self.remote_job_trackers(),
             logs: self.task_logs(),
             memory: MemorySettings {
                 reserved_bytes: self.number_or_off(&keys::TT_RESERVED_MEMORY).map(|mib| mib * MIB),
@@ -236,6 +246,13 @@ impl SettingsReader<'_> {
             out_of_band: self.value(&keys::TT_OUT_OF_BAND, typed::boolean),
             build_version: Some(build).filter(|build| is_checked && !build.is_empty()),
         }
+    }
+
+    fn remote_job_trackers(&mut self) -> Option<RemoteJobTrackerSettings> {
+        let command = self.text(&keys::TT_JOB_TRACKER_COMMAND);
+        let command = command.split_whitespace().map(str::to_owned).collect();
+        self.value(&keys::TT_JOB_TRACKERS, typed::boolean)
+            .then_some(RemoteJobTrackerSettings { command })
     }
 
     fn task_logs(&mut self) -> TaskLogSettings {
@@ -297,6 +314,7 @@ mod tests {
         assert_eq!(settings.heartbeat_interval, Duration::from_secs(3));
         assert_eq!(settings.num_cpus, None);
         assert_eq!(settings.host, None);
+        assert_eq!(settings.remote_job_trackers, None);
         assert_eq!(settings.callback_timeout, Duration::from_secs(30));
         assert_eq!(settings.node_expiry, Duration::from_secs(600));
         assert_eq!(settings.http_address.to_string(), "0.0.0.0:50060");
@@ -338,6 +356,19 @@ mod tests {
             }
         }
         assert!(loaded.in_force.iter().all(|in_force| !in_force.value.contains("${")));
+    }
+
+    #[test]
+    fn job_trackers_run_only_where_they_are_wanted() {
+        let command = ("corona.tt.job.tracker.command", " /opt/jt  --fast ");
+        assert_eq!(load(&[command]).unwrap().settings.remote_job_trackers, None);
+        let wanted = ("corona.tt.job.trackers", "true");
+        for (set, words) in
+            [(vec![wanted], vec![]), (vec![wanted, command], vec!["/opt/jt", "--fast"])]
+        {
+            let found = load(&set).unwrap().settings.remote_job_trackers.unwrap();
+            assert_eq!(found.command, words);
+        }
     }
 
     #[test]

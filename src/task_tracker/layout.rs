@@ -58,6 +58,17 @@ pub fn map_output_index(id: &AttemptId) -> PathBuf {
     output(id).join("file.out.index")
 }
 
+/// The directory that a job tracker runs in. Not below its job, whose directory is replaced by the first
+/// of the job's tasks that comes here.
+pub fn job_tracker_work(id: &AttemptId) -> PathBuf {
+    [TRACKER, "jobtrackers", id.as_str(), WORK].iter().collect()
+}
+
+/// The configuration of its job, as a job tracker looks for it in that directory.
+pub fn job_tracker_xml(id: &AttemptId) -> PathBuf {
+    job_tracker_work(id).join(format!("{}.xml", id.job().as_str()))
+}
+
 /// Entries of the distributed cache.
 pub fn cache() -> PathBuf {
     Path::new(TRACKER).join("archive")
@@ -82,5 +93,9 @@ mod tests {
         for (path, expected) in cases {
             assert_eq!(path.to_str().unwrap(), format!("{in_job}{expected}"));
         }
+        assert_eq!(
+            job_tracker_xml(&id).to_str().unwrap(),
+            "taskTracker/jobtrackers/attempt_20.1_0001_m_000000_0/work/job_20.1_0001.xml"
+        );
     }
 }

@@ -14,6 +14,7 @@
 //! * [`table`]: the same of all jobs and attempts: what each action, call and report changes.
 //! * [`tracker`]: the tracker at work, between job trackers and the processes of tasks.
 //! * [`node`]: what it says to the cluster manager, and what comes back.
+//! * [`job_trackers`]: job trackers that run here, each as a process.
 //! * [`pages`]: how it stands, for people and programs.
 //! * [`service`]: all of it, put together.
 //!
@@ -26,6 +27,7 @@ pub mod figures;
 pub mod http;
 pub mod ids;
 pub mod job_files;
+pub mod job_trackers;
 pub mod layout;
 pub mod local_dirs;
 pub mod localise;

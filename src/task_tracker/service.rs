@@ -2,6 +2,7 @@
 //!
 //! Wiring only: each part is made once and handed to those who need it. Spec: mapreduce/04 §4.1.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::deletion::Deletion;
 use super::figures;
 use super::http::{HttpServer, LostOutput};
 use super::job_files::{FileSystems, NotALocation};
+use super::job_trackers::{self, JobTrackers};
 use super::local_dirs::{LocalDirError, LocalDirs};
 use super::localise::Localiser;
 use super::map_output::MapOutputs;
@@ -44,6 +46,7 @@ const LOST_OUTPUTS: usize = 1000;
 /// A task tracker that listens and is ready to serve.
 pub struct TaskTracker {
     tracker: Tracker,
+    job_trackers: Option<JobTrackers>,
     addresses: Addresses,
     name: String,
     heartbeats: Heartbeats,
@@ -133,13 +136,34 @@ impl TaskTracker {
         let files = Arc::new(FileSystems::new(&settings.files)?);
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
         let logs = Logs::new(settings.logs.clone());
-        let notes = dirs.usable().into_iter().next().unwrap_or_default();
-        let notes = ProcessNotes::in_local_dir(&notes)
-            .map_err(|error| StartError::Machine { what: "keep notes of processes", error })?;
-        let host_told = settings.host.clone();
-        let site = loaded.site;
-        let localiser =
-            Localiser::new(site, host_told, &settings.files, dirs.clone(), files, deletion);
+        let notes = notes_in(&dirs)?;
+        let install = install::find(&settings.child, &settings.files, variable).await;
+        let job_trackers = match &settings.remote_job_trackers {
+            None => None,
+            Some(remote) => Some(JobTrackers::new(job_trackers::Parts {
+                limit: usize::try_from(limit(&settings, ResourceType::JobTracker)?)
+                    .unwrap_or(usize::MAX),
+                program: remote.command.clone(),
+                install: install.clone(),
+                site: loaded.site.clone(),
+                dirs: dirs.clone(),
+                system_dir: files.system_dir().to_string(),
+                files: files.clone(),
+                notes: notes_in(&dirs)?,
+                deletion: deletion.clone(),
+                logs: logs.clone(),
+                http: (host.name.clone(), addresses.http.port()),
+                sigkill_delay: settings.child.sigkill_delay,
+            })),
+        };
+        let localiser = Localiser::new(
+            loaded.site,
+            settings.host.clone(),
+            &settings.files,
+            dirs.clone(),
+            files,
+            deletion,
+        );
         let user = loaded.user.unwrap_or_else(|| "unknown".into());
         let user = rpc::User { groups: vec![user.clone()], name: user };
         let (lost_sender, lost) = mpsc::channel(LOST_OUTPUTS);
@@ -153,7 +177,7 @@ impl TaskTracker {
         let tracker = Tracker::start(Parts {
             identity,
             slots,
-            install: install::find(&settings.child, &settings.files, variable).await,
+            install,
             dirs: dirs.clone(),
             localiser,
             notes,
@@ -162,12 +186,18 @@ impl TaskTracker {
             umbilical: addresses.umbilical,
             settings: TrackerSettings::of(&settings, user),
         });
-        let services = tracker.services(Arc::new(NoJobTrackers));
+        let services = match &job_trackers {
+            Some(job_trackers) => tracker.services(Arc::new(job_trackers.clone())),
+            None => tracker.services(Arc::new(NoJobTrackers)),
+        };
         let node = NodeInfo {
             name: name.clone(),
             host: host.name.clone(),
             callback_port: addresses.callbacks.port(),
-            applications: applications(&host.application_address(addresses.actions.port())),
+            applications: applications(
+                &host.application_address(addresses.actions.port()),
+                job_trackers.is_some(),
+            ),
         };
         let pauses = Pauses::new(settings.heartbeat_interval);
         let to_make_room = tracker.clone();
@@ -185,7 +215,10 @@ impl TaskTracker {
         };
         let looked_at = tracker.clone();
         let look = Box::new(move || looked_at.snapshot());
-        let pages = NodePages::new(about, look, link.clone(), dirs.clone());
+        let looked_at = job_trackers.clone();
+        let job_trackers_now = Box::new(move || looked_at.as_ref().map(JobTrackers::snapshot));
+        let pages = NodePages::new(about, look, link.clone(), dirs.clone())
+            .with_job_trackers(job_trackers_now);
         Ok(TaskTracker {
             heartbeats: Heartbeats::new(settings.clone(), node, pauses, dirs, link, make_room),
             callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
@@ -195,6 +228,7 @@ impl TaskTracker {
             web,
             lost,
             tracker,
+            job_trackers,
             addresses,
             name,
             _locks: locks,
@@ -224,7 +258,12 @@ impl TaskTracker {
         servers.spawn(tell_of_lost_outputs(tracker.clone(), self.lost, stopped));
         let ending = heartbeats.run(stop).await;
         // Tasks can report as long as they run.
-        tracker.stop().await;
+        let stop_job_trackers = async {
+            if let Some(job_trackers) = &self.job_trackers {
+                job_trackers.stop().await;
+            }
+        };
+        tokio::join!(tracker.stop(), stop_job_trackers);
         stop_servers.send_replace(true);
         while servers.join_next().await.is_some() {}
         ending
@@ -277,13 +316,25 @@ fn told_to_tasks(mut umbilical: SocketAddr) -> SocketAddr {
     umbilical
 }
 
-/// How many tasks may run at a time: the slots of this machine, times the multiplier, so that the
-/// cluster manager alone limits them. Spec: mapreduce/04 §4.1 (4).
+/// How many tasks may run at a time.
 fn slots(settings: &TaskTrackerSettings) -> Result<SlotCounts, StartError> {
+    let (maps, reduces) = (ResourceType::Map, ResourceType::Reduce);
+    Ok(SlotCounts { maps: limit(settings, maps)?, reduces: limit(settings, reduces)? })
+}
+
+/// How many of a kind may run at a time: the slots of this machine, times the multiplier, so that the
+/// cluster manager alone limits them. Spec: mapreduce/04 §4.1 (4).
+fn limit(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, StartError> {
     let cpus = figures::cpus(settings.num_cpus, &Machine::now());
     let slots = settings.partitioning.slots(cpus).ok_or(StartError::Slots { cpus })?;
-    let limit = |kind: ResourceType| slots[kind].saturating_mul(settings.slot_multiplier);
-    Ok(SlotCounts { maps: limit(ResourceType::Map), reduces: limit(ResourceType::Reduce) })
+    Ok(slots[kind].saturating_mul(settings.slot_multiplier))
+}
+
+/// Where notes of processes are left for the next run.
+fn notes_in(dirs: &LocalDirs) -> Result<ProcessNotes, StartError> {
+    let dir = dirs.usable().into_iter().next().unwrap_or_default();
+    ProcessNotes::in_local_dir(&dir)
+        .map_err(|error| StartError::Machine { what: "keep notes of processes", error })
 }
 
 /// Checks and locks the local directories, ends the processes of an earlier run, and moves aside what
@@ -304,11 +355,16 @@ fn clear(
     Ok((Arc::new(dirs), locks, deletion))
 }
 
-/// What each type of slot leads to.
-fn applications(actions: &str) -> std::collections::BTreeMap<generated::ResourceType, String> {
-    [generated::ResourceType::MAP, generated::ResourceType::REDUCE]
-        .map(|kind| (kind, actions.to_owned()))
-        .into()
+/// What each type of slot leads to. Types that lead nowhere are not granted here.
+fn applications(
+    actions: &str,
+    with_job_trackers: bool,
+) -> BTreeMap<generated::ResourceType, String> {
+    use generated::ResourceType as Type;
+
+    let job_tracker = with_job_trackers.then_some(Type::JOBTRACKER);
+    let types = [Type::MAP, Type::REDUCE].into_iter().chain(job_tracker);
+    types.map(|kind| (kind, actions.to_owned())).collect()
 }
 
 async fn blocking<T: Send + 'static>(

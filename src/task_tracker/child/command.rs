@@ -85,14 +85,33 @@ pub fn command(
         environment.extend(builder.for_programs());
     }
     let line = builder.line(&words);
-    if line.contains('\0') {
+    let directories = vec![attempt.work.clone(), builder.temporary_dir()];
+    checked(ChildCommand { line, work: attempt.work.clone(), directories, environment })
+}
+
+/// The command, if a process can be given it.
+pub(super) fn checked(command: ChildCommand) -> Result<ChildCommand, CommandError> {
+    if command.line.contains('\0') {
         return Err(CommandError::ZeroByte("the command line"));
     }
-    if environment.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
+    let has_zero = |text: &String| text.contains('\0');
+    if command.environment.iter().any(|(name, value)| has_zero(name) || has_zero(value)) {
         return Err(CommandError::ZeroByte("the environment"));
     }
-    let directories = vec![attempt.work.clone(), builder.temporary_dir()];
-    Ok(ChildCommand { line, work: attempt.work.clone(), directories, environment })
+    Ok(command)
+}
+
+/// Where native libraries are sought: the working directory, then where the task tracker seeks.
+pub(super) fn library_path(
+    work: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> (String, String) {
+    const LIBRARIES: &str = "LD_LIBRARY_PATH";
+    let libraries = match variable(LIBRARIES) {
+        None => work.display().to_string(),
+        Some(others) => format!("{}:{others}", work.display()),
+    };
+    (LIBRARIES.to_owned(), libraries)
 }
 
 struct Builder<'a> {
@@ -227,13 +246,7 @@ impl Builder<'_> {
         &self,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Vec<(String, String)>, CommandError> {
-        const LIBRARIES: &str = "LD_LIBRARY_PATH";
-        let work = self.attempt.work.display().to_string();
-        let libraries = match variable(LIBRARIES) {
-            None => work,
-            Some(others) => format!("{work}:{others}"),
-        };
-        let mut environment = vec![(LIBRARIES.to_owned(), libraries)];
+        let mut environment = vec![library_path(&self.attempt.work, variable)];
         let user = self
             .by_type(&keys::JOB_MAP_ENVIRONMENT, &keys::JOB_REDUCE_ENVIRONMENT)
             .unwrap_or_else(|| self.conf.text(&keys::JOB_ENVIRONMENT));
@@ -277,7 +290,7 @@ impl Builder<'_> {
 }
 
 /// One word for the shell, whatever is in it.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 

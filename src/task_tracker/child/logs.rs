@@ -110,6 +110,18 @@ impl Logs {
         Ok(dir)
     }
 
+    /// `hadoop.log.dir` of job trackers that this task tracker starts.
+    pub fn job_tracker_log_dir(&self) -> PathBuf {
+        self.settings.log_dir.join("jtlogs")
+    }
+
+    /// Makes the directory of a job tracker's logs.
+    pub fn create_for_job_tracker(&self, attempt: &AttemptId) -> io::Result<PathBuf> {
+        let dir = self.job_tracker_logs().join(attempt.as_str());
+        fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+
     /// A part of a log, from `start` to before `end`. Negative numbers count from the end: -1 is the
     /// end. What was deleted at its beginning is left out.
     pub fn open(
@@ -196,7 +208,7 @@ impl Logs {
 
     /// Job trackers that a task tracker has started write theirs here.
     fn job_tracker_logs(&self) -> PathBuf {
-        self.settings.log_dir.join("jtlogs").join("userlogs")
+        self.job_tracker_log_dir().join("userlogs")
     }
 
     /// What the index says; without one, the file in the attempt's directory, then a job tracker's.

@@ -2,6 +2,7 @@
 //! memory, and what is left of an earlier run.
 //!
 //! * `command.rs`: what is run, a pure function of the attempt and the install;
+//! * `job_tracker.rs`: the same for a job tracker;
 //! * `process.rs`: starting, waiting, ending with all descendants;
 //! * `orphans.rs`: a note on disk for each process, and ending those of an earlier run;
 //! * `logs.rs`: directories of logs, their bounds and their clean-up;
@@ -10,12 +11,14 @@
 //! Spec: mapreduce/04 §4.5, §4.10, §4.11, §4.14.
 
 mod command;
+mod job_tracker;
 mod logs;
 mod memory;
 mod orphans;
 mod process;
 
 pub use command::{ChildCommand, CommandError, Install, Launch, command};
+pub use job_tracker::{JobTrackerLaunch, job_tracker};
 pub use logs::{LogFile, LogPart, Logs};
 pub use memory::{MemoryKill, MemoryLimits, TaskMemory, tasks_to_kill};
 pub use orphans::{ProcessNotes, end_orphans};

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{Stage, View, count, since_epoch_ms};
 use crate::task_tracker::http::Page;
+use crate::task_tracker::job_trackers::JobTrackerSnapshot;
 use crate::task_tracker::localise::TaskKind;
 use crate::task_tracker::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 
@@ -61,6 +62,8 @@ struct Tracker<'a> {
     jobs: usize,
     attempts: BTreeMap<&'a str, usize>,
     failures: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_trackers: Option<Vec<JobTracker<'a>>>,
     addresses: BTreeMap<&'a str, SocketAddr>,
     local_dirs: Vec<LocalDir>,
 }
@@ -80,6 +83,16 @@ struct ClusterManager<'a> {
 struct Slots {
     total: u32,
     used: u32,
+}
+
+#[derive(Serialize)]
+struct JobTracker<'a> {
+    attempt: &'a str,
+    job: &'a str,
+    parent: &'a str,
+    started_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
 }
 
 #[derive(Serialize)]
@@ -138,7 +151,7 @@ struct Attempt<'a> {
 }
 
 fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
-    let View { about, tracker, link, dirs, now } = view;
+    let View { about, tracker, job_trackers, link, dirs, now } = view;
     let slots = |use_: SlotUse| Slots { total: use_.total, used: use_.used };
     let to = about.addresses;
     Tracker {
@@ -159,6 +172,7 @@ fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
         jobs: tracker.jobs.len(),
         attempts: count(tracker.jobs.iter().flat_map(|job| &job.attempts)).into(),
         failures: tracker.failures,
+        job_trackers: job_trackers.as_ref().map(|all| all.iter().map(job_tracker).collect()),
         addresses: [
             ("http", to.http),
             ("actions", to.actions),
@@ -175,6 +189,16 @@ fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
                 free_bytes: dir.space.map(|space| space.free_bytes),
             })
             .collect(),
+    }
+}
+
+fn job_tracker(one: &JobTrackerSnapshot) -> JobTracker<'_> {
+    JobTracker {
+        attempt: &one.attempt,
+        job: &one.job,
+        parent: &one.parent,
+        started_ms: since_epoch_ms(one.since),
+        pid: one.pid,
     }
 }
 

@@ -16,6 +16,7 @@ use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 
 use super::http::{Page, Pages};
+use super::job_trackers::JobTrackerSnapshot;
 use super::local_dirs::{DirState, LocalDirs};
 use super::node::link::{Link, LinkState};
 use super::tracker::{AttemptSnapshot, Snapshot};
@@ -52,10 +53,14 @@ pub struct About {
 /// Gives how the tracker stands.
 pub type Look = Box<dyn Fn() -> Snapshot + Send + Sync>;
 
+/// Gives the job trackers that run here; `None` where none may.
+pub type LookAtJobTrackers = Box<dyn Fn() -> Option<Vec<JobTrackerSnapshot>> + Send + Sync>;
+
 /// The pages of a task tracker.
 pub struct NodePages {
     about: About,
     look: Look,
+    job_trackers: LookAtJobTrackers,
     link: Arc<Link>,
     dirs: Arc<LocalDirs>,
 }
@@ -64,6 +69,7 @@ pub struct NodePages {
 struct View<'a> {
     about: &'a About,
     tracker: Snapshot,
+    job_trackers: Option<Vec<JobTrackerSnapshot>>,
     link: LinkState,
     dirs: Vec<DirState>,
     now: SystemTime,
@@ -72,13 +78,20 @@ struct View<'a> {
 impl NodePages {
     /// The pages of the tracker at which `look` looks.
     pub fn new(about: About, look: Look, link: Arc<Link>, dirs: Arc<LocalDirs>) -> NodePages {
-        NodePages { about, look, link, dirs }
+        NodePages { about, look, job_trackers: Box::new(|| None), link, dirs }
+    }
+
+    /// The same with job trackers.
+    #[must_use]
+    pub fn with_job_trackers(self, job_trackers: LookAtJobTrackers) -> NodePages {
+        NodePages { job_trackers, ..self }
     }
 
     fn view(&self) -> View<'_> {
         View {
             about: &self.about,
             tracker: (self.look)(),
+            job_trackers: (self.job_trackers)(),
             link: self.link.state(),
             dirs: self.dirs.states(),
             now: SystemTime::now(),

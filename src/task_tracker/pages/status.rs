@@ -44,6 +44,7 @@ pub(super) fn whole(view: &View<'_>) -> Markup {
                 (attempts_table(view, &active, "Nothing runs here."))
             }
             div #jobs data-live { (jobs(view)) }
+            div #job-trackers data-live { (job_trackers(view)) }
             div #dirs data-live { (dirs(view)) }
         },
     )
@@ -190,9 +191,10 @@ fn attempts_table(view: &View<'_>, attempts: &[&AttemptSnapshot], none: &str) ->
                 table {
                     thead {
                         tr {
-                            @for name in ["Attempt", "State", "Progress", "What it does", "Started", "Process"] {
+                            @for name in ["Attempt", "State", "Progress", "What it does", "Started"] {
                                 th scope="col" { (name) }
                             }
+                            th.n scope="col" { "Process" }
                         }
                     }
                     tbody { @for attempt in attempts.iter().take(MOST_ROWS) { (row(view, attempt)) } }
@@ -307,6 +309,48 @@ fn escaped(name: &str) -> String {
 fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn job_trackers(view: &View<'_>) -> Markup {
+    let Some(running) = &view.job_trackers else { return html! {} };
+    html! {
+        div.table-head {
+            h2 { "Job trackers" }
+            p.count { (plural(running.len() as u64, "process", "processes")) }
+        }
+        div.scroll {
+            @if running.is_empty() {
+                p.empty { "No job tracker runs here." }
+            } @else {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Attempt" }
+                            th scope="col" { "Job" }
+                            th scope="col" { "For" }
+                            th scope="col" { "Started" }
+                            th.n scope="col" { "Process" }
+                        }
+                    }
+                    tbody {
+                        @for one in running.iter().take(MOST_ROWS) {
+                            tr {
+                                th scope="row" {
+                                    a href={ "/tasklog?taskid=" (escaped(&one.attempt)) } {
+                                        (one.attempt)
+                                    }
+                                }
+                                td { (one.job) }
+                                td { span.word { (one.parent) } }
+                                td { (time(one.since)) }
+                                td.n { @match one.pid { Some(pid) => { (pid) }, None => { "–" } } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn dirs(view: &View<'_>) -> Markup {

@@ -202,6 +202,28 @@ fn the_api_says_the_same_in_json() {
 }
 
 #[test]
+fn job_trackers_are_shown_where_they_may_run() {
+    let World { pages, .. } = world(Duration::ZERO);
+    assert!(!get(&pages, "/", "").1.contains("Job trackers</h2>"));
+    assert!(json(&pages, "/api/v1/tracker", "").get("job_trackers").is_none());
+    let one = JobTrackerSnapshot {
+        attempt: "attempt_20.1_0001_m_100000_0".into(),
+        job: "job_20.1_0001".into(),
+        parent: HOSTILE.into(),
+        since: UNIX_EPOCH,
+        pid: Some(99),
+    };
+    let pages = pages.with_job_trackers(Box::new(move || Some(vec![one.clone()])));
+    let (_, page) = get(&pages, "/", "");
+    for shown in ["Job trackers</h2>", "1 process", "m_100000_0</a>", "&lt;script&gt;", ">99<"] {
+        assert!(page.contains(shown), "{shown} is not in {page}");
+    }
+    let tracker = json(&pages, "/api/v1/tracker", "");
+    assert_eq!(tracker["job_trackers"][0]["parent"], HOSTILE);
+    assert_eq!(tracker["job_trackers"][0]["pid"], 99);
+}
+
+#[test]
 fn health_is_whether_the_cluster_manager_still_counts_on_it() {
     let well = world(Duration::from_secs(600)).pages;
     assert_eq!(get(&well, "/healthz", ""), (StatusCode::OK, "ok\n".into()));

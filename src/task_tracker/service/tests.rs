@@ -11,8 +11,9 @@ use super::*;
 use crate::config::Source;
 use crate::hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use crate::hadoop::protocols::task_umbilical::TaskUmbilicalClient;
-use crate::hadoop::writables::InetAddress;
+use crate::hadoop::writables::{InetAddress, SessionInfo, SessionTrackers, Task};
 use crate::task_tracker::layout;
+use crate::task_tracker::procfs::Process;
 use crate::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use crate::wire::client::{Client, ClientOptions};
 use crate::wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
@@ -115,6 +116,50 @@ async fn it_serves_until_it_is_told_to_stop() {
     for address in [to.http, to.actions, to.umbilical] {
         assert!(TcpStream::connect(address).await.is_err(), "nobody listens there any more");
     }
+}
+
+#[tokio::test]
+async fn job_trackers_are_offered_where_they_run() {
+    let root = tempfile::tempdir().unwrap();
+    let (address, mut heard) = cluster_manager(false);
+    let program = root.path().join("jt.sh");
+    fs::write(&program, "exec sleep 600").unwrap();
+    let command = format!("bash {}", program.display());
+    let more = [
+        ("corona.tt.job.trackers", "true"),
+        ("corona.tt.job.tracker.command", &command),
+        ("mapred.tasktracker.tasks.sleeptime.before.sigkill", "600000"),
+    ];
+    let tracker = TaskTracker::bind(loaded(&root, address, &more), |_| None).await.unwrap();
+    let to = tracker.addresses();
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(tracker.run(stopped));
+    let node = soon(heard.recv()).await.unwrap();
+    let job_tracker = generated::ResourceType::JOBTRACKER;
+    assert!(node.resource_infos.unwrap().contains_key(&job_tracker));
+
+    let job_xml = root.path().join("job.xml");
+    fs::write(&job_xml, "<configuration></configuration>").unwrap();
+    let task = Task {
+        job_file: format!("file:{}", job_xml.display()),
+        ..crate::task_tracker::attempt::tests::kind("map")
+    };
+    let parent = InetAddress { host: "127.0.0.1".into(), port: 1 };
+    let trackers = SessionTrackers { job_tracker: parent, secondary: None };
+    let session = SessionInfo { handle: Some("20.1".into()), trackers };
+    let user = rpc::User { name: "alice".into(), groups: vec!["users".into()] };
+    let at = InetAddress { host: "127.0.0.1".into(), port: to.actions.port() };
+    let mut parent = CoronaTaskTrackerClient::new(at, rpc::ClientOptions::new(user));
+    soon(parent.start_corona_job_tracker(task, session)).await.unwrap();
+    let page = get(to.http, "/api/v1/tracker").await;
+    let (_, body) = page.split_once("\r\n\r\n").unwrap();
+    let shown: serde_json::Value = serde_json::from_str(body).unwrap();
+    let pid = shown["job_trackers"][0]["pid"].as_i64().unwrap();
+    let pid = i32::try_from(pid).unwrap();
+    assert!(Process::of(pid).is_some());
+    stop.send_replace(true);
+    assert_eq!(soon(running).await.unwrap(), Ending::Stopped);
+    assert!(Process::of(pid).is_none(), "it ends with the task tracker");
 }
 
 #[tokio::test]

@@ -1,0 +1,175 @@
+//! Job trackers that are scripts.
+
+use std::fs;
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::{LocalSettings, Source};
+use crate::hadoop::writables::{InetAddress, SessionTrackers};
+use crate::task_tracker::attempt::tests::kind;
+use crate::task_tracker::child::test_logs;
+use crate::task_tracker::job_files::LocalFiles;
+use crate::task_tracker::procfs::Process;
+use crate::task_tracker::tracker::JobTrackers as _;
+
+const ATTEMPT: &str = "attempt_20.1_0001_m_100000_0";
+/// Tells what it was given, and stays.
+const STAY: &str = "echo \"$@\" > \"$OUT.new\"; pwd >> \"$OUT.new\"; cat *.xml >> \"$OUT.new\"; \
+                    mv \"$OUT.new\" \"$OUT\"; exec sleep 600";
+
+struct World {
+    root: TempDir,
+    job_trackers: JobTrackers,
+    task: Task,
+    session: SessionInfo,
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), future).await.expect("nothing happened")
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+impl World {
+    fn new(script: &str, limit: usize) -> World {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let loaded = Source::default().load_task_tracker().unwrap();
+        let local = LocalSettings {
+            dirs: vec![path("local")],
+            min_space_start_bytes: 0,
+            min_space_kill_bytes: None,
+            cache_bytes: 1 << 40,
+            cache_entries: 1000,
+        };
+        let dirs = Arc::new(LocalDirs::open(&local).unwrap());
+        let script = script.replace("$OUT", &path("out").display().to_string());
+        fs::write(path("program.sh"), script).unwrap();
+        fs::write(path("job.xml"), "<configuration></configuration>").unwrap();
+        let files = LocalFiles { timeout: Duration::from_secs(600), max_bytes: 1 << 20 };
+        let install =
+            Install { java: "java".into(), class_path: String::new(), library_path: String::new() };
+        let parts = Parts {
+            limit,
+            program: vec!["bash".into(), path("program.sh").display().to_string()],
+            install,
+            site: loaded.site,
+            files: Arc::new(files),
+            system_dir: "file:/system".into(),
+            notes: ProcessNotes::in_local_dir(&local.dirs[0]).unwrap(),
+            deletion: Deletion::start(&local.dirs).unwrap(),
+            logs: test_logs(&path("logs")),
+            dirs,
+            http: ("n1".into(), 50060),
+            sigkill_delay: Duration::from_secs(600),
+        };
+        let job_file = format!("file:{}", path("job.xml").display());
+        let mut task = Task { job_file, ..kind("map") };
+        task.attempt = ATTEMPT.parse().unwrap();
+        let job_tracker = InetAddress { host: "parent".into(), port: 7 };
+        let trackers = SessionTrackers { job_tracker, secondary: None };
+        let session = SessionInfo { handle: Some("20.1".into()), trackers };
+        World { root, job_trackers: JobTrackers::new(parts), task, session }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    async fn start(&self, task: &Task) -> Result<(), String> {
+        let started = self.job_trackers.start(task.clone(), self.session.clone());
+        soon(started).await.map_err(|fault| fault.to_string())
+    }
+
+    /// Waits until no job tracker runs, and nothing is left of any.
+    async fn nothing_left(&self) {
+        let entries = |dir: PathBuf| fs::read_dir(dir).map_or(0, Iterator::count);
+        until("nothing is left", || {
+            self.job_trackers.snapshot().is_empty()
+                && entries(self.path("local/taskTracker/jobtrackers")) == 0
+                && entries(self.path("local").join(layout::PROCESSES)) == 0
+                && entries(self.path("local").join(layout::DISCARDED)) == 0
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_tracker_gets_what_it_needs_and_ends_with_the_node() {
+    let world = World::new(STAY, 1);
+    world.start(&world.task).await.unwrap();
+    until("its words", || world.path("out").exists()).await;
+    let said = fs::read_to_string(world.path("out")).unwrap();
+    let mut lines = said.lines();
+    let words: Vec<&str> = lines.next().unwrap().split(' ').collect();
+    let expected = ["job_20.1_0001", ATTEMPT, "parent", "7", "n1", "50060"];
+    assert_eq!(words[..6], expected);
+    assert!(words.len() == 7 && words[6].parse::<i32>().is_ok(), "{words:?}");
+    let work = format!("/taskTracker/jobtrackers/{ATTEMPT}/work");
+    assert!(lines.next().unwrap().ends_with(&work), "{said}");
+    assert_eq!(lines.next(), Some("<configuration></configuration>"), "its own job.xml");
+    assert!(world.path("logs/jtlogs/userlogs").join(ATTEMPT).join("stdout").exists());
+
+    let snapshot = world.job_trackers.snapshot();
+    let [JobTrackerSnapshot { attempt, job, parent, pid: Some(pid), .. }] = &*snapshot else {
+        panic!("{snapshot:?}")
+    };
+    assert_eq!((&**attempt, &**job, &**parent), (ATTEMPT, "job_20.1_0001", "parent:7"));
+    assert!(Process::of(*pid).is_some());
+
+    let again = world.start(&world.task).await.unwrap_err();
+    assert_eq!(again, format!("java.io.IOException: {ATTEMPT} is started already"));
+    let mut other = world.task.clone();
+    other.attempt.number = 1;
+    let full = world.start(&other).await.unwrap_err();
+    assert!(full.ends_with("1 job trackers run here already, and no more may"), "{full}");
+
+    soon(world.job_trackers.stop()).await;
+    world.nothing_left().await;
+    let stopped = world.start(&world.task).await.unwrap_err();
+    assert!(stopped.ends_with("this task tracker stops"), "{stopped}");
+}
+
+#[tokio::test]
+async fn one_that_ends_leaves_nothing_and_gives_its_place_back() {
+    let world = World::new("sleep 600 & exit 3", 1);
+    for number in 0..3 {
+        let mut task = world.task.clone();
+        task.attempt.number = number;
+        world.start(&task).await.unwrap();
+        world.nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_prepared_is_told_and_leaves_nothing() {
+    let world = World::new(STAY, 1);
+    fs::write(world.path("broken.xml"), "<configuration><property>").unwrap();
+    let root = world.path("").display().to_string();
+    let table = [
+        (format!("file:{root}none.xml"), "File does not exist: "),
+        (format!("file:{root}broken.xml"), "is not well-formed XML"),
+        ("relative/job.xml".into(), "has no absolute path"),
+        ("file:/a/../b".into(), "has a .. in it"),
+    ];
+    for (job_file, told) in table {
+        let task = Task { job_file, ..world.task.clone() };
+        let refused = world.start(&task).await.unwrap_err();
+        assert!(refused.contains(told), "{refused}");
+        world.nothing_left().await;
+    }
+    let mut task = world.task.clone();
+    task.attempt.task.job.tracker = "../..".into();
+    let refused = world.start(&task).await.unwrap_err();
+    assert!(refused.contains("is not an attempt"), "{refused}");
+    world.start(&world.task).await.unwrap();
+    soon(world.job_trackers.stop()).await;
+}
