@@ -53,13 +53,17 @@ pub struct Attempt {
 
 impl Attempt {
     /// An attempt as a job tracker sends it. It waits to be started.
-    pub fn new(task: Task, now: Now) -> Attempt {
+    pub fn new(mut task: Task, now: Now) -> Attempt {
         let is_map = task.is_map();
         let phase = match (task.task_cleanup, is_map) {
             (true, _) => Phase::Cleanup,
             (false, true) => Phase::Map,
             (false, false) => Phase::Shuffle,
         };
+        // So does the original when it reads one, and its process is sent what was read.
+        if task.task_cleanup {
+            task.status.phase = phase;
+        }
         let status = TaskStatus {
             attempt: task.attempt.clone(),
             progress: 0.0,

@@ -280,3 +280,13 @@ fn a_reduce_that_ends_has_come_to_everything() {
         assert_eq!(times(&shuffled), (7, 9000, 9000));
     }
 }
+
+/// Job trackers leave the phase of such a task as it was, and its process is to see the right one.
+#[test]
+fn a_process_that_cleans_up_after_an_attempt_is_told_so() {
+    let begun = Instant::now();
+    for (name, phase) in [("map", Phase::Map), ("cleanup of killed", Phase::Cleanup)] {
+        let attempt = Attempt::new(kind(name), at(begun, 0));
+        assert_eq!(attempt.task().status.phase, phase, "{name}");
+    }
+}
