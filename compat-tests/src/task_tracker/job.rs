@@ -29,7 +29,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of a session, whose files and notes lie in `directory`. Its tasks run `program`.
+    /// A job of one map of a session, whose files and notes lie in `directory`. Its tasks run `program`.
     ///
     /// Errors: the directory cannot be made.
     pub fn new(session: &str, directory: &Path, program: &Path) -> io::Result<Job> {
@@ -40,7 +40,7 @@ impl Job {
         job.set("corona.task.command", &program.display().to_string());
         job.set("test.directory", &directory.display().to_string());
         job.set("mapred.job.tracker", "corona");
-        Ok(job)
+        Ok(job.sized(1, 0))
     }
 
     /// With so many maps and reduces.
@@ -59,10 +59,10 @@ impl Job {
         self
     }
 
-    /// With these steps for an attempt.
+    /// With these steps for the first attempt at a map.
     #[must_use]
-    pub fn steps_of(mut self, attempt: &TaskAttemptId, steps: &str) -> Job {
-        self.set(&format!("test.steps.{attempt}"), steps);
+    pub fn map_steps(mut self, number: i32, steps: &str) -> Job {
+        self.set(&format!("test.steps.{}", self.map(number)), steps);
         self
     }
 

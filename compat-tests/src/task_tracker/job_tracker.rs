@@ -109,7 +109,18 @@ impl JobTracker {
     pub async fn submit(&self, actions: Vec<Action>) {
         let session = Some(self.session.clone());
         let with_session = |action| TaskTrackerAction { session: session.clone(), action };
-        let actions = actions.into_iter().map(with_session).collect();
+        self.send(actions.into_iter().map(with_session).collect()).await;
+    }
+
+    /// Sends an action on behalf of nobody.
+    ///
+    /// # Panics
+    /// When the task tracker does not take it.
+    pub async fn submit_without_session(&self, action: Action) {
+        self.send(vec![TaskTrackerAction { session: None, action }]).await;
+    }
+
+    async fn send(&self, actions: Vec<TaskTrackerAction>) {
         let mut client = self.actions.lock().await;
         let client = client.as_mut().expect("the task tracker is known");
         client.submit_actions(Some(actions)).await.expect("the task tracker takes actions");

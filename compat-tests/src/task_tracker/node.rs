@@ -19,7 +19,7 @@ use crate::corona_program;
 const NOTE: &str = "CORONA_PROCESS_NOTE";
 
 /// Where a task tracker lives: a directory for all its files, and who it reports to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
     settings: Vec<(String, String)>,
@@ -124,14 +124,26 @@ impl Home {
     /// What tasks and jobs have left here: processes, notes of processes, directories of jobs and what
     /// waits for its deletion.
     pub fn left(&self) -> Vec<String> {
-        let mut left: Vec<String> = processes(&self.root).iter().map(described).collect();
+        let files = self.inside(&[layout::DISCARDED, "taskTracker/jobcache"]);
+        self.left_running().into_iter().chain(files).collect()
+    }
+
+    /// What of it concerns processes.
+    pub fn left_running(&self) -> Vec<String> {
+        let processes = processes(&self.root).iter().map(described).collect::<Vec<_>>();
+        processes.into_iter().chain(self.inside(&[layout::PROCESSES])).collect()
+    }
+
+    /// What is in these directories of each local directory.
+    fn inside(&self, directories: &[&str]) -> Vec<String> {
+        let mut found = vec![];
         for dir in self.local_dirs() {
-            for inside in [layout::PROCESSES, layout::DISCARDED, "taskTracker/jobcache"] {
+            for inside in directories {
                 let entries = fs::read_dir(dir.join(inside)).into_iter().flatten().flatten();
-                left.extend(entries.map(|entry| entry.path().display().to_string()));
+                found.extend(entries.map(|entry| entry.path().display().to_string()));
             }
         }
-        left
+        found
     }
 
     /// Waits until nothing is left.

@@ -2,7 +2,8 @@
 //! names with commas between, some with `=` and a value.
 //!
 //! The steps of an attempt are the value of `test.steps.<attempt>` (with `.cleanup` for the run that
-//! cleans up after it), else of `test.steps.<kind>`, else those of [`TaskRole::steps`].
+//! cleans up after it), else of `test.steps`, else of `test.steps.<role>`, else those of
+//! [`TaskRole::steps`]. For its role a task asks its tracker.
 
 use std::str::FromStr;
 
@@ -21,6 +22,8 @@ pub enum Step {
     Wait,
     /// Gives signs of life for ever.
     Hang,
+    /// Says nothing until the test lets it go on.
+    Rest,
     /// Says nothing for ever.
     Silent,
     /// Reports progress for ever.
@@ -75,6 +78,7 @@ impl FromStr for Step {
             "clean-up" => Step::CleanUp,
             "wait" => Step::Wait,
             "hang" => Step::Hang,
+            "rest" => Step::Rest,
             "silent" => Step::Silent,
             "busy" => Step::Busy,
             "output" => Step::Output,

@@ -301,7 +301,8 @@ fn tasks_misbehave_as_they_are_told() {
         ];
         for (number, (steps, code, said)) in ways.into_iter().enumerate() {
             let attempt = world.job().map(i32::try_from(number).unwrap());
-            let job = world.job().steps(TaskRole::Map, "done").steps_of(&attempt, steps);
+            let job =
+                world.job().steps(TaskRole::Map, "done").map_steps(attempt.task.number, steps);
             job.notes().let_go(&attempt.to_string()).unwrap();
             let child = world.start(&job, job.task(&attempt), &job_tracker);
             assert_eq!(ended(child).await.code(), code, "{steps}");

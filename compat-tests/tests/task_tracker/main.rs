@@ -1,9 +1,25 @@
 //! The built program as a task tracker, among a cluster manager, job trackers and tasks of tests.
 
 mod alone;
+mod ends;
+mod faults;
+mod java;
+mod jobs;
+mod managers;
+mod recorded;
+mod runs;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use compat_tests::task_tracker::cluster_manager::ClusterManager;
+use compat_tests::task_tracker::job::Job;
+use compat_tests::task_tracker::job_tracker::JobTracker;
+use compat_tests::task_tracker::node::{Home, Node};
+use compat_tests::task_tracker::until;
+use corona::hadoop::writables::TaskAttemptId;
 
 /// The program that tasks of tests run.
 fn test_task() -> &'static Path {
@@ -18,4 +34,77 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
     let result = runtime.block_on(test);
     runtime.shutdown_background();
     result
+}
+
+/// A task tracker in a directory of its own, and all that it talks to.
+struct World {
+    node: Node,
+    home: Home,
+    manager: ClusterManager,
+    sessions: AtomicUsize,
+    root: tempfile::TempDir,
+}
+
+impl World {
+    async fn new() -> World {
+        World::with(&[]).await
+    }
+
+    /// A task tracker with these settings.
+    async fn with(settings: &[(&str, &str)]) -> World {
+        let root = tempfile::tempdir().expect("a directory for a test");
+        let manager = ClusterManager::start();
+        let home = Home::new(root.path(), manager.address(), manager.proxy());
+        let home = settings.iter().fold(home, |home, (key, value)| home.with(key, value));
+        let node = home.start().await;
+        World { node, home, manager, sessions: AtomicUsize::new(0), root }
+    }
+
+    /// The job tracker of a new session, which knows the task tracker, and a job of it.
+    async fn session(&self) -> (JobTracker, Job) {
+        let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        let session = format!("202611220000.{number}");
+        let job_tracker = JobTracker::start(&session);
+        job_tracker.use_tracker(&self.manager.actions().await).await;
+        let directory = self.root.path().join("jobs").join(&session);
+        let job = Job::new(&session, &directory, test_task()).expect("a directory for a job");
+        (job_tracker, job)
+    }
+
+    /// Starts the task tracker anew, after the old one has ended.
+    async fn start_again(&mut self) {
+        self.manager.state().heartbeats.clear();
+        self.node = self.home.start().await;
+    }
+
+    /// Where the task tracker serves map outputs, as it says to a job tracker.
+    async fn http(&self, job_tracker: &JobTracker) -> SocketAddr {
+        let port = until("a heartbeat", || {
+            job_tracker.state().heartbeats.first().map(|(status, ..)| status.http_port)
+        });
+        ([127, 0, 0, 1], u16::try_from(port.await).expect("a port")).into()
+    }
+}
+
+/// The value of the first note of a task on something, once it is there.
+async fn note(job: &Job, attempt: &TaskAttemptId, what: &str) -> String {
+    note_of(job, &attempt.to_string(), what).await
+}
+
+async fn note_of(job: &Job, name: &str, what: &str) -> String {
+    let look = || job.notes().of(name, what).into_iter().next();
+    until(&format!("a note of {name} on {what:?}"), look).await
+}
+
+/// The process of a task, once it has started.
+async fn process(job: &Job, attempt: &TaskAttemptId) -> i32 {
+    let name = attempt.to_string();
+    let look = || {
+        let all = job.notes().all().into_iter();
+        all.filter(|note| note.attempt == name && note.what == "started")
+            .map(|note| note.pid)
+            .next()
+    };
+    let pid = until(&format!("the process of {name}"), look).await;
+    i32::try_from(pid).expect("a process id")
 }

@@ -21,6 +21,13 @@ pub(super) fn fork(itself: &Itself) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits until the test lets it go on.
+pub(super) async fn rest(itself: &Itself) {
+    while !itself.notes.may_go(&itself.name) {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 /// Ends by a signal.
 #[allow(clippy::disallowed_methods, reason = "that is what the test wants")]
 pub(super) fn abort() -> ! {

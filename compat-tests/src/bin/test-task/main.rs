@@ -94,10 +94,12 @@ async fn run() -> Result<u8, Failure> {
     let itself = Itself::read()?;
     itself.note("started", &began.as_nanos().to_string())?;
     itself.note("directory", &env::current_dir()?.display().to_string())?;
+    itself.note("job file", &variable("CORONA_JOB_XML")?)?;
     itself.note("umbilical", &variable("CORONA_UMBILICAL")?)?;
     itself.note("jvm", &variable("CORONA_JVM_NUMBER")?)?;
     let mut umbilical = Umbilical::new(&itself)?;
     let own = itself.conf.get(&format!("test.steps.{}", itself.name));
+    let own = own.or_else(|| itself.conf.get("test.steps"));
     let steps = match own {
         Some(steps) => steps,
         None => {
@@ -129,6 +131,7 @@ async fn take(
         Step::Flood(mib) => acts::flood(mib)?,
         Step::Memory(mib) => acts::take_memory(itself, mib)?,
         Step::Write(text) => std::fs::write("written", text)?,
+        Step::Rest => acts::rest(itself).await,
         Step::Silent => {
             itself.note("silent", "")?;
             std::future::pending::<()>().await;

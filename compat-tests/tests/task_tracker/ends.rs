@@ -1,0 +1,271 @@
+//! Attempts, jobs and sessions that are ended by others.
+
+use compat_tests::task_tracker::node::runs;
+use compat_tests::task_tracker::steps::TaskRole;
+use compat_tests::task_tracker::{PATIENCE, until};
+use corona::hadoop::writables::{Action, TaskState};
+use corona::wire::calls::{CoronaTaskTracker, CoronaTaskTrackerCall};
+use corona::wire::client::{Client, ClientOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::{World, block_on, note, note_of, process};
+
+async fn callback(world: &World, call: CoronaTaskTrackerCall) {
+    let node = world.manager.heartbeat(0).await;
+    assert_eq!(node.address.host, "localhost");
+    let port = u16::try_from(node.address.port).unwrap();
+    let options = ClientOptions { call_timeout: PATIENCE, ..ClientOptions::default() };
+    let client = Client::<CoronaTaskTracker>::connect(("127.0.0.1", port), options).await;
+    client.unwrap().call(&call).await.unwrap();
+}
+
+#[test]
+fn a_task_that_is_killed_ends_with_all_that_it_started() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,ignore-term,fork,hang");
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        let pid = process(&job, &map).await;
+        note(&job, &map, "waits").await;
+        let near: i32 = note(&job, &map, "near").await.parse().unwrap();
+        let away: i32 = note(&job, &map, "away").await.parse().unwrap();
+        assert!(runs(pid) && runs(near) && runs(away));
+        job_tracker.kill_task(&map).await;
+        let report = job_tracker.ended(&map, 1).await;
+        assert_eq!((report.state, report.progress), (TaskState::KilledUnclean, 0.0));
+        // It had its time to end by itself.
+        note(&job, &map, "ignored").await;
+        until("their ends", || (![pid, near, away].into_iter().any(runs)).then_some(())).await;
+        job_tracker.launch([job.task_cleanup(&map, TaskState::KilledUnclean)]).await;
+        assert_eq!(job_tracker.ended(&map, 2).await.state, TaskState::Killed);
+        // Nobody's failure.
+        assert!(job_tracker.state().heartbeats.iter().all(|(status, ..)| status.failures == 0));
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_clean_up_attempt_ends_what_runs_under_its_name() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,hang");
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        note(&job, &map, "waits").await;
+        let pid = process(&job, &map).await;
+        job_tracker.launch([job.task_cleanup(&map, TaskState::KilledUnclean)]).await;
+        let killed =
+            job_tracker.report("its end", &map, |report| report.state == TaskState::Killed);
+        killed.await;
+        note_of(&job, &format!("{map}.cleanup"), "done").await;
+        until("its end", || (!runs(pid)).then_some(())).await;
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_killed_map_that_had_succeeded_is_forgotten_with_its_output() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.sized(1, 1);
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        job_tracker.ended(&map, 1).await;
+        let output = note(&job, &map, "output").await;
+        assert!(std::path::Path::new(&output).exists());
+        let http = world.http(&job_tracker).await;
+        assert!(part(http, &job.id.to_string(), &map.to_string()).await > 1000);
+        job_tracker.kill_task(&map).await;
+        until("the end of the output", || (!std::path::Path::new(&output).exists()).then_some(()))
+            .await;
+        assert!(part(http, &job.id.to_string(), &map.to_string()).await < 200);
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+/// The bytes of the answer to who asks for a map's output.
+async fn part(http: std::net::SocketAddr, job: &str, map: &str) -> usize {
+    let mut stream = TcpStream::connect(http).await.unwrap();
+    let request = format!("GET /mapOutput?job={job}&map={map}&reduce=0 HTTP/1.1\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n\r\n"));
+    answer.len()
+}
+
+#[test]
+fn a_killed_job_leaves_nothing_and_is_not_reported() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.sized(3, 1).map_steps(1, "update=0.1,ignore-term,fork,hang");
+        let job = job.map_steps(2, "exit=1");
+        job.write().unwrap();
+        let attempts = [job.map(0), job.map(1), job.map(2), job.reduce(0)];
+        job_tracker.launch(attempts.iter().map(|attempt| job.task(attempt))).await;
+        job_tracker.ended(&attempts[0], 1).await;
+        job_tracker.ended(&attempts[2], 1).await;
+        note(&job, &attempts[1], "waits").await;
+        job_tracker.kill_job(&job.id).await;
+        let before = job_tracker.state().heartbeats.len();
+        world.home.nothing_left().await;
+        // One may have been under way.
+        assert!(job_tracker.state().heartbeats.len() <= before + 1);
+        assert!(job_tracker.reports(&attempts[1]).iter().all(|report| {
+            report.state == TaskState::Running || report.state == TaskState::Unassigned
+        }));
+        // The same job may come again.
+        job_tracker.launch([job.task(&attempts[0])]).await;
+        let look = || {
+            let ends = job_tracker.reports(&attempts[0]).into_iter();
+            (ends.filter(|report| report.state == TaskState::Succeeded).count() == 2).then_some(())
+        };
+        until("the second end of a map", look).await;
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_purged_session_leaves_nothing_and_others_go_on() {
+    block_on(async {
+        let world = World::new().await;
+        let (doomed, doomed_job) = world.session().await;
+        let (other, other_job) = world.session().await;
+        for (job_tracker, job) in [(&doomed, &doomed_job), (&other, &other_job)] {
+            let job = job.clone().steps(TaskRole::Map, "update=0.5,wait,done");
+            job.write().unwrap();
+            job_tracker.launch([job.task(&job.map(0))]).await;
+            note(&job, &job.map(0), "waits").await;
+        }
+        let pid = process(&doomed_job, &doomed_job.map(0)).await;
+        let handle = doomed.session().handle.clone();
+        callback(&world, CoronaTaskTrackerCall::PurgeSession { handle }).await;
+        until("the end of a process", || (!runs(pid)).then_some(())).await;
+        let unknown = Some("202611220000.99".to_owned());
+        callback(&world, CoronaTaskTrackerCall::PurgeSession { handle: unknown }).await;
+        other_job.notes().let_go(&other_job.map(0).to_string()).unwrap();
+        assert_eq!(other.ended(&other_job.map(0), 1).await.state, TaskState::Succeeded);
+        other.kill_job(&other_job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn actions_of_a_blacklisted_session_and_of_none_are_ignored() {
+    block_on(async {
+        let world = World::new().await;
+        let (listed, listed_job) = world.session().await;
+        let (other, other_job) = world.session().await;
+        listed_job.write().unwrap();
+        other_job.write().unwrap();
+        let handle = listed.session().handle.clone();
+        callback(&world, CoronaTaskTrackerCall::BlacklistSession { handle }).await;
+        listed.launch([listed_job.task(&listed_job.map(0))]).await;
+        other
+            .submit_without_session(Action::Launch(Box::new(other_job.task(&other_job.map(0)))))
+            .await;
+        other.launch([other_job.task(&other_job.map(1))]).await;
+        other.ended(&other_job.map(1), 1).await;
+        assert_eq!(listed_job.notes().all(), []);
+        assert_eq!(other_job.notes().of(&other_job.map(0).to_string(), "started").len(), 0);
+        other.kill_job(&other_job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_task_is_launched_once() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map), job.task(&map)]).await;
+        note(&job, &map, "waits").await;
+        job_tracker.launch([job.task(&map)]).await;
+        job.notes().let_go(&map.to_string()).unwrap();
+        assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+        assert_eq!(job.notes().of(&map.to_string(), "started").len(), 1);
+    });
+}
+
+#[test]
+fn a_session_whose_job_tracker_has_gone_is_purged() {
+    block_on(async {
+        let world = World::with(&[("corona.jobtracker.connect.timeout.msec", "300")]).await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,hang");
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        job_tracker.state_of(&map, TaskState::Running).await;
+        job_tracker.vanish().await;
+        world.home.nothing_left().await;
+        // The node goes on.
+        let (next, job) = world.session().await;
+        job.write().unwrap();
+        next.launch([job.task(&job.map(0))]).await;
+        assert_eq!(next.ended(&job.map(0), 1).await.state, TaskState::Succeeded);
+        next.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,wait,diagnose=told once,done");
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        job_tracker.state_of(&map, TaskState::Running).await;
+        job_tracker.state().failing_heartbeats = 3;
+        job.notes().let_go(&map.to_string()).unwrap();
+        let report = job_tracker.ended(&map, 1).await;
+        assert_eq!(report.state, TaskState::Succeeded);
+        let told: String =
+            job_tracker.reports(&map).into_iter().map(|report| report.diagnostics).collect();
+        assert_eq!(told.matches("told once").count(), 1);
+        // One that goes on failing is given up.
+        let second = job.map(1);
+        job_tracker.launch([job.task(&second)]).await;
+        note(&job, &second, "waits").await;
+        job_tracker.state().failing_heartbeats = usize::MAX;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_job_tracker_of_another_build_is_told_so_and_nothing_else() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        job_tracker.state().build = Some("another".to_owned());
+        job.write().unwrap();
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        let error = until("an error", || job_tracker.state().errors.first().cloned()).await;
+        assert!(error.contains("another"), "{error}");
+        note(&job, &job.map(0), "done").await;
+        assert_eq!(job_tracker.state().heartbeats.len(), 0);
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}

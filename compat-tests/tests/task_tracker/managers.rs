@@ -1,0 +1,144 @@
+//! What a cluster manager tells a node, and a node that works for our own.
+
+use std::time::Duration;
+
+use compat_tests::start_plain;
+use compat_tests::task_tracker::cluster_manager::{ClusterManager, NodeAnswer};
+use compat_tests::task_tracker::job::Job;
+use compat_tests::task_tracker::job_tracker::JobTracker;
+use compat_tests::task_tracker::node::Home;
+use compat_tests::task_tracker::steps::TaskRole;
+use compat_tests::task_tracker::{PATIENCE, until};
+use corona::engine::types::{ResourceType, SessionStatus};
+use corona::hadoop::writables::TaskState;
+use corona::session_driver::{Ending, Endpoint, Event, Options, SessionDriver, SlotRequest};
+use corona::wire::generated as wire;
+use tokio::time::timeout;
+
+use super::{World, block_on, note, test_task};
+
+#[test]
+fn a_node_says_what_it_has() {
+    block_on(async {
+        let world = World::new().await;
+        let first = world.manager.heartbeat(0).await;
+        assert!(first.name.starts_with("tracker_localhost:"), "{}", first.name);
+        assert_eq!(first.total.num_cpus, 2);
+        assert_eq!(first.total.network_m_bps, Some(100));
+        assert!(first.total.memory_m_b > Some(100), "{first:?}");
+        assert!(first.total.disk_g_b > Some(0), "{first:?}");
+        let free = first.free.clone().unwrap();
+        assert!(free.memory_m_b <= first.total.memory_m_b && free.disk_g_b <= first.total.disk_g_b);
+        let infos = first.resource_infos.clone().unwrap();
+        let types: Vec<_> = infos.keys().copied().collect();
+        // Slots for job trackers are offered by who can start some.
+        assert_eq!(types, [wire::ResourceType::MAP, wire::ResourceType::REDUCE]);
+        assert_eq!(infos[&wire::ResourceType::MAP], infos[&wire::ResourceType::REDUCE]);
+        let second = world.manager.heartbeat(1).await;
+        assert_eq!((&second.name, &second.address), (&first.name, &first.address));
+        assert_eq!(second.resource_infos, first.resource_infos);
+    });
+}
+
+#[test]
+fn a_node_that_is_to_start_anew_ends_well_and_leaves_nothing() {
+    block_on(async {
+        let mut world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,fork,hang");
+        job.write().unwrap();
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        note(&job, &job.map(0), "waits").await;
+        world.manager.state().answer = NodeAnswer::Restart;
+        assert_eq!(world.node.ended().await.code(), Some(0));
+        world.manager.state().answer = NodeAnswer::Fine;
+        let before = world.manager.heartbeat(0).await.name;
+        world.start_again().await;
+        world.home.nothing_left().await;
+        // Another process has another name.
+        assert_ne!(world.manager.heartbeat(0).await.name, before);
+    });
+}
+
+#[test]
+fn a_node_that_is_not_wanted_ends() {
+    block_on(async {
+        let mut world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,hang");
+        job.write().unwrap();
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        note(&job, &job.map(0), "waits").await;
+        world.manager.state().answer = NodeAnswer::Disallowed;
+        let status = world.node.ended().await;
+        assert_eq!(status.code(), Some(1));
+        assert!(world.node.log().contains("localhost"), "{}", world.node.log());
+        // Files of jobs are deleted at the next start.
+        assert_eq!(world.home.left_running(), [""; 0]);
+    });
+}
+
+#[test]
+fn tasks_go_on_in_safe_mode() {
+    block_on(async {
+        let world = World::new().await;
+        let (job_tracker, job) = world.session().await;
+        let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        note(&job, &map, "waits").await;
+        {
+            let mut state = world.manager.state();
+            (state.answer, state.safe_mode) = (NodeAnswer::SafeMode, true);
+        }
+        until("questions", || (world.manager.state().polls >= 2).then_some(())).await;
+        job.notes().let_go(&map.to_string()).unwrap();
+        assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
+        let before = {
+            let mut state = world.manager.state();
+            (state.answer, state.safe_mode) = (NodeAnswer::Fine, false);
+            state.heartbeats.len()
+        };
+        world.manager.heartbeat(before).await;
+        job_tracker.kill_job(&job.id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_map_runs_on_a_slot_that_our_own_cluster_manager_grants() {
+    block_on(async {
+        let manager = start_plain();
+        let thrift = manager.thrift();
+        let root = tempfile::tempdir().unwrap();
+        // It has a proxy job tracker besides.
+        let proxy = ClusterManager::start().proxy();
+        let home = Home::new(root.path(), thrift, proxy);
+        let _node = home.start().await;
+        let endpoint = Endpoint::new(thrift.ip().to_string(), thrift.port());
+        let options = Options::new(endpoint, "user");
+        let (driver, mut events) = SessionDriver::start(options).await.unwrap();
+        let ids = driver.request(vec![SlotRequest::new(ResourceType::Map)]).unwrap();
+        let granted = timeout(PATIENCE, events.next()).await.expect("a grant").unwrap();
+        let Event::Granted(grants) = granted else { panic!("{granted:?}") };
+        let actions = grants[0].app_info.clone();
+        let session = driver.handle().to_string();
+        let job_tracker = JobTracker::start(&session);
+        job_tracker.use_tracker(&actions).await;
+        let job = Job::new(&session, &root.path().join("job"), test_task()).unwrap();
+        job.write().unwrap();
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        let report = job_tracker.ended(&job.map(0), 1).await;
+        assert_eq!(report.state, TaskState::Succeeded);
+        let name = job_tracker.state().heartbeats[0].0.name.clone();
+        assert_eq!(name, *grants[0].node_name);
+        driver.release(ids).unwrap();
+        let ending =
+            timeout(PATIENCE + Duration::from_secs(1), driver.end(SessionStatus::Successful));
+        let ending = ending.await.expect("the end of the session");
+        assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)), "{ending}");
+        job_tracker.kill_job(&job.id).await;
+        home.nothing_left().await;
+    });
+}
