@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use slab::Slab;
+use smallvec::SmallVec;
 
 use super::audit::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
@@ -492,7 +493,7 @@ fn bring_near(
         near.reserve(places.len());
         near.extend(places.iter().filter_map(|place| lists.get(place)));
         items.reserve(places.len());
-        items.extend(near.drain(..).filter_map(|list: &Arrivals| list.items.get(list.near)));
+        items.extend(near.drain(..).filter_map(|list: &Arrivals| list.items.get(list.near())));
         for (_, req) in items.drain(..).copied() {
             black_box((requests.seq(req), requests.get(req).map(|request| request.kind)));
             black_box(requests.asked(req));
@@ -517,13 +518,16 @@ fn racks_of<'a>(
 }
 
 /// Requests in the order in which they came. Those that are gone stay until a search comes by.
+///
+/// There is one for each host that a session's requests name: in a large cluster most have one
+/// request or two, for which there is room in the list itself.
 #[derive(Debug, Default)]
 struct Arrivals {
-    items: Vec<(Seq, ReqIdx)>,
+    items: SmallVec<[(Seq, ReqIdx); 2]>,
     /// Where the last search began; the next one begins near it.
-    near: usize,
+    near: u32,
     /// Entries of requests that are gone that searches went over without dropping them.
-    passed_over: usize,
+    passed_over: u32,
 }
 
 impl Arrivals {
@@ -533,6 +537,10 @@ impl Arrivals {
 
     fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    fn near(&self) -> usize {
+        self.near as usize
     }
 
     /// Whether the list is in order and has the request.
@@ -578,7 +586,7 @@ impl Arrivals {
         let found = self.scan(start, end, requests, &mut fits);
         // The first scan may have dropped entries behind `start` only.
         let found = found.or_else(|| self.scan(0, start, requests, &mut fits));
-        if self.passed_over > 32 && self.passed_over > self.items.len() {
+        if self.passed_over > 32 && self.passed_over as usize > self.items.len() {
             self.keep(requests);
         }
         found
@@ -588,7 +596,7 @@ impl Arrivals {
     fn begin(&mut self, from: Seq) -> usize {
         // The cursor moves on a little between searches.
         const STEPS: usize = 4;
-        let mut at = self.near.min(self.items.len());
+        let mut at = self.near().min(self.items.len());
         let before = |at: usize| self.items.get(at).is_some_and(|(seq, _)| *seq < from);
         for _ in 0..STEPS {
             if !before(at) {
@@ -599,7 +607,8 @@ impl Arrivals {
         if before(at) || (at > 0 && !before(at - 1)) {
             at = self.items.partition_point(|(seq, _)| *seq < from);
         }
-        self.near = at;
+        // A session cannot have more requests than numbers for them.
+        self.near = at as u32;
         at
     }
 
@@ -624,11 +633,11 @@ impl Arrivals {
             first = start;
             end -= run;
         } else {
-            self.passed_over += run;
+            self.passed_over = self.passed_over.saturating_add(run as u32);
         }
         self.items[first..end].iter().copied().find(|(seq, req)| {
             let pending = requests.is_at(*req, *seq);
-            self.passed_over += usize::from(!pending);
+            self.passed_over = self.passed_over.saturating_add(u32::from(!pending));
             pending && fits(*req)
         })
     }

@@ -141,6 +141,16 @@ impl Requests {
         }
     }
 
+    /// Makes room for so many more requests, no more than that where there are none yet: a session
+    /// mostly asks for all that it will want at once.
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.slab.reserve(more);
+        let places = self.slab.len().saturating_add(more);
+        self.places.reserve(places.saturating_sub(self.places.len()));
+        self.asked.reserve(places.saturating_sub(self.asked.len()));
+        self.specs.reserve(places.saturating_sub(self.specs.len()));
+    }
+
     /// Adds a request, of which the id must be new, with when it came and what it said it needs.
     pub(super) fn insert(
         &mut self,

@@ -136,6 +136,7 @@ impl Engine {
         if !self.sessions[session].requests.has_places_for(requests.len()) {
             self.number_anew(session);
         }
+        self.sessions[session].requests.reserve(requests.len());
         let mut added = PerType::all(0);
         for request in requests {
             let kind = request.kind;
