@@ -10,7 +10,8 @@ use std::thread;
 use corona::conformance::conversation::Offered;
 use corona::wire::value::{Message, StreamReader, Value};
 
-/// Changes a message of the cluster manager: an answer, or a call to a session driver.
+/// Changes a message of the cluster manager: an answer, or a call to a session driver. One without a
+/// name is not sent, and the connection is closed.
 pub(crate) type Edit = Box<dyn FnMut(&mut Message) + Send>;
 
 /// Longer messages are none of these tests.
@@ -104,6 +105,11 @@ fn pass(
             reader.push(&piece[..size]);
             while let Ok(Some(mut message)) = reader.next_message() {
                 edit(&mut message);
+                if message.name.is_empty() {
+                    let _ =
+                        to.shutdown(Shutdown::Both).and_then(|()| from.shutdown(Shutdown::Both));
+                    return;
+                }
                 let mut bytes = Vec::new();
                 message.write(service.schema(), service.framing(), &mut bytes).unwrap();
                 if to.write_all(&bytes).is_err() {

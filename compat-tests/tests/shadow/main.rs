@@ -241,6 +241,21 @@ fn one_flipped_field_is_reported() {
 }
 
 #[test]
+fn a_connection_closed_instead_of_an_answer_is_reported() {
+    let mut done = false;
+    let summary = found(
+        "session_lifecycle",
+        Box::new(move |message| {
+            if message.name == "getSessionInfo" && message.kind.is_answer() && !done {
+                message.name.clear();
+                done = true;
+            }
+        }),
+    );
+    assert!(summary.contains("  primary   the connection is closed\n"), "{summary}");
+}
+
+#[test]
 fn one_grant_too_many_is_reported() {
     let mut done = false;
     let summary = found(

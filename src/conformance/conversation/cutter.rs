@@ -80,6 +80,11 @@ impl Cutter {
         }
     }
 
+    /// Bytes that are kept until the rest of their message comes.
+    pub(in crate::conformance) fn held_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Some of the stream is missing after what came so far.
     pub(in crate::conformance) fn lose(&mut self, say: Say<'_>) {
         self.say_pending(say);

@@ -170,7 +170,9 @@ pub(super) struct Books {
     pub(super) sessions: HashMap<Arc<str>, Session>,
     /// What is unconfirmed, by node: session and request.
     pub(super) unconfirmed: HashMap<Arc<str>, BTreeSet<(Arc<str>, i32)>>,
-    /// Unconfirmed decisions in the order in which they were made.
+    /// Stamps of decisions of ours that wait for the primary.
+    pub(super) open: HashSet<u64>,
+    /// When they are due. Those that do not wait any more are passed over.
     pub(super) due: VecDeque<Due>,
     /// Sessions of which something is held.
     pub(super) holding: BTreeSet<Arc<str>>,
@@ -205,6 +207,14 @@ impl Books {
     /// Takes a session out with all that is noted of it.
     pub(super) fn end(&mut self, handle: &Arc<str>) -> Option<Session> {
         let session = self.sessions.remove(handle)?;
+        let revocations = session.topics.iter().flat_map(|topic| &topic.revocations);
+        let stamps = revocations.map(|ours| ours.stamp);
+        for stamp in stamps.chain(session.dead_nodes.iter().map(|(_, stamp)| *stamp)) {
+            self.open.remove(&stamp);
+        }
+        for grant in session.topics.iter().flat_map(|topic| &topic.grants) {
+            self.open.remove(&grant.stamp);
+        }
         for topic in &session.topics {
             for grant in topic.grants.iter().chain(topic.overdue.values()) {
                 self.is_settled_on(&grant.node, handle, grant.id);
@@ -222,7 +232,7 @@ impl Books {
 
     /// Decisions that wait for the other side.
     pub(super) fn waiting(&self) -> usize {
-        self.due.len() + self.holding.len()
+        self.open.len() + self.holding.len()
     }
 }
 

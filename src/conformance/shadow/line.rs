@@ -85,6 +85,18 @@ impl Line {
         found
     }
 
+    /// Bytes of messages of which the rest has not come.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.cutters.iter().map(Cutter::held_bytes).sum()
+    }
+
+    /// Looks at nothing any more.
+    pub(super) fn give_up(&mut self) {
+        self.strange = true;
+        self.unanswered.clear();
+        self.cutters = [Cutter::new(self.service, true), Cutter::new(self.service, true)];
+    }
+
     /// A call waits for its answer.
     pub(super) fn asks(&mut self, asked: Asked) {
         self.unanswered.push_back(asked);

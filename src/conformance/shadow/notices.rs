@@ -122,6 +122,7 @@ impl Run {
     fn is_due(&mut self, handle: &Arc<str>, what: DueWhat, stamp: u64, patience: Duration) {
         let at = Instant::now() + patience;
         let due = Due { at, handle: handle.clone(), what, stamp };
+        self.books.open.insert(stamp);
         let place = self.books.due.partition_point(|other| other.at <= at);
         self.books.due.insert(place, due);
     }
@@ -249,6 +250,7 @@ impl Run {
             topic.passed_over = 0;
             session.used.insert(grant.node_name.clone());
             self.books.is_settled_on(&ours.node, handle, id);
+            self.books.open.remove(&ours.stamp);
             self.same_grant(handle, grant, &ours, first, crossed);
             return true;
         }
@@ -471,6 +473,7 @@ impl Run {
         let Some(place) = topic.grants.iter().position(|ours| ours.id == id) else { return };
         topic.put_back.insert(id);
         if let Some(ours) = topic.grants.remove(place) {
+            self.books.open.remove(&ours.stamp);
             self.books.is_settled_on(&ours.node, handle, id);
         }
     }
@@ -503,7 +506,8 @@ impl Run {
         let (id, kind) = (grant.id, grant.kind);
         let crossed = self.crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
-        if let Some((_, first)) = session.topic(kind).take_revocation(id) {
+        if let Some((ours, first)) = session.topic(kind).take_revocation(id) {
+            self.books.open.remove(&ours.stamp);
             match first {
                 None => self.figures().notice(REVOKE).equal += 1,
                 Some(first) => {
@@ -543,7 +547,9 @@ impl Run {
     /// back.
     fn revoked_instead(&mut self, handle: &Arc<str>, kind: ResourceType) -> Option<i32> {
         let session = self.books.sessions.get_mut(handle)?;
-        let OurRevocation { id, node, .. } = session.topic(kind).revocations.pop_front()?;
+        let first = session.topic(kind).revocations.pop_front()?;
+        let OurRevocation { id, node, stamp, .. } = first;
+        self.books.open.remove(&stamp);
         self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, &node));
         Some(id)
     }
@@ -554,7 +560,9 @@ impl Run {
         let place = session.dead_nodes.iter().position(|(ours, _)| ours == node);
         match place {
             Some(place) => {
-                session.dead_nodes.remove(place);
+                if let Some((_, stamp)) = session.dead_nodes.remove(place) {
+                    self.books.open.remove(&stamp);
+                }
                 self.figures().notice(DEAD_NODE).equal += 1;
             }
             None if !waited => return false,
@@ -573,8 +581,16 @@ impl Run {
             self.try_held(&handle);
         }
         let now = Instant::now();
-        while self.books.due.front().is_some_and(|due| due.at <= now) {
+        while let Some(due) = self.books.due.front() {
+            let waits = self.books.open.contains(&due.stamp);
+            if waits && due.at > now {
+                return;
+            }
             let Some(due) = self.books.due.pop_front() else { return };
+            if !waits {
+                continue;
+            }
+            self.books.open.remove(&due.stamp);
             let Some(session) = self.books.sessions.get(&due.handle) else { continue };
             if session.telling > 0 {
                 // The primary waits for the driver's answer before it tells it more.

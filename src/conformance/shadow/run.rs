@@ -1,7 +1,7 @@
 //! The task of a shadow: takes what passes, one thing after the other, and gives it to both sides'
 //! books.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +27,10 @@ use crate::wire::value::{Message, Value};
 const SWEEP: Duration = Duration::from_millis(100);
 /// What is later than this was held up.
 const PROMPT: Duration = Duration::from_millis(250);
+/// How often silence is pardoned while the shadow is behind.
+const PARDON: Duration = Duration::from_secs(1);
+/// How often the primary is asked for its sessions, while some are not followed.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// How long calls that crossed may explain another order.
 const CROSSED: Duration = Duration::from_millis(2_500);
 /// How long after its beginning the shadow may lack nodes.
@@ -63,6 +67,12 @@ pub(super) struct Run {
     wakes_at: Option<Instant>,
     swept_at: Instant,
     lost: u64,
+    /// Bytes of messages of which the rest has not come.
+    held_bytes: usize,
+    /// Whether the primary did not take the last connection.
+    primary_is_gone: bool,
+    pardoned_at: Instant,
+    asked_at: Instant,
     stop_watching: tokio::sync::watch::Sender<bool>,
 }
 
@@ -94,6 +104,10 @@ impl Run {
             wakes_at: None,
             swept_at: now,
             lost: 0,
+            held_bytes: 0,
+            primary_is_gone: false,
+            pardoned_at: now,
+            asked_at: now,
             stop_watching: tokio::sync::watch::Sender::new(false),
         })
     }
@@ -128,6 +142,9 @@ impl Run {
                 self.swept_at = Instant::now();
                 self.sweep();
                 self.tell_counts();
+                if !self.unfollowed.is_empty() && self.asked_at.elapsed() >= ASK_AGAIN {
+                    self.ask_primary().await;
+                }
             }
         }
         self.tell_counts();
@@ -189,10 +206,14 @@ impl Run {
             Err(error) => Err(error.to_string()),
         };
         self.primary_told = sessions.is_ok();
+        self.asked_at = Instant::now();
         match sessions {
             Ok(sessions) => {
+                self.unfollowed.clear();
                 for session in sessions {
-                    self.is_not_followed(&session.handle);
+                    if !self.books.sessions.contains_key(session.handle.as_str()) {
+                        self.is_not_followed(&session.handle);
+                    }
                 }
             }
             Err(error) => tracing::warn!("the primary does not tell its sessions: {error}"),
@@ -256,12 +277,21 @@ impl Run {
             Record::Accepted => {
                 if let Some(line) = self.lines.get_mut(&connection) {
                     line.accepted = true;
+                    self.primary_is_gone &= line.service != Offered::ClusterManager;
                 }
             }
             Record::Data(from, data) => {
                 let Some(line) = self.lines.get_mut(&connection) else { return };
                 let (service, client) = (line.service, line.client);
-                for message in line.data(from, &data) {
+                let before = line.held_bytes();
+                let messages = line.data(from, &data);
+                self.held_bytes = self.held_bytes.saturating_sub(before) + line.held_bytes();
+                if self.held_bytes > MAX_HELD_BYTES {
+                    self.held_bytes = self.held_bytes.saturating_sub(line.held_bytes());
+                    line.give_up();
+                    self.figures().not_compared(TOO_LONG);
+                }
+                for message in messages {
                     match (service, from) {
                         (Offered::ClusterManager, Side::Client) => {
                             self.called(connection, client, message).await;
@@ -289,11 +319,11 @@ impl Run {
                     line.client_has_ended = true;
                 }
             }
-            Record::Closed => self.closed(connection),
-            Record::Opened { service: None, .. }
-            | Record::End(Side::Server)
-            | Record::Reset(Side::Server)
-            | Record::Finished(_) => {}
+            Record::End(Side::Server) | Record::Reset(Side::Server) => {
+                self.primary_hung_up(connection);
+            }
+            Record::Closed => self.closed(connection).await,
+            Record::Opened { service: None, .. } | Record::Finished(_) => {}
         }
     }
 
@@ -362,7 +392,12 @@ impl Run {
 
     /// Has this program decide what it would now, and enters it. Returns whether that was anything.
     pub(super) async fn decide(&mut self, ends: bool) -> bool {
-        let late = if self.lag > PROMPT { self.lag } else { Duration::ZERO };
+        // Looking after silence costs time in proportion to who may be silent.
+        let pardons = self.lag > PROMPT && self.pardoned_at.elapsed() > PARDON;
+        let late = if pardons { self.lag } else { Duration::ZERO };
+        if pardons {
+            self.pardoned_at = Instant::now();
+        }
         let late_ms = i64::try_from(late.as_millis()).unwrap_or(i64::MAX);
         self.wakes_at = self.manager.settle(late_ms).await;
         let told = self.manager.told();
@@ -421,26 +456,50 @@ impl Run {
         self.take_identity();
     }
 
-    /// A connection is over.
-    fn closed(&mut self, connection: ConnectionId) {
-        let Some(line) = self.lines.remove(&connection) else { return };
-        let Line { service, client_has_ended, unanswered, .. } = &line;
-        if *service == Offered::SessionDriver {
-            return self.driver_closed(&line);
-        }
-        let changes = unanswered.iter().filter(|asked| asked.changes).count();
-        self.changes = self.changes.saturating_sub(changes);
-        if *client_has_ended || line.strange {
+    /// The server of a connection says no more. What its client is still waiting for does not come.
+    fn primary_hung_up(&mut self, connection: ConnectionId) {
+        let Some(line) = self.lines.get_mut(&connection) else { return };
+        if line.service != Offered::ClusterManager {
             return;
         }
-        for asked in unanswered.iter().take(1) {
+        let compared = !line.client_has_ended && !line.strange;
+        let unanswered = std::mem::take(&mut line.unanswered);
+        self.forget_changes(&unanswered);
+        if let Some(asked) = unanswered.front().filter(|_| compared) {
             self.compare_close(asked);
+        }
+    }
+
+    fn forget_changes(&mut self, unanswered: &VecDeque<Asked>) {
+        let changes = unanswered.iter().filter(|asked| asked.changes).count();
+        self.changes = self.changes.saturating_sub(changes);
+    }
+
+    /// A connection is over.
+    async fn closed(&mut self, connection: ConnectionId) {
+        let Some(line) = self.lines.remove(&connection) else { return };
+        self.held_bytes = self.held_bytes.saturating_sub(line.held_bytes());
+        match line.service {
+            Offered::SessionDriver => self.driver_closed(&line),
+            Offered::ClusterManager => {
+                self.forget_changes(&line.unanswered);
+                if !line.accepted && !self.primary_is_gone {
+                    self.primary_is_gone = true;
+                    self.begin_anew("the primary could not be reached").await;
+                }
+            }
+            Offered::ProxyJobTracker => {}
         }
     }
 }
 
 /// How long a session driver that was not reached explains what the primary does.
 const TROUBLE: Duration = Duration::from_secs(300);
+
+/// Bytes of messages of which the rest has not come, of all connections. What is beyond is not
+/// looked at.
+const MAX_HELD_BYTES: usize = 256 << 20;
+const TOO_LONG: &str = "connections with more than could be kept of a message";
 
 pub(super) const UNFOLLOWED: &str = "calls of sessions whose start was not seen";
 const BEGAN_ANEW: &str = "calls under way when the shadow began anew";
