@@ -94,6 +94,7 @@ mod tests {
             cpus: 8,
             busy_ticks,
             total_ticks,
+            ..Machine::default()
         };
         let mut gauge = Gauge::default();
         let disks = [disk(10, 9), disk(30, 4)];

@@ -105,6 +105,10 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// What can be had of it, in bytes: free, and in use for what can be thrown away.
     pub available_bytes: u64,
+    /// Room to swap to, in bytes.
+    pub swap_bytes: u64,
+    /// What is free of it.
+    pub free_swap_bytes: u64,
     /// Processors; 0 when they cannot be counted.
     pub cpus: u32,
     /// Time that they were busy since the start of the machine, in ticks, all together.
@@ -140,10 +144,18 @@ impl Machine {
         Machine {
             memory_bytes: memory("MemTotal"),
             available_bytes: memory("MemFree").saturating_add(memory("Inactive")),
+            swap_bytes: memory("SwapTotal"),
+            free_swap_bytes: memory("SwapFree"),
             cpus: u32::try_from(stat.lines().filter(is_cpu).count()).unwrap_or(u32::MAX),
             busy_ticks,
             total_ticks: ticks.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks)),
         }
+    }
+
+    /// For how long the CPUs were busy since the start of the machine, all together, in milliseconds.
+    pub fn busy_ms(&self) -> u64 {
+        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+        self.busy_ticks.saturating_mul(1000) / ticks_per_second
     }
 
     /// How busy the CPUs were since an earlier look, from 0 to 1; `None` when no time has passed.
@@ -218,18 +230,21 @@ mod tests {
 
     #[test]
     fn figures_of_the_machine() {
-        let meminfo =
-            "MemTotal:  1000 kB\nMemFree: 100 kB\nInactive: 50 kB\nInactive(anon): 7 kB\n";
+        let meminfo = "MemTotal:  1000 kB\nMemFree: 100 kB\nInactive: 50 kB\nInactive(anon): 7 kB\n\
+            SwapCached: 1 kB\nSwapTotal: 30 kB\nSwapFree: 20 kB\n";
         let stat = "cpu  10 20 30 400 5 6 7 8 9 10\ncpu0 1 2 3\ncpu1 1 2 3\nintr 5\n";
         let machine = Machine::parse(meminfo, stat);
         let expected = Machine {
             memory_bytes: 1000 << 10,
             available_bytes: 150 << 10,
+            swap_bytes: 30 << 10,
+            free_swap_bytes: 20 << 10,
             cpus: 2,
             busy_ticks: 60,
             total_ticks: 486,
         };
         assert_eq!(machine, expected);
+        assert_eq!(machine.busy_ms(), 60_000 / rustix::param::clock_ticks_per_second());
         let later = Machine { busy_ticks: 85, total_ticks: 536, ..expected };
         assert_eq!(later.cpu_usage_since(&machine), Some(0.5));
         assert_eq!(machine.cpu_usage_since(&machine), None);

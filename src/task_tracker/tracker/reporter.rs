@@ -1,7 +1,7 @@
 //! Heartbeats to the job tracker of one job. Spec: mapreduce/04 §4.8.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -40,6 +40,8 @@ impl Handle {
 pub(super) struct Machine {
     resources: ResourceStatus,
     takes_tasks: bool,
+    /// What it was made of.
+    read: procfs::Machine,
 }
 
 /// Why a job tracker is given up.
@@ -328,33 +330,75 @@ impl Shared {
 
     /// What job trackers are told of the machine, not older than a second.
     async fn machine(self: &Arc<Self>) -> Machine {
-        let known = || self.machine.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((read, machine)) = known().as_ref()
-            && read.elapsed() < MACHINE_AGE
-        {
-            return machine.clone();
-        }
-        let shared = self.clone();
-        let machine = tokio::task::spawn_blocking(move || shared.look_at_machine()).await;
-        let machine = machine.unwrap_or_else(|_| Machine {
-            resources: ResourceStatus::default(),
-            takes_tasks: true,
+        let known = || self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = match &*known() {
+            Some((read, machine)) if read.elapsed() < MACHINE_AGE => return machine.clone(),
+            last => last.as_ref().map(|(_, machine)| machine.read),
+        };
+        let dirs = self.dirs.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let free = dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
+            (procfs::Machine::now(), free, dirs.has_room_to_start())
         });
+        // It fails only as the program ends.
+        let (read, free_bytes, takes_tasks) = looked.await.unwrap_or_default();
+        let resources = resources(&read, last.as_ref(), free_bytes);
+        let machine = Machine { resources, takes_tasks, read };
         *known() = Some((Instant::now(), machine.clone()));
         machine
     }
+}
 
-    fn look_at_machine(&self) -> Machine {
-        let machine = procfs::Machine::now();
-        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let free = self.dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
-        let resources = ResourceStatus {
-            total_physical_memory: bytes(machine.memory_bytes),
-            available_physical_memory: bytes(machine.available_bytes),
-            available_space: bytes(free),
-            processors: i32::try_from(machine.cpus).unwrap_or(i32::MAX),
+/// What a machine has, as the original counts it. Spec: mapreduce/02 §2.5.
+fn resources(
+    now: &procfs::Machine,
+    last: Option<&procfs::Machine>,
+    free_bytes: u64,
+) -> ResourceStatus {
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let usage = last.and_then(|last| now.cpu_usage_since(last));
+    ResourceStatus {
+        total_virtual_memory: whole(now.memory_bytes.saturating_add(now.swap_bytes)),
+        total_physical_memory: whole(now.memory_bytes),
+        available_virtual_memory: whole(now.available_bytes.saturating_add(now.free_swap_bytes)),
+        available_physical_memory: whole(now.available_bytes),
+        available_space: whole(free_bytes),
+        cumulative_cpu_ms: whole(now.busy_ms()),
+        processors: i32::try_from(now.cpus).unwrap_or(i32::MAX),
+        cpu_usage_percent: usage.map_or(-1.0, |usage| (usage * 100.0) as f32),
+        ..ResourceStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_machine_has() {
+        let last = procfs::Machine { busy_ticks: 10, total_ticks: 100, ..Default::default() };
+        let now = procfs::Machine {
+            memory_bytes: 1000,
+            available_bytes: 100,
+            swap_bytes: 50,
+            free_swap_bytes: 5,
+            cpus: 4,
+            busy_ticks: 60,
+            total_ticks: 300,
+        };
+        let expected = ResourceStatus {
+            total_virtual_memory: 1050,
+            total_physical_memory: 1000,
+            available_virtual_memory: 105,
+            available_physical_memory: 100,
+            available_space: 7,
+            cumulative_cpu_ms: i64::try_from(now.busy_ms()).unwrap(),
+            processors: 4,
+            cpu_usage_percent: 25.0,
             ..ResourceStatus::default()
         };
-        Machine { resources, takes_tasks: self.dirs.has_room_to_start() }
+        assert_eq!(resources(&now, Some(&last), 7), expected);
+        assert_eq!(resources(&now, None, 7).cpu_usage_percent, -1.0);
+        assert_eq!(resources(&now, None, u64::MAX).available_space, i64::MAX);
     }
 }
