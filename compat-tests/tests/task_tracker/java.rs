@@ -50,8 +50,9 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
     for task in tasks {
         let ours = job_tracker.ended(&task.attempt, 1).await;
         assert_eq!(ours.state, TaskState::Succeeded, "{ours:?}");
+        // The last one is not told any more: the job is over.
         let mut theirs = recorded_ends(RECORDING).into_iter();
-        let theirs = theirs.rfind(|end| end.attempt == task.attempt).unwrap();
+        let Some(theirs) = theirs.rfind(|end| end.attempt == task.attempt) else { continue };
         assert_eq!(counted(&ours), counted(&theirs), "{}", task.attempt);
         *compared += 1;
     }
@@ -92,7 +93,7 @@ fn java_children_run_a_recorded_job() {
         run(&job_tracker, &setup, &mut compared).await;
         run(&job_tracker, &work, &mut compared).await;
         run(&job_tracker, &cleanup, &mut compared).await;
-        assert_eq!(compared, 6);
+        assert_eq!(compared, 5);
         // What a child writes beside its output.
         let logs = world.home.logs_of(&work[0].attempt.to_string());
         assert!(logs.join("log.index").is_file(), "{}", logs.display());
