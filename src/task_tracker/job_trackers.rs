@@ -22,10 +22,13 @@ use super::ids::{AttemptId, NotAnId};
 use super::job_files::{FileError, JobFiles, Location, NotALocation};
 use super::layout;
 use super::local_dirs::{LocalDirError, LocalDirs, any_number};
-use super::tracker;
+use super::tracker::{self, KeptLogs};
 use crate::config::{ConfigErrors, JobConf, SiteProperties};
 use crate::hadoop::rpc::Fault;
 use crate::hadoop::writables::{SessionInfo, Task};
+
+/// Gives what keeps the logs of an attempt from being deleted for their age, as long as it lives.
+pub type KeepLogs = Box<dyn Fn(&AttemptId) -> Option<KeptLogs> + Send + Sync>;
 
 /// What job trackers are started with.
 pub struct Parts {
@@ -63,6 +66,7 @@ pub struct JobTrackers {
 
 struct Shared {
     parts: Parts,
+    keep_logs: KeepLogs,
     state: Mutex<State>,
 }
 
@@ -123,9 +127,9 @@ enum Refusal {
 }
 
 impl JobTrackers {
-    /// None runs yet.
-    pub fn new(parts: Parts) -> JobTrackers {
-        JobTrackers { shared: Arc::new(Shared { parts, state: Mutex::default() }) }
+    /// None runs yet. The logs of those that run are kept.
+    pub fn new(parts: Parts, keep_logs: KeepLogs) -> JobTrackers {
+        JobTrackers { shared: Arc::new(Shared { parts, keep_logs, state: Mutex::default() }) }
     }
 
     /// Those that run, in the order of their names.
@@ -166,7 +170,9 @@ impl JobTrackers {
         let id: AttemptId = task.attempt.to_string().parse()?;
         self.shared.enter(&id, &session)?;
         // It gives the place back, and deletes what was made, unless a process takes both over.
-        let mut place = Place { shared: self.shared.clone(), id: id.clone(), work: None };
+        let logs = (self.shared.keep_logs)(&id);
+        let shared = self.shared.clone();
+        let mut place = Place { shared, id: id.clone(), work: None, _logs: logs };
         let started = self.shared.clone().prepare_and_start(&mut place, &task, &session).await;
         let child = match started {
             Ok(child) => child,
@@ -279,6 +285,7 @@ struct Place {
     shared: Arc<Shared>,
     id: AttemptId,
     work: Option<PathBuf>,
+    _logs: Option<KeptLogs>,
 }
 
 impl Drop for Place {

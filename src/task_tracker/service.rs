@@ -17,6 +17,7 @@ use super::child::{Logs, ProcessNotes, end_orphans};
 use super::deletion::Deletion;
 use super::figures;
 use super::http::{HttpServer, LostOutput};
+use super::ids::AttemptId;
 use super::job_files::{FileSystems, NotALocation};
 use super::job_trackers::{self, JobTrackers};
 use super::local_dirs::{LocalDirError, LocalDirs};
@@ -115,6 +116,13 @@ impl TaskTracker {
         let web = open(HTTP_ADDRESS, &settings.http_address).await?;
         let configured = settings.host.clone();
         let host = blocking(move || Host::find(configured.as_deref())).await??;
+        if host.is_hidden_from(&settings.cluster_manager.host) {
+            tracing::warn!(
+                "{} is {}, which no other machine can reach; set slave.host.name",
+                host.name,
+                host.address
+            );
+        }
         let slots = slots(&settings)?;
         let dirs = settings.clone();
         let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
@@ -140,7 +148,7 @@ impl TaskTracker {
         let install = install::find(&settings.child, &settings.files, variable).await;
         let job_trackers = match &settings.remote_job_trackers {
             None => None,
-            Some(remote) => Some(JobTrackers::new(job_trackers::Parts {
+            Some(remote) => Some(job_trackers::Parts {
                 limit: usize::try_from(limit(&settings, ResourceType::JobTracker)?)
                     .unwrap_or(usize::MAX),
                 program: remote.command.clone(),
@@ -154,7 +162,7 @@ impl TaskTracker {
                 logs: logs.clone(),
                 http: (host.name.clone(), addresses.http.port()),
                 sigkill_delay: settings.child.sigkill_delay,
-            })),
+            }),
         };
         let localiser = Localiser::new(
             loaded.site,
@@ -186,6 +194,9 @@ impl TaskTracker {
             umbilical: addresses.umbilical,
             settings: TrackerSettings::of(&settings, user),
         });
+        let keeper = tracker.clone();
+        let keep_logs = Box::new(move |id: &AttemptId| Some(keeper.keep_logs(id)));
+        let job_trackers = job_trackers.map(|parts| JobTrackers::new(parts, keep_logs));
         let services = match &job_trackers {
             Some(job_trackers) => tracker.services(Arc::new(job_trackers.clone())),
             None => tracker.services(Arc::new(NoJobTrackers)),

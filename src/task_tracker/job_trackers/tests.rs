@@ -77,7 +77,7 @@ impl World {
         let job_tracker = InetAddress { host: "parent".into(), port: 7 };
         let trackers = SessionTrackers { job_tracker, secondary: None };
         let session = SessionInfo { handle: Some("20.1".into()), trackers };
-        World { root, job_trackers: JobTrackers::new(parts), task, session }
+        World { root, job_trackers: JobTrackers::new(parts, Box::new(|_| None)), task, session }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -59,6 +59,17 @@ impl Host {
         format!("tracker_{}:{report_host}/{}:{}", self.name, report.ip(), report.port())
     }
 
+    /// Whether who works with a cluster manager on this host cannot reach this machine: it is not the
+    /// only machine, and its address is of the loopback network.
+    pub fn is_hidden_from(&self, cluster_manager: &str) -> bool {
+        let is_local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+        let alone = match cluster_manager.parse() {
+            Ok(address) => is_local(address),
+            Err(_) => cluster_manager == "localhost" || cluster_manager == self.name,
+        };
+        self.address.is_loopback() && !alone
+    }
+
     /// Where job trackers find a port of this machine: they split at the last colon.
     pub fn application_address(&self, port: u16) -> String {
         format!("{}:{port}", self.address)
@@ -92,6 +103,22 @@ mod tests {
             "tracker_n1.example.com:localhost/127.0.0.1:35789"
         );
         assert_eq!(host.application_address(7), "10.0.0.7:7");
+    }
+
+    #[test]
+    fn a_loopback_address_is_enough_for_one_machine() {
+        let host = |address: &str| Host { name: "n1".into(), address: address.parse().unwrap() };
+        for (address, cluster_manager, expected) in [
+            ("127.0.1.1", "cm.example.com", true),
+            ("127.0.1.1", "10.0.0.1", true),
+            ("127.0.1.1", "localhost", false),
+            ("127.0.1.1", "127.0.0.1", false),
+            ("127.0.1.1", "n1", false),
+            ("10.0.0.7", "cm.example.com", false),
+        ] {
+            let hidden = host(address).is_hidden_from(cluster_manager);
+            assert_eq!(hidden, expected, "{address} {cluster_manager}");
+        }
     }
 
     #[test]
