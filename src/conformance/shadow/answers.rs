@@ -219,7 +219,8 @@ impl Run {
         (same && under_way()).then_some(Rule::PROMPT_GRANTS)
     }
 
-    fn not_compared(&self, method: &str, reason: &'static str) {
+    /// A call that is not compared.
+    pub(super) fn not_compared(&self, method: &str, reason: &'static str) {
         let mut figures = self.figures();
         figures.call(method).not_compared += 1;
         figures.not_compared(reason);

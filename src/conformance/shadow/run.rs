@@ -27,6 +27,10 @@ use crate::wire::value::{Message, Value};
 const SWEEP: Duration = Duration::from_millis(100);
 /// What is later than this was held up.
 const PROMPT: Duration = Duration::from_millis(250);
+/// How soon it shows that a primary is gone that has closed a connection.
+const GONE: Duration = Duration::from_secs(10);
+/// Closed connections that may wait for that.
+const MAX_CLOSED: usize = 10_000;
 /// How often silence is pardoned while the shadow is behind.
 const PARDON: Duration = Duration::from_secs(1);
 /// How often the primary is asked for its sessions, while some are not followed.
@@ -69,6 +73,8 @@ pub(super) struct Run {
     lost: u64,
     /// Bytes of messages of which the rest has not come.
     held_bytes: usize,
+    /// Calls on which the primary has closed the connection, and when.
+    closed: VecDeque<(Instant, Asked)>,
     /// Whether the primary did not take the last connection.
     primary_is_gone: bool,
     pardoned_at: Instant,
@@ -105,6 +111,7 @@ impl Run {
             swept_at: now,
             lost: 0,
             held_bytes: 0,
+            closed: VecDeque::new(),
             primary_is_gone: false,
             pardoned_at: now,
             asked_at: now,
@@ -141,12 +148,14 @@ impl Run {
             if self.swept_at.elapsed() >= SWEEP {
                 self.swept_at = Instant::now();
                 self.sweep();
+                self.judge_closed(false);
                 self.tell_counts();
                 if !self.unfollowed.is_empty() && self.asked_at.elapsed() >= ASK_AGAIN {
                     self.ask_primary().await;
                 }
             }
         }
+        self.judge_closed(true);
         self.tell_counts();
         self.stop_watching.send_replace(true);
     }
@@ -261,6 +270,9 @@ impl Run {
                 asked.ours = Ours::Nothing(BEGAN_ANEW);
                 asked.changes = false;
             }
+        }
+        for (_, asked) in std::mem::take(&mut self.closed) {
+            self.not_compared(&asked.call.name, BEGAN_ANEW);
         }
         self.changes = 0;
         self.began_at = Instant::now();
@@ -463,10 +475,24 @@ impl Run {
             return;
         }
         let compared = !line.client_has_ended && !line.strange;
-        let unanswered = std::mem::take(&mut line.unanswered);
+        let mut unanswered = std::mem::take(&mut line.unanswered);
         self.forget_changes(&unanswered);
-        if let Some(asked) = unanswered.front().filter(|_| compared) {
-            self.compare_close(asked);
+        if let Some(asked) = unanswered.pop_front().filter(|_| compared) {
+            self.closed.push_back((Instant::now(), asked));
+        }
+    }
+
+    /// Judges calls on which connections were closed, unless it may turn out yet that the primary is
+    /// gone altogether.
+    fn judge_closed(&mut self, all: bool) {
+        while let Some((at, _)) = self.closed.front() {
+            let few = self.closed.len() <= MAX_CLOSED;
+            if !all && few && at.elapsed() < GONE {
+                return;
+            }
+            if let Some((_, asked)) = self.closed.pop_front() {
+                self.compare_close(&asked);
+            }
         }
     }
 
@@ -486,6 +512,8 @@ impl Run {
                 if !line.accepted && !self.primary_is_gone {
                     self.primary_is_gone = true;
                     self.begin_anew("the primary could not be reached").await;
+                    // Started again within the same minute it hands out the same ids again.
+                    self.ids = Ids::default();
                 }
             }
             Offered::ProxyJobTracker => {}
