@@ -18,7 +18,9 @@ use crate::engine::types::ResourceType;
 use crate::wire::Exception;
 use crate::wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
 use crate::wire::client::CallError;
-use crate::wire::generated::{InetAddress, PoolInfoStrings, SessionInfo, SessionStatus};
+use crate::wire::generated::{
+    InetAddress, PoolInfoStrings, SessionInfo, SessionPriority, SessionStatus,
+};
 
 /// Between heartbeats of a session.
 const HEARTBEAT: Duration = Duration::from_secs(20);
@@ -198,7 +200,8 @@ impl Worker {
             user_id: "load".into(),
             group_ids: None,
             pool_info_strings: Some(PoolInfoStrings::new("default".into(), "defaultpool".into())),
-            priority: None,
+            // As every Java job tracker says; the original fails on sessions without it.
+            priority: Some(SessionPriority::NORMAL),
             no_preempt: Some(false),
             url: None,
             deadline: None,
