@@ -23,7 +23,21 @@ const NOTE: &str = "CORONA_PROCESS_NOTE";
 pub struct Home {
     root: PathBuf,
     settings: Vec<(String, String)>,
+    /// The size of each local directory, if they are disks of their own.
+    disk_bytes: Option<u64>,
 }
+
+/// Mounts a file system in memory of `$1` bytes on each directory up to `--`, then becomes the program
+/// behind that.
+const ON_SMALL_DISKS: &str = r#"
+size=$1
+shift
+while [ "$1" != -- ]; do
+    mkdir -p "$1" && mount -t tmpfs -o "size=$size" tmpfs "$1" || exit 90
+    shift
+done
+shift
+exec "$@""#;
 
 impl Home {
     /// A home in a directory that exists, for the nodes of this cluster manager and this proxy job
@@ -49,7 +63,17 @@ impl Home {
             ("corona.tt.build.version", super::job_tracker::BUILD.to_owned()),
         ];
         let settings = settings.map(|(key, value)| (key.to_owned(), value)).to_vec();
-        Home { root, settings }
+        Home { root, settings, disk_bytes: None }
+    }
+
+    /// With local directories that are disks of so many bytes, which nobody else sees: see
+    /// [`Node::inside`]. `None` where the system does not let this user mount anything.
+    pub fn on_small_disks(mut self, bytes: u64) -> Option<Home> {
+        let mut try_it = in_own_mounts();
+        try_it.args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
+        let tried = try_it.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        self.disk_bytes = Some(bytes);
+        tried.is_ok_and(|status| status.success()).then_some(self)
     }
 
     /// With this setting.
@@ -98,7 +122,15 @@ impl Home {
     /// # Panics
     /// When it cannot be started.
     pub fn spawn(&self) -> Node {
-        let mut command = Command::new(corona_program());
+        let mut command = match self.disk_bytes {
+            None => Command::new(corona_program()),
+            Some(bytes) => {
+                let mut command = in_own_mounts();
+                command.args(["sh", "-c", ON_SMALL_DISKS, "sh", &bytes.to_string()]);
+                command.args(self.local_dirs()).arg("--").arg(corona_program());
+                command
+            }
+        };
         command.arg("task-tracker").current_dir(&self.root);
         for (key, value) in &self.settings {
             command.arg("-D").arg(format!("{key}={value}"));
@@ -163,6 +195,13 @@ impl Home {
     }
 }
 
+/// The start of a command that sees mounts of its own.
+fn in_own_mounts() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]);
+    command
+}
+
 /// Processes of tasks of the task tracker that lives here.
 fn processes(root: &Path) -> Vec<Process> {
     let ours = |process: &Process| {
@@ -202,6 +241,12 @@ impl Node {
     /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// A path as this process sees it, for who does not see its disks.
+    pub fn inside(&self, path: &Path) -> PathBuf {
+        let seen = Path::new("/proc").join(self.pid().to_string()).join("root");
+        seen.join(path.strip_prefix("/").unwrap_or(path))
     }
 
     /// Its log.

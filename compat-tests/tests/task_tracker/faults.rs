@@ -2,6 +2,7 @@
 //! left behind.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -293,6 +294,63 @@ fn tasks_make_room_on_a_full_disk() {
         }
         job_tracker.kill_job(&job.id).await;
         world.home.nothing_left().await;
+    });
+}
+
+/// Writes to a file until its disk is full.
+fn fill(path: &Path) -> fs::File {
+    let mut file = fs::File::create(path).unwrap();
+    let (mut piece, mut pieces) = (vec![0; 64 << 10], 0);
+    while !piece.is_empty() {
+        match file.write(&piece) {
+            Ok(_) => pieces += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+                piece.truncate(piece.len() / 2);
+            }
+        }
+        assert!(pieces < 10_000, "the disk is not small");
+    }
+    file
+}
+
+/// What jobs have left on the disks that only the node sees.
+fn left_on_disks(world: &World) -> Vec<String> {
+    let of_jobs = ["taskTracker/jobcache", "toBeDeleted", "corona-processes"];
+    let dirs = world.home.local_dirs().into_iter();
+    let dirs = dirs.flat_map(|dir| of_jobs.map(|of_jobs| world.node.inside(&dir).join(of_jobs)));
+    let entries = dirs.flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+    entries.map(|entry| entry.path().display().to_string()).collect()
+}
+
+#[test]
+fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() {
+    block_on(async {
+        let Some(world) = World::on_small_disks(4 << 20).await else {
+            return eprintln!("skipped: this user may not mount a small disk (unshare --mount)");
+        };
+        let disks = world.home.local_dirs();
+        let fillers: Vec<_> =
+            disks.iter().map(|dir| world.node.inside(dir).join("filler")).collect();
+        for filler in &fillers {
+            fill(filler).sync_all().unwrap();
+        }
+        let (job_tracker, job) = world.session().await;
+        job.write().unwrap();
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        let told = diagnostics(&job_tracker, &job).await;
+        assert!(told.starts_with("Error initializing attempt_"), "{told}");
+        assert!(told.contains("No space left on device") || told.contains("room"), "{told}");
+        assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Failed);
+        for filler in &fillers {
+            fs::remove_file(filler).unwrap();
+        }
+        job_tracker.launch([job.task(&job.map(1))]).await;
+        assert_eq!(job_tracker.ended(&job.map(1), 1).await.state, TaskState::Succeeded);
+        job_tracker.kill_job(&job.id).await;
+        let left = || Some(left_on_disks(&world)).filter(Vec::is_empty);
+        until("nothing left on the disks", left).await;
+        assert_eq!(world.home.left_running(), Vec::<String>::new());
     });
 }
 

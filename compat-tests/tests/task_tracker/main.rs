@@ -56,6 +56,19 @@ impl World {
         let manager = ClusterManager::start();
         let home = Home::new(root.path(), manager.address(), manager.proxy());
         let home = settings.iter().fold(home, |home, (key, value)| home.with(key, value));
+        World::at(root, manager, home).await
+    }
+
+    /// A task tracker whose local directories are disks of so many bytes; `None` where nothing can be
+    /// mounted.
+    async fn on_small_disks(bytes: u64) -> Option<World> {
+        let root = tempfile::tempdir().expect("a directory for a test");
+        let manager = ClusterManager::start();
+        let home = Home::new(root.path(), manager.address(), manager.proxy());
+        Some(World::at(root, manager, home.on_small_disks(bytes)?).await)
+    }
+
+    async fn at(root: tempfile::TempDir, manager: ClusterManager, home: Home) -> World {
         let node = home.start().await;
         World { node, home, manager, sessions: AtomicUsize::new(0), root }
     }
