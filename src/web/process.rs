@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::prometheus::{Family, Shape, Text};
+use crate::proc_text::{Stat, number_after};
 
 pub(crate) const RESIDENT: Family = Family {
     name: "process_resident_memory_bytes",
@@ -83,16 +84,14 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// From `/proc/self/stat`, in which the second field may hold anything between parentheses.
+    /// From `/proc/self/stat`.
     fn of(stat: &str) -> Option<Clocks> {
         const TICKS_PER_SECOND: f64 = 100.0;
-        let (_, rest) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let stat = Stat::of(stat)?;
         let seconds = |field: usize| -> Option<f64> {
-            Some(fields.get(field)?.parse::<f64>().ok()? / TICKS_PER_SECOND)
+            Some(stat.field(field)?.parse::<f64>().ok()? / TICKS_PER_SECOND)
         };
-        // Counted from 1, the fields after the parenthesis begin with 3.
-        Some(Clocks { used: seconds(14 - 3)? + seconds(15 - 3)?, started: seconds(22 - 3)? })
+        Some(Clocks { used: seconds(14)? + seconds(15)?, started: seconds(22)? })
     }
 
     fn started_at(self, uptime: &str) -> Option<f64> {
@@ -102,26 +101,15 @@ impl Clocks {
     }
 }
 
-/// The first number behind a name that begins a line.
-fn number_after(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_the_kernel_are_found() {
-        let stat = "42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 17 18 12345 20";
+    fn clocks_are_counted_in_hundredths() {
+        let stat = "42 (a) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 17 18 12345 20";
         assert_eq!(Clocks::of(stat), Some(Clocks { used: 2.0, started: 123.45 }));
         assert_eq!(Clocks::of("42 (a) S 1"), None);
-        let status = "Name:\tcorona\nVmRSS:\t   1234 kB\nThreads:\t7\n";
-        assert_eq!(number_after(status, "VmRSS:"), Some(1234));
-        assert_eq!(number_after(status, "VmHWM:"), None);
-        let limits = "Max open files            1024                 4096      files\n";
-        assert_eq!(number_after(limits, "Max open files"), Some(1024));
     }
 
     #[cfg(target_os = "linux")]
