@@ -159,6 +159,11 @@ impl JobTracker {
         all.filter(|report| report.attempt == *attempt).cloned().collect()
     }
 
+    /// All that was reported of what went wrong with an attempt.
+    pub fn diagnostics(&self, attempt: &TaskAttemptId) -> String {
+        self.reports(attempt).into_iter().map(|report| report.diagnostics).collect()
+    }
+
     /// The first report of an attempt that fits, once it has come.
     pub async fn report(
         &self,

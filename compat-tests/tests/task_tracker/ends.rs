@@ -9,7 +9,7 @@ use corona::wire::client::{Client, ClientOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{World, block_on, note, note_of, process};
+use super::{World, block_on, family, note, note_of, process};
 
 async fn callback(world: &World, call: CoronaTaskTrackerCall) {
     let node = world.manager.heartbeat(0).await;
@@ -24,28 +24,20 @@ async fn callback(world: &World, call: CoronaTaskTrackerCall) {
 fn a_task_that_is_killed_ends_with_all_that_it_started() {
     block_on(async {
         let world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,ignore-term,fork,hang");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        let pid = process(&job, &map).await;
-        note(&job, &map, "waits").await;
-        let near: i32 = note(&job, &map, "near").await.parse().unwrap();
-        let away: i32 = note(&job, &map, "away").await.parse().unwrap();
-        assert!(runs(pid) && runs(near) && runs(away));
+        let (job_tracker, job, map) = world.waiting_map("update=0.5,ignore-term,fork,hang").await;
+        let pids = family(&job, &map).await;
+        assert_eq!(pids.map(runs), [true; 3]);
         job_tracker.kill_task(&map).await;
         let report = job_tracker.ended(&map, 1).await;
         assert_eq!((report.state, report.progress), (TaskState::KilledUnclean, 0.0));
         // It had its time to end by itself.
         note(&job, &map, "ignored").await;
-        until("their ends", || (![pid, near, away].into_iter().any(runs)).then_some(())).await;
+        until("their ends", || (!pids.into_iter().any(runs)).then_some(())).await;
         job_tracker.launch([job.task_cleanup(&map, TaskState::KilledUnclean)]).await;
         assert_eq!(job_tracker.ended(&map, 2).await.state, TaskState::Killed);
         // Nobody's failure.
         assert!(job_tracker.state().heartbeats.iter().all(|(status, ..)| status.failures == 0));
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -53,12 +45,7 @@ fn a_task_that_is_killed_ends_with_all_that_it_started() {
 fn a_clean_up_attempt_ends_what_runs_under_its_name() {
     block_on(async {
         let world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,hang");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        note(&job, &map, "waits").await;
+        let (job_tracker, job, map) = world.waiting_map("update=0.5,hang").await;
         let pid = process(&job, &map).await;
         job_tracker.launch([job.task_cleanup(&map, TaskState::KilledUnclean)]).await;
         let killed =
@@ -66,8 +53,7 @@ fn a_clean_up_attempt_ends_what_runs_under_its_name() {
         killed.await;
         note_of(&job, &format!("{map}.cleanup"), "done").await;
         until("its end", || (!runs(pid)).then_some(())).await;
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -89,8 +75,7 @@ fn a_killed_map_that_had_succeeded_is_forgotten_with_its_output() {
         until("the end of the output", || (!std::path::Path::new(&output).exists()).then_some(()))
             .await;
         assert!(part(http, &job.id.to_string(), &map.to_string()).await < 200);
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -133,8 +118,7 @@ fn a_killed_job_leaves_nothing_and_is_not_reported() {
             (ends.filter(|report| report.state == TaskState::Succeeded).count() == 2).then_some(())
         };
         until("the second end of a map", look).await;
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -158,8 +142,7 @@ fn a_purged_session_leaves_nothing_and_others_go_on() {
         callback(&world, CoronaTaskTrackerCall::PurgeSession { handle: unknown }).await;
         other_job.notes().let_go(&other_job.map(0).to_string()).unwrap();
         assert_eq!(other.ended(&other_job.map(0), 1).await.state, TaskState::Succeeded);
-        other.kill_job(&other_job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&other, &other_job).await;
     });
 }
 
@@ -181,8 +164,7 @@ fn actions_of_a_blacklisted_session_and_of_none_are_ignored() {
         other.ended(&other_job.map(1), 1).await;
         assert_eq!(listed_job.notes().all(), []);
         assert_eq!(other_job.notes().of(&other_job.map(0).to_string(), "started").len(), 0);
-        other.kill_job(&other_job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&other, &other_job).await;
     });
 }
 
@@ -199,8 +181,7 @@ fn a_task_is_launched_once() {
         job_tracker.launch([job.task(&map)]).await;
         job.notes().let_go(&map.to_string()).unwrap();
         assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
         assert_eq!(job.notes().of(&map.to_string(), "started").len(), 1);
     });
 }
@@ -209,21 +190,12 @@ fn a_task_is_launched_once() {
 fn a_session_whose_job_tracker_has_gone_is_purged() {
     block_on(async {
         let world = World::with(&[("corona.jobtracker.connect.timeout.msec", "300")]).await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,hang");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
+        let (job_tracker, _job, map) = world.waiting_map("update=0.5,hang").await;
         job_tracker.state_of(&map, TaskState::Running).await;
         job_tracker.vanish().await;
         world.home.nothing_left().await;
         // The node goes on.
-        let (next, job) = world.session().await;
-        job.write().unwrap();
-        next.launch([job.task(&job.map(0))]).await;
-        assert_eq!(next.ended(&job.map(0), 1).await.state, TaskState::Succeeded);
-        next.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.still_works().await;
     });
 }
 
@@ -231,19 +203,14 @@ fn a_session_whose_job_tracker_has_gone_is_purged() {
 fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
     block_on(async {
         let world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,wait,diagnose=told once,done");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
+        let steps = "update=0.5,wait,diagnose=told once,done";
+        let (job_tracker, job, map) = world.waiting_map(steps).await;
         job_tracker.state_of(&map, TaskState::Running).await;
         job_tracker.state().failing_heartbeats = 3;
         job.notes().let_go(&map.to_string()).unwrap();
         let report = job_tracker.ended(&map, 1).await;
         assert_eq!(report.state, TaskState::Succeeded);
-        let told: String =
-            job_tracker.reports(&map).into_iter().map(|report| report.diagnostics).collect();
-        assert_eq!(told.matches("told once").count(), 1);
+        assert_eq!(job_tracker.diagnostics(&map).matches("told once").count(), 1);
         // One that goes on failing is given up.
         let second = job.map(1);
         job_tracker.launch([job.task(&second)]).await;
@@ -265,7 +232,6 @@ fn a_job_tracker_of_another_build_is_told_so_and_nothing_else() {
         assert!(error.contains("another"), "{error}");
         note(&job, &job.map(0), "done").await;
         assert_eq!(job_tracker.state().heartbeats.len(), 0);
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }

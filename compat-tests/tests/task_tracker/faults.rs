@@ -17,20 +17,10 @@ use tokio::net::TcpStream;
 
 use super::{World, block_on, note, process};
 
-/// A map that goes well: the node still works.
-async fn still_works(world: &World) {
-    let (job_tracker, job) = world.session().await;
-    job.write().unwrap();
-    job_tracker.launch([job.task(&job.map(0))]).await;
-    assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Succeeded);
-    job_tracker.kill_job(&job.id).await;
-    world.home.nothing_left().await;
-}
-
-/// All that was said of what went wrong with the first map.
+/// All that was said of what went wrong with the first map, once it has ended.
 async fn diagnostics(job_tracker: &JobTracker, job: &Job) -> String {
     job_tracker.ended(&job.map(0), 1).await;
-    job_tracker.reports(&job.map(0)).into_iter().map(|report| report.diagnostics).collect()
+    job_tracker.diagnostics(&job.map(0))
 }
 
 #[test]
@@ -54,8 +44,7 @@ fn a_silent_task_is_ended_and_a_busy_one_is_not() {
         }
         let last = job_tracker.reports(&busy).pop().unwrap();
         assert_eq!((last.state, last.progress), (TaskState::Running, 0.5));
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -79,8 +68,7 @@ fn processes_that_a_task_leaves_behind_are_ended() {
                 until("the end of what it left", || (!runs(pid)).then_some(())).await;
             }
         }
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -93,12 +81,7 @@ fn on_disk(path: &Path) -> u64 {
 fn a_task_that_floods_its_log_keeps_only_the_end_of_it() {
     block_on(async {
         let world = World::with(&[("corona.tt.task.log.max.mb", "1")]).await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,flood=24,wait,done");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        note(&job, &map, "waits").await;
+        let (job_tracker, job, map) = world.waiting_map("update=0.5,flood=24,wait,done").await;
         let log = world.home.logs_of(&map.to_string()).join("stdout");
         until("a shorter log", || (on_disk(&log) <= 2 << 20).then_some(())).await;
         job.notes().let_go(&map.to_string()).unwrap();
@@ -113,8 +96,7 @@ fn a_task_that_floods_its_log_keeps_only_the_end_of_it() {
         stream.read_to_string(&mut answer).await.unwrap();
         let last = (24 << 20) / 64 - 1;
         assert!(answer.trim_end().ends_with(&format!("0{last}")), "{answer}");
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -155,11 +137,10 @@ fn jobs_whose_files_cannot_be_used_fail_with_the_reason() {
             assert!(told.starts_with("Error initializing attempt_"), "{what}: {told}");
             assert!(told.contains(expected), "{what}: {told}");
             assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Failed, "{what}");
-            job_tracker.kill_job(&job.id).await;
-            world.home.nothing_left().await;
+            world.end_last_job(&job_tracker, &job).await;
             assert_eq!(job.notes().all(), [], "{what}");
         }
-        still_works(&world).await;
+        world.still_works().await;
     });
 }
 
@@ -173,8 +154,7 @@ fn programs_that_cannot_be_started_fail() {
         job_tracker.launch([job.task(&job.map(0))]).await;
         let told = diagnostics(&job_tracker, &job).await;
         assert!(told.contains("nonzero status of 127"), "{told}");
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -183,12 +163,7 @@ fn programs_that_cannot_be_started_fail() {
 fn nonsense_disturbs_nobody() {
     block_on(async {
         let world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        note(&job, &map, "waits").await;
+        let (job_tracker, job, map) = world.waiting_map("update=0.5,wait,done").await;
         let umbilical = note(&job, &map, "umbilical").await;
         let actions = world.manager.actions().await;
         let node = world.manager.heartbeat(0).await;
@@ -242,9 +217,8 @@ fn nonsense_disturbs_nobody() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
         job.notes().let_go(&map.to_string()).unwrap();
         assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
-        still_works(&world).await;
+        world.end_last_job(&job_tracker, &job).await;
+        world.still_works().await;
     });
 }
 
@@ -271,8 +245,7 @@ fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
         let report = job_tracker.ended(&map, 2).await;
         assert_eq!((report.state, report.progress), (TaskState::Failed, 0.0));
         assert!(report.diagnostics.starts_with("Map output lost, rescheduling: "), "{report:?}");
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -292,8 +265,7 @@ fn tasks_make_room_on_a_full_disk() {
             let ended = matches!(report.state, TaskState::KilledUnclean | TaskState::Killed);
             assert!(ended, "{report:?}");
         }
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -399,8 +371,7 @@ fn tasks_make_room_in_memory() {
             let told = diagnostics(&job_tracker, &job).await;
             assert!(told.split_whitespace().any(|word| word == "high-memory"), "{told}");
             assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, expected);
-            job_tracker.kill_job(&job.id).await;
-            world.home.nothing_left().await;
+            world.end_last_job(&job_tracker, &job).await;
         }
     });
 }

@@ -50,8 +50,7 @@ fn a_map_succeeds_and_is_reported_once() {
             assert_eq!((state.build_versions, &*state.errors), (1, &[][..]));
         }
 
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -94,8 +93,7 @@ fn a_whole_job_is_prepared_mapped_reduced_committed_and_cleaned_up() {
         assert_eq!(job_tracker.ended(&job.cleanup(), 1).await.state, TaskState::Succeeded);
         assert_eq!(note(&job, &job.cleanup(), "task").await, TaskRole::Cleanup.name());
         assert_eq!(job_tracker.state().errors, [""; 0]);
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -112,8 +110,7 @@ fn a_map_without_reduces_commits_too() {
         job_tracker.permit(&map).await;
         let report = job_tracker.ended(&map, 1).await;
         assert_eq!((report.state, report.output_size), (TaskState::Succeeded, 0));
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -146,8 +143,7 @@ fn attempts_that_fail_are_cleaned_up_after() {
             let report = job_tracker.ended(&map, 1).await;
             assert_eq!((report.state, report.progress), (state, 0.0), "{steps}: {report:?}");
             // What was said may have been reported before the end.
-            let told: String =
-                job_tracker.reports(&map).into_iter().map(|report| report.diagnostics).collect();
+            let told = job_tracker.diagnostics(&map);
             assert!(told.contains(diagnostics), "{steps}: {told:?}");
             assert!(report.finish_time_ms > 0, "{steps}");
             if state == TaskState::Failed {
@@ -161,8 +157,7 @@ fn attempts_that_fail_are_cleaned_up_after() {
         }
         let failures = job_tracker.state().heartbeats.last().map(|(status, ..)| status.failures);
         assert_eq!(failures, Some(i32::try_from(cases.len()).unwrap()));
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -179,8 +174,7 @@ fn a_clean_up_attempt_that_fails_has_failed() {
         job_tracker.ended(&map, 1).await;
         job_tracker.launch([job.task_cleanup(&map, TaskState::FailedUnclean)]).await;
         assert_eq!(job_tracker.ended(&map, 2).await.state, TaskState::Failed);
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 
@@ -188,13 +182,9 @@ fn a_clean_up_attempt_that_fails_has_failed() {
 fn jobs_of_sessions_do_not_mix() {
     block_on(async {
         let world = World::new().await;
-        let (first, first_job) = world.session().await;
+        let (first, first_job, waiting) = world.waiting_map("update=0.5,wait,done").await;
         let (second, second_job) = world.session().await;
-        let first_job = first_job.steps(TaskRole::Map, "update=0.5,wait,done");
-        first_job.write().unwrap();
         second_job.write().unwrap();
-        first.launch([first_job.task(&first_job.map(0))]).await;
-        note(&first_job, &first_job.map(0), "waits").await;
         second.launch([second_job.task(&second_job.map(0))]).await;
         second.ended(&second_job.map(0), 1).await;
         second.kill_job(&second_job.id).await;
@@ -208,8 +198,8 @@ fn jobs_of_sessions_do_not_mix() {
         let second_id = second_job.id.to_string();
         until("the end of the second job", || (!work(second_id.clone())).then_some(())).await;
         assert!(work(first_job.id.to_string()));
-        first_job.notes().let_go(&first_job.map(0).to_string()).unwrap();
-        assert_eq!(first.ended(&first_job.map(0), 1).await.state, TaskState::Succeeded);
+        first_job.notes().let_go(&waiting.to_string()).unwrap();
+        assert_eq!(first.ended(&waiting, 1).await.state, TaskState::Succeeded);
         let of = |job_tracker: &compat_tests::task_tracker::job_tracker::JobTracker| {
             let state = job_tracker.state();
             let all = state.heartbeats.iter().flat_map(|(status, ..)| &status.tasks);
@@ -217,7 +207,6 @@ fn jobs_of_sessions_do_not_mix() {
         };
         assert!(of(&first).iter().all(|job| *job == first_job.id));
         assert!(of(&second).iter().all(|job| *job == second_job.id));
-        first.kill_job(&first_job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&first, &first_job).await;
     });
 }

@@ -18,8 +18,9 @@ use compat_tests::task_tracker::cluster_manager::ClusterManager;
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::{Home, Node};
+use compat_tests::task_tracker::steps::TaskRole;
 use compat_tests::task_tracker::until;
-use corona::hadoop::writables::TaskAttemptId;
+use corona::hadoop::writables::{TaskAttemptId, TaskState};
 
 /// The program that tasks of tests run.
 fn test_task() -> &'static Path {
@@ -84,6 +85,33 @@ impl World {
         (job_tracker, job)
     }
 
+    /// A new session with a job whose maps take these steps, and its first map, which has come to
+    /// the step at which it waits.
+    async fn waiting_map(&self, steps: &str) -> (JobTracker, Job, TaskAttemptId) {
+        let (job_tracker, job) = self.session().await;
+        let job = job.steps(TaskRole::Map, steps);
+        job.write().expect("a file for a job");
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        note(&job, &map, "waits").await;
+        (job_tracker, job, map)
+    }
+
+    /// Ends the only job that there is, and waits until nothing of it is left.
+    async fn end_last_job(&self, job_tracker: &JobTracker, job: &Job) {
+        job_tracker.kill_job(&job.id).await;
+        self.home.nothing_left().await;
+    }
+
+    /// A job of one map goes well.
+    async fn still_works(&self) {
+        let (job_tracker, job) = self.session().await;
+        job.write().expect("a file for a job");
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::Succeeded);
+        self.end_last_job(&job_tracker, &job).await;
+    }
+
     /// Starts the task tracker anew, after the old one has ended.
     async fn start_again(&mut self) {
         self.manager.state().heartbeats.clear();
@@ -120,4 +148,11 @@ async fn process(job: &Job, attempt: &TaskAttemptId) -> i32 {
     };
     let pid = until(&format!("the process of {name}"), look).await;
     i32::try_from(pid).expect("a process id")
+}
+
+/// The processes of a task that forks: its own, the one beside it in its group, and the one that has
+/// left the group.
+async fn family(job: &Job, attempt: &TaskAttemptId) -> [i32; 3] {
+    let number = async |what| note(job, attempt, what).await.parse().expect("a process id");
+    [process(job, attempt).await, number("near").await, number("away").await]
 }

@@ -7,7 +7,6 @@ use compat_tests::task_tracker::cluster_manager::{ClusterManager, NodeAnswer};
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::Home;
-use compat_tests::task_tracker::steps::TaskRole;
 use compat_tests::task_tracker::{PATIENCE, until};
 use corona::engine::types::{ResourceType, SessionStatus};
 use corona::hadoop::writables::TaskState;
@@ -15,7 +14,7 @@ use corona::session_driver::{Ending, Endpoint, Event, Options, SessionDriver, Sl
 use corona::wire::generated as wire;
 use tokio::time::timeout;
 
-use super::{World, block_on, note, test_task};
+use super::{World, block_on, test_task};
 
 #[test]
 fn a_node_says_what_it_has() {
@@ -44,11 +43,7 @@ fn a_node_says_what_it_has() {
 fn a_node_that_is_to_start_anew_ends_well_and_leaves_nothing() {
     block_on(async {
         let mut world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,fork,hang");
-        job.write().unwrap();
-        job_tracker.launch([job.task(&job.map(0))]).await;
-        note(&job, &job.map(0), "waits").await;
+        let _running = world.waiting_map("update=0.5,fork,hang").await;
         world.manager.state().answer = NodeAnswer::Restart;
         assert_eq!(world.node.ended().await.code(), Some(0));
         world.manager.state().answer = NodeAnswer::Fine;
@@ -64,11 +59,7 @@ fn a_node_that_is_to_start_anew_ends_well_and_leaves_nothing() {
 fn a_node_that_is_not_wanted_ends() {
     block_on(async {
         let mut world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,hang");
-        job.write().unwrap();
-        job_tracker.launch([job.task(&job.map(0))]).await;
-        note(&job, &job.map(0), "waits").await;
+        let _running = world.waiting_map("update=0.5,hang").await;
         world.manager.state().answer = NodeAnswer::Disallowed;
         let status = world.node.ended().await;
         assert_eq!(status.code(), Some(1));
@@ -82,12 +73,7 @@ fn a_node_that_is_not_wanted_ends() {
 fn tasks_go_on_in_safe_mode() {
     block_on(async {
         let world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,wait,done");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        note(&job, &map, "waits").await;
+        let (job_tracker, job, map) = world.waiting_map("update=0.5,wait,done").await;
         {
             let mut state = world.manager.state();
             (state.answer, state.safe_mode) = (NodeAnswer::SafeMode, true);
@@ -101,8 +87,7 @@ fn tasks_go_on_in_safe_mode() {
             state.heartbeats.len()
         };
         world.manager.heartbeat(before).await;
-        job_tracker.kill_job(&job.id).await;
-        world.home.nothing_left().await;
+        world.end_last_job(&job_tracker, &job).await;
     });
 }
 

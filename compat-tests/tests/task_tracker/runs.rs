@@ -1,26 +1,16 @@
 //! The program as a process: how it ends, what an earlier run has left, how it refuses to start.
 
 use compat_tests::task_tracker::node::{Home, runs};
-use compat_tests::task_tracker::steps::TaskRole;
 use compat_tests::task_tracker::until;
 
-use super::{World, block_on, note, process};
+use super::{World, block_on, family, note};
 
 #[test]
 fn a_node_that_is_asked_to_end_ends_its_tasks() {
     block_on(async {
         let mut world = World::new().await;
-        let (job_tracker, job) = world.session().await;
-        let job = job.steps(TaskRole::Map, "update=0.5,ignore-term,fork,hang");
-        job.write().unwrap();
-        let map = job.map(0);
-        job_tracker.launch([job.task(&map)]).await;
-        note(&job, &map, "waits").await;
-        let pids = [
-            process(&job, &map).await,
-            note(&job, &map, "near").await.parse().unwrap(),
-            note(&job, &map, "away").await.parse().unwrap(),
-        ];
+        let (_job_tracker, job, map) = world.waiting_map("update=0.5,ignore-term,fork,hang").await;
+        let pids = family(&job, &map).await;
         world.node.ask_to_end();
         assert_eq!(world.node.ended().await.code(), Some(0), "{}", world.node.log());
         assert_eq!(pids.map(runs), [false; 3]);
@@ -38,11 +28,7 @@ fn what_a_crashed_run_has_left_is_ended_by_the_next_one() {
         job_tracker.launch([job.task(&good), job.task(&stuck)]).await;
         job_tracker.ended(&good, 1).await;
         note(&job, &stuck, "waits").await;
-        let pids = [
-            process(&job, &stuck).await,
-            note(&job, &stuck, "near").await.parse().unwrap(),
-            note(&job, &stuck, "away").await.parse().unwrap(),
-        ];
+        let pids = family(&job, &stuck).await;
         world.node.crash();
         assert!(world.home.left().len() > 2, "{:?}", world.home.left());
         world.start_again().await;
