@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html as markup};
 
 use super::figures::{Figures, Tally};
 use super::text::verdict;
-use crate::conformance::replay::report::html::{STYLE, one};
+use crate::conformance::replay::report::html::{STYLE, by_method, one};
 
 /// What the two sides are called.
 const SIDES: [&str; 2] = ["Primary", "Here"];
@@ -103,37 +103,16 @@ fn counted(tally: Tally) -> String {
 
 fn tallies<'a>(
     heading: &str,
-    rows: impl ExactSizeIterator<Item = (impl AsRef<str> + 'a, &'a Tally)>,
+    rows: impl ExactSizeIterator<Item = (impl Render, &'a Tally)>,
 ) -> Markup {
     if rows.len() == 0 {
         return markup! {};
     }
-    markup! {
-        h2 { (heading) }
-        div.wide {
-            table.numbers {
-                thead {
-                    tr {
-                        th scope="col" { "Method" }
-                        @for head in ["Equal", "Explained", "Different", "Not compared"] {
-                            th scope="col" { (head) }
-                        }
-                    }
-                }
-                tbody {
-                    @for (method, tally) in rows {
-                        tr.differs[tally.different > 0] {
-                            th scope="row" { code { (method.as_ref()) } }
-                            td { (tally.equal) }
-                            td { (tally.explained) }
-                            td { (tally.different) }
-                            td { (tally.not_compared) }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let rows = rows.map(|(method, tally)| {
+        let Tally { equal, explained, different, not_compared } = *tally;
+        (method, different > 0, [equal, explained, different, not_compared])
+    });
+    by_method(heading, ["Equal", "Explained", "Different", "Not compared"], rows)
 }
 
 fn reasons(figures: &Figures) -> Markup {

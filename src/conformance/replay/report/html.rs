@@ -2,7 +2,7 @@
 //!
 //! Markup is written with `maud`, which escapes every text.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use super::{Counts, FieldPair, Finding, Report};
 
@@ -168,27 +168,35 @@ fn path(path: &str) -> Markup {
 }
 
 fn methods(report: &Report) -> Markup {
+    let rows = report.by_method.iter().map(|(method, counts)| {
+        let Counts { equal, explained, different } = *counts;
+        (method, different > 0, [counts.compared(), equal, explained, different])
+    });
+    by_method("Calls by method", ["Compared", "Equal", "Explained", "Different"], rows)
+}
+
+/// A table of numbers under a heading: the heads of its columns, and for each method whether
+/// anything differs, and the numbers.
+pub(in crate::conformance) fn by_method<N: Render, const COLUMNS: usize>(
+    heading: &str,
+    heads: [&str; COLUMNS],
+    rows: impl Iterator<Item = (impl Render, bool, [N; COLUMNS])>,
+) -> Markup {
     html! {
-        h2 { "Calls by method" }
+        h2 { (heading) }
         div.wide {
             table.numbers {
                 thead {
                     tr {
                         th scope="col" { "Method" }
-                        @for head in ["Compared", "Equal", "Explained", "Different"] {
-                            th scope="col" { (head) }
-                        }
+                        @for head in heads { th scope="col" { (head) } }
                     }
                 }
                 tbody {
-                    @for (method, counts) in &report.by_method {
-                        tr.differs[counts.different > 0] {
+                    @for (method, differs, numbers) in rows {
+                        tr.differs[differs] {
                             th scope="row" { code { (method) } }
-                            @for count in
-                                [counts.compared(), counts.equal, counts.explained, counts.different]
-                            {
-                                td { (count) }
-                            }
+                            @for number in numbers { td { (number) } }
                         }
                     }
                 }
