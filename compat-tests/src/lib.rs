@@ -1,10 +1,11 @@
 //! What the tests of the whole share: finding the built program, playing recordings against it, and
-//! everybody that a task tracker talks to.
+//! everybody that a cluster manager or a task tracker talks to.
 //!
 //! The program under test is the one named by the variable `CORONA_BIN`; without it, `corona` is
 //! built the way these tests were, once, and taken from the same target directory. So a test never
 //! runs against a program older than the source.
 
+pub mod cluster_peers;
 pub mod fuzzing;
 pub mod task_tracker;
 

@@ -167,13 +167,9 @@ fn shown(figures: &Figures, form: Form, width: Option<usize>) -> anyhow::Result<
 async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorder>)> {
     let stop = shutdown_signal().context("cannot listen for signals")?;
     let loaded = read(&arguments)?;
-    let node_expiry_ms = loaded.settings.engine.node_expiry_ms;
-    let patience = Duration::from_secs(arguments.patience);
-    let half_expiry = Duration::from_millis(u64::try_from(node_expiry_ms).unwrap_or(0) / 2);
     let options = ShadowOptions {
         primary: arguments.primary.clone(),
-        patience,
-        dead_node_patience: patience.saturating_add(half_expiry),
+        patience: Duration::from_secs(arguments.patience),
     };
     let relay = Relay::bind(RelayOptions {
         relay_callbacks: true,
@@ -192,7 +188,9 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
             arguments.max_buffer
         ),
     );
-    let shadow = Shadow::start(loaded, options, entries)?;
+    let again = arguments.clone();
+    let configuration = Box::new(move || read(&again).map_err(|error| error.to_string()));
+    let shadow = Shadow::start(loaded, configuration, options, entries)?;
     let watched = shadow.figures();
     let feeds = recorder.iter().map(Recorder::feed).chain([own]).collect();
     let (stop_sender, stopped) = watch::channel(false);

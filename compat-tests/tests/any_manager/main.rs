@@ -13,7 +13,6 @@
 
 mod cases;
 mod expected;
-mod peers;
 mod target;
 mod world;
 

@@ -9,8 +9,8 @@ use corona::wire::schema::{Kind, schema};
 use corona::wire::value::{Message, MessageKind, Value};
 use serde_json::{Value as Json, json};
 
-use super::peers::{Connection, Node, Told, call};
 use super::target::Target;
+use compat_tests::cluster_peers::{Connection, Node, Told, call};
 
 /// What all cases share: the two nodes of the cluster, the sessions' listener and the proxy job
 /// tracker.

@@ -233,12 +233,12 @@ impl Taps {
 
     /// A side will send no more.
     pub(super) fn end(&self, from: Side) {
-        self.0.iter().for_each(|tap| tap.tell_after_gap(from, Record::End(from)));
+        self.0.iter().for_each(|tap| tap.tell_after_gap(Record::End(from)));
     }
 
     /// A side has broken the connection off.
     pub(super) fn reset(&self, from: Side) {
-        self.0.iter().for_each(|tap| tap.tell_after_gap(from, Record::Reset(from)));
+        self.0.iter().for_each(|tap| tap.tell_after_gap(Record::Reset(from)));
     }
 }
 
@@ -281,14 +281,14 @@ impl Tap {
             }
             return;
         }
-        self.settle(&mut queue, &mut owed, from);
+        self.settle(&mut queue, &mut owed);
         self.push(&mut queue, record);
     }
 
-    fn tell_after_gap(&self, from: Side, record: Record) {
+    fn tell_after_gap(&self, record: Record) {
         let mut owed = self.owed();
         let mut queue = self.shared.queue();
-        self.settle(&mut queue, &mut owed, from);
+        self.settle(&mut queue, &mut owed);
         self.push(&mut queue, record);
     }
 
@@ -296,11 +296,14 @@ impl Tap {
         self.push(&mut self.shared.queue(), record);
     }
 
-    /// Tells what was not kept before.
-    fn settle(&self, queue: &mut Queue, owed: &mut [u64; 2], from: Side) {
-        let bytes = std::mem::take(place(owed, from));
-        if bytes > 0 {
-            self.push(queue, Record::Gap(from, bytes, GapReason::BufferFull));
+    /// Tells what was not kept before, of both sides: an answer does not come before the gap in which
+    /// its call was.
+    fn settle(&self, queue: &mut Queue, owed: &mut [u64; 2]) {
+        for side in [Side::Client, Side::Server] {
+            let bytes = std::mem::take(place(owed, side));
+            if bytes > 0 {
+                self.push(queue, Record::Gap(side, bytes, GapReason::BufferFull));
+            }
         }
     }
 
@@ -319,9 +322,7 @@ impl Drop for Tap {
     fn drop(&mut self) {
         let mut owed = self.owed();
         let mut queue = self.shared.queue();
-        for side in [Side::Client, Side::Server] {
-            self.settle(&mut queue, &mut owed, side);
-        }
+        self.settle(&mut queue, &mut owed);
         self.push(&mut queue, Record::Closed);
     }
 }

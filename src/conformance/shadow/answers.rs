@@ -20,8 +20,9 @@ impl Run {
         let handle = handle_of(&asked.call);
         let ours = match &asked.ours {
             Ours::Nothing(reason) => {
+                let ended = method == "sessionEnd" && theirs.kind == MessageKind::Reply;
                 if let Some(handle) = handle
-                    && is_unknown_session(theirs, handle)
+                    && (ended || is_unknown_session(theirs, handle))
                 {
                     self.unfollowed.remove(handle);
                 }
@@ -51,12 +52,6 @@ impl Run {
             && let Some(handle) = handle
         {
             self.ends_here(&handle.into());
-        }
-        if method == "sessionEnd"
-            && theirs.kind == MessageKind::Reply
-            && let Some(handle) = handle
-        {
-            self.unfollowed.remove(handle);
         }
     }
 

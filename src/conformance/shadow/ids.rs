@@ -60,6 +60,8 @@ impl Ids {
         match (split(handle), &self.start) {
             (Some((start, number)), None) => {
                 self.learn(start, number);
+                // That it was handed out may show later: the primary itself told of its session.
+                self.missed.insert(number);
                 true
             }
             (Some((start, _)), Some(known)) => **known == *start,
@@ -112,6 +114,16 @@ mod tests {
             assert_eq!(ids.handed_out(id), expected, "{id}");
         }
         assert_eq!(ids.identity(), Some(("202611220900".into(), 5011)));
+    }
+
+    #[test]
+    fn a_session_may_be_heard_of_before_its_id_is_seen() {
+        let mut ids = Ids::default();
+        assert!(ids.seen("202611220900.2"));
+        for (id, expected) in [("2", Id::New), ("1", Id::New), ("2", Id::Again), ("3", Id::New)] {
+            assert_eq!(ids.handed_out(&format!("202611220900.{id}")), expected, "{id}");
+        }
+        assert!(ids.seen("202611220900.7") && !ids.seen("202611220901.1") && !ids.seen("hello"));
     }
 
     #[test]

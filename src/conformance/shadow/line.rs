@@ -27,6 +27,8 @@ pub(super) struct Line {
     pub(super) telling: VecDeque<String>,
     /// Whether something passed on it that cannot be understood. Nothing more is compared then.
     pub(super) strange: bool,
+    /// Whether some of what passed on it is not known.
+    pub(super) has_gaps: bool,
 }
 
 /// A call that was seen.
@@ -49,6 +51,8 @@ pub(super) enum Ours {
     Nothing(&'static str),
 }
 
+pub(super) const GAP: &str = "calls whose answers may have been missed";
+
 /// Calls of one connection that may wait. Clients send one at a time.
 const MAX_UNANSWERED: usize = 4_096;
 
@@ -65,6 +69,7 @@ impl Line {
             accepted: false,
             telling: VecDeque::new(),
             strange: false,
+            has_gaps: !opening.whole,
         }
     }
 
@@ -81,8 +86,39 @@ impl Line {
             Said::Messages { mut messages, .. } => found.append(&mut messages),
             _ => strange = true,
         });
-        self.strange |= strange;
+        // After a gap there may be the rest of a message.
+        self.strange |= strange && !self.has_gaps;
         found
+    }
+
+    /// Some of what one side said is not known. Nothing is known of the answers to calls that wait.
+    pub(super) fn lose(&mut self, from: Side) {
+        self.has_gaps = true;
+        let [client, server] = &mut self.cutters;
+        let cutter = if from == Side::Client { client } else { server };
+        cutter.lose(&mut |_, _| {});
+        for asked in &mut self.unanswered {
+            asked.ours = Ours::Nothing(GAP);
+            asked.changes = false;
+        }
+    }
+
+    /// Takes out the call that is answered now, which is the last one given. After a gap others may
+    /// come before it, of which the answers were missed.
+    pub(super) fn answered(&mut self, answer: &Message) -> VecDeque<Asked> {
+        let is_it =
+            |asked: &Asked| asked.call.name == answer.name && asked.call.seqid == answer.seqid;
+        let answered = match self.has_gaps {
+            false => usize::from(!self.unanswered.is_empty()),
+            true => self.unanswered.iter().rposition(is_it).map_or(0, |place| place + 1),
+        };
+        let waiting = self.unanswered.split_off(answered);
+        std::mem::replace(&mut self.unanswered, waiting)
+    }
+
+    /// Calls that wait and change what others are answered.
+    pub(super) fn changes(&self) -> usize {
+        self.unanswered.iter().filter(|asked| asked.changes).count()
     }
 
     /// Bytes of messages of which the rest has not come.
@@ -104,5 +140,72 @@ impl Line {
             self.strange = true;
             self.unanswered.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::value::{MessageKind, Value};
+
+    fn message(kind: MessageKind, name: &str, seqid: i32) -> Message {
+        Message { kind, name: name.to_owned(), seqid, body: Ok(Value::Struct(Vec::new())) }
+    }
+
+    /// A line on which these calls wait.
+    fn line(calls: &[(&str, i32)]) -> Line {
+        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        let opening = Opening { client: at, server: at, at: Duration::ZERO, whole: true };
+        let mut line = Line::new(&opening, Offered::ClusterManager);
+        for (name, seqid) in calls {
+            let call = message(MessageKind::Call, name, *seqid);
+            line.asks(Asked { call, ours: Ours::Close, changes: true });
+        }
+        line
+    }
+
+    /// Calls that an answer takes out.
+    fn taken(line: &mut Line, name: &str, seqid: i32) -> Vec<i32> {
+        let answer = message(MessageKind::Reply, name, seqid);
+        line.answered(&answer).iter().map(|asked| asked.call.seqid).collect()
+    }
+
+    #[test]
+    fn without_a_gap_an_answer_is_for_the_first_call_whatever_it_says() {
+        let mut line = line(&[("a", 1), ("b", 2)]);
+        assert_eq!(taken(&mut line, "b", 2), [1]);
+        assert_eq!((taken(&mut line, "c", 9), line.changes()), (vec![2], 0));
+        assert!(taken(&mut line, "c", 9).is_empty());
+    }
+
+    #[test]
+    fn after_a_gap_an_answer_is_for_its_own_call() {
+        let mut line = line(&[("a", 1), ("b", 2), ("b", 3), ("b", 3), ("c", 4)]);
+        line.lose(Side::Server);
+        assert_eq!(line.changes(), 0, "nothing is known of what waited");
+        assert!(taken(&mut line, "b", 7).is_empty(), "that call was missed");
+        assert_eq!(taken(&mut line, "b", 3), [1, 2, 3, 3]);
+        assert_eq!(taken(&mut line, "c", 4), [4]);
+    }
+
+    #[test]
+    fn a_line_falls_into_step_after_a_gap() {
+        let mut bytes = Vec::new();
+        let call = message(MessageKind::Call, "getSessions", 3);
+        let service = Offered::ClusterManager;
+        call.write(service.schema(), service.framing(), &mut bytes).unwrap();
+        let mut line = line(&[]);
+        assert!(line.data(Side::Client, &bytes[..9]).is_empty());
+        line.lose(Side::Client);
+        assert_eq!(line.held_bytes(), 0);
+        let whole = [&bytes[9..], &bytes, &bytes[..5]].concat();
+        assert_eq!(line.data(Side::Client, &whole).len(), 1);
+        assert_eq!((line.strange, line.held_bytes()), (false, 5));
+        assert!(line.data(Side::Server, b"GET / HTTP/1.0").is_empty());
+        assert_eq!(
+            (line.strange, line.held_bytes()),
+            (false, 5),
+            "it may be the rest of something"
+        );
     }
 }

@@ -12,8 +12,10 @@
 //! * `run` gives each call to a [`DryRun`](crate::cluster_manager::DryRun), which is this program's
 //!   cluster manager without ends, and keeps its answer until the primary's comes;
 //! * `answers` compares the two, exactly but for what a row of the compatibility table allows;
-//! * `notices` matches what sessions are told by the primary with what they would have been told;
+//! * `notices` matches what sessions are told by the primary with what they would have been told, one
+//!   after the other; `grants` and `revocations` know what makes two of them the same;
 //! * `books` is what either side has decided and the other has not yet;
+//! * `anew` forgets all and begins again, with sessions that run and are not followed;
 //! * `ids` learns the primary's session ids, by which the shadow goes as well;
 //! * `figures` is what has come of it; `text`, `json`, `html` and `metrics` are its forms.
 //!
@@ -42,9 +44,11 @@
 //! patience, what was given back and which sessions ended by a minute and a number, differences by
 //! [`figures::MAX_KEPT`]. What is beyond is counted.
 
+mod anew;
 mod answers;
 mod books;
 pub mod figures;
+mod grants;
 mod html;
 mod http;
 mod ids;
@@ -52,6 +56,7 @@ mod json;
 mod line;
 mod metrics;
 mod notices;
+mod revocations;
 mod run;
 mod text;
 
@@ -78,10 +83,10 @@ pub struct ShadowOptions {
     pub primary: String,
     /// How much later than this program the primary may tell what it grants or revokes.
     pub patience: Duration,
-    /// The same for dead nodes, which the original looks for twice in an expiry interval.
-    /// Spec: cluster-manager/05 §3.
-    pub dead_node_patience: Duration,
 }
+
+/// Reads the primary's configuration again, or says what is wrong with it.
+pub type ReadConfiguration = Box<dyn Fn() -> Result<Loaded, String> + Send>;
 
 /// Why there is no shadow.
 #[derive(Debug, thiserror::Error)]
@@ -102,16 +107,18 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Starts with the primary's configuration. `entries` is what passes the relay.
+    /// Starts with the primary's configuration, which is read again whenever the shadow begins anew,
+    /// since the primary may have been started with another one. `entries` is what passes the relay.
     ///
     /// Errors: the host files cannot be read, the clock is wrong, or there is no thread.
     pub fn start(
         loaded: Loaded,
+        configuration: ReadConfiguration,
         options: ShadowOptions,
         entries: Entries,
     ) -> Result<Shadow, ShadowError> {
         let figures = Arc::new(Mutex::new(Figures::new(&options.primary)));
-        let run = Run::new(loaded, options, figures.clone())?;
+        let run = Run::new(loaded, configuration, options, figures.clone())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("shadow".to_owned());
         let thread = thread.spawn(move || runtime.block_on(run.run(entries)))?;

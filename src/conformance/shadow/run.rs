@@ -6,20 +6,21 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::anew::Missing;
 use super::books::{Books, Recent};
 use super::figures::Figures;
 use super::ids::Ids;
-use super::line::{Asked, Line, Ours};
-use super::{ShadowError, ShadowOptions};
+use super::line::{Asked, GAP, Line, Ours};
+use super::{ReadConfiguration, ShadowError, ShadowOptions};
 use crate::cluster_manager::{DryRun, Told};
 use crate::config::Loaded;
 use crate::conformance::capture::{ConnectionId, Side};
 use crate::conformance::conversation::Offered;
-use crate::conformance::recording::{Entry, Record};
+use crate::conformance::recording::{Entry, Record, Unrecorded};
 use crate::conformance::relay::Entries;
 use crate::conformance::replay::values::{handle_of, show};
 use crate::wire::calls::{ClusterManager, ClusterManagerCall as Call};
-use crate::wire::client::{Client, ClientOptions};
+
 use crate::wire::server::Answer;
 use crate::wire::value::{Message, Value};
 
@@ -39,52 +40,52 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 const CROSSED: Duration = Duration::from_millis(2_500);
 /// How long after its beginning the shadow may lack nodes.
 const LEARNING: Duration = Duration::from_secs(15);
-/// How long the primary may take to tell its sessions.
-const ASK_TIMEOUT: Duration = Duration::from_secs(3);
-/// Sessions that run at the primary and are not followed.
-const MAX_UNFOLLOWED: usize = 65_536;
 
 /// The state of a shadow.
 pub(super) struct Run {
     pub(super) manager: DryRun,
-    loaded: Loaded,
+    pub(super) loaded: Loaded,
+    pub(super) configuration: ReadConfiguration,
     pub(super) options: ShadowOptions,
     figures: Arc<Mutex<Figures>>,
     pub(super) lines: HashMap<ConnectionId, Line>,
     pub(super) books: Books,
-    ids: Ids,
+    pub(super) ids: Ids,
     /// Sessions that run at the primary and are not followed, with when they were last heard of.
     pub(super) unfollowed: HashMap<Arc<str>, Instant>,
     /// Whether the primary has told its sessions.
-    primary_told: bool,
+    pub(super) primary_told: bool,
     /// Sessions that were found overdue here.
     pub(super) expired: Recent<Arc<str>>,
     /// Ports of session drivers that could not be reached.
     pub(super) troubled_ports: Recent<u16>,
     pub(super) trouble_at: Option<Instant>,
     /// Changes under way: calls that are not answered.
-    changes: usize,
+    pub(super) changes: usize,
     crossed_at: Option<Instant>,
-    began_at: Instant,
+    pub(super) began_at: Instant,
     /// How far behind it was when silence was last pardoned.
     lag: Duration,
     wakes_at: Option<Instant>,
     swept_at: Instant,
-    lost: u64,
+    pub(super) left_out: Unrecorded,
+    /// What was left out since the last beginning. Nothing is looked at as long as there is any.
+    pub(super) missing: Option<Missing>,
     /// Bytes of messages of which the rest has not come.
     held_bytes: usize,
     /// Calls on which the primary has closed the connection, and when.
-    closed: VecDeque<(Instant, Asked)>,
+    pub(super) closed: VecDeque<(Instant, Asked)>,
     /// Whether the primary did not take the last connection.
     primary_is_gone: bool,
     pardoned_at: Instant,
-    asked_at: Instant,
-    stop_watching: tokio::sync::watch::Sender<bool>,
+    pub(super) asked_at: Instant,
+    pub(super) stop_watching: tokio::sync::watch::Sender<bool>,
 }
 
 impl Run {
     pub(super) fn new(
         loaded: Loaded,
+        configuration: ReadConfiguration,
         options: ShadowOptions,
         figures: Arc<Mutex<Figures>>,
     ) -> Result<Run, ShadowError> {
@@ -93,6 +94,7 @@ impl Run {
         Ok(Run {
             manager,
             loaded,
+            configuration,
             options,
             figures,
             lines: HashMap::new(),
@@ -109,7 +111,8 @@ impl Run {
             lag: Duration::ZERO,
             wakes_at: None,
             swept_at: now,
-            lost: 0,
+            left_out: Unrecorded::default(),
+            missing: None,
             held_bytes: 0,
             closed: VecDeque::new(),
             primary_is_gone: false,
@@ -125,7 +128,8 @@ impl Run {
         self.ask_primary().await;
         loop {
             let sweep = self.swept_at + SWEEP;
-            let wake = self.wakes_at.map_or(sweep, |wakes_at| wakes_at.min(sweep));
+            let wakes_at = self.wakes_at.filter(|_| self.missing.is_none());
+            let wake = wakes_at.map_or(sweep, |wakes_at| wakes_at.min(sweep));
             tokio::select! {
                 biased;
                 entry = entries.next() => {
@@ -136,26 +140,30 @@ impl Run {
                 }
                 () = tokio::time::sleep_until(wake.into()) => {
                     self.keep_up(Duration::ZERO);
-                    self.decide(false).await;
+                    self.catch_up().await;
+                    if self.missing.is_none() {
+                        self.decide(false).await;
+                    }
                 }
             }
-            let lost = entries.left_out();
-            if lost.connections + lost.bytes > self.lost {
-                self.lost = lost.connections + lost.bytes;
-                self.begin_anew("the shadow was too slow, and some of what passed was left out")
-                    .await;
-            }
+            self.note_left_out(entries.left_out());
             if self.swept_at.elapsed() >= SWEEP {
                 self.swept_at = Instant::now();
-                self.sweep();
                 self.judge_closed(false);
                 self.tell_counts();
+                if self.missing.is_some() {
+                    continue;
+                }
+                self.sweep();
                 if !self.unfollowed.is_empty() && self.asked_at.elapsed() >= ASK_AGAIN {
                     self.ask_primary().await;
                 }
             }
         }
         self.judge_closed(true);
+        if let Some(why) = self.missed() {
+            self.figures().begin_anew(why);
+        }
         self.tell_counts();
         self.stop_watching.send_replace(true);
     }
@@ -198,86 +206,8 @@ impl Run {
         self.lag = lag;
     }
 
-    fn watch_files(&self) {
+    pub(super) fn watch_files(&self) {
         tokio::spawn(self.manager.watch_files(self.stop_watching.subscribe()));
-    }
-
-    /// Asks the primary which sessions run. They are not followed: how they began is not known.
-    async fn ask_primary(&mut self) {
-        let options = ClientOptions {
-            connect_timeout: ASK_TIMEOUT,
-            call_timeout: ASK_TIMEOUT,
-            ..ClientOptions::default()
-        };
-        let connected = Client::<ClusterManager>::connect(&*self.options.primary, options).await;
-        let sessions = match connected {
-            Ok(mut client) => client.get_sessions().await.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        self.primary_told = sessions.is_ok();
-        self.asked_at = Instant::now();
-        match sessions {
-            Ok(sessions) => {
-                self.unfollowed.clear();
-                for session in sessions {
-                    if !self.books.sessions.contains_key(session.handle.as_str()) {
-                        self.is_not_followed(&session.handle);
-                    }
-                }
-            }
-            Err(error) => tracing::warn!("the primary does not tell its sessions: {error}"),
-        }
-    }
-
-    /// A session runs at the primary whose beginning was not seen.
-    pub(super) fn is_not_followed(&mut self, handle: &str) {
-        if self.ids.seen(handle) {
-            self.take_identity();
-        }
-        if self.unfollowed.len() < MAX_UNFOLLOWED || self.unfollowed.contains_key(handle) {
-            self.unfollowed.insert(handle.into(), Instant::now());
-        }
-    }
-
-    fn take_identity(&self) {
-        if let Some((start, last)) = self.ids.identity() {
-            self.manager.follow(|engine, _| engine.take_identity(start, last));
-        }
-    }
-
-    /// Forgets everything and begins anew. What runs now is not followed.
-    pub(super) async fn begin_anew(&mut self, why: &str) {
-        tracing::warn!("the shadow begins anew: {why}");
-        let manager = match DryRun::start(&self.loaded) {
-            Ok(manager) => manager,
-            Err(error) => {
-                tracing::error!("the shadow cannot begin anew: {error}");
-                return;
-            }
-        };
-        self.figures().begin_anew(why.to_owned());
-        self.stop_watching.send_replace(true);
-        self.stop_watching = tokio::sync::watch::Sender::new(false);
-        self.manager = manager;
-        self.watch_files();
-        let books = std::mem::take(&mut self.books);
-        self.unfollowed.clear();
-        for handle in books.sessions.keys() {
-            self.is_not_followed(handle);
-        }
-        for line in self.lines.values_mut() {
-            for asked in &mut line.unanswered {
-                asked.ours = Ours::Nothing(BEGAN_ANEW);
-                asked.changes = false;
-            }
-        }
-        for (_, asked) in std::mem::take(&mut self.closed) {
-            self.not_compared(&asked.call.name, BEGAN_ANEW);
-        }
-        self.changes = 0;
-        self.began_at = Instant::now();
-        self.ask_primary().await;
-        self.take_identity();
     }
 
     async fn entry(&mut self, entry: Entry) {
@@ -287,11 +217,15 @@ impl Run {
                 self.lines.insert(connection, Line::new(&opening, service));
             }
             Record::Accepted => {
-                if let Some(line) = self.lines.get_mut(&connection) {
-                    line.accepted = true;
-                    self.primary_is_gone &= line.service != Offered::ClusterManager;
+                let Some(line) = self.lines.get_mut(&connection) else { return };
+                line.accepted = true;
+                if line.service == Offered::ClusterManager && self.primary_is_gone {
+                    self.primary_is_gone = false;
+                    // It may have been given another configuration meanwhile.
+                    self.begin_anew("the primary is there again").await;
                 }
             }
+            Record::Data(from, _) if self.missing.is_some() => self.lose(connection, from),
             Record::Data(from, data) => {
                 let Some(line) = self.lines.get_mut(&connection) else { return };
                 let (service, client) = (line.service, line.client);
@@ -320,12 +254,7 @@ impl Run {
                     }
                 }
             }
-            Record::Gap(..) => {
-                // What it was is counted with what the feed has left out.
-                if let Some(line) = self.lines.get_mut(&connection) {
-                    line.strange = true;
-                }
-            }
+            Record::Gap(from, ..) => self.lose(connection, from),
             Record::End(Side::Client) | Record::Reset(Side::Client) => {
                 if let Some(line) = self.lines.get_mut(&connection) {
                     line.client_has_ended = true;
@@ -337,6 +266,16 @@ impl Run {
             Record::Closed => self.closed(connection).await,
             Record::Opened { service: None, .. } | Record::Finished(_) => {}
         }
+    }
+
+    /// Some of what one side of a connection said is not known.
+    fn lose(&mut self, connection: ConnectionId, from: Side) {
+        let Some(line) = self.lines.get_mut(&connection) else { return };
+        let (held, changes) = (line.held_bytes(), line.changes());
+        line.lose(from);
+        self.held_bytes = self.held_bytes.saturating_sub(held) + line.held_bytes();
+        self.changes = self.changes.saturating_sub(changes) + line.changes();
+        self.nothing_is_told(connection);
     }
 
     /// A client calls the primary.
@@ -431,16 +370,20 @@ impl Run {
     /// The primary answers a call.
     async fn answered(&mut self, connection: ConnectionId, message: &Message) {
         let Some(line) = self.lines.get_mut(&connection) else { return };
-        let Some(asked) = line.unanswered.pop_front() else {
-            // Of a call that was not understood the answer means nothing.
-            if !line.strange {
+        let changes = line.changes();
+        let mut others = line.answered(message);
+        self.changes = self.changes.saturating_sub(changes) + line.changes();
+        // Of a call that was not understood, or not seen, the answer means nothing.
+        let is_known = !line.strange && !line.has_gaps;
+        let Some(asked) = others.pop_back() else {
+            if is_known {
                 let theirs = show(message);
                 self.figures().run_differs("an answer", &theirs, "there was no call");
             }
             return;
         };
-        if asked.changes {
-            self.changes = self.changes.saturating_sub(1);
+        for missed in others {
+            self.not_compared(&missed.call.name, GAP);
         }
         if asked.call.name == "getNextSessionId" {
             return self.id_answered(&asked, message).await;
@@ -530,7 +473,6 @@ const MAX_HELD_BYTES: usize = 256 << 20;
 const TOO_LONG: &str = "connections with more than could be kept of a message";
 
 pub(super) const UNFOLLOWED: &str = "calls of sessions whose start was not seen";
-const BEGAN_ANEW: &str = "calls under way when the shadow began anew";
 
 /// Whether a call changes what others may be told.
 fn changes(method: &str) -> bool {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::peers::{Node, report};
 use crate::world::{World, request};
+use compat_tests::cluster_peers::{Node, report};
 
 pub(crate) const HEARTBEATS_OF_NODES: &str = r#"
     a node that offers nothing => {"restartFlag":false}

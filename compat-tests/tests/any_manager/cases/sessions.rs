@@ -138,7 +138,7 @@ pub(crate) const A_SILENT_SESSION_EXPIRES: &str = "
 pub(crate) fn a_silent_session_expires(world: &mut World<'_>) {
     let silent = world.session("silent", "plain");
     let alive = world.session("alive", "plain");
-    let deadline = std::time::Instant::now() + crate::peers::PATIENCE;
+    let deadline = std::time::Instant::now() + compat_tests::cluster_peers::PATIENCE;
     // Asking for a session's info does not keep it alive. Another case may have safe mode on for a
     // moment: what is answered then says nothing.
     let answer = |world: &mut World<'_>, method, handle: &String| {

@@ -6,8 +6,8 @@ use corona::wire::value::{Message, MessageKind, Value};
 use corona::wire::{Framing, Service};
 use serde_json::json;
 
-use crate::peers::{Connection, call};
 use crate::world::World;
+use compat_tests::cluster_peers::{Connection, call};
 
 pub(crate) const BYTES_THAT_ARE_NO_CALLS: &str = "
     garbage => closed

@@ -15,16 +15,20 @@ use corona::wire::{Framing, Service};
 use serde_json::{Value as Json, json};
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection to the cluster manager.
-pub(crate) struct Connection {
+pub struct Connection {
     stream: TcpStream,
     reader: StreamReader,
 }
 
 impl Connection {
-    pub(crate) fn open(address: SocketAddr) -> Connection {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nobody listens there.
+    pub fn open(address: SocketAddr) -> Connection {
         let stream = TcpStream::connect(address)
             .unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
         stream.set_nodelay(true).unwrap();
@@ -33,19 +37,23 @@ impl Connection {
         Connection { stream, reader }
     }
 
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: &[u8]) {
         // Whether it is still open shows when its answer is read.
         let _ = self.stream.write_all(bytes);
     }
 
     /// Says that nothing more will be sent.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         // Whether it is still open shows when its answer is read.
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
     /// The next answer; none when the other side ends the connection.
-    pub(crate) fn receive(&mut self) -> Option<Message> {
+    ///
+    /// # Panics
+    /// When it is not well formed, or does not come.
+    pub fn receive(&mut self) -> Option<Message> {
         loop {
             if let Some(message) = self.reader.next_message().expect("an answer is well formed") {
                 return Some(message);
@@ -64,7 +72,10 @@ impl Connection {
 }
 
 /// The bytes of a call, in a frame, with these arguments. What is left out is left out.
-pub(crate) fn call(method: &str, args: &Json, seqid: i32) -> Vec<u8> {
+///
+/// # Panics
+/// When there is no such method, or the arguments are not of their types.
+pub fn call(method: &str, args: &Json, seqid: i32) -> Vec<u8> {
     let service = ClusterManager::schema();
     let id = service.method(method).unwrap_or_else(|| panic!("no method {method}")).args;
     let body = Ok(value(&Kind::Struct(id), args));
@@ -116,11 +127,11 @@ fn structure(id: StructId, json: &Json) -> Value {
 }
 
 /// A call that a server got: its name and its arguments.
-pub(crate) type Notice = (String, Json);
+pub type Notice = (String, Json);
 
 /// What a server was told, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Heard>);
+pub struct Told(Arc<Heard>);
 
 #[derive(Default)]
 struct Heard {
@@ -131,7 +142,7 @@ struct Heard {
 impl Told {
     /// Serves a service that is only told things: each call is answered at once and remembered by
     /// its name, with its arguments.
-    pub(crate) fn serve<S: Service>(listener: TcpListener) -> Told {
+    pub fn serve<S: Service>(listener: TcpListener) -> Told {
         let told = Told::default();
         let heard = told.clone();
         thread::spawn(move || {
@@ -163,7 +174,10 @@ impl Told {
     }
 
     /// What `look` finds in everything that was told, once it finds something.
-    pub(crate) fn until<T>(&self, what: &str, look: impl Fn(&[Notice]) -> Option<T>) -> T {
+    ///
+    /// # Panics
+    /// When it finds nothing in time.
+    pub fn until<T>(&self, what: &str, look: impl Fn(&[Notice]) -> Option<T>) -> T {
         let mut told = self.0.notices.lock().unwrap();
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -178,11 +192,14 @@ impl Told {
 }
 
 /// A node that heartbeats until this is dropped.
-pub(crate) struct Node(Arc<AtomicBool>);
+pub struct Node(Arc<AtomicBool>);
 
 impl Node {
-    /// Returns when the node has joined.
-    pub(crate) fn start(address: SocketAddr, name: &str, host: &str, cpus: i16) -> Node {
+    /// Returns when the node has joined. It ends with the connection as well.
+    ///
+    /// # Panics
+    /// When it may not join.
+    pub fn start(address: SocketAddr, name: &str, host: &str, cpus: i16) -> Node {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let bytes = call("nodeHeartbeat", &json!({ "node": report(name, host, cpus) }), 1);
@@ -210,7 +227,7 @@ impl Drop for Node {
 }
 
 /// What a node says of itself in a heartbeat.
-pub(crate) fn report(name: &str, host: &str, cpus: i16) -> Json {
+pub fn report(name: &str, host: &str, cpus: i16) -> Json {
     let specs = json!({ "numCpus": cpus, "networkMBps": 1000, "memoryMB": 65536, "diskGB": 1000 });
     json!({
         "name": name,

@@ -1,0 +1,132 @@
+//! Whatever a falsifying relay between the shadow and its primary changes is reported.
+
+use std::process::Command;
+
+use compat_tests::{corona_program, repository};
+use corona::wire::value::{Message, Value};
+
+use super::falsifier::{Edit, Falsifier, find};
+use super::processes::{Shadow, start};
+
+/// A recorded scenario is played against this program through a falsifier and a shadow. Gives the
+/// shadow's status and summary.
+fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let conf_dir = repository().join("fixtures/recordings/scenarios").join(scenario);
+    let manager = start(&conf_dir, directory.path());
+    let primary = Falsifier::start(manager.thrift(), edit);
+    let conf = conf_dir.to_str().unwrap();
+    let shadow = Shadow::start(primary, &["--conf-dir", conf, "--patience", "2"]);
+    let mut replay = Command::new(corona_program());
+    replay.arg("replay").arg(conf_dir.join("traffic.pcap"));
+    replay.args(["--target", &shadow.address.to_string(), "--conf-dir", conf]);
+    // What it finds is the falsifier's work, and not looked at here.
+    let output = replay.args(["--speed", "max", "--timeout", "4"]).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    shadow.end()
+}
+
+/// Checks that a scenario is found to agree, and to differ in one place when `edit` has been at it;
+/// gives the summary.
+fn found(scenario: &str, edit: Edit) -> String {
+    let (status, summary) = shadowed(scenario, Box::new(|_| {}));
+    assert_eq!(status, Some(0), "{summary}");
+    assert!(summary.starts_with("AGREES: "), "{summary}");
+    let (status, summary) = shadowed(scenario, edit);
+    assert_eq!(status, Some(1), "{summary}");
+    assert!(summary.starts_with("DIFFERS: 1 difference that nothing explains."), "{summary}");
+    summary
+}
+
+fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
+    match find(message.body.as_mut().unwrap(), name) {
+        Some(Value::List(values)) => values,
+        other => panic!("no list {name}: {other:?}"),
+    }
+}
+
+#[test]
+fn one_flipped_field_is_reported() {
+    let mut done = false;
+    let summary = found(
+        "session_lifecycle",
+        Box::new(move |message| {
+            if message.name == "getSessionInfo" && message.kind.is_answer() && !done {
+                let info = find(message.body.as_mut().unwrap(), "success");
+                let flag = info.and_then(|info| find(info, "noPreempt")).unwrap();
+                assert_eq!(*flag, Value::Bool(false));
+                *flag = Value::Bool(true);
+                done = true;
+            }
+        }),
+    );
+    let expected = "  success.noPreempt\n    primary true\n    here    false\n";
+    assert!(summary.contains(expected), "{summary}");
+}
+
+#[test]
+fn a_connection_closed_instead_of_an_answer_is_reported() {
+    let mut done = false;
+    let summary = found(
+        "session_lifecycle",
+        Box::new(move |message| {
+            if message.name == "getSessionInfo" && message.kind.is_answer() && !done {
+                message.name.clear();
+                done = true;
+            }
+        }),
+    );
+    assert!(summary.contains("  primary   the connection is closed\n"), "{summary}");
+}
+
+#[test]
+fn one_grant_too_many_is_reported() {
+    let mut done = false;
+    let summary = found(
+        "exclude_hosts",
+        Box::new(move |message| {
+            if message.name == "grantResource" && !message.kind.is_answer() && !done {
+                let granted = list(message, "granted");
+                let mut one_more = granted[0].clone();
+                *find(&mut one_more, "id").unwrap() = Value::I32(9_999);
+                granted.push(one_more);
+                done = true;
+            }
+        }),
+    );
+    assert!(summary.contains("grantResource of request 9999 to session"), "{summary}");
+    assert!(summary.contains("the request was never made"), "{summary}");
+}
+
+#[test]
+fn a_grant_told_twice_and_one_not_told_are_reported() {
+    for (copies, expected) in [(2, "it has been granted already"), (0, "nothing within 2 s")] {
+        let mut done = false;
+        let summary = found(
+            "exclude_hosts",
+            Box::new(move |message| {
+                if message.name == "grantResource" && !message.kind.is_answer() && !done {
+                    let granted = list(message, "granted");
+                    let last = granted.pop().unwrap();
+                    granted.extend(std::iter::repeat_n(last, copies));
+                    done = true;
+                }
+            }),
+        );
+        assert!(summary.contains(expected), "{summary}");
+    }
+}
+
+#[test]
+fn a_reordered_revocation_is_reported() {
+    let summary = found(
+        "preemption",
+        Box::new(|message| {
+            if message.name == "revokeResource" && !message.kind.is_answer() {
+                list(message, "revoked").reverse();
+            }
+        }),
+    );
+    assert!(summary.contains("revokeResource of request"), "{summary}");
+    assert!(summary.contains("is revoked before"), "{summary}");
+}

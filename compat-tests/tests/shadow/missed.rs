@@ -1,0 +1,358 @@
+//! What a shadow cannot see, or has missed: it says so, finds no difference in it, and compares again
+//! what begins afterwards.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use compat_tests::cluster_peers::{Connection, Node, Told, call, report};
+use compat_tests::corona_program;
+use corona::conformance::launch::{Launch, Running};
+use corona::wire::calls::{ProxyJobTracker, SessionDriver};
+use corona::wire::value::{Message, MessageKind, Value};
+use serde_json::{Value as Json, json};
+
+use super::processes::{PATIENCE, Shadow, counts, until_it_shows};
+
+/// A cluster manager, and where it expects a proxy job tracker.
+struct Primary {
+    launch: Launch,
+    running: Option<Running>,
+    proxy: Told,
+    address: SocketAddr,
+    scratch: tempfile::TempDir,
+}
+
+impl Primary {
+    fn start() -> Primary {
+        let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let overrides = [
+            ("cm.server.address", "localhost:0".to_owned()),
+            ("cm.server.http.address", "localhost:0".to_owned()),
+            ("corona.proxy.job.tracker.thriftaddr", proxy.local_addr().unwrap().to_string()),
+            ("cm.state", scratch.path().join("cm.state").display().to_string()),
+        ];
+        configure(scratch.path(), 2);
+        let launch = Launch {
+            program: corona_program().to_path_buf(),
+            conf_dir: Some(scratch.path().to_path_buf()),
+            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            arguments: vec![],
+            ready_within: Duration::from_secs(30),
+        };
+        let running = launch.start().unwrap_or_else(|error| panic!("{error}"));
+        let address = running.thrift();
+        let proxy = Told::serve::<ProxyJobTracker>(proxy);
+        Primary { launch, running: Some(running), proxy, address, scratch }
+    }
+
+    fn stop(&mut self) {
+        self.running = None;
+    }
+
+    /// Starts it where it was. Its old port may be taken for a moment by connections that end.
+    fn start_again(&mut self) {
+        self.launch.overrides[0].1 = self.address.to_string();
+        let deadline = Instant::now() + PATIENCE;
+        while self.running.is_none() {
+            match self.launch.start() {
+                Ok(running) => self.running = Some(running),
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        }
+    }
+}
+
+/// Writes a configuration with so many slots for maps on each processor.
+fn configure(directory: &Path, maps: u32) {
+    let text = format!(
+        "<configuration><property><name>cm.cpu.to.resource.partitioning</name><value>\
+         {{\"1\":{{\"MAP\":{maps},\"REDUCE\":1,\"JOBTRACKER\":1}}}}</value></property></configuration>"
+    );
+    std::fs::write(directory.join("core-site.xml"), text).unwrap();
+}
+
+/// A shadow with a page, which finds out soon what is not told.
+fn shadow(primary: &Primary, options: &[&str]) -> Shadow {
+    let conf_dir = primary.scratch.path().to_str().unwrap();
+    let all = ["--http", "127.0.0.1:0", "--patience", "1", "--conf-dir", conf_dir];
+    Shadow::start(primary.address, &[&all, options].concat())
+}
+
+/// Whoever calls a cluster manager, on one connection.
+struct Caller {
+    connection: Connection,
+    seqid: i32,
+}
+
+impl Caller {
+    fn of(address: SocketAddr) -> Caller {
+        Caller { connection: Connection::open(address), seqid: 0 }
+    }
+
+    fn try_call(&mut self, method: &str, args: &Json) -> Option<Message> {
+        self.seqid += 1;
+        self.connection.send(&call(method, args, self.seqid));
+        self.connection.receive()
+    }
+
+    /// Gives the result, or the name of the declared exception.
+    fn call(&mut self, method: &str, args: &Json) -> Json {
+        let answer = self.try_call(method, args).unwrap_or_else(|| panic!("no answer to {method}"));
+        assert_eq!((answer.kind, answer.seqid), (MessageKind::Reply, self.seqid), "{method}");
+        let Ok(Value::Struct(fields)) = answer.body else { panic!("{method}: {answer:?}") };
+        fields.into_iter().next().map_or(Json::Null, |(name, value)| match name {
+            "success" => serde_json::to_value(value).unwrap(),
+            other => json!({ other: value }),
+        })
+    }
+
+    /// A new session, whose driver listens at `port`.
+    fn session(&mut self, port: u16) -> String {
+        let handle = self.call("getNextSessionId", &json!({})).as_str().unwrap().to_owned();
+        let info = json!({ "address": { "host": "127.0.0.1", "port": port }, "name": "job",
+                           "userId": "u", "priority": "NORMAL" });
+        let started = self.call("sessionStart", &json!({ "handle": handle, "info": info }));
+        assert_eq!(started["handle"], json!(handle), "{started}");
+        handle
+    }
+
+    fn request(&mut self, handle: &str, ids: impl IntoIterator<Item = i32>) {
+        let specs = json!({ "numCpus": 1, "memoryMB": 100, "diskGB": 1 });
+        let request = |id| json!({ "id": id, "hosts": [], "specs": specs, "type": "MAP" });
+        let requests: Vec<Json> = ids.into_iter().map(request).collect();
+        self.call("requestResource", &json!({ "handle": handle, "requestList": requests }));
+    }
+
+    fn release(&mut self, handle: &str, ids: &[i32]) {
+        self.call("releaseResource", &json!({ "handle": handle, "idList": ids }));
+    }
+
+    fn end(&mut self, handle: &str) {
+        self.call("sessionEnd", &json!({ "handle": handle, "status": "SUCCESSFUL" }));
+    }
+}
+
+/// A driver of any number of sessions.
+struct Driver {
+    told: Told,
+    port: u16,
+}
+
+impl Driver {
+    fn new() -> Driver {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        Driver { told: Told::serve::<SessionDriver>(listener), port }
+    }
+
+    /// Waits until a session has been granted so many requests.
+    fn granted(&self, handle: &str, wanted: usize) {
+        self.told.until(&format!("{wanted} grants to {handle}"), |told| {
+            let grants = told.iter().filter(|(name, args)| {
+                name == "grantResource" && args["handle"].as_str() == Some(handle)
+            });
+            let number: usize =
+                grants.filter_map(|(_, args)| args["granted"].as_array()).map(Vec::len).sum();
+            (number == wanted).then_some(())
+        });
+    }
+}
+
+/// Waits until the metrics have a sample of at least this value.
+fn until_counted(shadow: &Shadow, sample: &str) {
+    until_it_shows(shadow.http.unwrap(), "/metrics", "# TYPE", sample);
+}
+
+/// Ends a shadow that has found nothing, and gives its summary.
+fn agrees(shadow: Shadow) -> String {
+    let (status, summary) = shadow.end();
+    assert_eq!(status, Some(0), "{summary}");
+    assert!(summary.starts_with("AGREES: "), "{summary}");
+    summary
+}
+
+/// A whole session: two requests, granted, given back.
+fn session_runs(caller: &mut Caller, driver: &Driver) {
+    let handle = caller.session(driver.port);
+    caller.request(&handle, 1..=2);
+    driver.granted(&handle, 2);
+    caller.release(&handle, &[1, 2]);
+    caller.end(&handle);
+}
+
+#[test]
+fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
+    let mut primary = Primary::start();
+    let shadow = shadow(&primary, &[]);
+    let driver = Driver::new();
+    let node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
+    let mut caller = Caller::of(shadow.address);
+    session_runs(&mut caller, &driver);
+    let handle = caller.session(driver.port);
+    caller.request(&handle, 1..=8);
+    driver.granted(&handle, 8);
+
+    primary.stop();
+    assert!(caller.try_call("getSessions", &json!({})).is_none(), "the primary is gone");
+    drop(node);
+    let gone = Connection::open(shadow.address).receive();
+    assert!(gone.is_none(), "nobody answers");
+    configure(primary.scratch.path(), 3);
+    primary.start_again();
+
+    let mut caller = Caller::of(shadow.address);
+    let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
+    // The session that ran is not known any more; the new one, whose id may be the same as that of
+    // an earlier one, gets all that it had, and what there is since.
+    let driver = Driver::new();
+    let refused = caller.call("sessionHeartbeat", &json!({ "handle": handle }));
+    assert!(refused.get("e").is_some(), "{refused}");
+    let handle = caller.session(driver.port);
+    caller.request(&handle, 1..=12);
+    driver.granted(&handle, 12);
+    until_counted(
+        &shadow,
+        "corona_shadow_notices_total{method=\"grantResource\",verdict=\"equal\"} 22",
+    );
+    let summary = agrees(shadow);
+    assert!(summary.contains("the primary could not be reached"), "{summary}");
+    assert_eq!(counts(&summary, "grantResource"), [22, 0, 0, 0], "{summary}");
+}
+
+#[test]
+fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
+    let primary = Primary::start();
+    let driver = Driver::new();
+    let before = {
+        let _node = Node::start(primary.address, "n1", "10.1.1.1", 4);
+        let mut caller = Caller::of(primary.address);
+        let handle = caller.session(driver.port);
+        caller.request(&handle, 1..=6);
+        driver.granted(&handle, 6);
+        handle
+    };
+    let shadow = shadow(&primary, &[]);
+    let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
+    let mut caller = Caller::of(shadow.address);
+    until_counted(&shadow, "corona_shadow_unfollowed_sessions 1");
+
+    // Two of eight slots are free, which nobody but the primary knows.
+    let after = caller.session(driver.port);
+    caller.request(&after, 1..=5);
+    driver.granted(&after, 2);
+    caller.call("sessionHeartbeat", &json!({ "handle": before }));
+    let hidden = "corona_shadow_notices_total{method=\"grantResource\",verdict=\"not_compared\"} 3";
+    until_counted(&shadow, hidden);
+    caller.release(&before, &[1, 2, 3]);
+    driver.granted(&after, 5);
+    caller.end(&before);
+    until_counted(&shadow, "corona_shadow_unfollowed_sessions 0");
+    caller.release(&after, &[1, 2, 3, 4, 5]);
+    caller.end(&after);
+    session_runs(&mut caller, &driver);
+    until_counted(&shadow, "corona_shadow_waiting_decisions 0");
+    let summary = agrees(shadow);
+    for reason in
+        ["calls of sessions whose start was not seen", "sessions that are not followed hold slots"]
+    {
+        assert!(summary.contains(reason), "no {reason:?} in {summary}");
+    }
+    let [equal, _, different, _] = counts(&summary, "grantResource");
+    assert!(equal >= 4 && different == 0, "{summary}");
+}
+
+#[test]
+fn what_does_not_fit_the_buffer_is_missed_and_what_follows_is_compared() {
+    let primary = Primary::start();
+    let shadow = shadow(&primary, &["--max-buffer", "16k"]);
+    let driver = Driver::new();
+    let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
+    let mut caller = Caller::of(shadow.address);
+    session_runs(&mut caller, &driver);
+    until_counted(
+        &shadow,
+        "corona_shadow_notices_total{method=\"grantResource\",verdict=\"equal\"} 2",
+    );
+
+    // A call that is larger than the buffer, so that it is missed at least in part, and then an answer
+    // that is.
+    let large = caller.session(driver.port);
+    caller.request(&large, 1..=2_000);
+    driver.granted(&large, 8);
+    until_counted(&shadow, "corona_shadow_beginnings_total 1");
+    caller.call("getSessions", &json!({}));
+    caller.end(&large);
+    until_counted(&shadow, "corona_shadow_unfollowed_sessions 0");
+    // The same connection is understood again.
+    caller.call("nodeHeartbeat", &json!({ "node": report("n1", "10.1.1.1", 4) }));
+    for _ in 0..3 {
+        session_runs(&mut caller, &driver);
+    }
+    until_counted(
+        &shadow,
+        "corona_shadow_notices_total{method=\"grantResource\",verdict=\"equal\"} 8",
+    );
+    let summary = agrees(shadow);
+    assert!(summary.contains("it was too slow, and missed "), "{summary}");
+    let [equal, _, different, _] = counts(&summary, "sessionStart");
+    assert!(equal >= 4 && different == 0, "{summary}");
+}
+
+#[test]
+fn safe_mode_is_followed_whoever_turns_it_on_or_off() {
+    let primary = Primary::start();
+    let shadow = shadow(&primary, &[]);
+    let driver = Driver::new();
+    let node = report("n1", "10.1.1.1", 4);
+    let heartbeat = json!({ "node": node });
+    let mut caller = Caller::of(shadow.address);
+    caller.call("nodeHeartbeat", &heartbeat);
+    let set = |caller: &mut Caller, on: bool| {
+        let done = caller.call("setSafeMode", &json!({ "safeMode": on }));
+        assert_eq!(done, json!(true));
+    };
+    let refused = |caller: &mut Caller| {
+        let refused = caller.call("nodeHeartbeat", &heartbeat);
+        assert!(refused.get("f").is_some(), "{refused}");
+    };
+    // Through the shadow.
+    let during = caller.session(driver.port);
+    caller.request(&during, 1..=2);
+    driver.granted(&during, 2);
+    set(&mut caller, true);
+    refused(&mut caller);
+    set(&mut caller, false);
+    caller.call("nodeHeartbeat", &heartbeat);
+    caller.release(&during, &[1, 2]);
+    caller.end(&during);
+    session_runs(&mut caller, &driver);
+    let equal = "corona_shadow_answers_total{method=\"sessionEnd\",verdict=\"equal\"} 2";
+    until_counted(&shadow, equal);
+    until_counted(&shadow, "corona_shadow_beginnings_total 0");
+    // Beside it.
+    let mut other = Caller::of(primary.address);
+    set(&mut other, true);
+    refused(&mut caller);
+    refused(&mut caller);
+    until_counted(&shadow, "corona_shadow_beginnings_total 1");
+    set(&mut other, false);
+    caller.call("nodeHeartbeat", &heartbeat);
+    until_counted(&shadow, "corona_shadow_beginnings_total 2");
+    caller.call("nodeHeartbeat", &heartbeat);
+    session_runs(&mut caller, &driver);
+    until_counted(
+        &shadow,
+        "corona_shadow_answers_total{method=\"sessionEnd\",verdict=\"equal\"} 3",
+    );
+    let summary = agrees(shadow);
+    for why in ["the primary is in safe mode", "the primary is no longer in safe mode"] {
+        assert!(summary.contains(why), "{summary}");
+    }
+    // First at the start of the primary; the shadow tells it nothing.
+    let flags: Vec<bool> = primary.proxy.until("all flags", |told| {
+        (told.len() >= 5).then(|| told.iter().map(|(_, args)| args["flagValue"] == true).collect())
+    });
+    assert_eq!(flags, [false, true, false, true, false]);
+}

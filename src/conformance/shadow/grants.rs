@@ -1,0 +1,332 @@
+//! Grants of either side, matched, and the books made to follow the primary's.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::books::{Due, DueWhat, OurGrant, Theirs};
+use super::notices::{GIVEN_BACK, HIDDEN_SLOTS, OUT_OF_REACH, describe};
+use super::run::Run;
+use crate::conformance::replay::Rule;
+use crate::engine::types::{Grant, ResourceType};
+use crate::engine::{Objection, Standing};
+
+/// How often in a row the primary may serve other sessions first.
+const PASSED_OVER: u32 = 50;
+
+const GRANT: &str = "grantResource";
+const LEARNING: &str = "grants on nodes that were not heard yet";
+
+impl Run {
+    pub(super) fn we_grant(&mut self, handle: &Arc<str>, grant: Grant) {
+        let Grant { id, node_name: node, kind, .. } = grant;
+        let near = self.manager.look(|engine| engine.is_near(handle, id, &node));
+        let stamp = self.books.stamp();
+        let Some(session) = self.books.sessions.get_mut(handle) else { return };
+        session.moved_at = Some(Instant::now());
+        let ours = OurGrant { id, node: node.clone(), near, stamp, released: false };
+        session.topic(kind).grants.push_back(ours);
+        self.books.is_unconfirmed_on(&node, handle, id);
+        self.is_due(handle, DueWhat::Grant(kind), stamp, self.options.patience);
+    }
+
+    /// Returns whether the grant is dealt with.
+    pub(super) fn they_grant(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
+        let (id, kind) = (grant.id, grant.kind);
+        let crossed = self.crossed();
+        let Some(session) = self.books.sessions.get_mut(handle) else { return true };
+        let topic = session.topic(kind);
+        if let Some((ours, first)) = topic.take_grant(id) {
+            topic.put_back.remove(&id);
+            topic.passed_over = 0;
+            session.used.insert(grant.node_name.clone());
+            self.books.is_settled_on(&ours.node, handle, id);
+            self.books.open.remove(&ours.stamp);
+            self.same_grant(handle, grant, &ours, first, crossed);
+            return true;
+        }
+        match self.manager.look(|engine| engine.standing(handle, id)) {
+            Some(Standing::Waiting) => self.they_choose(handle, grant, waited),
+            Some(Standing::Granted(node)) => {
+                let ours = format!("it has been granted already, on {node}");
+                self.grant_differs(handle, grant, None, &ours);
+                true
+            }
+            Some(Standing::Lost) => {
+                // It was given up here, or revoked here and not there.
+                self.notice_not_compared(GRANT, GIVEN_BACK);
+                self.make_follow(handle, grant);
+                true
+            }
+            None if self.gone(handle, id) => {
+                self.notice_not_compared(GRANT, GIVEN_BACK);
+                true
+            }
+            None => {
+                let ours = "the request was never made, or was given back";
+                self.grant_differs(handle, grant, None, ours);
+                true
+            }
+        }
+    }
+
+    /// Both have granted the same request.
+    fn same_grant(
+        &mut self,
+        handle: &Arc<str>,
+        grant: &Grant,
+        ours: &OurGrant,
+        expected: Option<i32>,
+        crossed: bool,
+    ) {
+        if ours.released {
+            // It was told too late to be of use, and may have gone anywhere.
+            return self.figures().notice(GRANT).equal += 1;
+        }
+        if let Err(objection) = self.manager.look(|engine| engine.check_grant(handle, grant)) {
+            return self.objected(handle, grant, &objection);
+        }
+        let near = self.manager.look(|engine| engine.is_near(handle, grant.id, &grant.node_name));
+        {
+            let mut figures = self.figures();
+            figures.near.of += 1;
+            figures.near.primary += u64::from(near);
+            figures.near.ours += u64::from(ours.near);
+        }
+        if let Some(expected) = expected {
+            let rule = crossed.then_some(Rule::FREE_ORDER);
+            let ours = format!("request {expected} is granted before {}", grant.id);
+            self.grant_differs(handle, grant, rule, &ours);
+            if grant.node_name != ours_node(self, handle, grant.id) {
+                self.move_to(handle, grant);
+            }
+            return;
+        }
+        if ours.node == grant.node_name {
+            return self.figures().notice(GRANT).equal += 1;
+        }
+        let here = format!("on {}", ours.node);
+        self.grant_differs(handle, grant, Some(Rule::FREE_NODE), &here);
+        self.move_to(handle, grant);
+    }
+
+    /// Our grant goes where the primary's is. Who is in the way there, and is not known to be there at
+    /// the primary, takes its place.
+    fn move_to(&mut self, handle: &Arc<str>, grant: &Grant) {
+        let from = ours_node(self, handle, grant.id);
+        let node = &grant.node_name;
+        while !self.manager.look(|engine| engine.has_room(handle, grant.id, node)) {
+            let Some((other, id)) = self.in_the_way(node, grant.kind) else {
+                self.no_room(handle, grant);
+                break;
+            };
+            let may = self.manager.look(|engine| {
+                engine.may_serve(&other, id, &from) && !engine.has_room(&other, id, &from)
+            });
+            match may
+                && self.manager.follow(|engine, now| engine.follow_grant(now, &other, id, &from))
+            {
+                true => self.has_moved(&other, id, grant.kind, &from),
+                false => self.put_back(&other, id, grant.kind),
+            }
+        }
+        self.manager.follow(|engine, now| engine.follow_grant(now, handle, grant.id, node));
+    }
+
+    /// The primary has granted what waits here. Returns whether that is dealt with.
+    fn they_choose(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
+        let (id, kind, node) = (grant.id, grant.kind, grant.node_name.clone());
+        if let Err(objection) = self.manager.look(|engine| engine.check_grant(handle, grant)) {
+            if matches!(objection, Objection::UnknownNode(_)) && self.is_learning() {
+                self.notice_not_compared(GRANT, LEARNING);
+                self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+                return true;
+            }
+            if !waited && !objection.can_be_followed() {
+                return false;
+            }
+            self.objected(handle, grant, &objection);
+            return true;
+        }
+        let has_room = |run: &Run| run.manager.look(|engine| engine.has_room(handle, id, &node));
+        if has_room(self) {
+            if !waited {
+                return false;
+            }
+            // Both saw the same for long enough: there was room, and a request.
+            let crossed = self.crossed().then_some(Rule::FREE_ORDER);
+            self.grant_differs(handle, grant, crossed, "it waits");
+            self.confirm_choice(handle, grant);
+            return true;
+        }
+        if !waited && self.books.held_revocations[kind.index()] > 0 {
+            return false;
+        }
+        let mut instead = None;
+        while !has_room(self) {
+            let Some((other, other_id)) = self.in_the_way(&node, kind) else { break };
+            self.put_back(&other, other_id, kind);
+            self.is_passed_over(&other, handle, kind);
+            instead = Some((other, other_id));
+        }
+        if !has_room(self) && !waited && instead.is_none() {
+            return false;
+        }
+        match instead {
+            Some((other, other_id)) => {
+                let same = other == *handle;
+                let rule = (!same || self.crossed() || self.is_unsettled(handle, kind))
+                    .then_some(Rule::FREE_ORDER);
+                let ours = format!("request {other_id} of session {other} comes first");
+                self.grant_differs(handle, grant, rule, &ours);
+            }
+            None => self.no_room(handle, grant),
+        }
+        self.confirm_choice(handle, grant);
+        true
+    }
+
+    /// The primary's choice is entered.
+    fn confirm_choice(&mut self, handle: &Arc<str>, grant: &Grant) {
+        self.make_follow(handle, grant);
+        if let Some(session) = self.books.sessions.get_mut(handle) {
+            session.used.insert(grant.node_name.clone());
+            let topic = session.topic(grant.kind);
+            topic.put_back.remove(&grant.id);
+            topic.passed_over = 0;
+        }
+    }
+
+    pub(super) fn make_follow(&mut self, handle: &Arc<str>, grant: &Grant) {
+        let (id, node) = (grant.id, &grant.node_name);
+        self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, node));
+    }
+
+    /// A grant that no correct manager gives. It is followed if it can be.
+    fn objected(&mut self, handle: &Arc<str>, grant: &Grant, objection: &Objection) {
+        self.grant_differs(handle, grant, None, &objection.to_string());
+        if objection.can_be_followed() {
+            self.confirm_choice(handle, grant);
+        } else {
+            // What became of the request is not known any more.
+            let id = grant.id;
+            self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+        }
+    }
+
+    fn no_room(&mut self, handle: &Arc<str>, grant: &Grant) {
+        match self.in_trouble() {
+            true => self.notice_not_compared(GRANT, OUT_OF_REACH),
+            false => self.grant_differs(handle, grant, None, "the node has no free slot"),
+        }
+    }
+
+    /// Something of ours on a node that the primary has not confirmed, the newest by request.
+    fn in_the_way(&self, node: &Arc<str>, kind: ResourceType) -> Option<(Arc<str>, i32)> {
+        let all = self.books.unconfirmed.get(node)?;
+        let of_kind = |(handle, id): &&(Arc<str>, i32)| {
+            let session = self.books.sessions.get(handle);
+            let topic = session.map(|session| &session.topics[kind.index()]);
+            topic.is_some_and(|topic| {
+                topic.overdue.contains_key(id)
+                    || topic.grants.iter().any(|ours| ours.id == *id && !ours.released)
+            })
+        };
+        all.iter().rev().find(of_kind).cloned()
+    }
+
+    /// One of ours is on another node now.
+    fn has_moved(&mut self, handle: &Arc<str>, id: i32, kind: ResourceType, to: &Arc<str>) {
+        let session = self.books.sessions.get_mut(handle);
+        let topic = session.map(|session| session.topic(kind));
+        let ours = topic.and_then(|topic| {
+            let overdue = topic.overdue.values_mut();
+            topic.grants.iter_mut().chain(overdue).find(|ours| ours.id == id)
+        });
+        let Some(ours) = ours else { return };
+        let from = std::mem::replace(&mut ours.node, to.clone());
+        self.books.is_settled_on(&from, handle, id);
+        self.books.is_unconfirmed_on(to, handle, id);
+    }
+
+    /// One of ours waits again.
+    fn put_back(&mut self, handle: &Arc<str>, id: i32, kind: ResourceType) {
+        let session = self.books.sessions.get_mut(handle);
+        if let Some(overdue) = session.and_then(|session| session.topic(kind).overdue.remove(&id)) {
+            // Granted again it would be overdue again.
+            self.books.is_settled_on(&overdue.node, handle, id);
+            self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+            return;
+        }
+        self.manager.follow(|engine, now| engine.follow_wait(now, handle, id));
+        let Some(session) = self.books.sessions.get_mut(handle) else { return };
+        let topic = session.topic(kind);
+        let Some(place) = topic.grants.iter().position(|ours| ours.id == id) else { return };
+        topic.put_back.insert(id);
+        if let Some(ours) = topic.grants.remove(place) {
+            self.books.open.remove(&ours.stamp);
+            self.books.is_settled_on(&ours.node, handle, id);
+        }
+    }
+
+    /// The primary has served a session where we would have served another one.
+    fn is_passed_over(&mut self, handle: &Arc<str>, by: &Arc<str>, kind: ResourceType) {
+        let crossed = self.crossed();
+        let session = self.books.sessions.get_mut(handle).filter(|_| handle != by);
+        let Some(topic) = session.map(|session| session.topic(kind)) else { return };
+        topic.passed_over += 1;
+        if topic.passed_over == PASSED_OVER && !crossed {
+            let place = format!("{kind} grants to session {handle}");
+            let theirs = format!("others come first, {PASSED_OVER} times in a row, last {by}");
+            self.notice_differs(GRANT, None, place, &theirs, "this session comes first");
+        }
+    }
+
+    fn is_unsettled(&self, handle: &Arc<str>, kind: ResourceType) -> bool {
+        let session = self.books.sessions.get(handle);
+        session.is_some_and(|session| session.topics[kind.index()].put_back.len() > 1)
+    }
+
+    pub(super) fn grant_is_due(&mut self, due: &Due, kind: ResourceType) {
+        let handle = &due.handle;
+        let Some(session) = self.books.sessions.get_mut(handle) else { return };
+        let port = session.driver_port;
+        let grants = &mut session.topic(kind).grants;
+        let Some(place) = grants.iter().position(|ours| ours.stamp == due.stamp) else { return };
+        let Some(ours) = grants.remove(place) else { return };
+        if ours.released {
+            self.books.is_settled_on(&ours.node, handle, ours.id);
+        } else {
+            session.topic(kind).overdue.insert(ours.id, ours.clone());
+        }
+        let why_not = match () {
+            () if ours.released => Some(GIVEN_BACK),
+            () if self.troubled_ports.has(&port) => Some(OUT_OF_REACH),
+            () if self.may_hide_slots() => Some(HIDDEN_SLOTS),
+            () => None,
+        };
+        match why_not {
+            Some(reason) => self.notice_not_compared(GRANT, reason),
+            None => {
+                let place = format!("{GRANT} of request {} to session {handle}", ours.id);
+                let here = format!("{kind} request {} on {}", ours.id, ours.node);
+                let patience = self.options.patience.as_secs_f64();
+                let theirs = format!("nothing within {patience} s");
+                self.notice_differs(GRANT, None, place, &theirs, &here);
+            }
+        }
+    }
+
+    fn grant_differs(&self, handle: &Arc<str>, grant: &Grant, rule: Option<Rule>, ours: &str) {
+        let place = format!("{GRANT} of request {} to session {handle}", grant.id);
+        let theirs = describe(&Theirs::Granted(grant.clone()));
+        self.notice_differs(GRANT, rule, place, &theirs, ours);
+    }
+}
+
+/// The node of a request in our books; empty if it holds nothing.
+fn ours_node(run: &Run, handle: &str, id: i32) -> Arc<str> {
+    match run.manager.look(|engine| engine.standing(handle, id)) {
+        Some(Standing::Granted(node)) => node,
+        _ => "".into(),
+    }
+}

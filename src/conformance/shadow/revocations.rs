@@ -1,0 +1,151 @@
+//! What either side takes back: revocations and dead nodes, matched.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::books::{Due, DueWhat, OurRevocation, Theirs};
+use super::notices::{GIVEN_BACK, HIDDEN_SLOTS, OUT_OF_REACH, describe};
+use super::run::Run;
+use crate::conformance::replay::Rule;
+use crate::engine::Standing;
+use crate::engine::types::{Grant, ResourceType};
+
+const REVOKE: &str = "revokeResource";
+const DEAD_NODE: &str = "processDeadNode";
+
+impl Run {
+    pub(super) fn we_revoke(&mut self, handle: &Arc<str>, grant: &Grant) {
+        let (id, node, kind) = (grant.id, grant.node_name.clone(), grant.kind);
+        let stamp = self.books.stamp();
+        let Some(session) = self.books.sessions.get_mut(handle) else { return };
+        session.moved_at = Some(Instant::now());
+        let ours = OurRevocation { id, node, stamp, released: false };
+        session.topic(kind).revocations.push_back(ours);
+        self.is_due(handle, DueWhat::Revocation(kind), stamp, self.options.patience);
+    }
+
+    /// Returns whether the revocation is dealt with.
+    pub(super) fn they_revoke(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
+        let (id, kind) = (grant.id, grant.kind);
+        let crossed = self.crossed();
+        let Some(session) = self.books.sessions.get_mut(handle) else { return true };
+        if let Some((ours, first)) = session.topic(kind).take_revocation(id) {
+            self.books.open.remove(&ours.stamp);
+            match first {
+                None => self.figures().notice(REVOKE).equal += 1,
+                Some(first) => {
+                    let rule = crossed.then_some(Rule::FREE_ORDER);
+                    let ours = format!("request {first} is revoked before {id}");
+                    self.revocation_differs(handle, grant, rule, &ours);
+                }
+            }
+            return true;
+        }
+        let standing = self.manager.look(|engine| engine.standing(handle, id));
+        match standing {
+            Some(Standing::Granted(_)) if !waited => return false,
+            Some(Standing::Granted(_)) => {
+                let instead = self.revoked_instead(handle, kind);
+                let rule = instead.is_some() || crossed;
+                let ours = match &instead {
+                    Some(first) => format!("request {first} is revoked instead"),
+                    None => "it stays granted".to_owned(),
+                };
+                self.revocation_differs(handle, grant, rule.then_some(Rule::FREE_ORDER), &ours);
+                self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+            }
+            Some(Standing::Waiting) => {
+                self.revocation_differs(handle, grant, None, "it waits, and holds nothing");
+            }
+            Some(Standing::Lost) => {
+                self.revocation_differs(handle, grant, None, "it has been revoked already");
+            }
+            None if self.gone(handle, id) => self.notice_not_compared(REVOKE, GIVEN_BACK),
+            None => self.revocation_differs(handle, grant, None, "it was never requested"),
+        }
+        true
+    }
+
+    /// What we have revoked of a session where the primary has revoked something else. It is given
+    /// back.
+    fn revoked_instead(&mut self, handle: &Arc<str>, kind: ResourceType) -> Option<i32> {
+        let session = self.books.sessions.get_mut(handle)?;
+        let first = session.topic(kind).revocations.pop_front()?;
+        let OurRevocation { id, node, stamp, .. } = first;
+        self.books.open.remove(&stamp);
+        self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, &node));
+        Some(id)
+    }
+
+    pub(super) fn revocation_is_due(&mut self, due: &Due, kind: ResourceType) {
+        let handle = &due.handle;
+        let crossed = self.crossed();
+        let Some(session) = self.books.sessions.get_mut(handle) else { return };
+        let port = session.driver_port;
+        let all = &mut session.topic(kind).revocations;
+        let Some(place) = all.iter().position(|ours| ours.stamp == due.stamp) else { return };
+        let Some(ours) = all.remove(place) else { return };
+        let why_not = match () {
+            () if ours.released => Some(GIVEN_BACK),
+            () if self.troubled_ports.has(&port) => Some(OUT_OF_REACH),
+            () if self.may_hide_slots() => Some(HIDDEN_SLOTS),
+            () => None,
+        };
+        match why_not {
+            Some(reason) => self.notice_not_compared(REVOKE, reason),
+            None => {
+                let place = format!("{REVOKE} of request {} to session {handle}", ours.id);
+                let here = format!("{kind} request {} on {}", ours.id, ours.node);
+                let rule = crossed.then_some(Rule::FREE_ORDER);
+                self.notice_differs(REVOKE, rule, place, "nothing", &here);
+            }
+        }
+        if !ours.released {
+            let (id, node) = (ours.id, ours.node);
+            self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, &node));
+        }
+    }
+
+    fn revocation_differs(&self, handle: &Arc<str>, grant: &Grant, rule: Option<Rule>, ours: &str) {
+        let place = format!("{REVOKE} of request {} to session {handle}", grant.id);
+        let theirs = describe(&Theirs::Revoked(grant.clone()));
+        self.notice_differs(REVOKE, rule, place, &theirs, ours);
+    }
+
+    /// Returns whether the death of the node is dealt with.
+    pub(super) fn they_lose(&mut self, handle: &Arc<str>, node: &Arc<str>, waited: bool) -> bool {
+        let Some(session) = self.books.sessions.get_mut(handle) else { return true };
+        let place = session.dead_nodes.iter().position(|(ours, _)| ours == node);
+        match place {
+            Some(place) => {
+                if let Some((_, stamp)) = session.dead_nodes.remove(place) {
+                    self.books.open.remove(&stamp);
+                }
+                self.figures().notice(DEAD_NODE).equal += 1;
+            }
+            None if !waited => return false,
+            None => {
+                let rule = self.crossed().then_some(Rule::FREE_NODE);
+                let place = format!("{DEAD_NODE} to session {handle}");
+                self.notice_differs(DEAD_NODE, rule, place, &format!("{node} is gone"), "nothing");
+            }
+        }
+        true
+    }
+
+    pub(super) fn dead_node_is_due(&mut self, due: &Due) {
+        let handle = &due.handle;
+        let Some(session) = self.books.sessions.get_mut(handle) else { return };
+        let place = session.dead_nodes.iter().position(|(_, stamp)| *stamp == due.stamp);
+        let Some((node, _)) = place.and_then(|place| session.dead_nodes.remove(place)) else {
+            return;
+        };
+        if self.troubled_ports.has(&session.driver_port) {
+            return self.notice_not_compared(DEAD_NODE, OUT_OF_REACH);
+        }
+        // Its grants there were moved to where the primary's were.
+        let rule = (!session.used.contains(&node)).then_some(Rule::FREE_NODE);
+        let place = format!("{DEAD_NODE} to session {handle}");
+        self.notice_differs(DEAD_NODE, rule, place, "nothing", &format!("{node} is gone"));
+    }
+}
