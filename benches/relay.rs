@@ -1,20 +1,28 @@
-//! What a recording relay adds to the time of a call, on loopback.
+//! What a relay that records, or that has a shadow, adds to the time of a call, on loopback.
 //!
 //!     cargo bench --bench relay [-- ROUNDS]
 //!
-//! An upstream answers each question of 100 bytes with 100 bytes. One client asks it directly,
-//! through a relay that records to a file, and through one that looks for the addresses of session
-//! drivers as well; the three take turns, so that a busy moment hits all of them.
+//! An upstream answers each heartbeat of a node with the same bytes. One client asks it directly,
+//! through a relay that records to a file, through one that looks for the addresses of session
+//! drivers as well, and through one with a shadow; they take turns, so that a busy moment hits all of
+//! them.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use corona::conformance::recording::{Header, Origin};
-use corona::conformance::relay::{Recorder, Relay, RelayOptions};
+use corona::conformance::relay::{Entries, Feed, Recorder, Relay, RelayOptions, feed};
+use corona::conformance::shadow::{Shadow, ShadowOptions};
+use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
+use corona::wire::generated as wire;
+use corona::wire::server::Answer;
+use corona::wire::value::Message;
+use corona::wire::{Framing, Service};
 use tokio::sync::watch;
 
 const WARM_UP: usize = 500;
@@ -23,35 +31,34 @@ fn main() {
     let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(20_000);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("threads can be started");
-    let upstream = upstream();
-    let (_stop, stopped) = watch::channel(false);
-    let relay = |relay_callbacks| {
+    let talk = Talk::new();
+    let upstream = upstream(&talk);
+    let (stop, stopped) = watch::channel(false);
+    let relay = |relay_callbacks, feed: Feed| {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options =
             RelayOptions { relay_callbacks, ..RelayOptions::new(listen, upstream.to_string()) };
+        let _in_runtime = runtime.enter();
         let relay = Relay::bind(options).expect("the relay listens");
         let address = relay.address();
-        let header = Header {
-            started_at_us: 0,
-            origin: Origin::Relay,
-            relay_callbacks,
-            listener: address.to_string(),
-            upstream: upstream.to_string(),
-        };
-        let file = tempfile::tempfile().expect("a file");
-        let recorder = Recorder::start(file, &header, 64 << 20).expect("the file is written");
-        tokio::spawn(relay.run(vec![recorder.feed()], stopped.clone()));
-        (address, recorder)
+        tokio::spawn(relay.run(vec![feed], stopped.clone()));
+        address
     };
-    let ((plain, plain_recorder), (callbacks, callbacks_recorder)) =
-        runtime.block_on(async { (relay(false), relay(true)) });
+    let (plain_recorder, callbacks_recorder) = (recorder(false), recorder(true));
+    let (for_shadow, entries) = feed(MAX_BYTES, "the shadow is too slow");
+    let shadow = shadow(upstream, entries);
 
-    let ways = [("direct", upstream), ("relay", plain), ("relay, callbacks", callbacks)];
-    let mut clients = ways.map(|(_, address)| client(address));
-    let mut times: [Vec<Duration>; 3] = Default::default();
+    let ways = [
+        ("direct", upstream),
+        ("relay", relay(false, plain_recorder.feed())),
+        ("relay, callbacks", relay(true, callbacks_recorder.feed())),
+        ("shadow", relay(true, for_shadow)),
+    ];
+    let mut clients = ways.map(|(_, address)| connect(address));
+    let mut times: [Vec<Duration>; 4] = Default::default();
     for round in 0..WARM_UP + rounds {
         for (client, times) in clients.iter_mut().zip(&mut times) {
-            let time = ask(client);
+            let time = talk.ask(client);
             if round >= WARM_UP {
                 times.push(time);
             }
@@ -68,20 +75,90 @@ fn main() {
         let recorded = recorder.finish(Duration::from_secs(30));
         assert_eq!(recorded.unrecorded.bytes, 0, "everything was recorded");
     }
+    stop.send_replace(true);
+    let watched = shadow.figures();
+    assert!(shadow.finish(), "the shadow saw all of it");
+    let figures = watched.now();
+    assert_eq!(figures.all_calls().equal, (WARM_UP + rounds) as u64, "everything was compared");
+    println!("the shadow was {:.1?} behind at most", figures.worst_lag);
 }
 
-/// Answers every question, on any number of connections.
-fn upstream() -> SocketAddr {
+/// What may wait for the disk, and for the shadow.
+const MAX_BYTES: usize = 64 << 20;
+
+fn recorder(relay_callbacks: bool) -> Recorder {
+    let header = Header {
+        started_at_us: 0,
+        origin: Origin::Relay,
+        relay_callbacks,
+        listener: String::new(),
+        upstream: String::new(),
+    };
+    let file = tempfile::tempfile().expect("a file");
+    Recorder::start(file, &header, MAX_BYTES).expect("the file is written")
+}
+
+fn shadow(upstream: SocketAddr, entries: Entries) -> Shadow {
+    let load = || corona::config::load(None, &[]).map_err(|_| "wrong defaults".to_owned());
+    let options =
+        ShadowOptions { primary: upstream.to_string(), patience: Duration::from_secs(10) };
+    let loaded = load().expect("the defaults are right");
+    Shadow::start(loaded, Box::new(load), options, entries).expect("the shadow starts")
+}
+
+/// A heartbeat of a node, and its answer.
+#[derive(Clone)]
+struct Talk {
+    question: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Talk {
+    fn new() -> Talk {
+        let address = wire::InetAddress::new("node1".to_owned(), 50_000);
+        let total = wire::ComputeSpecs::new(8, 1_000, 65_536, 1_000);
+        let apps = BTreeMap::from([(wire::ResourceType::MAP, "node1:1".to_owned())]);
+        let node = wire::ClusterNodeInfo::new("node1".to_owned(), address, total, None, apps);
+        let call = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
+        let said = wire::NodeHeartbeatResponse::new(false);
+        let answer = Answer::Reply(ClusterManagerReply::NodeHeartbeat(said));
+        let answer = Message::of_answer::<ClusterManager>("nodeHeartbeat", &answer, 0);
+        Talk { question: framed(Message::of_call::<ClusterManager>(&call)), answer: framed(answer) }
+    }
+
+    fn ask(&self, stream: &mut TcpStream) -> Duration {
+        let mut answer = vec![0; self.answer.len()];
+        let started = Instant::now();
+        stream.write_all(&self.question).expect("somebody reads");
+        stream.read_exact(&mut answer).expect("somebody answers");
+        started.elapsed()
+    }
+}
+
+fn framed(message: Option<Message>) -> Vec<u8> {
+    let message = message.expect("the contract has it");
+    let mut bytes = Vec::new();
+    let written = message.write(ClusterManager::schema(), Framing::Framed, &mut bytes);
+    written.expect("it is of its types");
+    bytes
+}
+
+/// Answers every question, on any number of connections. Who asks anything else is hung up on.
+fn upstream(talk: &Talk) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it has an address");
+    let talk = talk.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
             stream.set_nodelay(true).expect("an option that every system has");
+            let talk = talk.clone();
             thread::spawn(move || {
-                let mut question = [0; QUESTION.len()];
-                while stream.read_exact(&mut question).is_ok() {
-                    stream.write_all(&question).expect("the client listens");
+                let mut question = vec![0; talk.question.len()];
+                let (length, rest) = question.split_at_mut(4);
+                while stream.read_exact(length).is_ok() && *length == talk.question[..4] {
+                    stream.read_exact(rest).expect("the rest of the frame comes");
+                    stream.write_all(&talk.answer).expect("the client listens");
                 }
             });
         }
@@ -89,28 +166,8 @@ fn upstream() -> SocketAddr {
     address
 }
 
-fn client(address: SocketAddr) -> TcpStream {
+fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("somebody listens");
     stream.set_nodelay(true).expect("an option that every system has");
     stream
-}
-
-/// A frame of 96 bytes that holds a call of a method that the relay has no interest in.
-const QUESTION: [u8; 100] = {
-    let head = *b"\0\0\0\x60\x80\x01\0\x01\0\0\0\x0dnodeHeartbeat\0\0\0\x01";
-    let mut question = [0; 100];
-    let mut at = 0;
-    while at < head.len() {
-        question[at] = head[at];
-        at += 1;
-    }
-    question
-};
-
-fn ask(stream: &mut TcpStream) -> Duration {
-    let mut answer = [0; QUESTION.len()];
-    let started = Instant::now();
-    stream.write_all(&QUESTION).expect("somebody reads");
-    stream.read_exact(&mut answer).expect("somebody answers");
-    started.elapsed()
 }
