@@ -12,8 +12,8 @@
 //!   may cost. It knows no cluster, and nothing outside it sees an encoded byte.
 //! * [`hadoop`] moves Hadoop's own messages, with limits as strict: what task trackers, job trackers
 //!   and the processes of tasks say to each other. It knows no cluster either.
-//! * `web` has what the pages of all services have in common, and `proc_text` the forms in which Linux
-//!   tells numbers.
+//! * `web` has what the pages of all services have in common, `panics` what becomes of a fault in a task
+//!   that others rely on, and `proc_text` the forms in which Linux tells numbers.
 //! * [`cluster_manager`] is the live service: the engine behind one short mutex, since handlers on
 //!   all threads then apply their inputs without a switch of tasks, and a pass is short enough not
 //!   to hold them up; timers, notifications to sessions, pages. It holds no rule of scheduling.
@@ -36,6 +36,7 @@ pub mod conformance;
 pub mod engine;
 pub mod hadoop;
 pub mod load;
+mod panics;
 mod proc_text;
 pub mod session_driver;
 pub mod simulation;

@@ -16,7 +16,6 @@ mod shares;
 mod tests;
 mod weather;
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +27,7 @@ use self::random::Random;
 use crate::engine::settings::Settings;
 use crate::engine::types::{Millis, ResourceType};
 use crate::engine::{Effect, Engine, Input, Notification, Outcome, Start};
+use crate::panics::Panic;
 
 /// All books are compared after each so many steps of a run that has not failed yet.
 const AUDIT_EVERY: u64 = 16;
@@ -211,13 +211,7 @@ fn attempt<S: Subject>(
 
 /// Turns a panic into an error.
 fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(words(&*panic)))
-}
-
-fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panic: {}", text.unwrap_or("without words"))
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|left| Err(Panic::of(&*left).to_string()))
 }
 
 /// An engine, or one with a fault, under watch.

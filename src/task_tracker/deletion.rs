@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::warn;
 
 use super::layout;
+use crate::panics::Panic;
 
 /// Deletes what local directories no longer need. When the last copy goes, the thread ends.
 #[derive(Clone, Debug)]
@@ -30,7 +32,9 @@ impl Deletion {
         let (wake, woken) = sync_channel(1);
         let dirs: Arc<[PathBuf]> = dirs.into();
         let theirs = dirs.clone();
-        std::thread::Builder::new().name("deletion".into()).spawn(move || run(&theirs, &woken))?;
+        std::thread::Builder::new()
+            .name("deletion".into())
+            .spawn(move || run(&theirs, &woken, empty))?;
         let deletion = Deletion { dirs, next: Arc::default(), wake };
         deletion.wake();
         Ok(deletion)
@@ -82,10 +86,16 @@ fn is_below(rest: &Path) -> bool {
     parts.peek().is_some() && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
-fn run(dirs: &[PathBuf], woken: &Receiver<()>) {
+/// Has the directories emptied each time it is woken. A panic costs the one that it came from this
+/// turn, no more: files that nobody deletes fill the disks.
+fn run(dirs: &[PathBuf], woken: &Receiver<()>, empty: impl Fn(&Path)) {
     while woken.recv().is_ok() {
         for dir in dirs {
-            empty(&dir.join(layout::DISCARDED));
+            let aside = dir.join(layout::DISCARDED);
+            if let Err(left) = catch_unwind(AssertUnwindSafe(|| empty(&aside))) {
+                let (path, panic) = (aside.display(), Panic::of(&*left));
+                tracing::error!(%path, %panic, "emptying a directory broke off");
+            }
         }
     }
 }
@@ -169,6 +179,23 @@ mod tests {
         assert!(other.join("precious").exists());
         deletion.discard_all();
         deletion.discard(&local.join("never/there")).unwrap();
+    }
+
+    #[test]
+    fn a_panic_keeps_nothing_else_from_being_deleted() {
+        let dirs = ["a", "b"].map(PathBuf::from);
+        let (wake, woken) = sync_channel(2);
+        for () in [(), ()] {
+            wake.send(()).unwrap();
+        }
+        drop(wake);
+        let emptied = std::cell::RefCell::new(vec![]);
+        run(&dirs, &woken, |aside| {
+            emptied.borrow_mut().push(aside.to_owned());
+            assert!(!aside.starts_with("a"), "a fault for a test");
+        });
+        let asides = dirs.map(|dir| dir.join(layout::DISCARDED));
+        assert_eq!(emptied.into_inner(), [asides.clone(), asides].concat());
     }
 
     #[test]

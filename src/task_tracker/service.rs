@@ -3,6 +3,7 @@
 //! Wiring only: each part is made once and handed to those who need it. Spec: mapreduce/04 §4.1.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::SystemTime;
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::child::{Logs, ProcessNotes, end_orphans};
 use super::deletion::Deletion;
@@ -35,6 +36,7 @@ use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, Tracke
 use crate::config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
 use crate::engine::types::ResourceType;
 use crate::hadoop::rpc;
+use crate::panics::{ServiceTasks, caught_in};
 use crate::wire::calls::CoronaTaskTracker;
 use crate::wire::generated;
 use crate::wire::server::{ListenOn, Server, listen};
@@ -261,13 +263,15 @@ impl TaskTracker {
     pub async fn run(self, stop: watch::Receiver<bool>) -> Ending {
         let TaskTracker { tracker, heartbeats, callbacks, actions, umbilical, http, .. } = self;
         let (stop_servers, stopped) = watch::channel(false);
-        let mut servers = JoinSet::new();
-        servers.spawn(actions.run(stopped.clone()));
-        servers.spawn(umbilical.run(stopped.clone()));
-        servers.spawn(callbacks.run::<CoronaTaskTracker>(stopped.clone()));
-        servers.spawn(http.serve(self.web, stopped.clone()));
-        servers.spawn(tell_of_lost_outputs(tracker.clone(), self.lost, stopped));
-        let ending = heartbeats.run(stop).await;
+        let mut servers = ServiceTasks::default();
+        servers.spawn("the server for job trackers", actions.run(stopped.clone()));
+        servers.spawn("the server for tasks", umbilical.run(stopped.clone()));
+        let callbacks = callbacks.run::<CoronaTaskTracker>(stopped.clone());
+        servers.spawn("the server for the cluster manager", callbacks);
+        servers.spawn("the HTTP server", http.serve(self.web, stopped.clone()));
+        let telling = tell_of_lost_outputs(tracker.clone(), self.lost, stopped);
+        servers.spawn("telling of lost map outputs", telling);
+        let ending = until_broken(&mut servers, heartbeats.run(stop)).await;
         // Tasks can report as long as they run.
         let stop_job_trackers = async {
             if let Some(job_trackers) = &self.job_trackers {
@@ -276,8 +280,21 @@ impl TaskTracker {
         };
         tokio::join!(tracker.stop(), stop_job_trackers);
         stop_servers.send_replace(true);
-        while servers.join_next().await.is_some() {}
+        // What breaks down now is told to the log.
+        while servers.ended().await.is_err() {}
         ending
+    }
+}
+
+/// How the heartbeats end, or that a server or they themselves have failed.
+async fn until_broken(
+    servers: &mut ServiceTasks,
+    heartbeats: impl Future<Output = Ending> + Send,
+) -> Ending {
+    tokio::select! {
+        biased;
+        Err(broken) = servers.ended() => Ending::BrokenDown(broken),
+        ending = caught_in("sending heartbeats", heartbeats) => ending.unwrap_or_else(Ending::BrokenDown),
     }
 }
 

@@ -190,6 +190,12 @@ impl Table {
         self.run(run)?.attempt.silence(now)
     }
 
+    /// Whether a run has still to come to an end: its attempt has not ended, or its process is not
+    /// known to have.
+    pub fn is_open(&self, run: &Run) -> bool {
+        self.run(run).is_some_and(|entry| !entry.attempt.has_ended() || entry.started.is_some())
+    }
+
     /// Takes an action of a job tracker.
     ///
     /// Errors: it changes nothing, for the reason given.

@@ -3,6 +3,7 @@
 //!
 //! Spec: mapreduce/04 §4.5 and §4.7.
 
+use std::future::Future;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use super::command::ChildCommand;
 use super::orphans::{self, ProcessNotes, of_note};
+use crate::panics::caught;
 use crate::task_tracker::ids::AttemptId;
 
 /// How a process has ended.
@@ -89,22 +91,36 @@ pub fn start(
     let (exit_sender, exit) = watch::channel(None);
     let (gone_sender, gone) = watch::channel(false);
     let kill = Arc::new(Notify::new());
-    let supervisor = Supervisor { child, pid, name, kill_delay, kill: kill.clone() };
+    let supervisor = Supervisor { child, pid, kill_delay, kill: kill.clone() };
     tokio::spawn(async move {
-        let deadline = supervisor.run(|exit| {
+        let supervising = supervisor.run(|exit| {
             exit_sender.send_replace(Some(exit));
         });
-        let (name, deadline) = deadline.await;
-        let swept = tokio::task::spawn_blocking(move || {
-            orphans::end(&|all| of_note(all, &name), deadline);
-            // A note of what is no longer there does no harm.
-            let _ = std::fs::remove_file(&name);
-        });
-        // It ends early only with the process as a whole.
-        let _ = swept.await;
+        until_gone(name, kill_delay, supervising).await;
         gone_sender.send_replace(true);
     });
     Ok(RunningChild { pid, exit, gone, kill })
+}
+
+/// Supervises the process of a note; what it gives is until when the rest may take. After that, also
+/// when that fails, ends all that carries the note.
+async fn until_gone(
+    note: PathBuf,
+    kill_delay: Duration,
+    supervising: impl Future<Output = Instant>,
+) {
+    let deadline = caught(supervising).await.unwrap_or_else(|panic| {
+        tracing::error!(path = %note.display(), %panic, "supervising a process broke off: it is ended");
+        Instant::now() + kill_delay
+    });
+    let swept = tokio::task::spawn_blocking(move || {
+        orphans::end(&|all| of_note(all, &note), deadline);
+        // A note of what is no longer there does no harm.
+        let _ = std::fs::remove_file(&note);
+    });
+    if let Err(error) = swept.await {
+        tracing::error!(%error, "ending what a task has left behind broke off");
+    }
 }
 
 impl RunningChild {
@@ -144,14 +160,13 @@ impl RunningChild {
 struct Supervisor {
     child: Child,
     pid: i32,
-    name: PathBuf,
     kill_delay: Duration,
     kill: Arc<Notify>,
 }
 
 impl Supervisor {
     /// Waits for the end, and brings it about when asked to. Gives until when the rest may take.
-    async fn run(mut self, ended: impl Fn(Exit)) -> (PathBuf, Instant) {
+    async fn run(mut self, ended: impl Fn(Exit)) -> Instant {
         let mut deadline: Option<Instant> = None;
         let mut killed = false;
         let status = loop {
@@ -175,7 +190,7 @@ impl Supervisor {
         };
         let exit = |status: ExitStatus| Exit { code: status.code(), signal: status.signal() };
         ended(status.map_or(Exit { code: None, signal: None }, exit));
-        (self.name, deadline.unwrap_or_else(|| Instant::now() + self.kill_delay))
+        deadline.unwrap_or_else(|| Instant::now() + self.kill_delay)
     }
 }
 
@@ -307,6 +322,17 @@ mod tests {
         let (near, away) = (world.wait_for("near").await, world.wait_for("away").await);
         assert!(!runs(&near) && !runs(&away));
         assert_eq!(world.notes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_nobody_supervises_any_more_is_ended() {
+        let world = World::new();
+        let child = world.start("trap '' TERM; echo ready > ready; sleep 600", LONG);
+        world.wait_for("ready").await;
+        let note = fs::read_dir(world.root.path().join(layout::PROCESSES)).unwrap().next();
+        until_gone(note.unwrap().unwrap().path(), Duration::ZERO, async { panic!("a fault") })
+            .await;
+        assert_eq!((child.wait().await.signal, world.notes()), (Some(9), 0));
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::link::Link;
 use crate::config::{HostPort, TaskTrackerSettings};
+use crate::panics::{BrokenDown, blocking};
 use crate::task_tracker::figures::{Figures, Gauge};
 use crate::task_tracker::local_dirs::LocalDirs;
 use crate::wire::calls::{ClusterManager, ProxyJobTracker};
@@ -79,6 +80,8 @@ pub enum Ending {
         /// What the last one met.
         last: String,
     },
+    /// A part of the task tracker has failed that it is nothing without.
+    BrokenDown(BrokenDown),
 }
 
 /// Something that is done after an answer when the local directories have run full. It may block.
@@ -223,12 +226,11 @@ impl Heartbeats {
         let figures = &mut self.figures;
         let (settings, dirs) = (figures.settings.clone(), figures.dirs.clone());
         let mut gauge = std::mem::take(&mut figures.gauge);
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = blocking(move || {
             let read = gauge.read(&settings, &dirs);
             (gauge, read)
         });
-        // It fails only when the executor stops, and then nobody hears of it.
-        let (gauge, (total, free)) = reading.await.unwrap_or_default();
+        let (gauge, (total, free)) = reading.await;
         self.figures.gauge = gauge;
         let NodeInfo { name, host, callback_port, applications } = self.node.clone();
         let address = InetAddress { host, port: callback_port.into() };
@@ -237,13 +239,12 @@ impl Heartbeats {
 
     async fn make_room_if_full(&self) {
         let (dirs, make_room) = (self.figures.dirs.clone(), self.make_room.clone());
-        let looking = tokio::task::spawn_blocking(move || {
+        let looking = blocking(move || {
             if dirs.must_kill() {
                 make_room();
             }
         });
-        // As above.
-        let _ = looking.await;
+        looking.await;
     }
 }
 

@@ -72,6 +72,22 @@ async fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
+async fn what_breaks_down_ends_it() {
+    let mut servers = ServiceTasks::default();
+    servers.spawn("one that lasts", std::future::pending());
+    servers.spawn("one that fails", async { panic!("out of luck") });
+    let ending = soon(until_broken(&mut servers, std::future::pending())).await;
+    let Ending::BrokenDown(broken) = ending else { panic!("{ending:?}") };
+    assert_eq!(broken.to_string(), "one that fails broke down: panic: out of luck");
+    let mut none = ServiceTasks::default();
+    let ending = soon(until_broken(&mut none, async { panic!("out of luck") })).await;
+    let Ending::BrokenDown(broken) = ending else { panic!("{ending:?}") };
+    assert_eq!(broken.to_string(), "sending heartbeats broke down: panic: out of luck");
+    let ending = soon(until_broken(&mut servers, async { Ending::Restart })).await;
+    assert_eq!(ending, Ending::Restart);
+}
+
+#[tokio::test]
 async fn it_serves_until_it_is_told_to_stop() {
     let root = tempfile::tempdir().unwrap();
     let left = root.path().join("mapred/local").join(layout::TRACKER).join("jobcache/job_1_1");

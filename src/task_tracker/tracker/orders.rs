@@ -7,6 +7,7 @@ use super::queues::Place;
 use super::run::Told;
 use super::{Shared, State, reporter, run};
 use crate::hadoop::writables::{JobId, TaskAttemptId};
+use crate::panics::caught;
 use crate::task_tracker::ids;
 use crate::task_tracker::localise::TaskKind;
 use crate::task_tracker::table::Order;
@@ -35,17 +36,34 @@ impl Shared {
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let running = self.stop.subscribe();
         tokio::spawn(async move {
-            work.await;
+            if let Err(panic) = caught(work).await {
+                tracing::error!(%panic, "a task of the tracker broke off");
+            }
             drop(running);
         });
+    }
+
+    /// Does a work on a job or an attempt in its turn. When it is over, however it ends, those behind
+    /// it may begin.
+    pub(super) async fn in_turn(
+        self: Arc<Self>,
+        job: JobId,
+        mut place: Place,
+        work: impl Future<Output = ()>,
+    ) {
+        place.turn().await;
+        if let Err(panic) = caught(work).await {
+            tracing::error!(%job, %panic, "a work on a job broke off");
+        }
+        self.lock().queues.over(&job, place.number);
+        drop(place);
     }
 
     fn delete_attempt(self: &Arc<Self>, state: &mut State, id: &TaskAttemptId, keep_output: bool) {
         let Ok(name) = id.to_string().parse::<ids::AttemptId>() else { return };
         let place = state.queues.attempt(id);
-        let (shared, job) = (self.clone(), id.job().clone());
-        self.spawn(async move {
-            let place = shared.turn(place).await;
+        let shared = self.clone();
+        let work = async move {
             let mut kinds = vec![TaskKind::Work];
             if !keep_output {
                 kinds.push(TaskKind::AttemptCleanup);
@@ -54,25 +72,19 @@ impl Shared {
             for kind in kinds {
                 shared.forget_attempt(&name, kind, keep_output).await;
             }
-            shared.over(&job, place);
-        });
+        };
+        self.spawn(self.clone().in_turn(id.job().clone(), place, work));
     }
 
     fn delete_job(self: &Arc<Self>, state: &mut State, id: &JobId) {
         let place = state.queues.deletion(id);
         let (shared, job) = (self.clone(), id.clone());
-        self.spawn(async move {
-            let place = shared.turn(place).await;
+        let work = async move {
             if let Ok(name) = job.to_string().parse() {
                 shared.localiser.forget(&name).await;
             }
-            shared.over(&job, place);
-        });
-    }
-
-    async fn turn(&self, mut place: Place) -> Place {
-        place.turn().await;
-        place
+        };
+        self.spawn(self.clone().in_turn(id.clone(), place, work));
     }
 
     /// Deletes what an attempt has on the disks. What goes wrong is told to the log, and goes with
@@ -86,12 +98,6 @@ impl Shared {
         if let Err(error) = self.localiser.forget_attempt(id, kind, keep_output).await {
             tracing::warn!(attempt = %id, %error, "files of an attempt cannot be deleted");
         }
-    }
-
-    /// A work has come to its end: those behind it may begin.
-    pub(super) fn over(&self, job: &JobId, place: Place) {
-        self.lock().queues.over(job, place.number);
-        drop(place);
     }
 }
 

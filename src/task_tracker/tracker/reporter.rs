@@ -1,5 +1,7 @@
 //! Heartbeats to the job tracker of one job. Spec: mapreduce/04 §4.8.
 
+use std::fmt::Display;
+use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use crate::hadoop::writables::{
     HeartbeatResponse, InetAddress, JobId, ResourceStatus, SessionInfo, TaskState, TaskStatus,
     TaskTrackerStatus,
 };
+use crate::panics::{blocking, caught};
 use crate::task_tracker::procfs;
 
 /// For how long what is known of the machine is told.
@@ -86,6 +89,23 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, job: JobId, session
     });
 }
 
+/// Reports. When that fails, all jobs of the session end: nobody would hear of them.
+pub(super) async fn or_give_up<L: Display>(
+    shared: &Arc<Shared>,
+    job: &JobId,
+    session: &str,
+    reporting: impl Future<Output = Result<(), L>>,
+) {
+    match caught(reporting).await {
+        Ok(Ok(())) => return,
+        Ok(Err(lost)) => tracing::warn!(%job, session, %lost, "a job tracker is given up"),
+        Err(panic) => {
+            tracing::error!(%job, session, %panic, "reporting to a job tracker broke off")
+        }
+    }
+    shared.apply(|table, _| table.purge_session(session));
+}
+
 pub(super) struct Reporter {
     pub(super) shared: Arc<Shared>,
     pub(super) job: JobId,
@@ -104,13 +124,9 @@ pub(super) struct Reporter {
 
 impl Reporter {
     async fn work(mut self) {
-        let lost = match self.report().await {
-            Err(lost) => lost,
-            Ok(()) => return,
-        };
-        let handle = self.session.handle.as_deref().unwrap_or_default();
-        tracing::warn!(job = %self.job, session = handle, %lost, "a job tracker is given up");
-        self.shared.apply(|table, _| table.purge_session(handle));
+        let (shared, job) = (self.shared.clone(), self.job.clone());
+        let handle = self.session.handle.clone().unwrap_or_default();
+        or_give_up(&shared, &job, &handle, self.report()).await;
     }
 
     /// Reports until the job tracker is lost, or does not want to be told.
@@ -323,8 +339,8 @@ impl Shared {
                 continue;
             }
             let outputs = self.outputs.clone();
-            let bytes = tokio::task::spawn_blocking(move || outputs.bytes(&name)).await;
-            task.output_size = i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
+            let bytes = blocking(move || outputs.bytes(&name)).await;
+            task.output_size = i64::try_from(bytes).unwrap_or(i64::MAX);
         }
     }
 
@@ -336,12 +352,11 @@ impl Shared {
             last => last.as_ref().map(|(_, machine)| machine.read),
         };
         let dirs = self.dirs.clone();
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = blocking(move || {
             let free = dirs.spaces().iter().map(|space| space.free_bytes).max().unwrap_or(0);
             (procfs::Machine::now(), free, dirs.has_room_to_start())
         });
-        // It fails only as the program ends.
-        let (read, free_bytes, takes_tasks) = looked.await.unwrap_or_default();
+        let (read, free_bytes, takes_tasks) = looked.await;
         let resources = resources(&read, last.as_ref(), free_bytes);
         let machine = Machine { resources, takes_tasks, read };
         *known() = Some((Instant::now(), machine.clone()));

@@ -2,6 +2,7 @@
 //!
 //! Spec: mapreduce/04 §4.3 to §4.7, §4.10.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep_until, timeout};
 
 use super::launch::{self, Ready};
-use super::queues::Place;
 use super::{Shared, State, name};
 use crate::config::keys;
+use crate::panics::{blocking, caught};
 use crate::task_tracker::attempt::Cause;
 use crate::task_tracker::child::{self, Exit, RunningChild};
 use crate::task_tracker::ids::AttemptId;
@@ -29,10 +30,9 @@ pub(super) struct Live {
 }
 
 /// The process of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Process {
-    /// Its number, which is that of its group.
-    pub(super) pid: i32,
+    pub(super) child: RunningChild,
     /// What its job says that it may occupy, in bytes.
     pub(super) memory_bytes: u64,
 }
@@ -60,6 +60,18 @@ impl Live {
 
 /// Begins a run. It waits for its turn and for slots.
 pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: Run) {
+    begin_with(shared, state, run, Runner::work);
+}
+
+/// The same, with what is to be done when its turn has come.
+pub(super) fn begin_with<W>(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    run: Run,
+    work: impl FnOnce(Runner) -> W,
+) where
+    W: Future<Output = ()> + Send + 'static,
+{
     // More than there are attempts: some may have to wait for what was killed long ago.
     let limit = shared.settings.table.attempts.saturating_mul(2);
     let refused = match name(&run) {
@@ -70,8 +82,10 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: Run) {
             let live = Live { run: run.clone(), name: name.clone(), told, process: None };
             state.live.insert(run.number, live);
             let place = state.queues.attempt(&run.attempt);
-            let runner = Runner { shared: shared.clone(), run, name, listen };
-            return shared.spawn(runner.work(place));
+            let job = run.attempt.job().clone();
+            let runner = Runner { shared: shared.clone(), run: run.clone(), name, listen };
+            let work = to_the_end(shared.clone(), run, work(runner));
+            return shared.spawn(shared.clone().in_turn(job, place, work));
         }
     };
     let why = format!("Error initializing {}:\n{refused}", run.attempt);
@@ -81,7 +95,30 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: Run) {
     }
 }
 
-struct Runner {
+/// Does the work of a run. Whatever becomes of that, its attempt and its process have an end then.
+async fn to_the_end(shared: Arc<Shared>, run: Run, work: impl Future<Output = ()>) {
+    let done = caught(work).await;
+    let why = match done {
+        Err(panic) => Some(panic.to_string()),
+        Ok(()) if shared.is_open(&run) => Some("it ended without an outcome".to_owned()),
+        Ok(()) => None,
+    };
+    if let Some(why) = why {
+        tracing::error!(attempt = %run.attempt, why, "the task tracker broke off an attempt");
+        let process = shared.lock().live.get(&run.number).and_then(|live| live.process.clone());
+        if let Some(Process { child, .. }) = process {
+            child.kill();
+            // Nothing of it may be deleted before.
+            child.wait_until_gone().await;
+        }
+        let why = format!("The task tracker broke off {}: {why}\n", run.attempt);
+        shared.apply(|table, now| table.exited(&run, &why, now));
+    }
+    shared.lock().live.remove(&run.number);
+}
+
+/// What a run works with.
+pub(super) struct Runner {
     shared: Arc<Shared>,
     run: Run,
     name: AttemptId,
@@ -89,7 +126,7 @@ struct Runner {
 }
 
 /// A process, and what it stands for.
-struct Task {
+pub(super) struct Task {
     child: RunningChild,
     /// Its slots, until its work is done.
     slots: Option<OwnedSemaphorePermit>,
@@ -98,15 +135,11 @@ struct Task {
 }
 
 impl Runner {
-    async fn work(mut self, mut place: Place) {
-        place.turn().await;
+    async fn work(mut self) {
         // What follows is large, and most of many runs that were launched wait.
         if let Some(slots) = self.slots().await {
             Box::pin(self.with_slots(slots)).await;
         }
-        let shared = self.shared.clone();
-        shared.lock().live.remove(&self.run.number);
-        shared.over(self.run.attempt.job(), place);
     }
 
     /// Waits until it is told that much.
@@ -118,7 +151,7 @@ impl Runner {
     }
 
     /// Waits for slots. None if it is to end.
-    async fn slots(&mut self) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn slots(&mut self) -> Option<OwnedSemaphorePermit> {
         let (slots, wanted) = self.shared.wanted_slots(&self.run)?;
         if wanted == 0 {
             self.fail("this task tracker has no slots for such tasks");
@@ -152,7 +185,7 @@ impl Runner {
     }
 
     /// What is to be brought here. None if it is not wanted any more, or cannot be.
-    fn spec(&self) -> Option<(launch::Spec, TaskKind)> {
+    pub(super) fn spec(&self) -> Option<(launch::Spec, TaskKind)> {
         let spec = {
             let state = self.shared.lock();
             let task = state.table.task(&self.run)?;
@@ -170,7 +203,7 @@ impl Runner {
 
     /// Brings everything here. None if that fails, or if the run is to end. In any case nothing is
     /// being brought here any more when it returns, but the slots are free as soon as they can be.
-    async fn localise(
+    pub(super) async fn localise(
         &mut self,
         spec: launch::Spec,
         slots: OwnedSemaphorePermit,
@@ -198,7 +231,11 @@ impl Runner {
     }
 
     /// Starts the process. None if there is none.
-    async fn start(&mut self, ready: Ready, slots: OwnedSemaphorePermit) -> Option<(Task, Ready)> {
+    pub(super) async fn start(
+        &mut self,
+        ready: Ready,
+        slots: OwnedSemaphorePermit,
+    ) -> Option<(Task, Ready)> {
         let started = Started {
             jvm: ready.jvm.clone(),
             job_file: ready.attempt.job_xml.display().to_string(),
@@ -212,16 +249,16 @@ impl Runner {
             return None;
         }
         let (shared, name) = (self.shared.clone(), self.name.clone());
-        let starting = tokio::task::spawn_blocking(move || {
+        let starting = blocking(move || {
             let delay = shared.settings.sigkill_delay;
             let child = child::start(&name, &ready.command, &shared.notes, delay);
             (child, ready)
         });
-        let (child, ready) = starting.await.ok()?;
+        let (child, ready) = starting.await;
         match child {
             Ok(child) => {
                 let (timeout, memory_bytes) = (ready.silence(), ready.memory_bytes());
-                let process = Process { pid: child.pid(), memory_bytes };
+                let process = Process { child: child.clone(), memory_bytes };
                 if let Some(live) = self.shared.lock().live.get_mut(&self.run.number) {
                     live.process = Some(process);
                 }
@@ -327,6 +364,12 @@ fn why(exit: Exit) -> String {
 }
 
 impl Shared {
+    /// Whether a run has still to come to an end: its attempt, or its process.
+    fn is_open(&self, run: &Run) -> bool {
+        let state = self.lock();
+        !state.stopped && state.table.is_open(run)
+    }
+
     /// The slots for a run, and how many it takes; 0 if there are none at all. None if the run is not
     /// wanted any more.
     fn wanted_slots(&self, run: &Run) -> Option<(Arc<Semaphore>, u32)> {

@@ -82,7 +82,7 @@ impl Tracker {
         let attempts = |job| {
             let runs = state.table.runs(job).map(|(number, attempt)| {
                 let (task, status) = (attempt.task(), attempt.status());
-                let process = state.live.get(&number).and_then(|live| live.process);
+                let process = state.live.get(&number).and_then(|live| live.process.as_ref());
                 AttemptSnapshot {
                     id: task.attempt.to_string(),
                     kind: launch::kind(task),
@@ -94,7 +94,7 @@ impl Tracker {
                     start_time_ms: status.start_time_ms,
                     finish_time_ms: status.finish_time_ms,
                     slots: task.slots,
-                    pid: process.map(|process| process.pid),
+                    pid: process.map(|process| process.child.pid()),
                 }
             });
             runs.collect()

@@ -55,8 +55,10 @@ impl Shared {
         let processes: Vec<(Run, AttemptId, super::run::Process)> = {
             let state = self.lock();
             let live = state.live.values();
-            live.filter_map(|live| Some((live.run.clone(), live.name.clone(), live.process?)))
-                .collect()
+            live.filter_map(|live| {
+                Some((live.run.clone(), live.name.clone(), live.process.clone()?))
+            })
+            .collect()
         };
         if processes.is_empty() {
             return;
@@ -71,8 +73,8 @@ impl Shared {
             .iter()
             .map(|(_, attempt, process)| TaskMemory {
                 attempt: attempt.clone(),
-                pid: process.pid,
-                resident_bytes: resident(process.pid),
+                pid: process.child.pid(),
+                resident_bytes: resident(process.child.pid()),
                 limit_bytes: process.memory_bytes,
             })
             .collect();

@@ -2,6 +2,7 @@
 
 use tokio::sync::Semaphore;
 
+use super::super::run::Runner;
 use super::*;
 use crate::task_tracker::job_files::{Answer, FileStatus, JobFiles, Location};
 
@@ -59,6 +60,93 @@ async fn a_process_that_says_nothing_is_ended() {
         why.strip_prefix(&before).and_then(|rest| rest.strip_suffix(" seconds. Killing!"));
     assert!(seconds.is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{why}");
     world.end(&task).await;
+}
+
+/// How far a run comes before it breaks off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BreaksOff {
+    /// Without a word.
+    Silently,
+    /// With its slots.
+    WithSlots,
+    /// With its process.
+    WithProcess,
+}
+
+async fn break_off(mut runner: Runner, when: BreaksOff) {
+    let slots = runner.slots().await.unwrap();
+    if when == BreaksOff::Silently {
+        return;
+    }
+    if when == BreaksOff::WithSlots {
+        panic!("out of luck");
+    }
+    let (spec, _) = runner.spec().unwrap();
+    let (ready, slots) = runner.localise(spec, slots).await.unwrap();
+    let _task = runner.start(ready, slots).await.unwrap();
+    panic!("out of luck");
+}
+
+#[tokio::test]
+async fn an_attempt_whose_run_breaks_off_has_failed_and_leaves_nothing() {
+    let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
+    let cases = [
+        (BreaksOff::Silently, TaskState::Failed, "it ended without an outcome"),
+        (BreaksOff::WithSlots, TaskState::Failed, "panic: out of luck"),
+        (BreaksOff::WithProcess, TaskState::FailedUnclean, "panic: out of luck"),
+    ];
+    for (number, (when, state, why)) in (20..).zip(cases) {
+        let mut task = world.task("map", PROGRAM, &[]);
+        task.attempt.task.job.number = number;
+        task.status.attempt = task.attempt.clone();
+        let session = Some(world.session.clone());
+        let action = TaskTrackerAction { session, action: Action::Launch(Box::new(task.clone())) };
+        {
+            let shared = &world.tracker.shared;
+            let mut state = shared.lock();
+            for order in state.table.submit(action, now()).unwrap() {
+                match order {
+                    Order::Start(run) => {
+                        let work = move |runner| break_off(runner, when);
+                        run::begin_with(shared, &mut state, run, work);
+                    }
+                    other => shared.carry_out(&mut state, other),
+                }
+            }
+        }
+        let told = end_of(&world, &task, state).await;
+        assert_eq!(told, format!("The task tracker broke off {}: {why}\n", task.attempt));
+        // Neither its slots nor its place among the works are kept: the same attempt runs again.
+        let child = world.launched(&task).await;
+        assert!(child.runs(), "{when:?}");
+        world.end(&task).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_reporter_breaks_off_is_given_up() {
+    let world = World::new().await;
+    let task = world.task("map", PROGRAM, &[]);
+    let child = world.launched(&task).await;
+    let reporting = async {
+        tokio::task::yield_now().await;
+        panic!("out of luck");
+    };
+    let (shared, job) = (&world.tracker.shared, task.attempt.job());
+    reporter::or_give_up::<&str>(shared, job, "s1", reporting).await;
+    until("nothing is left", || world.is_empty()).await;
+    assert!(!child.runs());
+}
+
+#[tokio::test]
+async fn a_work_that_breaks_off_keeps_nobody_waiting() {
+    let world = World::new().await;
+    let (shared, id) = (&world.tracker.shared, kind("map").attempt);
+    let job = id.job().clone();
+    let [first, second] = [(); 2].map(|()| shared.lock().queues.attempt(&id));
+    shared.spawn(shared.clone().in_turn(job.clone(), first, async { panic!("out of luck") }));
+    soon(shared.clone().in_turn(job, second, async {})).await;
+    world.tracker.stop().await;
 }
 
 #[tokio::test]
