@@ -76,7 +76,7 @@ async fn run(name: &str, measure: &str, seconds: u64, nodes: Nodes, crowds: Vec<
         timing.per_second, timing.median_us, timing.percentile_99_us, timing.percentile_99_9_us
     );
     stop.send_replace(true);
-    serving.await.expect("the manager stops in order");
+    serving.await.expect("the manager stops in order").expect("nothing breaks down");
 }
 
 fn nodes(count: usize, connections: usize, heartbeats: Heartbeats) -> Nodes {

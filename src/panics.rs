@@ -9,9 +9,13 @@ use std::future::{Future, pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::task::{JoinSet, spawn_blocking};
+
+/// How long a loop rests after a panic before it begins anew.
+const REST: Duration = Duration::from_secs(1);
 
 /// What a panic said.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -46,6 +50,15 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         Err(Ok(left)) => resume_unwind(left),
         // The executor stops, and this task with it.
         Err(Err(_)) => pending().await,
+    }
+}
+
+/// Goes through a loop until it ends by itself. After each panic in it that is told to the log, and
+/// after a rest the loop begins anew, with what it is about as it is then.
+pub(crate) async fn begun_anew<F: Future<Output = ()>>(task: &str, begin: impl Fn() -> F) {
+    while let Err(panic) = caught(async { begin().await }).await {
+        tracing::error!(%panic, "{task} broke off, and begins anew");
+        tokio::time::sleep(REST).await;
     }
 }
 
@@ -98,6 +111,7 @@ impl ServiceTasks {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
@@ -127,6 +141,20 @@ mod tests {
         assert_eq!(other, Err::<(), _>(panic("without words")));
         assert_eq!(caught(blocking(|| fail(4))).await, Err(panic("number 4")));
         assert_eq!(blocking(|| 8).await, 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_begins_anew_until_it_ends_by_itself() {
+        let begun = AtomicU32::new(0);
+        let once = || async {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            if number < 3 {
+                fail(number);
+            }
+        };
+        let started = tokio::time::Instant::now();
+        begun_anew("a loop", once).await;
+        assert_eq!((begun.load(Ordering::Relaxed), started.elapsed()), (4, 3 * REST));
     }
 
     #[tokio::test]

@@ -29,7 +29,6 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 
 use self::access::Access;
 pub use self::core::Told;
@@ -52,6 +51,8 @@ use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};
 use crate::engine::settings::Hosts;
 use crate::engine::types::Millis;
 use crate::engine::{Engine, Input, Start};
+pub use crate::panics::BrokenDown;
+use crate::panics::{ServiceTasks, begun_anew};
 use crate::wire::calls::ClusterManager as Contract;
 use crate::wire::server::{Limits, ListenOn, Server, listen};
 
@@ -235,23 +236,30 @@ impl ClusterManager {
 
     /// Ends safe mode and serves until `stop` becomes true or its sender is gone; then lets calls
     /// under way be answered and returns.
-    pub async fn run(self, stop: watch::Receiver<bool>) {
+    ///
+    /// Errors: a server has failed. Without it the rest is of no use to anybody, and ends too.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), BrokenDown> {
         let ClusterManager { thrift, web, core, pages, reloader, safe_mode, .. } = self;
-        let mut tasks = JoinSet::new();
+        let mut tasks = ServiceTasks::default();
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
         let mut stop_telling = stop.clone();
-        tasks.spawn(async move {
+        tasks.spawn("telling the proxy job tracker", async move {
             tokio::select! {
                 _ = stop_telling.wait_for(|stop| *stop) => {}
                 () = tell_proxy_job_tracker => {}
             }
         });
         let stop_driving = stop.clone();
-        tasks.spawn(async move { core.drive(stop_driving).await });
-        tasks.spawn(reloader.run(stop.clone()));
-        tasks.spawn(Arc::new(pages).serve(web, stop.clone()));
-        tasks.spawn(thrift.run::<Contract>(stop));
-        while tasks.join_next().await.is_some() {}
+        tasks.spawn("scheduling", async move {
+            begun_anew("scheduling", || core.drive(stop_driving.clone())).await;
+        });
+        let stop_reloading = stop.clone();
+        tasks.spawn("reloading", async move {
+            begun_anew("reloading", || reloader.clone().run(stop_reloading.clone())).await;
+        });
+        tasks.spawn("the HTTP server", Arc::new(pages).serve(web, stop.clone()));
+        tasks.spawn("the Thrift server", thrift.run::<Contract>(stop));
+        tasks.ended().await
     }
 }
 

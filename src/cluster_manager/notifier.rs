@@ -7,6 +7,7 @@
 //! while, so that the next grant finds it open.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use super::metrics::exposition::QueueCounts;
 use super::translate;
 use crate::engine::types::Address;
 use crate::engine::{Input, Notification, Refusal};
+use crate::panics::caught;
 use crate::wire::calls::SessionDriver;
 use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
 
@@ -192,6 +194,31 @@ impl Notifier {
         }
     }
 
+    /// Has a session ended. In safe mode that is refused, and false: it is to be tried again.
+    async fn give_up(&self, handle: &Arc<str>) -> bool {
+        let Some(core) = self.core.get().and_then(Weak::upgrade) else { return true };
+        match core.apply(Input::NotificationFailed { handle: handle.clone() }) {
+            Err(Refusal::SafeMode) => {
+                tracing::info!("Cluster Manager in Safe Mode");
+                sleep(self.patience.poll_interval).await;
+                false
+            }
+            // Its end has dropped the queue, or there is no such session any more.
+            Ok(_) | Err(_) => {
+                self.forget(handle);
+                true
+            }
+        }
+    }
+
+    /// Goes through a talk with a session. After a panic in it nobody tells the session anything any
+    /// more: it is given up, as one that cannot be reached.
+    async fn or_give_up(&self, handle: &Arc<str>, talk: impl Future<Output = ()>) {
+        let Err(panic) = caught(talk).await else { return };
+        tracing::error!(%panic, "the talk with session {handle} broke off");
+        while !self.give_up(handle).await {}
+    }
+
     fn head(&self, handle: &Arc<str>) -> Head<'_> {
         let queues = self.queues();
         match queues.get(handle).and_then(|queue| queue.calls.front()) {
@@ -269,7 +296,13 @@ impl Conversation {
         Conversation { notifier, handle, to, signals, connection: None, retries: 0, pause }
     }
 
-    async fn run(mut self) {
+    /// Talks with the session until there is nothing to tell it.
+    async fn run(self) {
+        let (notifier, handle) = (self.notifier.clone(), self.handle.clone());
+        notifier.or_give_up(&handle, self.talk()).await;
+    }
+
+    async fn talk(mut self) {
         let signals = self.signals.clone();
         loop {
             // A session that hangs must not keep its queue from being seen to overflow.
@@ -387,22 +420,8 @@ impl Conversation {
         false
     }
 
-    /// Has the session ended. In safe mode that is refused and tried again later.
-    async fn give_up(&mut self) -> bool {
-        let Some(core) = self.notifier.core.get().and_then(Weak::upgrade) else { return true };
-        let handle = self.handle.clone();
-        match core.apply(Input::NotificationFailed { handle }) {
-            Err(Refusal::SafeMode) => {
-                tracing::info!("Cluster Manager in Safe Mode");
-                sleep(self.notifier.patience.poll_interval).await;
-                false
-            }
-            // Its end has dropped the queue, or there is no such session any more.
-            Ok(_) | Err(_) => {
-                self.notifier.forget(&self.handle);
-                true
-            }
-        }
+    async fn give_up(&self) -> bool {
+        self.notifier.give_up(&self.handle).await
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::daemon::{allow_open_files, announce, tell_systemd, threads, usable};
+use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -33,8 +33,8 @@ Examples:
 
 SIGTERM and SIGINT stop the cluster manager; SIGHUP has it read the
 scheduling files again.
-Exit status: 0 stopped; 1 could not start, with one line on stderr that says
-why; 2 wrong usage.";
+Exit status: 0 stopped; 1 could not start, or a part of it failed, with one line
+on stderr that says why; 2 wrong usage.";
 
 /// Run the cluster manager
 ///
@@ -110,13 +110,10 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
     tell_systemd(NotifyState::Ready);
     let hangups = reload_on_hangup(manager.reload_request())?;
     let (stop_sender, stop_receiver) = watch::channel(false);
-    let serving = tokio::spawn(manager.run(stop_receiver));
-    let signal = stop.await;
-    tracing::info!("SHUTDOWN_MSG: Shutting down ClusterManager after {signal}");
-    tell_systemd(NotifyState::Stopping);
-    stop_sender.send_replace(true);
+    let serving = manager.run(stop_receiver);
+    let served = serve_until("ClusterManager", serving, stop, &stop_sender).await;
     hangups.abort();
-    serving.await.context("the service broke down")
+    Ok(served??)
 }
 
 /// SIGHUP has the scheduling files read again, as operators expect of a daemon.

@@ -1,12 +1,16 @@
 //! What every service does the same way: limits of the process, one line when it is ready, and what
 //! systemd is told.
 
+use std::future::Future;
 use std::io::Write;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use corona::config::ConfigErrors;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
+use tokio::sync::watch;
+
+use super::signals::StopSignal;
 
 /// A configuration, or all that is wrong with it on one line.
 pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
@@ -52,4 +56,49 @@ pub(super) fn tell_systemd(state: NotifyState<'_>) {
 pub(super) fn announce(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// Serves until that ends by itself, or until `stop` is done: then it is told to end, and that is
+/// waited for. The log calls it by the name that the original's has.
+///
+/// # Errors
+/// When it panics.
+pub(super) async fn serve_until<T: Send + 'static>(
+    name: &str,
+    serving: impl Future<Output = T> + Send + 'static,
+    stop: impl Future<Output = StopSignal>,
+    tell: &watch::Sender<bool>,
+) -> anyhow::Result<T> {
+    let mut serving = tokio::spawn(serving);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        signal = stop => {
+            tracing::info!("SHUTDOWN_MSG: Shutting down {name} after {signal}");
+            tell_systemd(NotifyState::Stopping);
+            tell.send_replace(true);
+            serving.await
+        }
+    };
+    ended.context("the service broke down")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_service_ends_by_itself_or_when_it_is_told() {
+        let (tell, mut told) = watch::channel(false);
+        let by_itself = serve_until("Service", async { 1 }, pending(), &tell).await;
+        assert_eq!(by_itself.unwrap(), 1);
+        let broken = async { panic!("out of luck") };
+        let error = serve_until::<()>("Service", broken, pending(), &tell).await.unwrap_err();
+        assert_eq!(error.to_string(), "the service broke down");
+        assert!(!*tell.borrow());
+        let when_told = async move { told.wait_for(|told| *told).await.is_ok() };
+        let signal = ready(StopSignal::Terminate);
+        assert!(serve_until("Service", when_told, signal, &tell).await.unwrap());
+    }
 }

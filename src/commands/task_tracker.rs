@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::daemon::{allow_open_files, announce, tell_systemd, threads, usable};
+use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -32,7 +32,8 @@ Examples:
 SIGTERM and SIGINT stop the task tracker; the processes of its tasks end first.
 Exit status: 0 stopped, or the cluster manager asked for a restart; 1 could not
 start, or the cluster manager refused this host or could not be reached ten
-times in a row, with one line on stderr that says so; 2 wrong usage.";
+times in a row, or a part of it failed, with one line on stderr that says so; 2
+wrong usage.";
 
 /// Run the task tracker of a node
 ///
@@ -106,17 +107,8 @@ async fn serve(
     ));
     tell_systemd(NotifyState::Ready);
     let (stop_sender, stop_receiver) = watch::channel(false);
-    let mut serving = tokio::spawn(tracker.run(stop_receiver));
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        signal = stop => {
-            tracing::info!("SHUTDOWN_MSG: Shutting down TaskTracker after {signal}");
-            tell_systemd(NotifyState::Stopping);
-            stop_sender.send_replace(true);
-            serving.await
-        }
-    };
-    let ending = ended.context("the service broke down")?;
+    let serving = tracker.run(stop_receiver);
+    let ending = serve_until("TaskTracker", serving, stop, &stop_sender).await?;
     conclude(ending, &cluster_manager)
 }
 

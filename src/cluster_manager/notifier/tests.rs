@@ -166,6 +166,26 @@ async fn a_session_that_is_never_reached_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_session_is_given_up_when_the_talk_with_it_breaks_off() {
+    let (core, notifier) = core(patience());
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start(&core, "2026.1", silent.local_addr().unwrap().port().into());
+    ask(&core, "2026.1", 1);
+    core.apply(Input::SetSafeMode { on: true }).unwrap();
+    let safe_mode = async {
+        sleep(notifier.patience.poll_interval).await;
+        let ended = core.look(|engine, _| engine.retired_sessions().len());
+        assert_eq!(ended, 0, "nothing ends in safe mode");
+        core.apply(Input::SetSafeMode { on: false }).unwrap();
+    };
+    let handle = "2026.1".into();
+    let talk = async { panic!("out of luck") };
+    tokio::join!(notifier.or_give_up(&handle, talk), safe_mode);
+    let status = core.look(|engine, _| engine.retired_sessions().back().unwrap().status);
+    assert_eq!((status, notifier.pending_calls()), (SessionStatus::TimedOut, 0));
+}
+
+#[tokio::test]
 async fn a_stuck_session_is_given_up_after_as_many_attempts_as_the_original_makes() {
     let (core, _notifier) = core(patience());
     let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();

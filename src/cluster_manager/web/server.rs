@@ -22,6 +22,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::Pages;
 use super::exchange::Answer;
+use crate::panics::begun_anew;
 
 /// How long a request's head may take to arrive, and a connection may wait for one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,7 +40,11 @@ impl Pages {
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,
     ) {
-        let sampling = tokio::spawn(self.clone().sample(stop.clone()));
+        let (pages, stop_sampling) = (self.clone(), stop.clone());
+        let sampling = tokio::spawn(async move {
+            let sample = || pages.clone().sample(stop_sampling.clone());
+            begun_anew("taking samples for the pages", sample).await;
+        });
         loop {
             let accepted = tokio::select! {
                 biased;
