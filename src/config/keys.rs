@@ -438,6 +438,8 @@ keys! {
         "Which cache files are on the class path: paths with colons between.";
     JOB_CLASS_PATH_ARCHIVES = "mapred.job.classpath.archives", Text, "", "", Job,
         "Which cache archives are.";
+    JOB_KEEP_FAILED = "keep.failed.task.files", Boolean, "false", "", Job,
+        "Whether files of attempts that have failed, and of their job, stay when it is over.";
     JOB_COMMAND = "corona.task.command", Text, "", "", Job,
         "A program that is run instead of Java, its arguments with blanks between.";
 }

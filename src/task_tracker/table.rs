@@ -121,6 +121,8 @@ struct Job {
     attempts: BTreeMap<TaskAttemptId, Entry>,
     /// Processes that have not ended, or are not known to.
     processes: HashMap<JvmId, Run>,
+    /// Whether the files of its attempts that have failed are to stay.
+    keeps_failed: bool,
 }
 
 #[derive(Debug)]
@@ -257,6 +259,7 @@ impl Table {
             session,
             attempts: BTreeMap::new(),
             processes: HashMap::new(),
+            keeps_failed: false,
         });
         // Another job tracker may have taken the place of the first one.
         job.session.trackers = trackers;
@@ -296,6 +299,12 @@ impl Table {
         runs.dedup();
         let mut orders = vec![Order::StopReporter(id.clone())];
         orders.extend(runs.into_iter().map(Order::End));
+        if job.keeps_failed {
+            // They do not go with the files of their job.
+            let is_served = |entry: &&Entry| entry.attempt.status().state == TaskState::Succeeded;
+            let served = job.attempts.values().filter(is_served);
+            orders.extend(served.map(|entry| Order::DeleteAttempt(entry.run().attempt)));
+        }
         orders.push(Order::DeleteJob(id.clone()));
         Ok(orders)
     }

@@ -110,15 +110,17 @@ impl Localiser {
         localising.await.unwrap_or(Err(LocaliseError::Stopped))
     }
 
-    /// Forgets a job and deletes all that it has on this machine. If it is being brought here, that
-    /// ends first.
+    /// Forgets a job and deletes all that it has on this machine, unless it wants files of attempts
+    /// that have failed to stay. If it is being brought here, that ends first.
     pub async fn forget(&self, id: &JobId) {
         let Some(slot) = self.lock().get(id).cloned() else {
             return self.shared.discard_job(id).await;
         };
         let mut slot_guard = slot.lock().await;
-        *slot_guard = None;
-        self.shared.discard_job(id).await;
+        let job = slot_guard.take();
+        if !job.is_some_and(|job| job.conf.is_true(&keys::JOB_KEEP_FAILED)) {
+            self.shared.discard_job(id).await;
+        }
         drop(slot_guard);
         let mut jobs = self.lock();
         // The table's and ours: nobody waits to bring it here again.

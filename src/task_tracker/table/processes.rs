@@ -14,6 +14,8 @@ pub struct Started {
     pub jvm: JvmId,
     /// The job's configuration as a local path, for the process to read.
     pub job_file: String,
+    /// Whether its job wants the files of attempts that have failed to stay, and its own then.
+    pub keep_failed: bool,
 }
 
 impl Table {
@@ -26,9 +28,10 @@ impl Table {
         if !entry.attempt.start(now) {
             return false;
         }
-        let jvm = started.jvm.clone();
+        let (jvm, keep_failed) = (started.jvm.clone(), started.keep_failed);
         entry.started = Some(started);
         if let Some(job) = self.jobs.get_mut(run.attempt.job()) {
+            job.keeps_failed |= keep_failed;
             job.processes.insert(jvm, run.clone());
         }
         true
@@ -62,10 +65,15 @@ impl Table {
             orders.extend(entry.end_orders());
             self.failures = self.failures.saturating_add(1);
         }
-        orders.push(match entry.attempt.status().state {
-            TaskState::Succeeded => Order::DeleteWork(id.clone()),
-            _ => Order::DeleteAttempt(id.clone()),
-        });
+        let is_map = entry.attempt.task().is_map();
+        match entry.attempt.status().state {
+            TaskState::Failed if job.keeps_failed => {}
+            // The rest of it goes with the job, where the files of the job go.
+            TaskState::Succeeded if is_map || !job.keeps_failed => {
+                orders.push(Order::DeleteWork(id.clone()));
+            }
+            _ => orders.push(Order::DeleteAttempt(id.clone())),
+        }
         orders
     }
 

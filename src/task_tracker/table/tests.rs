@@ -5,7 +5,7 @@ mod recorded;
 use std::time::Instant;
 
 use super::*;
-use crate::hadoop::writables::{InetAddress, JvmContext, SessionTrackers, TaskStatus};
+use crate::hadoop::writables::{InetAddress, JvmContext, Phase, SessionTrackers, TaskStatus};
 use crate::task_tracker::attempt::tests::{at, kind};
 
 /// A table, and the time.
@@ -65,8 +65,13 @@ impl Bench {
 
     fn start(&mut self, run: &Run, number: i32) -> bool {
         let jvm = jvm(number, run.attempt.job());
+        let started = Started { jvm, job_file: "/local/job.xml".to_owned(), keep_failed: false };
+        self.start_as(run, started)
+    }
+
+    fn start_as(&mut self, run: &Run, started: Started) -> bool {
         let now = self.now();
-        self.table.start(run, Started { jvm, job_file: "/local/job.xml".to_owned() }, now)
+        self.table.start(run, started, now)
     }
 
     fn launch_and_start(&mut self, task: &Task, number: u64) -> Run {
@@ -234,6 +239,55 @@ fn killing() {
     assert_eq!(bench.act(kill()), Ok(vec![Order::DeleteAttempt(id.clone())]));
     assert!(!bench.table.ping(&id), "its output is gone");
     assert_eq!(bench.exit(&run(&task, 4)), [Order::DeleteAttempt(id.clone())]);
+}
+
+#[test]
+fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
+    // What the process says, what becomes of its attempt, and of its files.
+    type Say = fn(&mut Bench, &Task);
+    let nothing: Say = |_, _| {};
+    let done: Say = |bench, task| drop(bench.done(task));
+    let fails: Say = |bench, task| {
+        let known = bench.table.attempts(task.attempt.job()).next().unwrap();
+        let status = TaskStatus { phase: Phase::Cleanup, ..known.status().clone() };
+        let now = bench.now();
+        bench.table.status_update(&task.attempt, status, now);
+    };
+    let killed: Say = |bench, task| {
+        bench.act(Action::KillTask(task.attempt.clone())).unwrap();
+    };
+    let (all, work) = (Order::DeleteAttempt as fn(_) -> _, Order::DeleteWork as fn(_) -> _);
+    let cases = [
+        ("map", fails, "FAILED", Some(all), None),
+        ("map", nothing, "FAILED_UNCLEAN", Some(all), Some(all)),
+        ("cleanup of failed", nothing, "FAILED", Some(all), None),
+        ("map", killed, "KILLED_UNCLEAN", Some(all), Some(all)),
+        ("map", done, "SUCCEEDED", Some(work), Some(work)),
+        ("reduce", done, "SUCCEEDED", Some(work), Some(all)),
+    ];
+    for (name, say, state, else_gone, gone) in cases {
+        for (keep_failed, gone) in [(false, else_gone), (true, gone)] {
+            let mut bench = Bench::new();
+            let task = kind(name);
+            let (id, run) = (task.attempt.clone(), run(&task, 1));
+            bench.launch(&task).unwrap();
+            let (jvm, job_file) = (jvm(1, id.job()), "/local/job.xml".to_owned());
+            assert!(bench.start_as(&run, Started { jvm, job_file, keep_failed }));
+            say(&mut bench, &task);
+            let deletes = |orders: Vec<Order>| -> Vec<Order> {
+                let is_other =
+                    |order: &Order| matches!(order, Order::End(_) | Order::ReportSoon(_));
+                orders.into_iter().filter(|order| !is_other(order)).collect()
+            };
+            let expected: Vec<Order> = gone.map(|gone| gone(id.clone())).into_iter().collect();
+            assert_eq!(deletes(bench.exit(&run)), expected, "{name} {state} {keep_failed}");
+            assert_eq!(states(&bench.reports(&task)), [state], "{name}");
+            // What is served until the end of the job does not stay with its files.
+            let orders = bench.act(Action::KillJob(id.job().clone())).unwrap();
+            let served = keep_failed && state == "SUCCEEDED";
+            assert_eq!(orders.contains(&Order::DeleteAttempt(id)), served, "{name} {state}");
+        }
+    }
 }
 
 #[test]

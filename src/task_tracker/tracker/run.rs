@@ -239,6 +239,7 @@ impl Runner {
         let started = Started {
             jvm: ready.jvm.clone(),
             job_file: ready.attempt.job_xml.display().to_string(),
+            keep_failed: ready.attempt.conf.is_true(&keys::JOB_KEEP_FAILED),
         };
         let mut wanted = false;
         self.shared.apply(|table, now| {

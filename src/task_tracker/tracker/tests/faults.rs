@@ -4,6 +4,7 @@ use tokio::sync::Semaphore;
 
 use super::super::run::Runner;
 use super::*;
+use crate::hadoop::writables::Phase;
 use crate::task_tracker::job_files::{Answer, FileStatus, JobFiles, Location};
 
 /// What is said of an attempt, once it has ended.
@@ -147,6 +148,32 @@ async fn a_work_that_breaks_off_keeps_nobody_waiting() {
     shared.spawn(shared.clone().in_turn(job.clone(), first, async { panic!("out of luck") }));
     soon(shared.clone().in_turn(job, second, async {})).await;
     world.tracker.stop().await;
+}
+
+#[tokio::test]
+async fn files_of_a_failed_attempt_stay_where_its_job_wants_that() {
+    for keep in [true, false] {
+        let world = World::new().await;
+        let property = ("keep.failed.task.files", if keep { "true" } else { "false" });
+        let failing = world.task("map", PROGRAM, &[property]);
+        let mut child = world.launched(&failing).await;
+        child.update(|status| status.phase = Phase::Cleanup).await;
+        child.leave(1);
+        end_of(&world, &failing, TaskState::Failed).await;
+        let mut good = failing.clone();
+        good.attempt.task.number += 1;
+        good.status.attempt = good.attempt.clone();
+        let mut other = world.launched(&good).await;
+        other.done().await;
+        other.leave(0);
+        world.peer.told(&good.attempt, TaskState::Succeeded).await;
+        world.act(Action::KillJob(failing.attempt.job().clone())).await;
+        // All that was ordered is done then.
+        world.tracker.stop().await;
+        assert_eq!(child.work.join("leave").exists(), keep);
+        assert!(!other.work.parent().unwrap().exists());
+        assert_eq!(child.work.ancestors().nth(2).unwrap().join("job.xml").exists(), keep);
+    }
 }
 
 #[tokio::test]
