@@ -4,6 +4,7 @@
 //! ends, within the memory that [`Limits`] allow, and with all that was good before the damage.
 
 mod file;
+mod order;
 mod packet;
 mod stream;
 mod table;
@@ -15,6 +16,8 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use file::Packet;
+use order::Sorter;
 use packet::Unusable;
 use table::{Table, Told};
 
@@ -181,6 +184,9 @@ pub enum CaptureError {
     /// Neither classic pcap nor pcapng nor a recording.
     #[error("not a packet capture and not a recording: neither a pcap nor a pcapng header")]
     NotACapture,
+    /// A file without a byte.
+    #[error("the file is empty")]
+    Empty,
     /// A recording that a later program wrote.
     #[error("a recording of version {0}, which this program does not read")]
     UnknownVersion(u16),
@@ -189,7 +195,7 @@ pub enum CaptureError {
     DamagedHeader,
     /// The file could not be read.
     #[error("cannot read the capture: {0}")]
-    Read(#[source] io::Error),
+    Read(io::Error),
 }
 
 /// What an import tells while it reads.
@@ -312,7 +318,8 @@ pub fn import(
     let mut started_at_us = None;
     let mut now = Duration::ZERO;
     let mut wanted = ControlFlow::Continue(());
-    let ending = file::read_packets(source, limits, |packet| {
+    let mut sorter = Sorter::default();
+    let mut take = |packet: Packet<'_>| {
         if let Some(us) = packet.at_us {
             let start = *started_at_us.get_or_insert(us);
             now = Duration::from_micros(us.saturating_sub(start));
@@ -328,7 +335,10 @@ pub fn import(
             Err(Unusable::Malformed) => packets.malformed += 1,
         }
         if wanted.is_break() { Err(Ending::Stopped) } else { Ok(()) }
-    })?;
+    };
+    let ending = file::read_packets(source, limits, |packet| sorter.take(&packet, &mut take))?;
+    // Whatever ended the file, what came before it counts.
+    let ending = sorter.finish(&mut take).err().unwrap_or(ending);
     if wanted.is_continue() {
         table.finish(now, &mut pass(&mut sink, &mut wanted));
     }

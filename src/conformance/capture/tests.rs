@@ -230,6 +230,28 @@ fn conversations_are_put_together() {
     );
 }
 
+/// A merged file, or one of several receive queues, has packets behind later ones.
+#[test]
+fn packets_that_stand_behind_later_ones_are_put_back() {
+    use Side::{Client, Server};
+    let whole = File::default()
+        .opened()
+        .segment(3, Client, "A", (101, 501), "call")
+        .segment(4, Server, "A", (501, 105), "answer")
+        .segment(5, Client, "FA", (105, 507), "")
+        .segment(6, Server, "FA", (507, 106), "")
+        .segment(7, Client, "R", (106, 0), "");
+    let expected = "40000->9000 3c:call 4s:answer 5c:end 6s:end\n";
+    check("as it was", &whole, expected);
+    for turn in 1..whole.packets.len() {
+        let mut turned = File { packets: whole.packets.clone() };
+        turned.packets.rotate_left(turn);
+        check(&format!("turned by {turn}"), &turned, expected);
+        turned.packets.reverse();
+        check(&format!("turned by {turn}, backwards"), &turned, expected);
+    }
+}
+
 #[test]
 fn a_known_port_tells_who_is_the_server() {
     let file = File::default().segment(0, Side::Client, "A", (101, 501), "call").pcap(false);
