@@ -147,6 +147,25 @@ impl Cluster {
         session.is_some_and(|session| at.saturating_sub(session.sign_at) >= expiry)
     }
 
+    /// The first time after this one at which a node or a session may expire if nobody says
+    /// anything more.
+    pub(super) fn next_expiry(
+        &self,
+        at: Duration,
+        of_nodes: Option<Duration>,
+        of_sessions: Option<Duration>,
+    ) -> Option<Duration> {
+        let nodes = self.nodes.values().filter_map(|node| Some(node.heartbeat_at + of_nodes?));
+        let sessions = self.sessions.values().filter(|session| !session.ended);
+        let sessions = sessions.filter_map(|session| Some(session.sign_at + of_sessions?));
+        nodes.chain(sessions).filter(|expiry| *expiry > at).min()
+    }
+
+    /// When a node was heard of last.
+    pub(super) fn heartbeat_at(&self, node: &str) -> Option<Duration> {
+        self.nodes.get(node).map(|node| node.heartbeat_at)
+    }
+
     /// How many grants of a type a session holds on nodes that have been silent for longer than
     /// `expiry`.
     pub(super) fn held_on_overdue_nodes(

@@ -143,15 +143,45 @@ impl Play {
             }
             self.clock.reached(step.at);
         }
-        let end = Instant::now() + self.options.settle;
-        while let Ok(Some(heard)) = timeout_at(end, self.heard.recv()).await {
-            self.hear(heard);
-        }
         let at = steps.last().map_or(Duration::ZERO, |step| step.at);
+        self.settle(at).await;
         self.conclude_lines(at);
         self.conclude(at);
         self.report.hold_ups.add(&watch.seen());
         self.report
+    }
+
+    /// Hears what is still under way when the recording ends. What comes of the time after it,
+    /// because nobody heartbeats any more, is not of the recording.
+    async fn settle(&mut self, at: Duration) {
+        let ReplayOptions { settle, node_expiry, session_expiry, .. } = self.options;
+        let mut end = Instant::now() + settle;
+        let expiry = self.cluster.next_expiry(at, node_expiry, session_expiry);
+        // Where there are no pauses, everything expires in its own time.
+        if let Some(expiry) = expiry.filter(|_| self.clock.speed.is_finite()) {
+            end = end.min(self.clock.due(expiry));
+        }
+        while let Ok(Some(heard)) = timeout_at(end, self.heard.recv()).await {
+            if let Heard::Session(_, SessionDriverCall::ProcessDeadNode { node: Some(node), .. }) =
+                &heard
+                && self.has_outlived(node, at)
+            {
+                break;
+            }
+            self.hear(heard);
+        }
+    }
+
+    /// Whether a node that is dead now was not to die before `at`, the end of the recording. It has
+    /// been silent for most of its expiry interval; the clock, set back since, may not tell all of it.
+    fn has_outlived(&self, node: &str, at: Duration) -> bool {
+        let heartbeat_at = self.cluster.heartbeat_at(node);
+        let both = heartbeat_at.zip(self.options.node_expiry);
+        both.is_some_and(|(heartbeat_at, expiry)| {
+            heartbeat_at + expiry > at
+                && self.clock.speed.is_finite()
+                && Instant::now() >= self.clock.due(heartbeat_at + expiry / 2)
+        })
     }
 
     async fn step(&mut self, step: &Step, later: &[Step]) {

@@ -138,10 +138,12 @@ impl Pretender {
             Happening::Answer(message) => self.answer(step.connection, message).await,
             Happening::HungUp => drop(self.streams.remove(&step.connection)),
             Happening::Notice(call) => self.tell(call).await,
-            Happening::HangUp { .. }
-            | Happening::SafeMode(_)
-            | Happening::ProxyListens(_)
-            | Happening::Restart => {}
+            Happening::HangUp { .. } => {
+                if let Some((stream, _)) = self.streams.get_mut(&step.connection) {
+                    while stream.read(&mut [0; 4_096]).await.is_ok_and(|size| size > 0) {}
+                }
+            }
+            Happening::SafeMode(_) | Happening::ProxyListens(_) | Happening::Restart => {}
         }
     }
 
@@ -399,6 +401,30 @@ async fn a_forced_or_repeated_revocation_shows() {
         steps.insert(place.unwrap(), again);
     })
     .await;
+}
+
+/// A fast play ends long before what is under way is heard, and meanwhile nodes expire of whom the
+/// recording says nothing more.
+#[tokio::test]
+async fn what_expires_after_the_recording_is_not_of_it() {
+    let dies_at_the_end = |steps: &mut Vec<Step>| {
+        let is_death = |step: &&Step| match &step.what {
+            Happening::Notice(call) => matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
+            _ => false,
+        };
+        let death = steps.iter().find(is_death).unwrap().clone();
+        steps.push(Step { at: steps.last().unwrap().at, ..death });
+    };
+    // Its last heartbeat is 0.7 s before the end, which is 0.7 ms here.
+    for (expiry_s, agrees) in [(Some(1), true), (None, false), (Some(600_000), false)] {
+        let options = ReplayOptions {
+            settle: Duration::from_secs(2),
+            node_expiry: expiry_s.map(Duration::from_secs),
+            ..quick("scenarios/dead_node")
+        };
+        let report = play_with("scenarios/dead_node", options, dies_at_the_end).await;
+        assert_eq!(report.agrees(), agrees, "{expiry_s:?}: {report}");
+    }
 }
 
 fn revoked(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
