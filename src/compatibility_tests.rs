@@ -117,6 +117,10 @@ fn camel_case(name: &str) -> String {
     })
 }
 
+fn docs() -> PathBuf {
+    root().join("docs")
+}
+
 /// All documents that name tests.
 fn documents() -> Vec<(PathBuf, String)> {
     let mut paths = vec![root().join("docs/compatibility.md")];
@@ -124,6 +128,53 @@ fn documents() -> Vec<(PathBuf, String)> {
     paths.extend(folder.map(|entry| entry.unwrap().path()));
     let read = |path: PathBuf| (path.clone(), fs::read_to_string(path).unwrap());
     paths.into_iter().map(read).collect()
+}
+
+/// What a cell of the column "state" begins with.
+const STATES: &[&str] = &[
+    "done",
+    "own",
+    "changed",
+    "moved",
+    "left out",
+    "replaced",
+    "not used",
+    "accepted, no effect",
+    "not supported",
+    "clients only",
+    "stays Java",
+    "task tracker",
+];
+
+/// Every row of every table has a state, a test, and its place in the specification.
+#[test]
+fn every_row_is_complete() {
+    let mut looked_at = 0;
+    for (path, text) in documents().iter().filter(|(path, _)| path.parent() != Some(&docs())) {
+        let mut header: Vec<&str> = vec![];
+        for line in text.lines() {
+            let cells: Vec<_> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            if !line.starts_with('|') {
+                header.clear();
+            } else if header.is_empty() {
+                header = cells;
+                assert!(header.contains(&"shown by"), "{}: {line}", path.display());
+            } else if !line.starts_with("|--") {
+                let place = format!("{}: {line}", path.display());
+                assert_eq!(cells.len(), header.len(), "{place}");
+                let cell =
+                    |name: &str| header.iter().position(|it| *it == name).map(|at| cells[at]);
+                let state = cell("state").unwrap_or("own");
+                assert!(STATES.iter().any(|known| state.starts_with(known)), "{place}");
+                assert!(cell("shown by").is_some_and(|shown| shown.contains("::")), "{place}");
+                let is_ours = state.contains("own");
+                let spec = cell("spec").unwrap_or_default();
+                assert!(is_ours || spec.contains(" §") || spec.contains("mapreduce/"), "{place}");
+                looked_at += 1;
+            }
+        }
+    }
+    assert!(looked_at > 400, "{looked_at} rows");
 }
 
 #[test]

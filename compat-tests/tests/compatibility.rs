@@ -28,11 +28,16 @@ fn document(path: &str) -> String {
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The status of an answer to a GET.
-fn status(address: SocketAddr, path: &str) -> u16 {
+fn get(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    stream
+}
+
+/// The status of an answer to a GET.
+fn status(address: SocketAddr, path: &str) -> u16 {
+    let mut stream = get(address, path);
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
     let head = String::from_utf8_lossy(&head).into_owned();
@@ -60,6 +65,40 @@ fn every_address_answers_as_its_state_says() {
         let status = status(http, &address);
         assert!(expected.contains(&status), "{address}: {state}, but {status}");
     }
+}
+
+/// Whatever a page leads to has a row, `/static/{name}` for `/static/style.css`.
+#[test]
+fn every_address_that_a_page_leads_to_has_a_row() {
+    let manager = start_plain();
+    let http = manager.http().expect("it serves pages");
+    let rows = table();
+    let mut found = vec!["/".to_owned()];
+    let mut looked_at = 0;
+    while let Some(path) = found.get(looked_at).cloned() {
+        looked_at += 1;
+        assert!(looked_at < 1000, "{found:?}");
+        let has_row = rows.iter().any(|(row, _)| match row.split_once('{') {
+            Some((start, _)) => path.starts_with(start) && path.len() > start.len(),
+            None => *row == path,
+        });
+        assert!(has_row, "docs/compatibility/pages.md has no row of {path}");
+        if path.starts_with("/static/") || path.starts_with("/api/") {
+            continue;
+        }
+        let mut body = String::new();
+        get(http, &path).read_to_string(&mut body).unwrap();
+        for attribute in ["href=\"/", "src=\"/", "action=\"/"] {
+            for rest in body.split(attribute).skip(1) {
+                let end = rest.find(['"', '?', '#']).unwrap();
+                let address = format!("/{}", &rest[..end]);
+                if !found.contains(&address) {
+                    found.push(address);
+                }
+            }
+        }
+    }
+    assert!(looked_at > 5, "{found:?}");
 }
 
 /// Each address in the tables of the documentation has a row.

@@ -17,6 +17,10 @@ fn every_command_is_in_the_table_of_compatibility() {
         let row = format!("| `corona {}` |", command.get_name());
         assert!(table.contains(&row), "docs/compatibility/commands.md has no row {row}");
     }
+    for row in table.lines().filter_map(|line| line.strip_prefix("| `corona ")) {
+        let name = row.split('`').next().unwrap_or_default();
+        assert!(Cli::command().find_subcommand(name).is_some(), "there is no corona {name}");
+    }
     let theirs = java::admin_commands().chain(["-recoverFromDisk", "-help", "-list", "-kill"]);
     for option in theirs {
         let row = format!("| `{option}` |");
