@@ -536,6 +536,33 @@ fn a_manager_that_is_down_is_told_now_and_then() {
 }
 
 #[test]
+fn what_leads_to_an_empty_picture_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let capture = repository().join("fixtures/recordings/scenarios/grants/traffic.pcap");
+    let (capture, out) = (capture.to_str().unwrap(), directory.path().join("out.corec"));
+    let import = ["import", capture, "--force", "--out", out.to_str().unwrap()];
+    for (more, expected) in [
+        (&[][..], "nothing says where the cluster manager listened"),
+        (&["--port", "cluster-manager=7"], "none of them is to the cluster manager at port 7"),
+    ] {
+        let told = printed(&[&import, more].concat());
+        assert!(told.contains(expected), "{told}");
+    }
+    let told = printed(&[&import[..], &["--port", "cluster-manager=18800"]].concat());
+    assert_eq!(told.lines().count(), 1, "{told}");
+    for (words, expected) in [
+        (["inspect", capture, "--port", "cluster-manager=7"], "has no connection to port 7"),
+        (["inspect", out.to_str().unwrap(), "--method", "sesionStart"], "nothing in it is what"),
+        (["inspect", out.to_str().unwrap(), "--session", "2"], "nothing in it is what"),
+    ] {
+        let told = corona(&words).output().unwrap();
+        let err = text(told.stderr);
+        assert_eq!(told.status.code(), Some(0), "{words:?}: {err}");
+        assert!(err.contains(expected) && err.lines().count() == 1, "{words:?}: {err}");
+    }
+}
+
+#[test]
 fn a_capture_says_the_same_after_its_import() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["scenarios/grants", "jobs/remote-sleep"] {
@@ -556,6 +583,16 @@ fn a_capture_says_the_same_after_its_import() {
             assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         }
         assert!(fs::metadata(&file).unwrap().len() < fs::metadata(&capture).unwrap().len() / 2);
+    }
+    let empty = directory.path().join("empty.pcap");
+    fs::write(&empty, "").unwrap();
+    for (capture, expected) in [
+        (empty.as_path(), "the file is empty"),
+        (directory.path(), "cannot read the capture: Is a directory (os error 21)"),
+    ] {
+        let told = corona(&["inspect", capture.to_str().unwrap()]).output().unwrap();
+        let expected = format!("corona: {}: {expected}\n", capture.display());
+        assert_eq!((told.status.code(), text(told.stderr)), (Some(1), expected));
     }
     let nonsense = repository().join("Cargo.toml");
     let out = directory.path().join("nothing.corec");

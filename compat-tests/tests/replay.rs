@@ -400,9 +400,20 @@ fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
     }
     fs::write(directory.path().join("r.txt"), "kept").unwrap();
     let line = of(&["--speed", "max", "--report", "r.txt"]);
-    let (status, _, err) = told(&line, directory.path());
+    // What stands in the way of the report is told before anything is played.
+    let (status, out, err) = told(&line, directory.path());
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert_eq!(err, "corona: r.txt exists already; --force overwrites it\n");
+    let own = fs::copy(capture, directory.path().join("own.txt")).unwrap();
+    let itself = ["replay", "own.txt", "--spawn", "--conf-dir", conf, "--report", "own.txt"];
+    let (status, _, err) = told(&[&itself[..], &["--force"]].concat(), directory.path());
     assert_eq!(status, Some(1));
-    assert!(err.contains("exists already; --force overwrites it"), "{err}");
+    assert_eq!(err, "corona: own.txt cannot be read and overwritten at once\n");
+    assert_eq!(fs::metadata(directory.path().join("own.txt")).unwrap().len(), own);
+    let nobody = ["replay", capture, "--target", "127.0.0.1:1", "--conf-dir", conf];
+    let (status, ..) = told(&[&nobody[..], &["--report", "n.html"]].concat(), directory.path());
+    assert_eq!(status, Some(1));
+    assert!(!directory.path().join("n.html").exists(), "no report without a verdict");
     let (status, out, err) = told(&[line, vec!["--force"]].concat(), directory.path());
     assert_eq!((status, err.as_str()), (Some(0), ""), "{out}");
     let report = fs::read_to_string(directory.path().join("r.txt")).unwrap();

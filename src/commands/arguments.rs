@@ -1,9 +1,10 @@
 //! Values that several subcommands take.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
@@ -93,6 +94,12 @@ pub(super) fn create_file(path: &Path, force: bool) -> anyhow::Result<File> {
         }
         _ => anyhow!("cannot create {}: {error}", path.display()),
     })
+}
+
+/// Whether both are names of one file that exists.
+pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@
 
 use std::fs;
 use std::io::BufWriter;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
@@ -14,7 +13,7 @@ use corona::conformance::capture::Limits;
 use corona::conformance::recording::{Converted, convert};
 use corona::conformance::{Source, sniff};
 
-use super::arguments::create_file;
+use super::arguments::{create_file, is_same_file};
 use super::console::{Console, printable};
 use super::progress::WatchedFile;
 use super::traffic::{PortArguments, ending_text, skipped_text};
@@ -84,9 +83,17 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         let _ = fs::remove_file(&out);
     }
     let converted = converted.with_context(|| format!("cannot import {shown}"))?;
-    let Converted { read, connections, bytes, missing_bytes } = converted;
+    let Converted { read, connections, bytes, missing_bytes, .. } = converted;
     let packets = read.packets.used;
     let mut text = format!("{connections} connections, {bytes} bytes from {packets} packets\n");
+    if converted.to_cluster_manager == 0 {
+        text.push_str(&match ports.cluster_manager {
+            0 => "nothing says where the cluster manager listened: what reads the recording must \
+                  be told\n"
+                .to_owned(),
+            port => format!("none of them is to the cluster manager at port {port}\n"),
+        });
+    }
     if missing_bytes > 0 {
         text.push_str(&format!("{missing_bytes} bytes were sent but are not in the capture\n"));
     }
@@ -96,9 +103,4 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
     console.print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn is_same_file(one: &Path, other: &Path) -> bool {
-    let identity = |path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }

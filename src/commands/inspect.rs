@@ -143,7 +143,8 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
              with --conf-dir, or its port with --port cluster-manager=N"
         );
     }
-    let conversations = traffic.conversations(&ports.unwrap_or_default());
+    let ports = ports.unwrap_or_default();
+    let conversations = traffic.conversations(&ports);
     let started_at_us = traffic.capture.started_at_us;
     let filter = Filter {
         session: arguments.session,
@@ -154,6 +155,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     };
     let all = items(&conversations);
     let wanted = all.iter().filter(|item| filter.wants(item));
+    let is_empty = wanted.clone().next().is_none();
     match (arguments.stats, arguments.output) {
         (true, form) => print_statistics(&statistics(wanted), form, arguments.full, console)?,
         (false, Form::Json) => print_json(wanted, started_at_us, console)?,
@@ -164,6 +166,11 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         }
     }
     let capture = &traffic.capture;
+    if conversations.is_empty() && !capture.connections.is_empty() && ports.cluster_manager != 0 {
+        console.complain(&format!("{name} has no connection to port {}\n", ports.cluster_manager));
+    } else if is_empty && !all.is_empty() && arguments.output == Form::Text {
+        console.complain(&format!("{name}: nothing in it is what was asked for\n"));
+    }
     for note in [skipped_text(&capture.packets), ending_text(capture.ending)].into_iter().flatten()
     {
         console.complain(&format!("{name}: {note}\n"));

@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -86,8 +87,8 @@ pub(super) struct Arguments {
     max_buffer: usize,
 
     /// Connections at a time, callbacks included
-    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
-    max_connections: usize,
+    #[arg(long, value_name = "COUNT", default_value = "10000")]
+    max_connections: NonZeroUsize,
 
     #[command(flatten)]
     log: LogArguments,
@@ -124,7 +125,7 @@ async fn relay(
     let options = RelayOptions {
         relay_callbacks,
         callback_host: arguments.callback_host,
-        max_connections: arguments.max_connections,
+        max_connections: arguments.max_connections.get(),
         ..RelayOptions::new(listen, &upstream)
     };
     let relay = Relay::bind(options).with_context(|| format!("cannot listen on {listen}"))?;

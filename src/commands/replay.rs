@@ -2,13 +2,14 @@
 //!
 //! Wiring only: the file, the configuration, whom to play against, and where the report goes.
 
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
@@ -17,7 +18,7 @@ use corona::conformance::replay::{self, ReplayOptions, Report, again_if_held_up}
 use corona::conformance::trial::{Program, against_address, against_program, fitting};
 
 use super::EXIT_FAILED;
-use super::arguments::{create_file, parse_address};
+use super::arguments::{create_file, is_same_file, parse_address};
 use super::console::{Console, harmless_json, printable};
 use super::progress::{self, WatchedFile, follow};
 use super::signals::shutdown_signal;
@@ -148,17 +149,28 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     {
         console.complain(&format!("{name}: {note}\n"));
     }
+    let mut file = report_file(&arguments, &name)?;
     let report = play(&arguments, &name, &traffic, &conversations);
     progress::clear();
+    if let (Err(_), Some((path, _))) = (&report, &arguments.report) {
+        // An empty report would look like one. That it stays is not worth an error more.
+        let _ = fs::remove_file(path);
+    }
     let report = report?;
-    if let Some((path, form)) = &arguments.report {
-        let written = create_file(path, arguments.force).and_then(|mut file| {
-            Ok(file.write_all(shown(&report, *form, None, true)?.as_bytes())?)
-        });
+    // A report that cannot be written is no reason not to tell the verdict.
+    console.print(&shown(&report, arguments.output, console.width, arguments.full)?)?;
+    if let (Some(file), Some((path, form))) = (&mut file, &arguments.report) {
+        let written = file.write_all(shown(&report, *form, None, true)?.as_bytes());
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
-    console.print(&shown(&report, arguments.output, console.width, arguments.full)?)?;
     Ok(if report.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+}
+
+/// The file of `--report`, made before the play, which may take days.
+fn report_file(arguments: &Arguments, name: &str) -> anyhow::Result<Option<File>> {
+    let Some((path, _)) = &arguments.report else { return Ok(None) };
+    ensure!(!is_same_file(&arguments.file, path), "{name} cannot be read and overwritten at once");
+    create_file(path, arguments.force).map(Some)
 }
 
 /// The traffic, and what was said in it to and by a cluster manager.

@@ -39,7 +39,8 @@ pub(super) enum NamedPort {
 
 fn parse_port(text: &str) -> Result<NamedPort, String> {
     let (kind, port) = text.split_once('=').ok_or("expected KIND=N")?;
-    let port: u16 = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+    let port = port.parse().ok().filter(|port| *port != 0);
+    let port: u16 = port.ok_or_else(|| format!("expected a port from 1 to 65535 after {kind}="))?;
     match kind {
         "cluster-manager" => Ok(NamedPort::ClusterManager(port)),
         "proxy-job-tracker" => Ok(NamedPort::ProxyJobTracker(port)),
@@ -151,6 +152,23 @@ mod tests {
         assert_eq!(of_machine(nowhere).unwrap(), None);
         let named = PortArguments { conf_dir: Some(nowhere.into()), ..PortArguments::default() };
         assert!(named.ports(|_| None).is_err());
+    }
+
+    #[test]
+    fn ports_are_numbers_of_known_kinds() {
+        assert_eq!(parse_port("cluster-manager=9090"), Ok(NamedPort::ClusterManager(9090)));
+        assert_eq!(parse_port("proxy-job-tracker=65535"), Ok(NamedPort::ProxyJobTracker(65535)));
+        for wrong in [
+            "",
+            "9090",
+            "cluster-manager",
+            "cluster-manager=0",
+            "cluster-manager=65536",
+            "cluster-manager=x",
+            "task-tracker=1",
+        ] {
+            assert!(parse_port(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

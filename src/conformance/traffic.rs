@@ -80,6 +80,9 @@ pub enum Source<'a> {
 pub fn sniff<'a>(source: impl Read + Send + 'a) -> Result<Source<'a>, CaptureError> {
     const GZIP: [u8; 2] = [0x1f, 0x8b];
     let (start, source) = peek(BufReader::with_capacity(1 << 16, source))?;
+    if start.is_empty() {
+        return Err(CaptureError::Empty);
+    }
     if !start.starts_with(&GZIP) {
         return Ok(of_start(&start, source));
     }

@@ -36,10 +36,10 @@ pub struct Program {
 pub enum TrialError {
     /// Servers of the replay cannot be set up.
     #[error("cannot play the recorded peers: {0}")]
-    Stage(#[source] io::Error),
+    Stage(io::Error),
     /// There is no place for the files of the program.
     #[error("cannot create a directory for the files of the cluster manager: {0}")]
-    Scratch(#[source] io::Error),
+    Scratch(io::Error),
     /// The program was not ready.
     #[error(transparent)]
     Launch(#[from] LaunchError),

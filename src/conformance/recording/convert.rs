@@ -19,6 +19,8 @@ pub struct Converted {
     pub read: ImportSummary,
     /// Connections in the recording.
     pub connections: u64,
+    /// Those of them to the port of the cluster manager.
+    pub to_cluster_manager: u64,
     /// Bytes of data in the recording.
     pub bytes: u64,
     /// Bytes that connections sent and that are not in the capture.
@@ -33,7 +35,7 @@ pub enum ConvertError {
     Capture(#[from] CaptureError),
     /// The recording cannot be written.
     #[error("cannot write the recording: {0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
 }
 
 /// Writes the connections of the packet capture `source`, which is called `name`, to `out`, which
@@ -68,8 +70,8 @@ pub fn convert(
     // When the capture begins is known only now.
     header.started_at_us = read.started_at_us;
     conversion.finish(&header).map_err(ConvertError::Write)?;
-    let Counts { connections, bytes, missing_bytes, .. } = conversion.done;
-    Ok(Converted { read, connections, bytes, missing_bytes })
+    let Counts { connections, to_cluster_manager, bytes, missing_bytes, .. } = conversion.done;
+    Ok(Converted { read, connections, to_cluster_manager, bytes, missing_bytes })
 }
 
 struct Conversion<'a, W> {
@@ -96,6 +98,7 @@ struct Open {
 #[derive(Default)]
 struct Counts {
     connections: u64,
+    to_cluster_manager: u64,
     bytes: u64,
     missing_bytes: u64,
     latest: Duration,
@@ -120,6 +123,7 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
             Imported::Opened(id, opening) => {
                 self.done.connections += 1;
                 let service = self.service(opening.server.port());
+                self.done.to_cluster_manager += u64::from(service == Some(Offered::ClusterManager));
                 (id, opening.at, Record::Opened { opening, service })
             }
             Imported::Accepted(id) => (id, self.done.latest, Record::Accepted),
