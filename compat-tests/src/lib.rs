@@ -7,6 +7,7 @@
 
 pub mod cluster_peers;
 pub mod fuzzing;
+pub mod serving;
 pub mod task_tracker;
 
 use std::env;

@@ -1,12 +1,13 @@
 //! Safe mode, the state file and recovery, with the built program as a process: what a cluster
 //! manager knew, the one that is started in its place goes on with.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
+use compat_tests::serving::{free_port, serve, serve_on};
 use corona::conformance::launch::{Launch, LaunchError, Running};
 use corona::wire::Exception;
 use corona::wire::calls::{
@@ -16,7 +17,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{CallError, Client, ClientOptions};
 use corona::wire::generated as wire;
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::Answer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -47,11 +48,7 @@ impl World {
             told.lock().unwrap().push(flag);
             async { Answer::Reply(ProxyJobTrackerReply::SetClusterManagerSafeModeFlag) }
         };
-        let listener = loopback();
-        let proxy_job_tracker = listener.local_addr().unwrap();
-        let (stop, stopped) = watch::channel(false);
-        let server = Server::new(listener, answer, Limits::default());
-        tokio::spawn(server.run::<ProxyJobTracker>(stopped));
+        let (proxy_job_tracker, stop) = serve::<ProxyJobTracker>(answer);
         let directory = tempfile::tempdir().unwrap();
         World { directory, proxy_job_tracker, flags, _stop: stop }
     }
@@ -251,9 +248,7 @@ fn serve_driver(listener: TcpListener) -> (mpsc::Receiver<Vec<i32>>, watch::Send
             Answer::Reply(SessionDriverReply::GrantResource)
         }
     };
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(Server::new(listener, answer, Limits::default()).run::<SessionDriver>(stopped));
-    (told, stop)
+    (told, serve_on::<SessionDriver>(listener, answer))
 }
 
 /// All ids that the driver is told, until there are as many as wanted; sorted.
@@ -271,10 +266,6 @@ async fn granted(told: &mut mpsc::Receiver<Vec<i32>>, wanted: usize) -> Vec<i32>
 /// not taken for news later.
 async fn forget_connections(listener: &TcpListener) {
     while timeout(A_WHILE, listener.accept()).await.is_ok() {}
-}
-
-fn loopback() -> TcpListener {
-    listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap()
 }
 
 fn node() -> wire::ClusterNodeInfo {
@@ -332,10 +323,10 @@ async fn upgrade(compress: bool) {
     old.heartbeat_node().await;
 
     // One session hears what it is told, one is silent.
-    let listener = loopback();
+    let listener = free_port();
     let hearing = old.start_session(listener.local_addr().unwrap()).await;
     let (mut told, _stop) = serve_driver(listener);
-    let silent_driver = loopback();
+    let silent_driver = free_port();
     let silent = old.start_session(silent_driver.local_addr().unwrap()).await;
     old.request(&silent, [1]).await;
     old.holds(&silent, 1).await;
@@ -406,7 +397,7 @@ async fn an_upgrade_that_is_given_up_costs_nothing() {
     let world = World::new();
     let manager = world.start(&[]).await;
     manager.heartbeat_node().await;
-    let driver = loopback();
+    let driver = free_port();
     let handle = manager.start_session(driver.local_addr().unwrap()).await;
     manager.request(&handle, [1]).await;
     manager.holds(&handle, 1).await;
@@ -428,7 +419,7 @@ async fn a_state_that_cannot_be_written_is_told_and_leaves_all_as_it_was() {
     let world = World::new();
     let manager = world.start(&[]).await;
     manager.heartbeat_node().await;
-    let driver = loopback();
+    let driver = free_port();
     let handle = manager.start_session(driver.local_addr().unwrap()).await;
     manager.request(&handle, [1]).await;
     manager.holds(&handle, 1).await;
@@ -497,7 +488,7 @@ async fn a_file_of_the_original_is_gone_on_from() {
 #[tokio::test]
 async fn a_proxy_job_tracker_that_hangs_holds_up_no_start() {
     let world = World::new();
-    let hangs = loopback();
+    let hangs = free_port();
     let hangs_at = hangs.local_addr().unwrap();
     let began = Instant::now();
     let launch = world.launch(&world.state_file(), hangs_at, &[]);

@@ -1,6 +1,6 @@
 //! A cluster manager that answers heartbeats of nodes as it is told, and a proxy job tracker.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corona::wire::Exception;
@@ -11,10 +11,11 @@ use corona::wire::calls::{
 use corona::wire::generated::{
     ClusterNodeInfo, DisallowedNode, NodeHeartbeatResponse, ResourceType, SafeModeException,
 };
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::Answer;
 use tokio::sync::watch;
 
 use super::until;
+use crate::serving::serve;
 
 /// What it answers to a heartbeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub struct ClusterManager {
     address: SocketAddr,
     proxy: SocketAddr,
     state: Arc<Mutex<State>>,
-    _stop: watch::Sender<bool>,
+    _stop: [watch::Sender<bool>; 2],
 }
 
 /// What they have been told, and how they answer.
@@ -61,27 +62,19 @@ impl ClusterManager {
     /// When there is no port.
     pub fn start() -> ClusterManager {
         let state = Arc::new(Mutex::new(State::default()));
-        let (stop, stopped) = watch::channel(false);
-        let free = ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into());
-        let listener = listen(free).expect("a free port for the cluster manager");
-        let address = listener.local_addr().expect("its address");
         let shared = state.clone();
         let handler = move |_, call: ClusterManagerCall| {
             let answer = answer(&shared, call);
             async move { answer }
         };
-        let server = Server::new(listener, handler, Limits::default());
-        tokio::spawn(server.run::<ClusterManagerService>(stopped.clone()));
-        let listener = listen(free).expect("a free port for the proxy job tracker");
-        let proxy = listener.local_addr().expect("its address");
+        let (address, stop) = serve::<ClusterManagerService>(handler);
         let shared = state.clone();
         let handler = move |_, call: ProxyJobTrackerCall| {
             let answer = proxy_answer(&shared, &call);
             async move { answer }
         };
-        let server = Server::new(listener, handler, Limits::default());
-        tokio::spawn(server.run::<ProxyJobTracker>(stopped));
-        ClusterManager { address, proxy, state, _stop: stop }
+        let (proxy, stop_proxy) = serve::<ProxyJobTracker>(handler);
+        ClusterManager { address, proxy, state, _stop: [stop, stop_proxy] }
     }
 
     /// Where the cluster manager listens.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use compat_tests::serving::serve;
 use compat_tests::{corona_program, repository};
 use corona::conformance::launch::{Launch, Running};
 use corona::conformance::setup::RecordedSetup;
@@ -20,7 +21,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated as wire;
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::Answer;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -133,9 +134,7 @@ async fn connect(address: SocketAddr) -> Client<ClusterManager> {
 }
 
 fn proxy_job_tracker(flag: Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>) {
-    let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
-    let address = listener.local_addr().unwrap();
-    let answer = move |_, call| {
+    serve::<ProxyJobTracker>(move |_, call| {
         let reply = match call {
             ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag: set } => {
                 flag.store(set, Ordering::SeqCst);
@@ -144,10 +143,7 @@ fn proxy_job_tracker(flag: Arc<AtomicBool>) -> (SocketAddr, watch::Sender<bool>)
             _ => ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(flag.load(Ordering::SeqCst)),
         };
         async move { Answer::Reply(reply) }
-    };
-    let (stop, stopped) = watch::channel(false);
-    tokio::spawn(Server::new(listener, answer, Limits::default()).run::<ProxyJobTracker>(stopped));
-    (address, stop)
+    })
 }
 
 fn node(name: &str, host: &str, cpus: i16) -> wire::ClusterNodeInfo {

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use compat_tests::repository;
+use compat_tests::serving::serve;
 use corona::conformance::capture::{Capture, Limits as CaptureLimits, Side};
 use corona::conformance::conversation::{Conversation, Offered, conversations};
 use corona::conformance::setup::RecordedSetup;
@@ -21,7 +22,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated as wire;
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::Answer;
 use corona::wire::value::{Message, TypedAnswer, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -398,18 +399,13 @@ struct Manager {
 impl Manager {
     /// One that gives sessions this handle.
     fn start(handle: &str) -> Manager {
-        let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
-        let address = listener.local_addr().unwrap();
         let made = Arc::new(Mutex::new(vec![]));
         let (memory, handle) = (made.clone(), handle.to_owned());
-        let answer = move |from, call: Call| {
+        let (address, stop) = serve::<ClusterManager>(move |from, call: Call| {
             memory.lock().unwrap().push(Made { from, call: call.clone() });
             let reply = reply(call, &handle);
             async move { Answer::Reply(reply) }
-        };
-        let (stop, stopped) = watch::channel(false);
-        let server = Server::new(listener, answer, Limits::default());
-        tokio::spawn(server.run::<ClusterManager>(stopped));
+        });
         Manager { address, made, _stop: stop }
     }
 

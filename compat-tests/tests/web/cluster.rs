@@ -2,11 +2,12 @@
 //! for slots and take what they are told.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use compat_tests::corona_program;
+use compat_tests::serving::serve;
 use corona::conformance::launch::{Launch, Running};
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,
@@ -14,7 +15,7 @@ use corona::wire::calls::{
 };
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::*;
-use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona::wire::server::Answer;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -62,15 +63,10 @@ impl Cluster {
             .enable_all()
             .build()
             .expect("a runtime for the peers");
-        let (stop, stopped) = watch::channel(false);
-        let (driver, client) = runtime.block_on(async {
-            let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let listener = listen(ListenOn::Address(anywhere)).expect("a free port");
-            let server = Server::new(listener, driver_answers, Limits::default());
-            let driver = server.local_addr().expect("an address");
-            tokio::spawn(server.run::<SessionDriver>(stopped));
+        let (driver, stop, client) = runtime.block_on(async {
+            let (driver, stop) = serve::<SessionDriver>(driver_answers);
             let client = Client::connect(manager.thrift(), ClientOptions::default()).await;
-            (driver, client.expect("the program takes calls"))
+            (driver, stop, client.expect("the program takes calls"))
         });
         Cluster { runtime, manager, client, driver, _stop: stop, _directory: directory }
     }

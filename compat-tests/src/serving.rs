@@ -1,0 +1,36 @@
+//! Thrift servers that a test answers for. They run on the runtime of whoever starts them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use corona::wire::Service;
+use corona::wire::server::{Handler, Limits, ListenOn, Server, listen};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// A port of loopback that nobody else has, on which somebody listens.
+///
+/// # Panics
+/// When there is none.
+pub fn free_port() -> TcpListener {
+    listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).expect("a free port")
+}
+
+/// Serves on a free port of loopback until the sender is dropped.
+///
+/// # Panics
+/// When there is no port.
+pub fn serve<S: Service>(handler: impl Handler<S>) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = free_port();
+    let address = listener.local_addr().expect("the address of a port");
+    (address, serve_on::<S>(listener, handler))
+}
+
+/// Serves on this port until the sender is dropped.
+pub fn serve_on<S: Service>(
+    listener: TcpListener,
+    handler: impl Handler<S>,
+) -> watch::Sender<bool> {
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(Server::new(listener, handler, Limits::default()).run::<S>(stopped));
+    stop
+}
