@@ -98,3 +98,14 @@ macro_rules! targets {
 targets! {
     messages relayed_frames configuration scheduling_files state_file traffic hadoop_objects
 }
+
+#[test]
+fn a_name_that_is_no_text_may_grow_beyond_what_is_read() {
+    let target = TARGETS.iter().find(|target| target.name == "messages").expect("a target");
+    for length in [341_u32, 342, 1_024, 1_025] {
+        // The session driver's service, which is bare; a call of a method whose name is no UTF-8.
+        let head = [&[1, 0x80, 1, 0, 1][..], &length.to_be_bytes()].concat();
+        let call = [head, vec![0xff; length as usize], vec![0; 5]].concat();
+        (target.run)(&call);
+    }
+}
