@@ -58,6 +58,8 @@ mod metrics;
 mod notices;
 mod revocations;
 mod run;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::io;

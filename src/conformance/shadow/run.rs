@@ -19,11 +19,14 @@ use crate::conformance::conversation::Offered;
 use crate::conformance::recording::{Entry, Record, Unrecorded};
 use crate::conformance::relay::Entries;
 use crate::conformance::replay::values::{handle_of, show};
+use crate::panics::{Panic, caught};
 use crate::wire::calls::{ClusterManager, ClusterManagerCall as Call};
 
 use crate::wire::server::Answer;
 use crate::wire::value::{Message, Value};
 
+/// How long it rests after a panic, which may come again.
+const REST: Duration = Duration::from_secs(1);
 /// How often what waits is looked through.
 const SWEEP: Duration = Duration::from_millis(100);
 /// What is later than this was held up.
@@ -122,10 +125,33 @@ impl Run {
         })
     }
 
-    /// Runs until there is nothing more to come.
+    /// Runs until there is nothing more to come. A panic on the way is a difference: the cluster
+    /// manager of this program may have one in its place.
     pub(super) async fn run(mut self, mut entries: Entries) {
         self.watch_files();
         self.ask_primary().await;
+        while let Err(panic) = caught(self.look(&mut entries)).await {
+            self.broke_off(&panic);
+            if let Err(panic) = caught(self.begin_anew("of a panic")).await {
+                self.broke_off(&panic);
+            }
+            tokio::time::sleep(REST).await;
+        }
+        self.judge_closed(true);
+        if let Some(why) = self.missed() {
+            self.figures().begin_anew(why);
+        }
+        self.tell_counts();
+        self.stop_watching.send_replace(true);
+    }
+
+    fn broke_off(&self, panic: &Panic) {
+        tracing::error!(%panic, "the shadow broke off; this is a bug");
+        self.figures().run_differs("this program", "goes on", &panic.to_string());
+    }
+
+    /// Looks at what comes until nothing more will.
+    async fn look(&mut self, entries: &mut Entries) {
         loop {
             let sweep = self.swept_at + SWEEP;
             let wakes_at = self.wakes_at.filter(|_| self.missing.is_none());
@@ -160,12 +186,6 @@ impl Run {
                 }
             }
         }
-        self.judge_closed(true);
-        if let Some(why) = self.missed() {
-            self.figures().begin_anew(why);
-        }
-        self.tell_counts();
-        self.stop_watching.send_replace(true);
     }
 
     pub(super) fn figures(&self) -> MutexGuard<'_, Figures> {
