@@ -374,7 +374,7 @@ fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
     let spawn = ["replay", capture, "--spawn", "--conf-dir", conf];
     let of = |more: &[&'static str]| [&spawn, more].concat();
     for (line, status, words) in [
-        (vec!["replay", capture], 2, "--spawn"),
+        (vec!["replay", capture], 2, "<--spawn|--target <HOST:PORT>>"),
         (vec!["replay", capture, "--spawn"], 2, "--conf-dir"),
         (of(&["--target", "localhost:1"]), 2, "cannot be used with"),
         (of(&["--speed", "0"]), 2, "0.01 to 10000, or max"),

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
 use corona::conformance::conversation::{Conversation, Offered};
@@ -51,6 +51,7 @@ replay could not be played, with one line on stderr; 2 wrong usage.";
 /// other difference is shown with both sides decoded.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
+#[command(group(ArgGroup::new("against").args(["spawn", "target"]).required(true)))]
 pub(super) struct Arguments {
     /// The recording or packet capture
     #[arg(value_name = "FILE")]
@@ -61,7 +62,7 @@ pub(super) struct Arguments {
     /// It gets the configuration in --conf-dir. Files named there that do not
     /// exist are looked up in that directory by their names. Addresses and the
     /// state file are its own.
-    #[arg(long, requires = "conf_dir", required_unless_present = "target")]
+    #[arg(long, requires = "conf_dir")]
     spawn: bool,
 
     /// A cluster manager of this machine that runs already

@@ -91,7 +91,8 @@ impl fmt::Display for HoldUps {
         }
         if self.late_answers > 0 {
             let latest = ms(self.latest_answer);
-            parts.push(format!("{} answers late by up to {latest} ms", self.late_answers));
+            let answers = if self.late_answers == 1 { "answer" } else { "answers" };
+            parts.push(format!("{} {answers} late by up to {latest} ms", self.late_answers));
         }
         if self.manager > Duration::ZERO {
             parts.push(format!("cluster manager {} ms by its own account", ms(self.manager)));
@@ -188,7 +189,7 @@ mod tests {
         assert!(seen.any());
         assert_eq!(
             seen.to_string(),
-            "replayer 2 times, 70 ms at most, 130 ms in all; 1 answers late by up to 80 ms; \
+            "replayer 2 times, 70 ms at most, 130 ms in all; 1 answer late by up to 80 ms; \
              cluster manager 300 ms by its own account"
         );
     }
