@@ -65,9 +65,11 @@ pub(super) struct Arguments {
     #[arg(long, requires = "conf_dir")]
     spawn: bool,
 
-    /// A cluster manager of this machine that runs already
+    /// A cluster manager that runs already
     ///
-    /// It should have been started anew, with the recorded configuration.
+    /// It should have been started anew, with the recorded configuration. If it
+    /// is on another machine, it must be able to connect to this one, where the
+    /// session drivers of the replay listen.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, conflicts_with = "spawn")]
     target: Option<SocketAddr>,
 

@@ -25,7 +25,7 @@ mod tests;
 pub(in crate::conformance) mod values;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -73,6 +73,8 @@ pub struct ReplayOptions {
     pub compare_notices: bool,
     /// Whether the manager under test has the proxy job tracker of the stage as its own.
     pub compare_safe_mode: bool,
+    /// The address of this machine at which the manager under test finds the session drivers.
+    pub own_address: IpAddr,
 }
 
 /// How far a replay is, in recorded time.
@@ -108,6 +110,7 @@ impl Default for ReplayOptions {
             partitioning: None,
             compare_notices: true,
             compare_safe_mode: true,
+            own_address: Ipv4Addr::LOCALHOST.into(),
         }
     }
 }
@@ -128,7 +131,7 @@ impl Stage {
     /// Errors: those of the system, when no port is free.
     pub async fn set(conversations: &[Conversation], options: ReplayOptions) -> io::Result<Stage> {
         let (ear, heard) = mpsc::channel(WAITING_CALLS);
-        let mut peers = Peers::new(ear)?;
+        let mut peers = Peers::new(ear, options.own_address)?;
         let sessions = older_sessions(conversations);
         let (steps, older) = if sessions.is_empty() {
             (script(conversations), Older::default())

@@ -2,7 +2,7 @@
 //! cluster manager that runs already.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,12 +46,9 @@ pub enum TrialError {
     /// The program ended during the play.
     #[error("the cluster manager ended during the play; its log ends with:\n{0}")]
     Ended(String),
-    /// The cluster manager is on another machine.
-    #[error(
-        "{0} is not an address of this machine: the session drivers of a replay listen on loopback, \
-         so it must run where the cluster manager does"
-    )]
-    Elsewhere(IpAddr),
+    /// There is no way to the cluster manager's machine.
+    #[error("no address of this machine leads to {0}: {1}")]
+    NoWay(IpAddr, io::Error),
     /// Nobody answers there.
     #[error("no cluster manager answers at {target}: {why}")]
     NoAnswer {
@@ -110,20 +107,19 @@ pub async fn against_program(
     Ok(report)
 }
 
-/// Plays against a cluster manager of this machine that runs already. The report says what could not
-/// be compared. Who `follows` is told how far the play is.
+/// Plays against a cluster manager that runs already, on this machine or on one that reaches it: the
+/// session drivers listen where this machine is seen from there. The report says what could not be
+/// compared. Who `follows` is told how far the play is.
 pub async fn against_address(
     conversations: &[Conversation],
     options: ReplayOptions,
     target: SocketAddr,
     follow: impl FnOnce(watch::Receiver<Progress>),
 ) -> Result<Report, TrialError> {
-    if !is_own(target.ip()) {
-        return Err(TrialError::Elsewhere(target.ip()));
-    }
+    let own_address = own_address(target).map_err(|error| TrialError::NoWay(target.ip(), error))?;
     let sessions = sessions_at(target).await?;
     let speed = options.speed;
-    let options = ReplayOptions { compare_safe_mode: false, ..options };
+    let options = ReplayOptions { compare_safe_mode: false, own_address, ..options };
     let stage = Stage::set(conversations, options).await.map_err(TrialError::Stage)?;
     follow(stage.progress());
     let mut report = stage.play(target, async || Err(NoRestart::NotPossible)).await;
@@ -141,9 +137,15 @@ pub async fn against_address(
     Ok(report)
 }
 
-/// Whether an address is one of this machine: only then something can be bound to it.
-fn is_own(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
+/// The address of this machine from which packets to another one go. None is sent.
+fn own_address(towards: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match towards {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(towards)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// How many sessions run there.
@@ -214,20 +216,21 @@ mod tests {
         assert!(paths.iter().all(|path| !path.exists()));
     }
 
+    #[test]
+    fn session_drivers_are_where_packets_to_the_target_come_from() {
+        for own in ["127.0.0.1:9", "[::1]:9"] {
+            let target: SocketAddr = own.parse().unwrap();
+            // A machine without this kind of address has no way there.
+            let Ok(found) = own_address(target) else { continue };
+            assert_eq!(found, target.ip());
+        }
+    }
+
     #[tokio::test]
-    async fn only_a_cluster_manager_of_this_machine_is_played_against() {
-        let play = async |target: SocketAddr| {
-            let report = against_address(&[], ReplayOptions::default(), target, |_| {}).await;
-            report.unwrap_err().to_string()
-        };
-        // Of a network that is kept for examples: no machine has it.
-        let elsewhere = play("192.0.2.1:9".parse().unwrap()).await;
-        assert!(
-            elsewhere.starts_with("192.0.2.1 is not an address of this machine"),
-            "{elsewhere}"
-        );
+    async fn somebody_has_to_answer() {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let refused = play(nobody).await;
+        let refused = against_address(&[], ReplayOptions::default(), nobody, |_| {}).await;
+        let refused = refused.unwrap_err().to_string();
         assert!(refused.starts_with("no cluster manager answers at 127.0.0.1:"), "{refused}");
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -37,14 +37,17 @@ pub(super) const WAITING_CALLS: usize = 4_096;
 /// All peers of a replay, by their recorded addresses.
 pub(super) struct Peers {
     ear: Ear,
+    own: IpAddr,
     proxy: Door,
     drivers: HashMap<(String, i32), Door>,
 }
 
 impl Peers {
-    /// No session drivers yet, and a proxy job tracker whose door is closed.
-    pub(super) fn new(ear: Ear) -> io::Result<Peers> {
-        Ok(Peers { ear, proxy: Door::closed()?, drivers: HashMap::new() })
+    /// No session drivers yet, which will be at this address of this machine, and on loopback a proxy
+    /// job tracker whose door is closed.
+    pub(super) fn new(ear: Ear, own: IpAddr) -> io::Result<Peers> {
+        let proxy = Door::closed(Ipv4Addr::LOCALHOST.into())?;
+        Ok(Peers { ear, own, proxy, drivers: HashMap::new() })
     }
 
     /// Where the proxy job tracker is.
@@ -66,7 +69,7 @@ impl Peers {
         listens: bool,
     ) -> io::Result<SocketAddr> {
         if !self.drivers.contains_key(recorded) {
-            self.drivers.insert(recorded.clone(), Door::closed()?);
+            self.drivers.insert(recorded.clone(), Door::closed(self.own)?);
         }
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let door = self.drivers.get_mut(recorded).ok_or_else(missing)?;
@@ -109,8 +112,8 @@ struct Door {
 }
 
 impl Door {
-    fn closed() -> io::Result<Door> {
-        let socket = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    fn closed(own: IpAddr) -> io::Result<Door> {
+        let socket = bind(SocketAddr::new(own, 0))?;
         let no_address = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let address = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
         Ok(Door { address, closed: Some(socket), open: None })
@@ -166,7 +169,8 @@ mod tests {
     #[tokio::test]
     async fn a_closed_door_refuses_and_keeps_its_port() {
         let (ear, mut heard) = mpsc::channel(4);
-        let mut peers = Peers::new(ear).unwrap();
+        let own = IpAddr::from([127, 0, 0, 2]);
+        let mut peers = Peers::new(ear, own).unwrap();
         let recorded = ("10.0.0.1".to_owned(), 7);
         let call = SessionDriverCall::ProcessDeadNode {
             handle: Some("s".to_owned()),
@@ -175,7 +179,7 @@ mod tests {
         let mut address = None;
         for listens in [true, false, true] {
             let now = peers.set_driver(&recorded, listens).await.unwrap();
-            assert_eq!(*address.get_or_insert(now), now);
+            assert_eq!((*address.get_or_insert(now), now.ip()), (now, own));
             let client = Client::<SessionDriver>::connect(now, ClientOptions::default()).await;
             assert_eq!(client.is_ok(), listens);
             if let Ok(mut client) = client {
