@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::line::Ours;
-use super::run::Run;
+use super::run::{Missing, Run};
 use crate::cluster_manager::DryRun;
 use crate::conformance::recording::Unrecorded;
 use crate::wire::calls::ClusterManager;
@@ -19,15 +19,6 @@ const MAX_UNFOLLOWED: usize = 65_536;
 const CALM: Duration = Duration::from_secs(1);
 
 const BEGAN_ANEW: &str = "calls under way when the shadow began anew";
-
-/// That some of what passed was left out, since the shadow was too slow.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Missing {
-    /// How much by the time of the last beginning.
-    before: Unrecorded,
-    /// When more was left out the last time.
-    last_at: Instant,
-}
 
 impl Run {
     /// Notes how much was left out so far.

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::anew::Missing;
 use super::books::{Books, Recent};
 use super::figures::Figures;
 use super::ids::Ids;
@@ -67,7 +66,7 @@ pub(super) struct Run {
     pub(super) changes: usize,
     crossed_at: Option<Instant>,
     pub(super) began_at: Instant,
-    /// How far behind it was when silence was last pardoned.
+    /// How far behind it is. For so long the silence of nodes and sessions is its own.
     lag: Duration,
     wakes_at: Option<Instant>,
     swept_at: Instant,
@@ -83,6 +82,15 @@ pub(super) struct Run {
     pardoned_at: Instant,
     pub(super) asked_at: Instant,
     pub(super) stop_watching: tokio::sync::watch::Sender<bool>,
+}
+
+/// That some of what passed was left out, since the shadow was too slow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing {
+    /// How much by the time of the last beginning.
+    pub(super) before: Unrecorded,
+    /// When more was left out the last time.
+    pub(super) last_at: Instant,
 }
 
 impl Run {
@@ -160,12 +168,11 @@ impl Run {
                 biased;
                 entry = entries.next() => {
                     let Some(entry) = entry else { break };
-                    let lag = entries.started() + entry.at;
-                    self.keep_up(lag.elapsed());
+                    self.lag = (entries.started() + entry.at).elapsed();
                     self.entry(entry).await;
                 }
                 () = tokio::time::sleep_until(wake.into()) => {
-                    self.keep_up(Duration::ZERO);
+                    self.lag = Duration::ZERO;
                     self.catch_up().await;
                     if self.missing.is_none() {
                         self.decide(false).await;
@@ -219,11 +226,6 @@ impl Run {
         (figures.sessions, figures.unfollowed, figures.waiting) = (sessions, unfollowed, waiting);
         figures.lag = self.lag;
         figures.worst_lag = figures.worst_lag.max(self.lag);
-    }
-
-    /// While the shadow is behind, the silence of nodes and sessions is its own.
-    fn keep_up(&mut self, lag: Duration) {
-        self.lag = lag;
     }
 
     pub(super) fn watch_files(&self) {
