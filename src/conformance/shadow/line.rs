@@ -145,6 +145,9 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::wire::value::{MessageKind, Value};
 
@@ -190,10 +193,7 @@ mod tests {
 
     #[test]
     fn a_line_falls_into_step_after_a_gap() {
-        let mut bytes = Vec::new();
-        let call = message(MessageKind::Call, "getSessions", 3);
-        let service = Offered::ClusterManager;
-        call.write(service.schema(), service.framing(), &mut bytes).unwrap();
+        let bytes = framed(3);
         let mut line = line(&[]);
         assert!(line.data(Side::Client, &bytes[..9]).is_empty());
         line.lose(Side::Client);
@@ -207,5 +207,49 @@ mod tests {
             (false, 5),
             "it may be the rest of something"
         );
+    }
+
+    /// A call in its frame.
+    fn framed(seqid: i32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let call = message(MessageKind::Call, "getSessions", seqid);
+        let service = Offered::ClusterManager;
+        call.write(service.schema(), service.framing(), &mut bytes).unwrap();
+        bytes
+    }
+
+    proptest! {
+        /// Whatever passes, in whatever pieces, and whatever of it is missed: nothing is kept but the
+        /// beginning of a message, and after the last gap whole messages are found again.
+        #[test]
+        fn whatever_passes_is_understood_again_after_a_gap(
+            passed in vec((any::<bool>(), vec(any::<u8>(), 0..40), any::<bool>()), 0..20),
+            piece in 1..30_usize,
+        ) {
+            let mut line = line(&[("getSessions", 1)]);
+            for (is_garbage, garbage, is_lost) in passed {
+                let bytes = if is_garbage { garbage } else { framed(7) };
+                let held = line.held_bytes();
+                if is_lost {
+                    line.lose(Side::Client);
+                } else {
+                    line.data(Side::Client, &bytes);
+                    prop_assert!(line.held_bytes() <= held + bytes.len());
+                }
+            }
+            if line.strange {
+                prop_assert!(!line.has_gaps || line.held_bytes() == 0);
+                return Ok(());
+            }
+            line.lose(Side::Client);
+            prop_assert_eq!(line.held_bytes(), 0);
+            let calls = [framed(8), framed(9)].concat();
+            let found: Vec<i32> = calls
+                .chunks(piece)
+                .flat_map(|piece| line.data(Side::Client, piece))
+                .map(|message| message.seqid)
+                .collect();
+            prop_assert_eq!(found, [8, 9]);
+        }
     }
 }
