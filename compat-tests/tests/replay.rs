@@ -387,11 +387,6 @@ fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
             1,
             "no cluster manager answers",
         ),
-        (
-            vec!["replay", capture, "--target", "192.0.2.1:1", "--conf-dir", conf],
-            1,
-            "is not an address of this",
-        ),
     ] {
         let (told_status, out, err) = told(&line, directory.path());
         assert_eq!((told_status, out.as_str()), (Some(status), ""), "{line:?}: {err}");
