@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::books::{Due, DueWhat, OurGrant, Theirs};
-use super::notices::{GIVEN_BACK, HIDDEN_SLOTS, OUT_OF_REACH, describe};
+use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use super::run::Run;
 use crate::conformance::replay::Rule;
 use crate::engine::types::{Grant, ResourceType};
@@ -298,13 +298,7 @@ impl Run {
         } else {
             session.topic(kind).overdue.insert(ours.id, ours.clone());
         }
-        let why_not = match () {
-            () if ours.released => Some(GIVEN_BACK),
-            () if self.troubled_ports.has(&port) => Some(OUT_OF_REACH),
-            () if self.may_hide_slots() => Some(HIDDEN_SLOTS),
-            () => None,
-        };
-        match why_not {
+        match self.why_not_told(ours.released, port) {
             Some(reason) => self.notice_not_compared(GRANT, reason),
             None => {
                 let place = format!("{GRANT} of request {} to session {handle}", ours.id);

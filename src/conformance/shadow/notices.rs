@@ -29,8 +29,7 @@ const REVOKE: &str = "revokeResource";
 const OF_UNFOLLOWED: &str = "notices to sessions whose start was not seen";
 const AFTER_THE_END: &str = "notices that came after the end of their sessions";
 pub(super) const GIVEN_BACK: &str = "decisions about slots that were given back meanwhile";
-pub(super) const HIDDEN_SLOTS: &str =
-    "decisions made here while sessions that are not followed hold slots";
+const HIDDEN_SLOTS: &str = "decisions made here while sessions that are not followed hold slots";
 pub(super) const OUT_OF_REACH: &str = "sessions whose drivers could not be reached";
 
 impl Run {
@@ -272,6 +271,17 @@ impl Run {
                 DueWhat::Revocation(kind) => self.revocation_is_due(&due, kind),
                 DueWhat::DeadNode => self.dead_node_is_due(&due),
             }
+        }
+    }
+
+    /// Why it says nothing that the primary has not told what was decided here about a slot of a
+    /// session whose driver is at this port; none if it should have.
+    pub(super) fn why_not_told(&self, released: bool, port: u16) -> Option<&'static str> {
+        match () {
+            () if released => Some(GIVEN_BACK),
+            () if self.troubled_ports.has(&port) => Some(OUT_OF_REACH),
+            () if self.may_hide_slots() => Some(HIDDEN_SLOTS),
+            () => None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::books::{Due, DueWhat, OurRevocation, Theirs};
-use super::notices::{GIVEN_BACK, HIDDEN_SLOTS, OUT_OF_REACH, describe};
+use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use super::run::Run;
 use crate::conformance::replay::Rule;
 use crate::engine::Standing;
@@ -85,13 +85,7 @@ impl Run {
         let all = &mut session.topic(kind).revocations;
         let Some(place) = all.iter().position(|ours| ours.stamp == due.stamp) else { return };
         let Some(ours) = all.remove(place) else { return };
-        let why_not = match () {
-            () if ours.released => Some(GIVEN_BACK),
-            () if self.troubled_ports.has(&port) => Some(OUT_OF_REACH),
-            () if self.may_hide_slots() => Some(HIDDEN_SLOTS),
-            () => None,
-        };
-        match why_not {
+        match self.why_not_told(ours.released, port) {
             Some(reason) => self.notice_not_compared(REVOKE, reason),
             None => {
                 let place = format!("{REVOKE} of request {} to session {handle}", ours.id);
