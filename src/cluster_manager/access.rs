@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::config::AccessSettings;
-use crate::wire::calls::ClusterManagerCall as Call;
+use corona_config::AccessSettings;
+use corona_wire::calls::ClusterManagerCall as Call;
 
 /// How long the look-up of a session's host name may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,8 +82,8 @@ async fn is_own_address(host: &str, peer: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
-    use crate::wire::generated::{InetAddress, KillSessionsArgs, SessionInfo};
+    use corona_config as config;
+    use corona_wire::generated::{InetAddress, KillSessionsArgs, SessionInfo};
 
     fn access(key: &str, value: &str) -> Access {
         let loaded = config::load(None, &[(key.to_owned(), value.to_owned())]).unwrap();

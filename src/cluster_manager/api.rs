@@ -36,7 +36,7 @@ pub use self::operation::{
     Configuration, ConfigurationValue, History, Latencies, LatenciesOf, Latency, Sample,
     SilentHosts,
 };
-use crate::engine::types::ResourceType;
+use corona_model::types::ResourceType;
 
 /// One value for each resource type that the cluster has.
 pub type ByType<T> = BTreeMap<ResourceType, T>;

@@ -16,8 +16,8 @@ use super::metrics::Metrics;
 use super::notifier::Notifier;
 use super::state_file::SavedState;
 use super::web::events::Events;
-use crate::engine::types::{Millis, ResourceType};
-use crate::engine::{Asked, Effect, Engine, Input, Notification, Record, Refusal, Reply};
+use corona_engine::{Asked, Effect, Engine, Input, Notification, Record, Refusal, Reply};
+use corona_model::types::{Millis, ResourceType};
 
 /// How often the driving task shows that it is alive when there is nothing to do.
 const BEAT: Duration = Duration::from_secs(1);

@@ -21,11 +21,11 @@ use super::rpc::Rpc;
 use super::safe_mode::SafeModeSwitch;
 use super::web::events::Events;
 use super::{StartError, new_engine, patience};
-use crate::config::Loaded;
-use crate::engine::types::Millis;
-use crate::engine::{Engine, Input};
-use crate::wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
-use crate::wire::server::{Answer, Handler};
+use corona_config::Loaded;
+use corona_engine::{Engine, Input};
+use corona_model::types::Millis;
+use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
+use corona_wire::server::{Answer, Handler};
 
 /// The cluster manager without ends.
 #[derive(Debug)]
@@ -116,8 +116,8 @@ impl DryRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Notification, Standing};
-    use crate::wire::generated as wire;
+    use corona_engine::{Notification, Standing};
+    use corona_wire::generated as wire;
 
     fn peer() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 1))
@@ -133,7 +133,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_answers_decides_and_follows_without_telling_anybody() {
-        let loaded = crate::config::load(None, &[]).unwrap();
+        let loaded = corona_config::load(None, &[]).unwrap();
         let manager = DryRun::start(&loaded).unwrap();
         manager.follow(|engine, _| engine.take_identity("202611220900".into(), 4));
         let call = async |call| manager.call(peer(), call).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use crate::engine::types::{PoolName, ResourceType};
-use crate::engine::{Record, Starvation, StepMismatch};
+use corona_engine::{Record, Starvation, StepMismatch};
+use corona_model::types::{PoolName, ResourceType};
 
 /// Writes the lines for one record. `kinds` are the types that are scheduled.
 pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
@@ -149,7 +149,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::engine::types::{Address, SessionStatus};
+    use corona_model::types::{Address, SessionStatus};
 
     #[derive(Clone, Default)]
     struct Buffer(Arc<Mutex<Vec<u8>>>);

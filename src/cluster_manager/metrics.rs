@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) use self::histogram::{Histogram, Snapshot};
-use crate::engine::types::{ResourceType, SessionStatus};
-use crate::engine::{Notification, Record, Starvation, StepMismatch};
-use crate::wire::Service;
-use crate::wire::calls::{ClusterManager as Contract, ClusterManagerCall};
-use crate::wire::server::Answer;
+use corona_engine::{Notification, Record, Starvation, StepMismatch};
+use corona_model::types::{ResourceType, SessionStatus};
+use corona_wire::Service;
+use corona_wire::calls::{ClusterManager as Contract, ClusterManagerCall};
+use corona_wire::server::Answer;
 
 /// A number that only grows.
 #[derive(Debug, Default)]

@@ -19,11 +19,11 @@ use super::core::Core;
 use super::metrics::Metrics;
 use super::metrics::exposition::QueueCounts;
 use super::translate;
-use crate::engine::types::Address;
-use crate::engine::{Input, Notification, Refusal};
-use crate::panics::caught;
-use crate::wire::calls::SessionDriver;
-use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona_engine::{Input, Notification, Refusal};
+use corona_model::types::Address;
+use corona_process::panics::caught;
+use corona_wire::calls::SessionDriver;
+use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
 
 /// How patient the notifier is.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::config::Topology;
-use crate::engine::DEFAULT_RACK;
+use corona_config::Topology;
+use corona_engine::DEFAULT_RACK;
 
 /// Hosts whose racks are remembered; with more, all are asked for again.
 const MAX_REMEMBERED: usize = 1_000_000;

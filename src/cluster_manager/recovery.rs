@@ -13,11 +13,11 @@ use super::hash_seed;
 use super::notifier::Undelivered;
 use super::racks::Racks;
 use super::state_file::{self, SavedState, StateFileError};
-use crate::config::ClusterManagerSettings;
-use crate::engine::Engine;
-use crate::engine::settings::Hosts;
-use crate::engine::snapshot::{EngineState, Recovery, RestoreError, Restored, Standing};
-use crate::engine::types::Millis;
+use corona_config::ClusterManagerSettings;
+use corona_engine::Engine;
+use corona_engine::snapshot::{EngineState, Recovery, RestoreError, Restored, Standing};
+use corona_model::settings::Hosts;
+use corona_model::types::Millis;
 
 /// Oddities of a file that are logged one by one.
 const TOLD: usize = 100;

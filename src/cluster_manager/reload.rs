@@ -10,11 +10,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::core::Core;
-use crate::config::{
+use corona_config::{
     FileStamp, InForce, Loaded, LoadedScheduling, Origin, Problem, SchedulingFiles,
 };
-use crate::engine::Input;
-use crate::engine::settings::Settings;
+use corona_engine::Input;
+use corona_model::settings::Settings;
 
 /// What is known of the configuration, for pages, metrics and tools.
 #[derive(Clone, Debug)]
@@ -176,13 +176,13 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::cluster_manager::core::Clock;
-    use crate::cluster_manager::metrics::Metrics;
-    use crate::cluster_manager::notifier::{Notifier, Patience};
-    use crate::cluster_manager::web::events::Events;
-    use crate::engine::settings::SchedulingMode;
-    use crate::engine::types::Millis;
-    use crate::engine::{Engine, Start};
+    use crate::core::Clock;
+    use crate::metrics::Metrics;
+    use crate::notifier::{Notifier, Patience};
+    use crate::web::events::Events;
+    use corona_engine::{Engine, Start};
+    use corona_model::settings::SchedulingMode;
+    use corona_model::types::Millis;
 
     fn reloader(dir: &Path, period_ms: &str) -> Arc<Reloader> {
         let overrides = [("cm.cpu.to.resource.partitioning", "{\"1\":{\"MAP\":1}}")]
@@ -190,7 +190,7 @@ mod tests {
             .chain([("cm.config.reload.period.ms", period_ms)])
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect::<Vec<_>>();
-        let loaded = crate::config::load(Some(dir), &overrides).unwrap();
+        let loaded = corona_config::load(Some(dir), &overrides).unwrap();
         let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
         let engine = Engine::new(loaded.settings.engine.clone(), start);
         let patience = Patience {

@@ -15,15 +15,15 @@ use super::persist::Persist;
 use super::racks::{RackError, Racks};
 use super::safe_mode::SafeModeSwitch;
 use super::translate;
-use crate::config::HostFiles;
-use crate::engine::types::{ResourceRequest, SessionStatus};
-use crate::engine::{Input, Refusal, Reply};
-use crate::wire::Exception;
-use crate::wire::calls::{
+use corona_config::HostFiles;
+use corona_engine::{Input, Refusal, Reply};
+use corona_model::types::{ResourceRequest, SessionStatus};
+use corona_wire::Exception;
+use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
 };
-use crate::wire::generated as wire;
-use crate::wire::server::{Answer, Handler};
+use corona_wire::generated as wire;
+use corona_wire::server::{Answer, Handler};
 
 /// Answers the calls of peers.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Rpc {
             Call::PersistState => self.persist_state().await,
             incomplete => translate::fault(format!(
                 "an argument of {} is missing",
-                <ClusterManager as crate::wire::Service>::method_name(&incomplete)
+                <ClusterManager as corona_wire::Service>::method_name(&incomplete)
             )),
         }
     }
@@ -347,12 +347,12 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
-    use crate::cluster_manager::core::Clock;
-    use crate::cluster_manager::notifier::Notifier;
-    use crate::cluster_manager::web::events::Events;
-    use crate::cluster_manager::{new_engine, patience};
-    use crate::config::{self, ClusterManagerSettings};
-    use crate::engine::settings::Hosts;
+    use crate::core::Clock;
+    use crate::notifier::Notifier;
+    use crate::web::events::Events;
+    use crate::{new_engine, patience};
+    use corona_config::{self as config, ClusterManagerSettings};
+    use corona_model::settings::Hosts;
 
     fn rpc(settings: ClusterManagerSettings) -> Rpc {
         let clock = Clock::new();

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::config::HostPort;
-use crate::engine::Input;
-use crate::wire::calls::{ProxyJobTracker, ProxyJobTrackerCall};
-use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona_config::HostPort;
+use corona_engine::Input;
+use corona_wire::calls::{ProxyJobTracker, ProxyJobTrackerCall};
+use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
 
 use super::core::Core;
 

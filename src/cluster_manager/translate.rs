@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::types as engine;
-use crate::engine::{NodeUsageReport, Notification, Refusal, RunningSession, SessionView};
-use crate::wire::calls::SessionDriverCall;
-use crate::wire::generated as wire;
-use crate::wire::server::Answer;
-use crate::wire::{ApplicationFault, Exception, FaultKind};
+use corona_engine::{NodeUsageReport, Notification, Refusal, RunningSession, SessionView};
+use corona_model::types as engine;
+use corona_wire::calls::SessionDriverCall;
+use corona_wire::generated as wire;
+use corona_wire::server::Answer;
+use corona_wire::{ApplicationFault, Exception, FaultKind};
 
 /// A session's own words. Empty lists of hosts count as none.
 pub(super) fn session_info(info: wire::SessionInfo) -> engine::SessionInfo {

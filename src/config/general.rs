@@ -10,7 +10,7 @@ use super::problem::{Origin, Problem, ProblemKind};
 use super::scheduling::{Context, Field, TypeName, pool_name};
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};
-use crate::engine::settings::Scheduling;
+use corona_model::settings::Scheduling;
 
 /// One setting, in either form.
 #[derive(Clone, Debug)]
@@ -275,10 +275,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::files::FileReader;
-    use crate::config::xml::{self, Includes};
-    use crate::engine::settings::SchedulingMode;
-    use crate::engine::types::{PerType, PoolName, ResourceType};
+    use crate::files::FileReader;
+    use crate::xml::{self, Includes};
+    use corona_model::settings::SchedulingMode;
+    use corona_model::types::{PerType, PoolName, ResourceType};
 
     fn context() -> Context {
         let mut legal_types = PerType::all(true);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::files::{FileReader, FileStamp, is_there};
 use super::problem::{ConfigErrors, Origin, Problem, ProblemKind, warnings_or_errors};
-use crate::engine::settings::Hosts;
+use corona_model::settings::Hosts;
 
 /// Where the host files are; both may be unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_recorded_job_file_reads_back_as_it_was() {
         let site = site(&[], "<configuration/>");
-        let job_file = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/task_tracker/job.xml");
+        let job_file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/task_tracker/job.xml");
         let conf = JobConf::read(&site, Path::new(job_file)).unwrap();
         assert_eq!(
             conf.get("mapred.reducer.class").as_deref(),

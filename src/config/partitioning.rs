@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::typed::Wrong;
-use crate::engine::settings::Partitioning;
-use crate::engine::types::ResourceType;
+use corona_model::settings::Partitioning;
+use corona_model::types::ResourceType;
 
 /// What to write.
 pub(super) const EXPECTED: &str = "a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}";

@@ -10,8 +10,8 @@ use super::problem::{Problem, ProblemKind};
 use super::scheduling::{Context, Field, TypeName, pool_name};
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};
-use crate::engine::settings::{Pools, SizeRedirect};
-use crate::engine::types::{PerType, PoolName, ResourceType};
+use corona_model::settings::{Pools, SizeRedirect};
+use corona_model::types::{PerType, PoolName, ResourceType};
 
 const POOL: &str = "pool";
 const SIZE_REDIRECT: &str = "redirectJobWithLimit";
@@ -112,7 +112,7 @@ impl PoolsReader<'_> {
         &mut self,
         element: &Element,
         subject: &str,
-        settings: &mut crate::engine::settings::PoolSettings,
+        settings: &mut corona_model::settings::PoolSettings,
     ) -> Result<(), Problem> {
         let field = text_of(element, subject)?;
         match element.name.as_str() {
@@ -239,9 +239,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::files::FileReader;
-    use crate::config::xml::{self, Includes};
-    use crate::engine::settings::{GroupSettings, PoolSettings, SchedulingMode, UNLIMITED};
+    use crate::files::FileReader;
+    use crate::xml::{self, Includes};
+    use corona_model::settings::{GroupSettings, PoolSettings, SchedulingMode, UNLIMITED};
 
     /// The settings and problems of a file `f` with this inside `configuration`.
     fn pools(inside: &str, strict: bool) -> (Pools, Vec<String>) {

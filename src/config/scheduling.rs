@@ -10,8 +10,8 @@ use super::properties::{MATERIALIZED_JSON, json_name, read_json};
 use super::typed::{self, Wrong};
 use super::xml::{self, Element, Includes};
 use super::{general, keys, pools};
-use crate::engine::settings::{Pools, Scheduling, SchedulingMode};
-use crate::engine::types::{PerType, ResourceType};
+use corona_model::settings::{Pools, Scheduling, SchedulingMode};
+use corona_model::types::{PerType, ResourceType};
 
 /// Where both files are looked for, and what their reading depends on.
 ///
@@ -298,13 +298,13 @@ impl Field<'_> {
 }
 
 /// The two parts of `group.pool`: split at each dot, empty parts at the end dropped, two left.
-pub(super) fn pool_name(text: &str) -> Option<crate::engine::types::PoolName> {
+pub(super) fn pool_name(text: &str) -> Option<corona_model::types::PoolName> {
     let mut parts: Vec<&str> = text.split('.').collect();
     while parts.last().is_some_and(|part| part.is_empty()) {
         parts.pop();
     }
     match parts.as_slice() {
-        [group, pool] => Some(crate::engine::types::PoolName::new(group, pool)),
+        [group, pool] => Some(corona_model::types::PoolName::new(group, pool)),
         _ => None,
     }
 }
@@ -312,7 +312,7 @@ pub(super) fn pool_name(text: &str) -> Option<crate::engine::types::PoolName> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::types::PoolName;
+    use corona_model::types::PoolName;
 
     fn files_in(dir: &Path) -> SchedulingFiles {
         SchedulingFiles {

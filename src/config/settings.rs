@@ -17,8 +17,8 @@ use super::topology::{self, Mapping, Topology};
 use super::typed::{self, HostPort, Wrong};
 use super::web::{self, Secret, WebSettings};
 use super::{InForce, Source};
-use crate::engine::settings::{Bounds, FaultLimits, Partitioning, Settings};
-use crate::engine::types::PerType;
+use corona_model::settings::{Bounds, FaultLimits, Partitioning, Settings};
+use corona_model::types::PerType;
 
 /// Everything that the cluster manager can be configured with.
 #[derive(Clone, Debug, PartialEq)]

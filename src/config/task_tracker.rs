@@ -14,7 +14,7 @@ use super::settings::SettingsReader;
 use super::system::SystemProperties;
 use super::typed::{self, HostPort, Wrong};
 use super::{InForce, SiteProperties};
-use crate::engine::settings::Partitioning;
+use corona_model::settings::Partitioning;
 
 /// Everything that the task tracker can be configured with.
 #[derive(Clone, Debug, PartialEq)]

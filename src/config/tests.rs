@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::settings::{Partitioning, PoolSettings, SchedulingMode, Settings};
-use crate::engine::types::{PoolName, ResourceType};
+use corona_model::settings::{Partitioning, PoolSettings, SchedulingMode, Settings};
+use corona_model::types::{PoolName, ResourceType};
 
 /// A legal partitioning as a property.
 const PARTITIONING: &str = "<property><name>cm.cpu.to.resource.partitioning</name>\
@@ -42,7 +42,8 @@ fn lines<'a>(problems: impl IntoIterator<Item = &'a Problem>, dir: &Path) -> Vec
 }
 
 fn fixture(name: &str) -> Loaded {
-    let conf_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config").join(name);
+    let conf_dir =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/config").join(name);
     let source = Source { conf_dir: Some(&conf_dir), overrides: &[], lookup: Lookup::AlsoByName };
     source.load().unwrap_or_else(|errors| panic!("{name}: {errors}"))
 }

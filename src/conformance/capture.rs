@@ -232,19 +232,19 @@ impl Capture {
 }
 
 /// Makes a [`Capture`] of what is told, within the memory that limits allow.
-pub(in crate::conformance) struct Collector {
+pub(crate) struct Collector {
     connections: Vec<Connection>,
     kept_bytes: usize,
     allowed_bytes: usize,
 }
 
 impl Collector {
-    pub(in crate::conformance) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Collector { connections: Vec::new(), kept_bytes: 0, allowed_bytes: limits.kept_bytes }
     }
 
     /// Keeps what is told, or breaks when that is more than allowed.
-    pub(in crate::conformance) fn take(&mut self, imported: Imported) -> ControlFlow<()> {
+    pub(crate) fn take(&mut self, imported: Imported) -> ControlFlow<()> {
         self.kept_bytes = self.kept_bytes.saturating_add(cost(&imported));
         if self.kept_bytes > self.allowed_bytes {
             return ControlFlow::Break(());
@@ -254,7 +254,7 @@ impl Collector {
     }
 
     /// All that was told, in the order of time.
-    pub(in crate::conformance) fn finish(self, summary: ImportSummary) -> Capture {
+    pub(crate) fn finish(self, summary: ImportSummary) -> Capture {
         let mut connections = self.connections;
         for connection in &mut connections {
             connection.events.sort_by_key(|event| event.at);

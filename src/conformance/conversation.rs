@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::conformance::capture::{Capture, Connection, ConnectionId, Side, What};
-use crate::wire::calls::{ClusterManager, ClusterManagerCall, ProxyJobTracker, SessionDriver};
-use crate::wire::schema::ServiceSchema;
-use crate::wire::value::Message;
-use crate::wire::{Framing, Service};
+use crate::capture::{Capture, Connection, ConnectionId, Side, What};
+use corona_wire::calls::{ClusterManager, ClusterManagerCall, ProxyJobTracker, SessionDriver};
+use corona_wire::schema::ServiceSchema;
+use corona_wire::value::Message;
+use corona_wire::{Framing, Service};
 
-pub(in crate::conformance) use cutter::Cutter;
+pub(crate) use cutter::Cutter;
 
 /// Which service the server of a conversation offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

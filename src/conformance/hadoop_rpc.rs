@@ -9,10 +9,10 @@ mod tests;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::conformance::capture::{Capture, Connection, ConnectionId, Side, What};
-use crate::hadoop::io::formats::Writable;
-use crate::hadoop::io::{DecodeError, Reader};
-use crate::hadoop::rpc::{Call, ConnectionHeader, MAGIC, Reply};
+use crate::capture::{Capture, Connection, ConnectionId, Side, What};
+use corona_hadoop::io::formats::Writable;
+use corona_hadoop::io::{DecodeError, Reader};
+use corona_hadoop::rpc::{Call, ConnectionHeader, MAGIC, Reply};
 
 /// One connection as a conversation.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@
 mod cluster;
 mod conclude;
 mod holdups;
-pub(in crate::conformance) mod judge;
+pub(crate) mod judge;
 mod ledger;
 mod line;
 mod names;
@@ -18,11 +18,11 @@ mod notices;
 mod older;
 mod peers;
 mod play;
-pub(in crate::conformance) mod report;
+pub(crate) mod report;
 mod script;
 #[cfg(test)]
 mod tests;
-pub(in crate::conformance) mod values;
+pub(crate) mod values;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::conformance::conversation::Conversation;
+use crate::conversation::Conversation;
 
 pub use holdups::{EarlierPlay, HoldUps, TOLERATED, again_if_held_up};
 use older::{Older, older_sessions, without};

@@ -2,15 +2,15 @@
 //! must be changed to start another cluster manager with it on this machine.
 //!
 //! Knows configuration keys by name, since it hands them on as overrides; their meaning is the
-//! [`config`](crate::config) room's.
+//! [`config`](corona_config) room's.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{ConfigErrors, InForce, Loaded, Lookup, Source, keys};
-use crate::conformance::conversation::Ports;
-use crate::conformance::replay::ReplayOptions;
+use crate::conversation::Ports;
+use crate::replay::ReplayOptions;
+use corona_config::{ConfigErrors, InForce, Loaded, Lookup, Source, keys};
 
 /// A recorded configuration.
 #[derive(Clone, Debug)]
@@ -122,7 +122,8 @@ mod tests {
     use super::*;
 
     fn recorded(name: &str) -> RecordedSetup {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings");
+        let root =
+            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings");
         RecordedSetup::read(&root.join(name)).unwrap()
     }
 

@@ -12,14 +12,12 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use crate::conformance::capture::{
+use crate::capture::{
     Capture, CaptureError, Collector, ConnectionId, ImportSummary, Imported, Limits, PacketCounts,
     StreamEvent, What,
 };
-use crate::conformance::conversation::{
-    Conversation, Offered, Ports, conversations_of_known_servers,
-};
-use crate::conformance::recording::{self, Entry, Header, MAGIC, Record, Unrecorded};
+use crate::conversation::{Conversation, Offered, Ports, conversations_of_known_servers};
+use crate::recording::{self, Entry, Header, MAGIC, Record, Unrecorded};
 
 /// What a file of traffic holds.
 #[derive(Clone, Debug)]

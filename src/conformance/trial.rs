@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::conformance::Traffic;
-use crate::conformance::conversation::Conversation;
-use crate::conformance::launch::{Launch, LaunchError, Running};
-use crate::conformance::recording::{Header, Origin};
-use crate::conformance::replay::{NoRestart, Progress, ReplayOptions, Report, Stage};
-use crate::conformance::setup::RecordedSetup;
-use crate::wire::calls::ClusterManager;
-use crate::wire::client::{Client, ClientOptions};
+use crate::Traffic;
+use crate::conversation::Conversation;
+use crate::launch::{Launch, LaunchError, Running};
+use crate::recording::{Header, Origin};
+use crate::replay::{NoRestart, Progress, ReplayOptions, Report, Stage};
+use crate::setup::RecordedSetup;
+use corona_wire::calls::ClusterManager;
+use corona_wire::client::{Client, ClientOptions};
 
 /// A program that is started with a recorded configuration.
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ impl Program {
     /// A program with the configuration in `conf_dir`.
     ///
     /// Errors: what is wrong with the configuration.
-    pub fn read(path: &Path, conf_dir: &Path) -> Result<Program, crate::config::ConfigErrors> {
+    pub fn read(path: &Path, conf_dir: &Path) -> Result<Program, corona_config::ConfigErrors> {
         Ok(Program {
             path: path.to_owned(),
             conf_dir: conf_dir.to_owned(),

@@ -133,11 +133,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::settings::Settings;
-    use crate::engine::types::{
+    use crate::settings::Settings;
+    use crate::types::{
         Address, ComputeSpecs, Millis, NodeReport, PoolName, ResourceRequest, SessionInfo,
     };
-    use crate::engine::{Input, Start};
+    use crate::{Input, Start};
 
     /// Two nodes; a session with two grants and three requests that wait, one of them set aside.
     fn engine() -> Engine {

@@ -462,8 +462,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::engine::types::{NodeReport, SessionPriority, SessionStatus};
-    use crate::engine::{Effect, Input, NodeUsageReport, Notification, SessionView};
+    use crate::types::{NodeReport, SessionPriority, SessionStatus};
+    use crate::{Effect, Input, NodeUsageReport, Notification, SessionView};
 
     fn settings() -> Settings {
         let mut settings = Settings::default();
@@ -815,7 +815,7 @@ mod tests {
         let now = Millis(1_000_001);
         engine.apply(now, Input::SetSafeMode { on: false }).reply.unwrap();
         let next = engine.apply(now, Input::NextSessionId).reply.unwrap();
-        assert_eq!(next, crate::engine::Reply::SessionId("2026.8".into()));
+        assert_eq!(next, crate::Reply::SessionId("2026.8".into()));
         assert_eq!(finish(&mut engine, now.0), [], "the node is full");
         for (released, expected) in [(1, 4), (2, 3)] {
             let release = Input::ReleaseResources { handle: "2026.7".into(), ids: vec![released] };

@@ -1,13 +1,13 @@
 //! What the tests of this room share.
 
 /// Bytes as hexadecimal digits.
-pub(in crate::hadoop) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes of golden samples as the specification writes them: hexadecimal digits, blanks
 /// anywhere, and ASCII text in quotes.
-pub(in crate::hadoop) fn unhex(sample: &str) -> Vec<u8> {
+pub(crate) fn unhex(sample: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (place, part) in sample.split('"').enumerate() {
         if place % 2 == 1 {

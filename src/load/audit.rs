@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::faults::FaultKind;
 use super::session::Session;
 use super::world::{Failure, World};
-use crate::wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
+use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
 
 /// Asks for the slots of all sessions and notes those that have more than they can have: all that
 /// they asked for, but for what they gave back and were told so.

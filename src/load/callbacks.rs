@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::meter::Count;
 use super::world::World;
-use crate::wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
-use crate::wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
+use corona_wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
+use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
 
 /// Where sessions listen, each kind at its own address.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use super::faults::{FaultKind, Faults};
 use super::plan::{Job, Nodes, Placement};
-use crate::wire::generated::{
+use corona_wire::generated::{
     ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceGrant, ResourceType,
 };
 
@@ -205,7 +205,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::load::plan::Heartbeats;
+    use crate::plan::Heartbeats;
 
     fn cluster(count: usize) -> Cluster {
         let heartbeats = Heartbeats::Every(Duration::from_secs(3));
@@ -284,7 +284,7 @@ mod tests {
         for count in [1, 2, 39, 40, 41, 1_000] {
             let cluster = cluster(count);
             for placement in [Placement::Neighbours, Placement::Scattered] {
-                let job = Job { hosts: 3, placement, ..crate::load::tests::job(1) };
+                let job = Job { hosts: 3, placement, ..crate::tests::job(1) };
                 for id in 1..200 {
                     let near: Vec<u32> = cluster.near(&job, 5, id).collect();
                     assert_eq!(near, cluster.near(&job, 5, id).collect::<Vec<u32>>());
@@ -296,12 +296,12 @@ mod tests {
                     }
                 }
             }
-            let job = Job { hosts: 1, ..crate::load::tests::job(1) };
+            let job = Job { hosts: 1, ..crate::tests::job(1) };
             let drawn: HashSet<u32> =
                 (1..20_000).flat_map(|id| cluster.near(&job, 1, id)).collect();
             assert_eq!(drawn.len(), count, "every node is somebody's");
         }
-        let job = Job { hosts: 3, ..crate::load::tests::job(1) };
+        let job = Job { hosts: 3, ..crate::tests::job(1) };
         assert_eq!(cluster(0).near(&job, 1, 1).count(), 0);
     }
 }

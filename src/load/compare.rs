@@ -67,7 +67,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::load::Timeline;
+    use crate::Timeline;
 
     fn report(measures: &[(&str, f64)]) -> Report {
         let timing = |(name, number): &(&str, f64)| Timing {

@@ -11,8 +11,8 @@ use super::faults::FaultKind;
 use super::machine::ProcessUse;
 use super::meter::Count;
 use super::world::{Caller, Failure, World};
-use crate::wire::calls::{ClusterManager, ClusterManagerCall as Call};
-use crate::wire::client::PreparedCall;
+use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
+use corona_wire::client::PreparedCall;
 
 /// Between the end of a storm and the next.
 const CALM: Duration = Duration::from_millis(200);

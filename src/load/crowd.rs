@@ -14,11 +14,11 @@ use super::meter::{Count, Measure};
 use super::plan::{Crowd, Driver};
 use super::session::{Next, Session};
 use super::world::{Caller, Failure, Phase, World};
-use crate::engine::types::ResourceType;
-use crate::wire::Exception;
-use crate::wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
-use crate::wire::client::CallError;
-use crate::wire::generated::{
+use corona_model::types::ResourceType;
+use corona_wire::Exception;
+use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
+use corona_wire::client::CallError;
+use corona_wire::generated::{
     InetAddress, PoolInfoStrings, SessionInfo, SessionPriority, SessionStatus,
 };
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::engine::types::ResourceType;
+use corona_model::types::ResourceType;
 
 /// A request that a session made.
 #[derive(Clone, Copy, Debug)]

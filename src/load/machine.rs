@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::proc_text::{Stat, number_after};
+use corona_process::proc_text::{Stat, number_after};
 
 /// Files that a run has open besides its connections.
 const OTHER_FILES: u64 = 64;

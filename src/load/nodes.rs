@@ -11,11 +11,11 @@ use super::faults::FaultKind;
 use super::meter::{Count, Measure};
 use super::plan::Heartbeats;
 use super::world::{Caller, Failure, Phase, World};
-use crate::wire::Exception;
-use crate::wire::calls::{
+use corona_wire::Exception;
+use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
-use crate::wire::client::{CallError, PreparedCall};
+use corona_wire::client::{CallError, PreparedCall};
 
 /// After a failure, before the next connection is opened.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -231,7 +231,7 @@ fn round_up(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Fault, FaultKind, Timeline};
+    use crate::{Fault, FaultKind, Timeline};
 
     fn report() -> Report {
         let timing = |name: &str, count, max_us| Timing {

@@ -13,8 +13,8 @@ use super::faults::FaultKind;
 use super::ledger::{Ledger, Slip, Taken};
 use super::meter::locked;
 use super::world::World;
-use crate::engine::types::ResourceType;
-use crate::wire::generated::{self as wire, ResourceGrant, ResourceRequest};
+use corona_model::types::ResourceType;
+use corona_wire::generated::{self as wire, ResourceGrant, ResourceRequest};
 
 /// Slots are given back after so long even if a batch is not full: others may wait for them.
 const BATCH_LINGER: Duration = Duration::from_millis(5);

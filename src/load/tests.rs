@@ -12,13 +12,13 @@ use tokio::sync::watch;
 
 use super::meter::locked;
 use super::*;
-use crate::wire::Exception;
-use crate::wire::calls::{
+use corona_wire::Exception;
+use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,
 };
-use crate::wire::client::{Client, ClientOptions};
-use crate::wire::generated::{self as wire, ResourceGrant, RunningSession};
-use crate::wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
+use corona_wire::client::{Client, ClientOptions};
+use corona_wire::generated::{self as wire, ResourceGrant, RunningSession};
+use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
 
 /// A job of so many maps that are given back at once.
 pub(super) fn job(maps: u32) -> Job {

@@ -16,10 +16,10 @@ use super::faults::Faults;
 use super::meter::{Measure, Meter};
 use super::plan::Plan;
 use super::session::Session;
-use crate::wire::calls::{
+use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
-use crate::wire::client::{CallError, Client, ClientOptions, PreparedCall};
+use corona_wire::client::{CallError, Client, ClientOptions, PreparedCall};
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::engine::types::{ComputeSpecs, Grant, PerType, ResourceRequest, ResourceType};
+use corona_model::types::{ComputeSpecs, Grant, PerType, ResourceRequest, ResourceType};
 
 /// A slot to be asked for. It gets its id from the [`Books`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,10 +16,10 @@ use super::link::{CallFailure, Connector, Link, Proxy, Trouble};
 use super::options::{Options, Timers};
 use super::outgoing::Call;
 use super::translate;
-use crate::engine::types::{ResourceType, SessionStatus};
-use crate::wire::calls::{ClusterManagerCall, ClusterManagerReply};
-use crate::wire::client::CallError;
-use crate::wire::generated::HeartbeatArgs;
+use corona_model::types::{ResourceType, SessionStatus};
+use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
+use corona_wire::client::CallError;
+use corona_wire::generated::HeartbeatArgs;
 
 /// The talk of one session.
 pub(super) struct Conversation {

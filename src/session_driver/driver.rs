@@ -14,7 +14,7 @@ use super::host::{DriverHost, Notification};
 use super::link::{CallFailure, ProxyError};
 use super::options::{Bounds, Endpoint, Options};
 use super::outgoing::{Call, Info, InfoUpdate, NodeUsage, Queue};
-use crate::engine::types::{PerType, PoolName, ResourceType, SessionStatus};
+use corona_model::types::{PerType, PoolName, ResourceType, SessionStatus};
 
 /// A session at a cluster manager.
 ///

@@ -9,7 +9,7 @@ use super::books::Lost;
 use super::driver::Shared;
 use super::host::Notification;
 use super::link::CallFailure;
-use crate::engine::types::{Grant, SessionStatus};
+use corona_model::types::{Grant, SessionStatus};
 
 /// Something that a session learns.
 #[derive(Clone, Debug)]

@@ -20,10 +20,10 @@ use super::events::Events;
 use super::link::Connector;
 use super::options::{Endpoint, Listen, Options};
 use super::translate;
-use crate::engine::types::Grant;
-use crate::wire::calls::{self, SessionDriverCall, SessionDriverReply};
-use crate::wire::generated::ResourceGrant;
-use crate::wire::server::{Answer, Counters, Handler, ListenOn, Server, listen};
+use corona_model::types::Grant;
+use corona_wire::calls::{self, SessionDriverCall, SessionDriverReply};
+use corona_wire::generated::ResourceGrant;
+use corona_wire::server::{Answer, Counters, Handler, ListenOn, Server, listen};
 
 /// What a session is told.
 #[derive(Debug)]

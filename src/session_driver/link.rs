@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::options::{Endpoint, Timers};
-use crate::wire::calls::{
+use corona_wire::calls::{
     ClusterManager, ClusterManagerCall, ClusterManagerReply, ProxyJobTracker, ProxyJobTrackerCall,
     ProxyJobTrackerReply,
 };
-use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
-use crate::wire::{ApplicationFault, Exception, Service};
+use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona_wire::{ApplicationFault, Exception, Service};
 
 /// Answers to a session are short.
 const MAX_REPLY_BYTES: usize = 1 << 20;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::engine::types::{Millis, PoolName, SessionPriority};
-use crate::wire::server::Limits;
+use corona_model::types::{Millis, PoolName, SessionPriority};
+use corona_wire::server::Limits;
 
 /// Where a server listens, as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::options::Endpoint;
 use super::translate;
-use crate::engine::types::{
+use corona_model::types::{
     Millis, PoolName, ResourceRequest, ResourceType, SessionPriority, SessionStatus,
 };
-use crate::wire::calls::ClusterManagerCall;
-use crate::wire::generated as wire;
+use corona_wire::calls::ClusterManagerCall;
+use corona_wire::generated as wire;
 
 /// What a session has seen of a node: tasks by what became of them. Counts of one session.
 /// Spec: cluster-manager/01 §5.3, 02 §5.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::outgoing::NodeUsage;
-use crate::engine::types as engine;
-use crate::wire::generated as wire;
+use corona_model::types as engine;
+use corona_wire::generated as wire;
 
 pub(super) fn request(request: &engine::ResourceRequest) -> wire::ResourceRequest {
     wire::ResourceRequest {

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use super::model::{Counts, Model, Name, Session, Wish, WishState};
 use super::shares;
-use crate::engine::settings::PoolSettings;
-use crate::engine::types::{Millis, PerType, PoolName, ResourceType};
-use crate::engine::{
+use corona_engine::{
     Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
 };
+use corona_model::settings::PoolSettings;
+use corona_model::types::{Millis, PerType, PoolName, ResourceType};
 
 /// The engine's own view of everything is what the peers were told.
 pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {

@@ -8,13 +8,13 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::settings::{Hosts, Settings};
-use crate::engine::types::{
+use corona_engine::{
+    Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, SessionView,
+};
+use corona_model::settings::{Hosts, Settings};
+use corona_model::types::{
     Address, ComputeSpecs, Grant, Millis, NodeReport, PerType, PoolName, ResourceRequest,
     ResourceType, SessionInfo,
-};
-use crate::engine::{
-    Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, SessionView,
 };
 
 /// A handle, a node's name or a host.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::model::{Model, Name, Session, WishState};
 use super::random::Random;
 use super::weather;
-use crate::engine::settings::Settings;
-use crate::engine::types::{
+use corona_engine::{Engine, Input, NodeUsageReport, SessionView};
+use corona_model::settings::Settings;
+use corona_model::types::{
     Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionPriority, SessionStatus,
 };
-use crate::engine::{Engine, Input, NodeUsageReport, SessionView};
 
 /// What session ids begin with.
 pub(super) const ID_PREFIX: &str = "202611210900";

@@ -1,8 +1,8 @@
 //! The simulation itself: it repeats, it passes, and it finds what is broken.
 
 use super::*;
-use crate::engine::settings::UNLIMITED;
-use crate::engine::types::PerType;
+use corona_model::settings::UNLIMITED;
+use corona_model::types::PerType;
 
 const SHORT: u64 = 1_500;
 
@@ -99,10 +99,7 @@ fn drop_first_notice(effects: &mut Vec<Effect>, of: fn(&Notification) -> bool) {
     }
 }
 
-fn with_requests(
-    mut input: Input,
-    change: fn(&mut crate::engine::types::ResourceRequest),
-) -> Input {
+fn with_requests(mut input: Input, change: fn(&mut corona_model::types::ResourceRequest)) -> Input {
     if let Input::RequestResources { requests, .. } = &mut input {
         requests.iter_mut().for_each(change);
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::random::Random;
-use crate::engine::settings::{
+use corona_model::settings::{
     GroupSettings, Hosts, Partitioning, PoolSettings, SchedulingMode, Settings, UNLIMITED,
 };
-use crate::engine::types::{PerType, PoolName, ResourceType};
+use corona_model::types::{PerType, PoolName, ResourceType};
 
 /// Groups and pools that sessions ask for, configured or not.
 pub(super) const GROUPS: [&str; 3] = ["red", "green", "blue"];

@@ -9,7 +9,7 @@ pub(super) mod tests;
 
 use std::time::{Duration, Instant};
 
-use crate::hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskState, TaskStatus};
+use corona_hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskState, TaskStatus};
 
 /// The longest text of what went wrong, in bytes: what comes after that is left out.
 const MAX_DIAGNOSTICS_BYTES: usize = 64 << 10;

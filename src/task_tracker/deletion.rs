@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::warn;
 
 use super::layout;
-use crate::panics::Panic;
+use corona_process::panics::Panic;
 
 /// Deletes what local directories no longer need. When the last copy goes, the thread ends.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use super::local_dirs::{LocalDirs, Space, space};
 use super::procfs::Machine;
-use crate::config::TaskTrackerSettings;
+use corona_config::TaskTrackerSettings;
 
 /// Bytes of a MiB and of a GiB, the units of heartbeats.
 const MIB: u64 = 1 << 20;

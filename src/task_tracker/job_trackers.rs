@@ -23,9 +23,9 @@ use super::job_files::{FileError, JobFiles, Location, NotALocation};
 use super::layout;
 use super::local_dirs::{LocalDirError, LocalDirs, any_number};
 use super::tracker::{self, KeptLogs};
-use crate::config::{ConfigErrors, JobConf, SiteProperties};
-use crate::hadoop::rpc::Fault;
-use crate::hadoop::writables::{SessionInfo, Task};
+use corona_config::{ConfigErrors, JobConf, SiteProperties};
+use corona_hadoop::rpc::Fault;
+use corona_hadoop::writables::{SessionInfo, Task};
 
 /// Gives what keeps the logs of an attempt from being deleted for their age, as long as it lives.
 pub type KeepLogs = Box<dyn Fn(&AttemptId) -> Option<KeptLogs> + Send + Sync>;

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
-use crate::config::LocalSettings;
+use corona_config::LocalSettings;
 
 /// The local directories of a task tracker.
 #[derive(Debug)]

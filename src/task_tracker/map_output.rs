@@ -13,8 +13,8 @@ use thiserror::Error;
 use super::ids::AttemptId;
 use super::layout;
 use super::local_dirs::LocalDirs;
-use crate::hadoop::io::DecodeError;
-use crate::hadoop::writables::{IndexRecord, SpillIndex};
+use corona_hadoop::io::DecodeError;
+use corona_hadoop::writables::{IndexRecord, SpillIndex};
 
 /// The largest index file that is read: four million reduces.
 const MAX_INDEX_BYTES: u64 = 96 << 20;
@@ -194,7 +194,7 @@ fn size(index: &SpillIndex) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::task_tracker::local_dirs::tests::settings;
+    use crate::local_dirs::tests::settings;
 
     /// Puts an output with these parts where a map would.
     pub(in super::super) fn put(dirs: &LocalDirs, attempt: &AttemptId, parts: &[&[u8]]) {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::param::page_size;
 
-use crate::proc_text::{Stat, number_after};
+use corona_process::proc_text::{Stat, number_after};
 
 /// The most that is read of the environment of a process.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;

@@ -33,13 +33,13 @@ use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
 use super::procfs::Machine;
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
-use crate::config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
-use crate::engine::types::ResourceType;
-use crate::hadoop::rpc;
-use crate::panics::{ServiceTasks, caught_in};
-use crate::wire::calls::CoronaTaskTracker;
-use crate::wire::generated;
-use crate::wire::server::{ListenOn, Server, listen};
+use corona_config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
+use corona_hadoop::rpc;
+use corona_model::types::ResourceType;
+use corona_process::panics::{ServiceTasks, caught_in};
+use corona_wire::calls::CoronaTaskTracker;
+use corona_wire::generated;
+use corona_wire::server::{ListenOn, Server, listen};
 
 pub use super::pages::Addresses;
 

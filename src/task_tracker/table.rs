@@ -17,7 +17,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::attempt::{Attempt, Cause, Now};
-use crate::hadoop::writables::{
+use corona_hadoop::writables::{
     Action, JobId, JvmId, SessionInfo, Task, TaskAttemptId, TaskState, TaskTrackerAction,
 };
 

@@ -42,7 +42,7 @@ use super::local_dirs::{LocalDirs, any_number};
 use super::localise::Localiser;
 use super::map_output::MapOutputs;
 use super::table::{Order, Run, Table};
-use crate::hadoop::writables::{JobId, TaskAttemptId, TaskTrackerAction};
+use corona_hadoop::writables::{JobId, TaskAttemptId, TaskTrackerAction};
 use log_budget::LogBudget;
 use queues::Queues;
 use run::Live;

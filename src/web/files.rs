@@ -13,7 +13,7 @@ const FILES: [(&str, &str, &str); 3] = [
 ];
 
 /// The content type and content of a file.
-pub(crate) fn file(name: &str) -> Option<(&'static str, &'static str)> {
+pub fn file(name: &str) -> Option<(&'static str, &'static str)> {
     FILES.iter().find(|(own, ..)| *own == name).map(|(_, kind, content)| (*kind, *content))
 }
 
@@ -29,7 +29,7 @@ fn address(name: &str) -> String {
 }
 
 /// The head of a page of the service on this host.
-pub(crate) fn head(title: &str, host: &str) -> Markup {
+pub fn head(title: &str, host: &str) -> Markup {
     html! {
         head {
             meta charset="utf-8";

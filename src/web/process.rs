@@ -5,35 +5,41 @@ use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::prometheus::{Family, Shape, Text};
-use crate::proc_text::{Stat, number_after};
+use corona_process::proc_text::{Stat, number_after};
 
-pub(crate) const RESIDENT: Family = Family {
+/// Resident memory.
+pub const RESIDENT: Family = Family {
     name: "process_resident_memory_bytes",
     shape: Shape::Gauge,
     help: "Memory that the process holds.",
 };
-pub(crate) const OPEN_FILES: Family = Family {
+/// Open file descriptors.
+pub const OPEN_FILES: Family = Family {
     name: "process_open_fds",
     shape: Shape::Gauge,
     help: "Open files and connections of the process.",
 };
-pub(crate) const OPEN_FILES_LIMIT: Family =
+/// Limit on open file descriptors.
+pub const OPEN_FILES_LIMIT: Family =
     Family { name: "process_max_fds", shape: Shape::Gauge, help: "How many it may have open." };
-pub(crate) const THREADS: Family =
+/// Threads.
+pub const THREADS: Family =
     Family { name: "process_threads", shape: Shape::Gauge, help: "Threads of the process." };
-pub(crate) const CPU: Family = Family {
+/// Processor time.
+pub const CPU: Family = Family {
     name: "process_cpu_seconds_total",
     shape: Shape::Counter,
     help: "Processor time that the process has used.",
 };
-pub(crate) const STARTED: Family = Family {
+/// Start time.
+pub const STARTED: Family = Family {
     name: "process_start_time_seconds",
     shape: Shape::Gauge,
     help: "When the process was started.",
 };
 
 /// Writes the numbers of this process. It reads files of the kernel.
-pub(crate) fn process(text: &mut Text) {
+pub fn process(text: &mut Text) {
     let process = Process::now();
     let Process { resident_bytes, open_files, open_files_limit, threads, cpu_seconds, .. } =
         process;
@@ -47,17 +53,24 @@ pub(crate) fn process(text: &mut Text) {
 
 /// Numbers about this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Process {
-    pub(crate) resident_bytes: Option<u64>,
-    pub(crate) open_files: Option<u64>,
-    pub(crate) open_files_limit: Option<u64>,
-    pub(crate) threads: Option<u64>,
-    pub(crate) cpu_seconds: Option<f64>,
-    pub(crate) started_seconds: Option<f64>,
+pub struct Process {
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_files: Option<u64>,
+    /// Limit on open file descriptors.
+    pub open_files_limit: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+    /// User and system time in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Start time in seconds since the epoch.
+    pub started_seconds: Option<f64>,
 }
 
 impl Process {
-    pub(crate) fn now() -> Process {
+    /// Reads the numbers of this process.
+    pub fn now() -> Process {
         let read =
             |file: &str| fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
         let (status, stat) = (read("status"), read("stat"));

@@ -3,11 +3,11 @@
 use std::fmt::{self, Display, Write};
 
 /// What the answer is, for the head of a response.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What a number is to Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -17,7 +17,8 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    pub(crate) fn name(self) -> &'static str {
+    /// The name of the shape in a `# TYPE` line.
+    pub fn name(self) -> &'static str {
         match self {
             Shape::Counter => "counter",
             Shape::Gauge => "gauge",
@@ -28,37 +29,42 @@ impl Shape {
 
 /// A name with what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Family {
-    pub(crate) name: &'static str,
-    pub(crate) shape: Shape,
-    pub(crate) help: &'static str,
+pub struct Family {
+    /// The metric's name.
+    pub name: &'static str,
+    /// Its type.
+    pub shape: Shape,
+    /// What is counted, in which unit.
+    pub help: &'static str,
 }
 
 /// Declares families, and `FAMILIES`: all names, in the order in which they are served, those of
 /// [`process`](super::process) last.
+#[macro_export]
 macro_rules! families {
     ($($constant:ident = $shape:ident $name:literal $help:literal;)*) => {
-        $(const $constant: $crate::web::prometheus::Family = $crate::web::prometheus::Family {
+        $(const $constant: $crate::prometheus::Family = $crate::prometheus::Family {
             name: $name,
-            shape: $crate::web::prometheus::Shape::$shape,
+            shape: $crate::prometheus::Shape::$shape,
             help: $help,
         };)*
 
         /// All names, in the order in which they are served.
         #[cfg(test)]
-        pub(crate) const FAMILIES: &[$crate::web::prometheus::Family] = {
-            use $crate::web::process::*;
+        pub(crate) const FAMILIES: &[$crate::prometheus::Family] = {
+            use $crate::process::*;
             &[$($constant,)* RESIDENT, OPEN_FILES, OPEN_FILES_LIMIT, THREADS, CPU, STARTED]
         };
     };
 }
-pub(crate) use families;
+pub use families;
 
 /// The text as far as it is written. Writing to a string does not fail.
-pub(crate) struct Text(pub(crate) String);
+pub struct Text(pub String);
 
 impl Text {
-    pub(crate) fn family(&mut self, family: Family) -> Samples<'_> {
+    /// Starts a family: its help and type lines.
+    pub fn family(&mut self, family: Family) -> Samples<'_> {
         let Family { name, shape, help } = family;
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", shape.name());
         Samples { name, out: &mut self.0 }
@@ -66,23 +72,29 @@ impl Text {
 }
 
 /// Writes the samples of one family.
-pub(crate) struct Samples<'a> {
-    pub(crate) name: &'static str,
-    pub(crate) out: &'a mut String,
+pub struct Samples<'a> {
+    /// The family's name.
+    pub name: &'static str,
+    /// The text to append to.
+    pub out: &'a mut String,
 }
 
-pub(crate) type Labels<'a> = [(&'a str, &'a str)];
+/// Names and values of labels, in the order in which they are written.
+pub type Labels<'a> = [(&'a str, &'a str)];
 
 impl Samples<'_> {
-    pub(crate) fn value(&mut self, value: impl Display) {
+    /// Writes a sample without labels.
+    pub fn value(&mut self, value: impl Display) {
         self.labelled(&[], value);
     }
 
-    pub(crate) fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
+    /// Writes a sample with these labels.
+    pub fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
         let _ = writeln!(self.out, "{}{} {value}", self.name, Shown(labels));
     }
 
-    pub(crate) fn labelled_if_any(&mut self, labels: &Labels<'_>, value: Option<impl Display>) {
+    /// Writes a sample if there is a value.
+    pub fn labelled_if_any(&mut self, labels: &Labels<'_>, value: Option<impl Display>) {
         if let Some(value) = value {
             self.labelled(labels, value);
         }
@@ -90,7 +102,7 @@ impl Samples<'_> {
 }
 
 /// Labels in braces, values escaped; nothing when there are none.
-pub(crate) struct Shown<'a>(pub(crate) &'a Labels<'a>);
+pub struct Shown<'a>(pub &'a Labels<'a>);
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-use crate::engine::types::{Millis, ResourceType};
+use corona_model::types::{Millis, ResourceType};
 
 /// A point in time, in the machine's time zone.
-pub(crate) struct Time(pub(crate) Millis);
+pub struct Time(pub Millis);
 
 impl Time {
     fn timestamp(&self) -> Timestamp {
@@ -34,7 +34,7 @@ impl maud::Render for Time {
 }
 
 /// Milliseconds, for people: `59 s`, `1 min 1 s`, `1 h 1 min`, `1 d 1 h`.
-pub(crate) struct Span(pub(crate) i64);
+pub struct Span(pub i64);
 
 impl Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,7 +49,7 @@ impl Display for Span {
 }
 
 /// A short span with three digits: `740 µs`, `1.25 ms`, `12.3 s`.
-pub(crate) struct ShortSpan(pub(crate) std::time::Duration);
+pub struct ShortSpan(pub std::time::Duration);
 
 impl Display for ShortSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,7 +73,7 @@ impl Display for ShortSpan {
 }
 
 /// A number with thin gaps between thousands.
-pub(crate) struct Count<N>(pub(crate) N);
+pub struct Count<N>(pub N);
 
 impl<N: Display> Display for Count<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,7 +94,7 @@ impl<N: Display> Display for Count<N> {
 }
 
 /// Bytes in binary units: `1.5 GiB`.
-pub(crate) struct Bytes(pub(crate) i64);
+pub struct Bytes(pub i64);
 
 impl Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,7 +116,7 @@ impl Display for Bytes {
 }
 
 /// The style class of a type, which gives it its colour.
-pub(crate) fn class_of(kind: ResourceType) -> &'static str {
+pub fn class_of(kind: ResourceType) -> &'static str {
     match kind {
         ResourceType::Map => "map",
         ResourceType::Reduce => "reduce",
@@ -125,12 +125,12 @@ pub(crate) fn class_of(kind: ResourceType) -> &'static str {
 }
 
 /// A part of a whole in percent, 0 of nothing.
-pub(crate) fn percent(part: f64, whole: f64) -> f64 {
+pub fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole * 100.0).clamp(0.0, 100.0) } else { 0.0 }
 }
 
 /// A bar that is full to `part` of `whole`. The numbers stand beside it as text.
-pub(crate) fn bar(kind: ResourceType, part: u64, whole: u64) -> Markup {
+pub fn bar(kind: ResourceType, part: u64, whole: u64) -> Markup {
     let width = percent(part as f64, whole as f64);
     html! {
         svg.bar.(class_of(kind)) viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
@@ -141,7 +141,7 @@ pub(crate) fn bar(kind: ResourceType, part: u64, whole: u64) -> Markup {
 }
 
 /// `1 node`, `2 nodes`
-pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
+pub fn plural(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", Count(count), if count == 1 { one } else { many })
 }
 

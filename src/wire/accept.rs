@@ -17,7 +17,7 @@ use super::limits::Counters;
 /// refused or fails is counted; `service` says in the log whose connections they are.
 ///
 /// Then nobody listens any more. Gives the connections that are still served.
-pub(crate) async fn accept_until_stopped<F>(
+pub async fn accept_until_stopped<F>(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,
     max_connections: usize,

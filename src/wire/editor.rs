@@ -242,10 +242,10 @@ fn place<'s>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Framing;
-    use crate::wire::calls::ClusterManager;
-    use crate::wire::service::Service;
-    use crate::wire::value::MessageKind;
+    use crate::Framing;
+    use crate::calls::ClusterManager;
+    use crate::service::Service;
+    use crate::value::MessageKind;
 
     const METHODS: &[&str] = &["sessionStart", "sessionEnd"];
 

@@ -167,34 +167,40 @@ impl Counters {
         self.ended[ending as usize].load(Ordering::Relaxed)
     }
 
-    pub(crate) fn count_refused(&self) {
+    /// Counts a refused connection.
+    pub fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_accept_error(&self) {
+    /// Counts a failed accept.
+    pub fn count_accept_error(&self) {
         self.accept_errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_call(&self) {
+    /// Counts a call.
+    pub fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_fault(&self) {
+    /// Counts a message answered with a fault.
+    pub fn count_fault(&self) {
         self.faults.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_accepted(&self) {
+    /// Counts an accepted connection.
+    pub fn count_accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_ended(&self, ending: Ending) {
+    /// Counts the end of a connection.
+    pub fn count_ended(&self, ending: Ending) {
         self.ended[ending as usize].fetch_add(1, Ordering::Relaxed);
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Changes the bytes in flight of one connection and gives those of all.
-    pub(crate) fn move_inflight(&self, before: usize, after: usize) -> u64 {
+    pub fn move_inflight(&self, before: usize, after: usize) -> u64 {
         if after >= before {
             let more = (after - before) as u64;
             self.inflight_bytes.fetch_add(more, Ordering::Relaxed) + more

@@ -164,12 +164,12 @@ impl Schema {
     }
 
     /// A struct without fields: what is known of the arguments of an unknown method.
-    pub(crate) fn empty(&self) -> StructId {
+    pub fn empty(&self) -> StructId {
         self.empty
     }
 
     /// The body of an EXCEPTION message. Spec: cluster-manager/01 §3.1.
-    pub(crate) fn application_exception(&self) -> StructId {
+    pub fn application_exception(&self) -> StructId {
         self.application_exception
     }
 }

@@ -445,10 +445,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::wire::calls::{
-        ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
-    };
-    use crate::wire::client::{Client, ClientOptions};
+    use crate::calls::{ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply};
+    use crate::client::{Client, ClientOptions};
 
     #[tokio::test]
     async fn short_calls_do_not_wait_until_long_ones_are_read() {

@@ -552,19 +552,19 @@ macro_rules! service {
             }
         };
 
-        impl crate::wire::client::Client<$service> {
+        impl crate::client::Client<$service> {
             $(
                 #[doc = concat!("Calls `", $wire, "` and waits for its answer.")]
                 pub async fn $method(
                     &mut self,
                     $( $( $arg: impl Into<$type>, )+ )?
-                ) -> Result<service!(@type $( $returns )?), crate::wire::client::CallError> {
+                ) -> Result<service!(@type $( $returns )?), crate::client::CallError> {
                     let call = $call::$variant $( { $( $arg: $arg.into() ),+ } )?;
                     match self.call(&call).await? {
                         service!(@pattern $reply::$variant $($value)?) =>
                             Ok(service!(@value $($value)?)),
                         #[allow(unreachable_patterns)]
-                        _ => Err(crate::wire::client::CallError::MissingResult),
+                        _ => Err(crate::client::CallError::MissingResult),
                     }
                 }
             )+

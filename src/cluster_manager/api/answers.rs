@@ -6,12 +6,12 @@ use super::{
     PoolName, PoolSettings, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
     SessionDetail, Sessions, Specs, Wait, WaitReason, handle_order,
 };
-use crate::engine::settings::{SchedulingMode, UNLIMITED};
-use crate::engine::types::{self, Millis, PerType, ResourceType};
-use crate::engine::{self, NodeView, PoolView, RunningSession, WaitingRequests};
+use corona_engine::{self as engine, NodeView, PoolView, RunningSession, WaitingRequests};
+use corona_model::settings::{SchedulingMode, UNLIMITED};
+use corona_model::types::{self, Millis, PerType, ResourceType};
 
 /// One page of nodes.
-pub(in crate::cluster_manager) fn nodes(now: Millis, views: &[NodeView], paging: &Paging) -> Nodes {
+pub(crate) fn nodes(now: Millis, views: &[NodeView], paging: &Paging) -> Nodes {
     let mut wanted: Vec<&NodeView> = views
         .iter()
         .filter(|view| paging.after.as_deref().is_none_or(|after| *view.name > *after))
@@ -23,7 +23,7 @@ pub(in crate::cluster_manager) fn nodes(now: Millis, views: &[NodeView], paging:
 }
 
 /// One page of running sessions.
-pub(in crate::cluster_manager) fn sessions(
+pub(crate) fn sessions(
     now: Millis,
     kinds: &[ResourceType],
     views: &[RunningSession],
@@ -42,7 +42,7 @@ pub(in crate::cluster_manager) fn sessions(
 }
 
 /// A running session, with the slots that it holds and why its requests wait.
-pub(in crate::cluster_manager) fn session_detail(
+pub(crate) fn session_detail(
     now: Millis,
     kinds: &[ResourceType],
     view: &RunningSession,
@@ -64,7 +64,7 @@ pub(in crate::cluster_manager) fn session_detail(
 }
 
 /// The last sessions that ended. `views` are the oldest first.
-pub(in crate::cluster_manager) fn retired(
+pub(crate) fn retired(
     now: Millis,
     kinds: &[ResourceType],
     views: &[engine::RetiredSession],
@@ -81,7 +81,7 @@ fn page<V, T>(views: &[V], limit: usize, serve: impl Fn(&V) -> T) -> (Vec<T>, bo
 }
 
 /// A value for each of the types.
-pub(in crate::cluster_manager) fn by_type<T>(
+pub(crate) fn by_type<T>(
     kinds: impl IntoIterator<Item = ResourceType>,
     value: impl Fn(ResourceType) -> T,
 ) -> ByType<T> {
@@ -114,21 +114,17 @@ fn node(view: &NodeView) -> Node {
 }
 
 /// What a look at a pool adds to its counts.
-pub(in crate::cluster_manager) struct PoolRemarks {
+pub(crate) struct PoolRemarks {
     /// Where the pools file redirects it.
-    pub(in crate::cluster_manager) redirected_to: Option<types::PoolName>,
+    pub(crate) redirected_to: Option<types::PoolName>,
     /// Since when it may take slots from others; negative while it has patience.
-    pub(in crate::cluster_manager) starving_ms: PerType<i64>,
+    pub(crate) starving_ms: PerType<i64>,
     /// How long its sessions waited for their first slot, on average.
-    pub(in crate::cluster_manager) first_wait_ms: PerType<Option<i64>>,
+    pub(crate) first_wait_ms: PerType<Option<i64>>,
 }
 
 /// A pool, or a group, which has no remarks.
-pub(in crate::cluster_manager) fn pool(
-    view: &PoolView,
-    remarks: Option<&PoolRemarks>,
-    kinds: &[ResourceType],
-) -> Pool {
+pub(crate) fn pool(view: &PoolView, remarks: Option<&PoolRemarks>, kinds: &[ResourceType]) -> Pool {
     let settings = view.pool.is_some().then(|| PoolSettings {
         mode: mode_name(view.mode).into(),
         preemptable: view.preemptable,

@@ -13,13 +13,13 @@ use super::{
     ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
     methods,
 };
-use crate::engine::settings::{Settings, UNLIMITED};
-use crate::engine::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
-use crate::engine::{PoolView, SlotCounts};
-use crate::web::process::process;
-pub(in crate::cluster_manager) use crate::web::prometheus::CONTENT_TYPE;
-use crate::web::prometheus::{Family, Labels, Samples, Shown, Text, families};
-use crate::wire::server::{Counters, Ending};
+use corona_engine::{PoolView, SlotCounts};
+use corona_model::settings::{Settings, UNLIMITED};
+use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
+use corona_web::process::process;
+pub(crate) use corona_web::prometheus::CONTENT_TYPE;
+use corona_web::prometheus::{Family, Labels, Samples, Shown, Text, families};
+use corona_wire::server::{Counters, Ending};
 
 /// Groups and pools of which there are series at most. What is beyond is only counted, so that
 /// peers who bring up pools cannot flood who stores the series.
@@ -27,85 +27,85 @@ const MAX_POOLS: usize = 2000;
 
 /// What can be seen at one time, as opposed to what is counted over time.
 #[derive(Clone, Debug)]
-pub(in crate::cluster_manager) struct Gauges {
+pub(crate) struct Gauges {
     /// The present time.
-    pub(in crate::cluster_manager) now: Millis,
+    pub(crate) now: Millis,
     /// When the cluster manager was first started, by the engine's clock.
-    pub(in crate::cluster_manager) first_started: Millis,
+    pub(crate) first_started: Millis,
     /// The settings in force.
-    pub(in crate::cluster_manager) settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     /// The types that are scheduled.
-    pub(in crate::cluster_manager) kinds: Vec<ResourceType>,
+    pub(crate) kinds: Vec<ResourceType>,
     /// Slots of all nodes.
-    pub(in crate::cluster_manager) slots: PerType<SlotCounts>,
+    pub(crate) slots: PerType<SlotCounts>,
     /// How many nodes are how.
-    pub(in crate::cluster_manager) nodes: NodeCounts,
+    pub(crate) nodes: NodeCounts,
     /// Sessions that run.
-    pub(in crate::cluster_manager) sessions: usize,
+    pub(crate) sessions: usize,
     /// All groups and pools, shares filled in.
-    pub(in crate::cluster_manager) pools: Vec<PoolView>,
+    pub(crate) pools: Vec<PoolView>,
     /// By pool: how long sessions waited for their first slot, on average, in milliseconds.
-    pub(in crate::cluster_manager) first_wait_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+    pub(crate) first_wait_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
     /// Calls that sessions are still to be told.
-    pub(in crate::cluster_manager) queues: QueueCounts,
+    pub(crate) queues: QueueCounts,
     /// What the Thrift server counts.
-    pub(in crate::cluster_manager) wire: Arc<Counters>,
+    pub(crate) wire: Arc<Counters>,
     /// What is known of the configuration.
-    pub(in crate::cluster_manager) configuration: ConfigurationCounts,
+    pub(crate) configuration: ConfigurationCounts,
     /// What the web serves now.
-    pub(in crate::cluster_manager) web: WebCounts,
+    pub(crate) web: WebCounts,
 }
 
 /// How many nodes are how. A node may be in several of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cluster_manager) struct NodeCounts {
+pub(crate) struct NodeCounts {
     /// Nodes that heartbeat.
-    pub(in crate::cluster_manager) alive: u64,
+    pub(crate) alive: u64,
     /// Entries of the include file from which no node heartbeats.
-    pub(in crate::cluster_manager) dead: u64,
+    pub(crate) dead: u64,
     /// Nodes that are blacklisted for a type at least.
-    pub(in crate::cluster_manager) blacklisted: u64,
+    pub(crate) blacklisted: u64,
     /// Nodes that the host files do not allow.
-    pub(in crate::cluster_manager) excluded: u64,
+    pub(crate) excluded: u64,
     /// Nodes with less memory or disk free than they must keep.
-    pub(in crate::cluster_manager) below_reserve: u64,
+    pub(crate) below_reserve: u64,
     /// Nodes that can be given more of the type now.
-    pub(in crate::cluster_manager) usable: PerType<u64>,
+    pub(crate) usable: PerType<u64>,
 }
 
 /// Calls that sessions are still to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cluster_manager) struct QueueCounts {
+pub(crate) struct QueueCounts {
     /// All calls.
-    pub(in crate::cluster_manager) calls: u64,
+    pub(crate) calls: u64,
     /// Sessions that a conversation is open with.
-    pub(in crate::cluster_manager) queues: u64,
+    pub(crate) queues: u64,
     /// Calls in the longest queue.
-    pub(in crate::cluster_manager) longest: u64,
+    pub(crate) longest: u64,
 }
 
 /// What is known of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::cluster_manager) struct ConfigurationCounts {
+pub(crate) struct ConfigurationCounts {
     /// What may not be meant so, in what is in force.
-    pub(in crate::cluster_manager) warnings: u64,
+    pub(crate) warnings: u64,
     /// Errors because of which changed files are not in force.
-    pub(in crate::cluster_manager) errors: u64,
+    pub(crate) errors: u64,
     /// How often changed files were taken over.
-    pub(in crate::cluster_manager) reloads: u64,
+    pub(crate) reloads: u64,
     /// How often changed files were refused.
-    pub(in crate::cluster_manager) failures: u64,
+    pub(crate) failures: u64,
     /// When what is in force was read, seconds since the epoch.
-    pub(in crate::cluster_manager) loaded_seconds: f64,
+    pub(crate) loaded_seconds: f64,
 }
 
 /// What the web serves now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::cluster_manager) struct WebCounts {
+pub(crate) struct WebCounts {
     /// Connections of browsers and scripts.
-    pub(in crate::cluster_manager) connections: u64,
+    pub(crate) connections: u64,
     /// Streams of events among them.
-    pub(in crate::cluster_manager) subscribers: u64,
+    pub(crate) subscribers: u64,
 }
 
 families! {
@@ -209,7 +209,7 @@ families! {
 
 /// Everything, as text. It takes milliseconds with thousands of pools, and reads files of the
 /// kernel: for a thread that may block.
-pub(in crate::cluster_manager) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
+pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     let mut text = Text(String::with_capacity(64 * 1024));
     service(&mut text, metrics, gauges);
     nodes(&mut text, metrics, gauges);
@@ -442,26 +442,22 @@ fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
 
 impl Gauges {
     /// Slots that are not given away.
-    pub(in crate::cluster_manager) fn free_slots(&self, kind: ResourceType) -> u64 {
+    pub(crate) fn free_slots(&self, kind: ResourceType) -> u64 {
         self.slots[kind].total.saturating_sub(self.slots[kind].used)
     }
 
     /// Requests that wait, of all sessions.
-    pub(in crate::cluster_manager) fn waiting(&self, kind: ResourceType) -> i64 {
+    pub(crate) fn waiting(&self, kind: ResourceType) -> i64 {
         self.groups().map(|group| group.counts[kind].pending).sum()
     }
 
     /// Requests that hold a slot, of all sessions.
-    pub(in crate::cluster_manager) fn running(&self, kind: ResourceType) -> i64 {
+    pub(crate) fn running(&self, kind: ResourceType) -> i64 {
         self.groups().map(|group| group.counts[kind].granted).sum()
     }
 
     /// Since when a pool may take slots from others, negative while it has patience.
-    pub(in crate::cluster_manager) fn starving_ms(
-        &self,
-        view: &PoolView,
-        kind: ResourceType,
-    ) -> i64 {
+    pub(crate) fn starving_ms(&self, view: &PoolView, kind: ResourceType) -> i64 {
         view.starving_ms(kind, self.now, &self.settings.scheduling)
     }
 
@@ -493,7 +489,14 @@ impl Span {
 }
 
 /// The shapes that samples of a cluster manager take.
-impl Samples<'_> {
+trait ClusterSamples {
+    fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V);
+    fn counters(&mut self, kinds: &[ResourceType], counters: &EachType<Counter>);
+    fn each(&mut self, label: &str, values: &[&str], counters: &[Counter]);
+    fn histogram(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, span: Span);
+}
+
+impl ClusterSamples for Samples<'_> {
     fn by_type<V: Display>(&mut self, kinds: &[ResourceType], value: impl Fn(ResourceType) -> V) {
         for kind in kinds {
             self.labelled(&[("type", kind.name())], value(*kind));
@@ -527,16 +530,16 @@ impl Samples<'_> {
 }
 
 #[cfg(test)]
-pub(in crate::cluster_manager) mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::engine::TypeCounts;
-    use crate::engine::settings::SchedulingMode;
-    use crate::web::prometheus::Shape;
+    use corona_engine::TypeCounts;
+    use corona_model::settings::SchedulingMode;
+    use corona_web::prometheus::Shape;
 
     /// A pool or a group with some numbers, for tests of everything that shows them.
-    pub(in crate::cluster_manager) fn pool_view(group: &str, pool: Option<&str>) -> PoolView {
+    pub(crate) fn pool_view(group: &str, pool: Option<&str>) -> PoolView {
         let counts = TypeCounts { requested: 6, pending: 2, granted: 4 };
         PoolView {
             group: group.into(),
@@ -557,7 +560,7 @@ pub(in crate::cluster_manager) mod tests {
     }
 
     /// What a small cluster with two pools shows.
-    pub(in crate::cluster_manager) fn gauges() -> Gauges {
+    pub(crate) fn gauges() -> Gauges {
         let name = PoolName::new("g", "p");
         Gauges {
             now: Millis(1_000_000),

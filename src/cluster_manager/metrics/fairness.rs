@@ -5,8 +5,8 @@
 //! leaves to a heap who gets them; here those that have more do, so that the choice adds nothing to
 //! the difference.
 
-use crate::engine::PoolView;
-use crate::engine::types::{PerType, ResourceType};
+use corona_engine::PoolView;
+use corona_model::types::{PerType, ResourceType};
 
 /// The measure for one type, or for all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -9,15 +9,15 @@ use std::fmt::Write;
 use super::exposition::Gauges;
 use super::fairness::{Unfairness, fairness};
 use super::{Counter, EachType, Metrics};
-use crate::engine::PoolView;
-use crate::engine::types::{PoolName, ResourceType, SessionStatus};
+use corona_engine::PoolView;
+use corona_model::types::{PoolName, ResourceType, SessionStatus};
 
 /// The context that all records belong to.
 const CONTEXT: &str = "clustermanager";
 
 /// All records as they are now.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::cluster_manager) struct Records(BTreeMap<String, Record>);
+pub(crate) struct Records(BTreeMap<String, Record>);
 
 /// One set of metrics. Every record of the cluster manager has one.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,11 +55,7 @@ impl Record {
 
 impl Records {
     /// What is known now. `host_name` is the name of this machine.
-    pub(in crate::cluster_manager) fn new(
-        metrics: &Metrics,
-        gauges: &Gauges,
-        host_name: &str,
-    ) -> Records {
+    pub(crate) fn new(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Records {
         let mut records = BTreeMap::new();
         records.insert(CONTEXT.to_owned(), cluster(metrics, gauges, host_name));
         for view in &gauges.pools {
@@ -75,7 +71,7 @@ impl Records {
     }
 
     /// `/metrics` of the original: names and values, indented.
-    pub(in crate::cluster_manager) fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{CONTEXT}\n");
         for (name, record) in &self.0 {
             let tags: Vec<String> = record
@@ -93,7 +89,7 @@ impl Records {
     }
 
     /// `/metrics?format=json` of the original.
-    pub(in crate::cluster_manager) fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let records = self.0.iter().map(|(name, record)| {
             let tags = record.tags.iter().map(|(tag, value)| (*tag, quoted(value)));
             let metrics = record.metrics.iter().map(|(name, value)| (&**name, shown(*value)));
@@ -168,7 +164,7 @@ fn pool_record(view: &PoolView, pool: &str, gauges: &Gauges) -> Record {
 }
 
 /// The average wait of a pool's sessions for their first slot; 0 when none ever asked.
-pub(in crate::cluster_manager) fn first_wait_ms(
+pub(crate) fn first_wait_ms(
     gauges: &Gauges,
     group: &str,
     pool: &str,
@@ -223,7 +219,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::cluster_manager::metrics::exposition::tests::{gauges, pool_view};
+    use crate::metrics::exposition::tests::{gauges, pool_view};
 
     fn records() -> Records {
         let metrics = Metrics::new();

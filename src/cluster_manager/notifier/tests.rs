@@ -8,16 +8,16 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
-use crate::cluster_manager::core::Clock;
-use crate::cluster_manager::web::events::Events;
-use crate::engine::settings::Settings;
-use crate::engine::types::{
+use crate::core::Clock;
+use crate::web::events::Events;
+use corona_engine::{Engine, Reply, Start};
+use corona_model::settings::Settings;
+use corona_model::types::{
     ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionStatus,
 };
-use crate::engine::{Engine, Reply, Start};
-use crate::wire::calls::{SessionDriverCall, SessionDriverReply};
-use crate::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::calls::{SessionDriverCall, SessionDriverReply};
+use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
 
 const SOON: Duration = Duration::from_secs(20);
 

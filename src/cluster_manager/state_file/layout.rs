@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize as FromFile, Serialize, Serializer};
 
-use crate::engine::types::{ResourceType, SessionPriority, SessionStatus};
+use corona_model::types::{ResourceType, SessionPriority, SessionStatus};
 
 /// The whole file. `N` and `S` are the maps of nodes and sessions: [`Entries`] when the file is
 /// read, [`MapOf`] when it is written.

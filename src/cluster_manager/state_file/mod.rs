@@ -28,8 +28,8 @@ use thiserror::Error;
 use self::java_json::JavaJson;
 pub(super) use self::reading::{Oddity, id_prefix};
 use super::notifier::Undelivered;
-use crate::engine::snapshot::EngineState;
-use crate::engine::types::Millis;
+use corona_engine::snapshot::EngineState;
+use corona_model::types::Millis;
 
 /// Bytes of JSON that are read. A million requests take about a gigabyte in the original's
 /// layout; a compressed file can claim any size.

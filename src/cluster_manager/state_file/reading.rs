@@ -13,13 +13,13 @@ use thiserror::Error;
 
 use super::layout::{self, Entries};
 use super::{SavedState, Wrong};
-use crate::cluster_manager::notifier::Undelivered;
-use crate::cluster_manager::translate;
-use crate::engine::Notification;
-use crate::engine::snapshot::{
+use crate::notifier::Undelivered;
+use crate::translate;
+use corona_engine::Notification;
+use corona_engine::snapshot::{
     EngineState, FirstWait, NodeState, RequestInState, SessionState, Standing, Step, Visit,
 };
-use crate::engine::types::{
+use corona_model::types::{
     Address, ComputeSpecs, Grant, Millis, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionStatus,
 };
@@ -30,7 +30,7 @@ pub(super) type Document =
 
 /// Something in a file that the original would not have written, or could not have read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(in crate::cluster_manager) enum Oddity {
+pub(crate) enum Oddity {
     #[error("session {0} has ended; it is left out")]
     EndedSession(Arc<str>),
     #[error("session {0} waits for request {1}, of which nothing else is known; it is left out")]
@@ -93,7 +93,7 @@ pub(super) fn state_of(
 }
 
 /// What session ids begin with. Spec: cluster-manager/02 §3.1: local time.
-pub(in crate::cluster_manager) fn id_prefix(started: Millis) -> Result<Arc<str>, Wrong> {
+pub(crate) fn id_prefix(started: Millis) -> Result<Arc<str>, Wrong> {
     let timestamp = Timestamp::from_millisecond(started.0)
         .map_err(|_| Wrong::new("startTime", format!("{} is not a time", started.0)))?;
     let local = timestamp.to_zoned(TimeZone::system());

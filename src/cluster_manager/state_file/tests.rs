@@ -9,14 +9,14 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::Serializer;
 
 use super::*;
-use crate::engine::snapshot::{
+use corona_engine::snapshot::{
     FirstWait, NodeState, Recovery, RequestInState, SessionState, Standing, Step, Visit,
 };
-use crate::engine::types::{
+use corona_engine::{Engine, Notification};
+use corona_model::types::{
     Address, ComputeSpecs, Grant, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo,
     SessionPriority,
 };
-use crate::engine::{Engine, Notification};
 
 const ONE_SESSION: &str = "recordings/scenarios/safe_mode_and_recovery/cm.state";
 const TWO_JOBS: &str = "state/two-jobs.state";
@@ -25,7 +25,7 @@ const RECORDED: [&str; 3] = [ONE_SESSION, TWO_JOBS, TWO_JOBS_GZIP];
 const NOW: Millis = Millis(1_800_000_000_000);
 
 fn fixture(name: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "fixtures", name].iter().collect()
+    [concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), "fixtures", name].iter().collect()
 }
 
 fn recorded(name: &str) -> SavedState {
@@ -205,7 +205,7 @@ fn an_engine_goes_on_from_each_recorded_file() {
         for node in &mut state.nodes {
             node.visits.sort_by(|a, b| a.handle.cmp(&b.handle));
         }
-        let mut settings = crate::engine::settings::Settings::default();
+        let mut settings = corona_model::settings::Settings::default();
         settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
         let recovery =
             Recovery { now: NOW, hash_seed: 1, hosts: Default::default(), racks: Vec::new() };

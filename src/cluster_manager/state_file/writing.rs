@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::SavedState;
 use super::layout::{self, Entries, MapOf};
-use crate::cluster_manager::notifier::Undelivered;
-use crate::cluster_manager::translate;
-use crate::engine::Notification;
-use crate::engine::snapshot::{
+use crate::notifier::Undelivered;
+use crate::translate;
+use corona_engine::Notification;
+use corona_engine::snapshot::{
     EngineState, FirstWait, NodeState, RequestInState, SessionState, Standing, Step,
 };
-use crate::engine::types::{
+use corona_model::types::{
     Address, ComputeSpecs, Grant, Millis, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionStatus,
 };

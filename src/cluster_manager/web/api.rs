@@ -10,16 +10,16 @@ use serde::Serialize;
 use super::exchange::{self, Answer};
 use super::gather::{Overview, Pools, silent_hosts};
 use super::{Pages, history, loaded_at};
-use crate::cluster_manager::api::answers::{self, PoolRemarks, by_type};
-use crate::cluster_manager::api::{
+use crate::api::answers::{self, PoolRemarks, by_type};
+use crate::api::{
     self, Cluster, Configuration, ConfigurationValue, Failure, History, Latencies, LatenciesOf,
     Latency, Paging, Sample, SilentHosts, Slots,
 };
-use crate::cluster_manager::metrics::Snapshot;
-use crate::cluster_manager::reload::ConfigStatus;
-use crate::config::InForce;
-use crate::engine::types::{PerType, PoolName, ResourceType};
-use crate::engine::{NodeView, PoolView};
+use crate::metrics::Snapshot;
+use crate::reload::ConfigStatus;
+use corona_config::InForce;
+use corona_engine::{NodeView, PoolView};
+use corona_model::types::{PerType, PoolName, ResourceType};
 
 /// What is in front of all paths of the API.
 pub(super) const PREFIX: &str = "/api/v1/";
@@ -127,7 +127,7 @@ fn cluster(overview: &Overview, nodes: usize, pages: &Pages) -> Cluster {
     }
 }
 
-fn slots(counts: PerType<crate::engine::SlotCounts>, kinds: &[ResourceType]) -> api::ByType<Slots> {
+fn slots(counts: PerType<corona_engine::SlotCounts>, kinds: &[ResourceType]) -> api::ByType<Slots> {
     by_type(kinds.iter().copied(), |kind| Slots {
         total: counts[kind].total,
         used: counts[kind].used,

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::exchange::{Answer, Parameters, respond, text};
 use super::original::Escaped;
-use crate::config::InForce;
+use corona_config::InForce;
 
 /// The answer.
 pub(super) fn answer(in_force: &[InForce], parameters: &Parameters) -> Answer {
@@ -62,7 +62,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::config;
+    use corona_config as config;
 
     async fn get(query: &str) -> (StatusCode, String) {
         let overrides =

@@ -18,8 +18,8 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
-use crate::engine::types::{Millis, PoolName, ResourceType, SessionStatus};
-use crate::engine::{Record, Starvation};
+use corona_engine::{Record, Starvation};
+use corona_model::types::{Millis, PoolName, ResourceType, SessionStatus};
 
 /// Events that are kept for streams that come back.
 const KEPT: usize = 4096;
@@ -39,7 +39,7 @@ const GREETING: &str = "retry: 3000\n\n";
 /// Something that happened, under the name of its variant in snake case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(in crate::cluster_manager) enum Happening {
+pub(crate) enum Happening {
     /// A session has started.
     SessionStarted {
         /// Its handle.
@@ -163,7 +163,7 @@ impl Happening {
     }
 
     /// The event's name in the stream.
-    pub(in crate::cluster_manager) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Happening::SessionStarted { .. } => "session_started",
             Happening::SessionGranted { .. } => "session_granted",
@@ -186,20 +186,20 @@ impl Happening {
 
 /// An event with its number and time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(in crate::cluster_manager) struct Event {
+pub(crate) struct Event {
     #[serde(skip)]
     number: u64,
     /// When it happened.
     #[serde(rename = "time_ms")]
-    pub(in crate::cluster_manager) at: Millis,
+    pub(crate) at: Millis,
     /// What.
     #[serde(flatten)]
-    pub(in crate::cluster_manager) happening: Happening,
+    pub(crate) happening: Happening,
 }
 
 /// All events, and the way to those who listen.
 #[derive(Debug)]
-pub(in crate::cluster_manager) struct Events {
+pub(crate) struct Events {
     log: Mutex<Log>,
     /// The number of the last event.
     newest: watch::Sender<u64>,
@@ -219,7 +219,7 @@ struct Log {
 
 impl Events {
     /// `now` tells this process from others; at most `most` streams are open at a time.
-    pub(in crate::cluster_manager) fn new(now: Millis, most: usize) -> Events {
+    pub(crate) fn new(now: Millis, most: usize) -> Events {
         Events {
             log: Mutex::default(),
             newest: watch::Sender::new(0),
@@ -230,7 +230,7 @@ impl Events {
     }
 
     /// Tells all who listen. Returns whether it is something that is told.
-    pub(in crate::cluster_manager) fn publish(&self, at: Millis, record: &Record) -> bool {
+    pub(crate) fn publish(&self, at: Millis, record: &Record) -> bool {
         let Some(happening) = Happening::of(record) else { return false };
         let mut log = self.log();
         log.last += 1;
@@ -246,12 +246,12 @@ impl Events {
     }
 
     /// The last events that people may want to read of, the latest first.
-    pub(in crate::cluster_manager) fn notable(&self) -> Vec<Arc<Event>> {
+    pub(crate) fn notable(&self) -> Vec<Arc<Event>> {
         self.log().notable.iter().rev().cloned().collect()
     }
 
     /// Open streams.
-    pub(in crate::cluster_manager) fn subscribers(&self) -> usize {
+    pub(crate) fn subscribers(&self) -> usize {
         self.most - self.places.available_permits()
     }
 
@@ -392,7 +392,7 @@ mod tests {
     fn ended(number: u64) -> Record {
         Record::SessionEnded {
             handle: format!("2026.{number}").into(),
-            address: crate::engine::types::Address { host: "h".into(), port: 1 },
+            address: corona_model::types::Address { host: "h".into(), port: 1 },
             status: SessionStatus::Killed,
             url: None,
             running: 0,

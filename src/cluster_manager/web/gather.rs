@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::super::core::Core;
 use super::super::metrics::exposition::NodeCounts;
-use crate::engine::settings::{Hosts, Settings};
-use crate::engine::types::{Grant, Millis, PerType, PoolName, ResourceType};
-use crate::engine::{
+use corona_engine::{
     Engine, NodeView, PoolView, RetiredSession, RunningSession, Slice, SlotCounts, WaitingRequests,
     fill_in_shares,
 };
+use corona_model::settings::{Hosts, Settings};
+use corona_model::types::{Grant, Millis, PerType, PoolName, ResourceType};
 
 /// Places of a list that are looked at while the engine is held: some tens of microseconds.
 const PLACES: u64 = 256;

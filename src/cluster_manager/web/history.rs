@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::super::metrics::{Metrics, Snapshot};
-use crate::engine::SlotCounts;
-use crate::engine::types::{Millis, PerType, ResourceType};
+use corona_engine::SlotCounts;
+use corona_model::types::{Millis, PerType, ResourceType};
 
 /// Samples that are kept.
 pub(super) const SAMPLES: usize = 360;
@@ -30,7 +30,7 @@ impl Sample {
     /// what there is.
     pub(super) fn percent(&self, kind: ResourceType) -> f64 {
         let SlotCounts { total, used } = self.slots[kind];
-        crate::web::units::percent(used as f64, total as f64)
+        corona_web::units::percent(used as f64, total as f64)
     }
 }
 

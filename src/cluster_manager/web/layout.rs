@@ -1,11 +1,11 @@
 //! What all pages look like: the frame around them. What is in them is written with
-//! [`units`](crate::web::units).
+//! [`units`](corona_web::units).
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::engine::types::Millis;
-use crate::web::files;
-use crate::web::units::Time;
+use corona_model::types::Millis;
+use corona_web::files;
+use corona_web::units::Time;
 
 /// The pages that every page leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,11 +44,11 @@ use super::metrics::original::Records;
 use super::metrics::{Metrics, exposition};
 use super::notifier::Notifier;
 use super::reload::{ConfigStatus, Reloader};
-use crate::config::{Secret, WebSettings};
-use crate::engine::types::Millis;
-use crate::engine::{Input, Refusal};
-use crate::web::files;
-use crate::wire::server::Counters;
+use corona_config::{Secret, WebSettings};
+use corona_engine::{Input, Refusal};
+use corona_model::types::Millis;
+use corona_web::files;
+use corona_wire::server::Counters;
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
 const MAKERS: usize = 2;

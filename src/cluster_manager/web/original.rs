@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::exchange::{Answer, Parameters, encode_segment, respond, see_other, text};
 use super::filter::Filter;
 use super::gather::{Overview, Pools};
-use crate::engine::settings::{SchedulingMode, Settings, UNLIMITED};
-use crate::engine::types::{Millis, PerType, PoolName, ResourceType};
-use crate::engine::{PoolView, RetiredSession, RunningSession};
+use corona_engine::{PoolView, RetiredSession, RunningSession};
+use corona_model::settings::{SchedulingMode, Settings, UNLIMITED};
+use corona_model::types::{Millis, PerType, PoolName, ResourceType};
 
 /// `/active_json.jsp`
 pub(super) fn active(
@@ -311,8 +311,8 @@ mod tests {
     use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 
     use super::*;
-    use crate::cluster_manager::metrics::exposition::tests::pool_view;
-    use crate::cluster_manager::web::tests::{overview, retired_session, running_session};
+    use crate::metrics::exposition::tests::pool_view;
+    use crate::web::tests::{overview, retired_session, running_session};
 
     async fn body(answer: Answer) -> String {
         let bytes = answer.into_body().collect().await.unwrap().to_bytes();

@@ -22,7 +22,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::Pages;
 use super::exchange::Answer;
-use crate::panics::begun_anew;
+use corona_process::panics::begun_anew;
 
 /// How long a request's head may take to arrive, and a connection may wait for one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Pages {
     /// Serves until `stop` becomes true.
-    pub(in crate::cluster_manager) async fn serve(
+    pub(crate) async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use maud::{Markup, html};
 
 use super::exchange::Parameters;
-use crate::web::units::{Count, plural};
+use corona_web::units::{Count, plural};
 
 /// Rows of a page, where the address does not say how many (`?rows=`).
 const ROWS: usize = 200;

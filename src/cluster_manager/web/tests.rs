@@ -6,17 +6,17 @@ use hyper::header::{
 };
 
 use super::*;
-use crate::cluster_manager::api as shapes;
-use crate::cluster_manager::core::Clock;
-use crate::cluster_manager::notifier::Patience;
-use crate::config;
-use crate::engine::settings::Settings;
-use crate::engine::types::{
+use crate::api as shapes;
+use crate::core::Clock;
+use crate::notifier::Patience;
+use corona_config as config;
+use corona_engine::{
+    Engine, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
+};
+use corona_model::settings::Settings;
+use corona_model::types::{
     Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionPriority, SessionStatus,
-};
-use crate::engine::{
-    Engine, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
 };
 
 const TOKEN: &str = "a token for tests";
@@ -319,7 +319,7 @@ async fn nodes_say_why_they_are_not_used() {
     }
     world.session("2026.1", "job");
     world.ask("2026.1", 1..=1);
-    let hosts = crate::engine::settings::Hosts {
+    let hosts = corona_model::settings::Hosts {
         include: ["n1", "n2", "n3", "n4"].map(|name| format!("{name}.example.com").into()).into(),
         exclude: ["n2.example.com".into()].into(),
     };
@@ -565,7 +565,7 @@ async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
     world.node("n1", 2);
     let included = ["n1.example.com", "b", "a", "off"].map(Into::into).into_iter().collect();
     let excluded = ["off".into()].into_iter().collect();
-    let hosts = crate::engine::settings::Hosts { include: included, exclude: excluded };
+    let hosts = corona_model::settings::Hosts { include: included, exclude: excluded };
     world.apply(Input::HostsChanged { hosts });
     let silent: shapes::SilentHosts = serde_json::from_str(&json("silent-hosts").await).unwrap();
     assert_eq!((silent.included, silent.hosts), (true, vec!["a".to_owned(), "b".to_owned()]));

@@ -345,7 +345,10 @@ fn only_so_many_connections_are_followed() {
 }
 
 fn recording(name: &str, file: &str) -> Vec<u8> {
-    let path = format!("{}/fixtures/recordings/{name}/{file}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/fixtures/recordings/{name}/{file}",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../..")
+    );
     std::fs::read(path).unwrap()
 }
 

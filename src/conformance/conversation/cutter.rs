@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use super::{Offered, Said};
-use crate::wire::Framing;
-use crate::wire::value::{Message, StreamReader};
+use corona_wire::Framing;
+use corona_wire::value::{Message, StreamReader};
 
 /// The state of cutting one direction.
-pub(in crate::conformance) struct Cutter {
+pub(crate) struct Cutter {
     service: Offered,
     state: State,
     reader: StreamReader,
@@ -42,7 +42,7 @@ type Say<'a> = &'a mut dyn FnMut(Duration, Said);
 
 impl Cutter {
     /// For a stream that is known from its first byte when it is `whole`.
-    pub(in crate::conformance) fn new(service: Offered, whole: bool) -> Self {
+    pub(crate) fn new(service: Offered, whole: bool) -> Self {
         Self {
             service,
             state: if whole { State::InStep } else { State::Lost },
@@ -55,7 +55,7 @@ impl Cutter {
     }
 
     /// Takes bytes that came at `at`, and says what they complete.
-    pub(in crate::conformance) fn data(&mut self, at: Duration, data: &[u8], say: Say<'_>) {
+    pub(crate) fn data(&mut self, at: Duration, data: &[u8], say: Say<'_>) {
         self.pending.extend_from_slice(data);
         self.at = at;
         if self.state == State::Lost {
@@ -81,18 +81,18 @@ impl Cutter {
     }
 
     /// Bytes that are kept until the rest of their message comes.
-    pub(in crate::conformance) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.pending.len()
     }
 
     /// Some of the stream is missing after what came so far.
-    pub(in crate::conformance) fn lose(&mut self, say: Say<'_>) {
+    pub(crate) fn lose(&mut self, say: Say<'_>) {
         self.say_pending(say);
         self.state = State::Lost;
     }
 
     /// Nothing more will come.
-    pub(in crate::conformance) fn finish(&mut self, say: Say<'_>) {
+    pub(crate) fn finish(&mut self, say: Say<'_>) {
         self.say_pending(say);
     }
 

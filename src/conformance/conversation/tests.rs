@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::*;
-use crate::conformance::capture::{Limits, Opening, StreamEvent};
+use crate::capture::{Limits, Opening, StreamEvent};
 
 fn recording(name: &str, file: &str) -> Vec<u8> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     std::fs::read(root.join("fixtures/recordings").join(name).join(file)).unwrap()
 }
 

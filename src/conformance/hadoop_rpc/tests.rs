@@ -4,18 +4,19 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::conformance::capture::Limits;
-use crate::conformance::open;
-use crate::hadoop::io::Writer;
-use crate::hadoop::object::{Object, Value};
-use crate::hadoop::protocols;
-use crate::hadoop::rpc::{HANDSHAKE, Method, Outcome, Protocol};
-use crate::hadoop::writables::{Action, TaskStatus};
+use crate::capture::Limits;
+use crate::open;
+use corona_hadoop::io::Writer;
+use corona_hadoop::object::{Object, Value};
+use corona_hadoop::protocols;
+use corona_hadoop::rpc::{HANDSHAKE, Method, Outcome, Protocol};
+use corona_hadoop::writables::{Action, TaskStatus};
 
 const JOBS: [&str; 5] = ["inproc-sleep", "remote-sleep", "wc-remote", "nodedeath", "preempt"];
 
 fn file(job: &str, name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/jobs");
+    let root =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings/jobs");
     root.join(job).join(name)
 }
 
@@ -238,7 +239,7 @@ fn damaged_calls_are_refused_or_kept() {
 
 #[test]
 fn what_is_no_conversation() {
-    use crate::conformance::capture::{Opening, StreamEvent};
+    use crate::capture::{Opening, StreamEvent};
 
     let address = ([127, 0, 0, 1], 1).into();
     let opening = Opening { client: address, server: address, at: Duration::ZERO, whole: true };

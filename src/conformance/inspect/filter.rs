@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Act, Item};
-use crate::wire::value::{Message, Value};
+use corona_wire::value::{Message, Value};
 
 /// What items must have to do with. Everything that is given must hold.
 #[derive(Clone, Debug, Default)]

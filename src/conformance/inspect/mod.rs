@@ -13,9 +13,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::conformance::capture::{ConnectionId, Side};
-use crate::conformance::conversation::{Conversation, Offered, Said};
-use crate::wire::value::{Message, Value};
+use crate::capture::{ConnectionId, Side};
+use crate::conversation::{Conversation, Offered, Said};
+use corona_wire::value::{Message, Value};
 
 pub use filter::Filter;
 pub use show::{Shape, body_text, json, text};
@@ -82,7 +82,7 @@ pub enum Act<'a> {
 
 /// Whether an answer says that something went wrong: an exception, declared or not.
 pub fn is_error(answer: &Message) -> bool {
-    use crate::wire::value::MessageKind;
+    use corona_wire::value::MessageKind;
     match (&answer.body, answer.kind) {
         (_, MessageKind::Exception) | (Err(_), _) => true,
         (Ok(Value::Struct(fields)), _) => fields.iter().any(|(name, _)| *name != "success"),

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Act, Item, is_error};
-use crate::conformance::capture::Side;
-use crate::conformance::conversation::Offered;
-use crate::wire::value::{Message, MessageKind, Value};
+use crate::capture::Side;
+use crate::conversation::Offered;
+use corona_wire::value::{Message, MessageKind, Value};
 
 /// How much of a message is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Act, Item, is_error};
-use crate::conformance::conversation::Offered;
+use crate::conversation::Offered;
 
 /// What is known of one method.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What items say, which are wanted, and what is counted.
 
 use super::*;
-use crate::conformance::conversation::Part;
-use crate::wire::value::MessageKind;
+use crate::conversation::Part;
+use corona_wire::value::MessageKind;
 
 fn text_value(text: &str) -> Value {
     Value::String(text.to_owned())

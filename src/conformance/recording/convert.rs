@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::layout::header_bytes;
 use super::{Entry, GapReason, Header, Origin, Record, RecordingWriter, Unrecorded};
-use crate::conformance::capture::{
+use crate::capture::{
     CaptureError, ConnectionId, ImportSummary, Imported, Limits, Side, What, import,
 };
-use crate::conformance::conversation::{Offered, Ports};
+use crate::conversation::{Offered, Ports};
 
 /// What came of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,13 +226,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::conformance::capture::{Ending, Opening, StreamEvent};
-    use crate::conformance::setup::RecordedSetup;
-    use crate::conformance::{Traffic, open};
+    use crate::capture::{Ending, Opening, StreamEvent};
+    use crate::setup::RecordedSetup;
+    use crate::{Traffic, open};
 
     #[test]
     fn a_converted_capture_says_the_same() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings");
+        let root =
+            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings");
         for name in ["scenarios/wire", "scenarios/grants", "jobs/remote-sleep"] {
             let directory = root.join(name);
             let path = directory.join("traffic.pcap");

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{Entry, GapReason, Header, Origin, Record, Unrecorded, VERSION};
-use crate::conformance::capture::{ConnectionId, Opening, Side};
-use crate::conformance::conversation::Offered;
+use crate::capture::{ConnectionId, Opening, Side};
+use crate::conversation::Offered;
 
 /// How every recording begins. The first byte is no text and the line ends show a transfer that
 /// changed them.

@@ -14,8 +14,8 @@ mod writing;
 
 use std::time::Duration;
 
-use crate::conformance::capture::{ConnectionId, Opening, Side};
-use crate::conformance::conversation::Offered;
+use crate::capture::{ConnectionId, Opening, Side};
+use crate::conversation::Offered;
 
 pub use convert::{ConvertError, Converted, convert};
 pub(crate) use layout::MAGIC;

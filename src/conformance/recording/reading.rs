@@ -14,7 +14,7 @@ use super::layout::{
     header_head, take_entry,
 };
 use super::{Entry, Header, MAX_BLOCK_BYTES, Record, Unrecorded, VERSION};
-use crate::conformance::capture::{CaptureError, ConnectionId, Ending, Limits};
+use crate::capture::{CaptureError, ConnectionId, Ending, Limits};
 
 /// What a recording is as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::pump::{Transform, Transforms};
-use crate::conformance::capture::Side;
-use crate::wire::Service;
-use crate::wire::calls::ClusterManager;
-use crate::wire::editor::{Edit, FrameEditor};
-use crate::wire::server::{ListenOn, listen};
-use crate::wire::value::{Message, MessageKind, Value};
+use crate::capture::Side;
+use corona_wire::Service;
+use corona_wire::calls::ClusterManager;
+use corona_wire::editor::{Edit, FrameEditor};
+use corona_wire::server::{ListenOn, listen};
+use corona_wire::value::{Message, MessageKind, Value};
 
 /// Where a session driver listens, in the words of its session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

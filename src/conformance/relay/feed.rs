@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::conformance::capture::{ConnectionId, Opening, Side};
-use crate::conformance::conversation::Offered;
-use crate::conformance::recording::{Entry, GapReason, Record, Unrecorded};
+use crate::capture::{ConnectionId, Opening, Side};
+use crate::conversation::Offered;
+use crate::recording::{Entry, GapReason, Record, Unrecorded};
 
 /// What an entry costs in the queue on top of its data, in bytes.
 const ENTRY_BYTES: usize = 96;

@@ -33,9 +33,9 @@ pub use feed::{Entries, Feed, feed};
 use pump::Transforms;
 pub use recorder::{Recorded, Recorder, Store};
 
-use crate::conformance::capture::Opening;
-use crate::conformance::conversation::Offered;
-use crate::wire::server::{ListenOn, listen};
+use crate::capture::Opening;
+use crate::conversation::Offered;
+use corona_wire::server::{ListenOn, listen};
 
 /// What a relay does.
 #[derive(Clone, Debug)]

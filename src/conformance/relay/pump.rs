@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::feed::Taps;
-use crate::conformance::capture::Side;
+use crate::capture::Side;
 
 /// What is read at a time, in bytes.
 const PIECE_BYTES: usize = 64 * 1024;

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::feed::{Entries, Feed, Freed, feed};
-use crate::conformance::capture::ConnectionId;
-use crate::conformance::recording::{Entry, Header, Record, RecordingWriter, Unrecorded};
+use crate::capture::ConnectionId;
+use crate::recording::{Entry, Header, Record, RecordingWriter, Unrecorded};
 
 /// How old the records of a block may become before it is written.
 const BLOCK_AGE: Duration = Duration::from_secs(1);

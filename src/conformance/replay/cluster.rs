@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::wire::calls::ClusterManagerCall;
-use crate::wire::generated::{ClusterNodeInfo, ResourceGrant, ResourceRequest, SessionInfo};
+use corona_wire::calls::ClusterManagerCall;
+use corona_wire::generated::{ClusterNodeInfo, ResourceGrant, ResourceRequest, SessionInfo};
 
 /// The model.
 #[derive(Clone, Debug, Default)]
@@ -261,7 +261,7 @@ fn judge(session: &Session, node: Option<&Node>, grant: &ResourceGrant) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::generated::{ComputeSpecs, InetAddress, ResourceType};
+    use corona_wire::generated::{ComputeSpecs, InetAddress, ResourceType};
 
     const MAP: ResourceType = ResourceType::MAP;
 

@@ -10,11 +10,11 @@ use super::cluster::Cluster;
 use super::names::Names;
 use super::report::Rule;
 use super::values::{handle_of, is_unknown_session, ordered, text, translate_message};
-use crate::wire::value::{Message, MessageKind, Value};
+use corona_wire::value::{Message, MessageKind, Value};
 
 /// What an answer is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conformance) enum Verdict {
+pub(crate) enum Verdict {
     /// The same, once names are translated.
     Equal,
     /// Another one, which this row allows.
@@ -65,7 +65,7 @@ pub(super) fn answer(
 
 /// Judges an answer to a call on which the original closed the connection without a word.
 /// Spec: cluster-manager/01 §3.
-pub(in crate::conformance) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict {
+pub(crate) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict {
     if live.seqid != call.seqid || live.name != call.name {
         return Verdict::Different;
     }
@@ -90,7 +90,7 @@ fn succeeded(answer: &Message) -> bool {
 }
 
 /// Whether two bodies say the same, whatever the order of sessions and of maps.
-pub(in crate::conformance) fn same_body(expected: &Message, live: &Message) -> bool {
+pub(crate) fn same_body(expected: &Message, live: &Message) -> bool {
     match (&expected.body, &live.body) {
         (Ok(expected), Ok(live)) if expected == live => true,
         (Ok(expected), Ok(live)) if live_is_list_of_sessions(live) => {
@@ -108,7 +108,7 @@ fn live_is_list_of_sessions(body: &Value) -> bool {
 }
 
 /// The sessions of a list by their handles; none if it is no such list, or has one twice.
-pub(in crate::conformance) fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
+pub(crate) fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
     let Some(Value::List(sessions)) = body.field("success") else { return None };
     let mut by_handle = BTreeMap::new();
     for session in sessions {
@@ -264,8 +264,8 @@ fn lost_with_nodes(handle: &str, kind: i32, circumstances: &Circumstances<'_>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::calls::ClusterManagerCall;
-    use crate::wire::generated::{InetAddress, SessionInfo};
+    use corona_wire::calls::ClusterManagerCall;
+    use corona_wire::generated::{InetAddress, SessionInfo};
 
     fn message(kind: MessageKind, name: &str, body: Value) -> Message {
         Message { kind, name: name.to_owned(), seqid: 5, body: Ok(body) }

@@ -13,9 +13,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinHandle;
 
-use crate::wire::Service;
-use crate::wire::calls::ClusterManager;
-use crate::wire::value::{Message, StreamReader};
+use corona_wire::Service;
+use corona_wire::calls::ClusterManager;
+use corona_wire::value::{Message, StreamReader};
 
 /// An open connection, and the calls on it that wait for an answer.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use super::ledger::Topic;
 use super::peers::Heard;
 use super::play::Play;
 use super::report::{About, Finding};
-use crate::conformance::inspect::{Shape, body_text};
-use crate::wire::calls::{SessionDriver, SessionDriverCall};
-use crate::wire::value::Message;
+use crate::inspect::{Shape, body_text};
+use corona_wire::calls::{SessionDriver, SessionDriverCall};
+use corona_wire::value::Message;
 
 impl Play {
     /// The recording tells a session something: wait until the manager under test has told as

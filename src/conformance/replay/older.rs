@@ -8,9 +8,9 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::script::is_call;
 use super::values::{handle_of, is_unknown_session, text};
-use crate::conformance::capture::Side;
-use crate::conformance::conversation::{Conversation, Offered, Said};
-use crate::wire::value::{Message, MessageKind, Value};
+use crate::capture::Side;
+use crate::conversation::{Conversation, Offered, Said};
+use corona_wire::value::{Message, MessageKind, Value};
 
 /// What was taken out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,8 +145,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::conformance::capture::ConnectionId;
-    use crate::conformance::conversation::Part;
+    use crate::capture::ConnectionId;
+    use crate::conversation::Part;
 
     fn string(text: &str) -> Value {
         Value::String(text.to_owned())

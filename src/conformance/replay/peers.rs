@@ -12,12 +12,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::wire::Service;
-use crate::wire::calls::{
+use corona_wire::Service;
+use corona_wire::calls::{
     ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply, SessionDriver, SessionDriverCall,
     SessionDriverReply,
 };
-use crate::wire::server::{Answer, Handler, Limits, Server};
+use corona_wire::server::{Answer, Handler, Limits, Server};
 
 /// What a peer was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +164,7 @@ fn bind(address: SocketAddr) -> io::Result<Socket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::client::{Client, ClientOptions};
+    use corona_wire::client::{Client, ClientOptions};
 
     #[tokio::test]
     async fn a_closed_door_refuses_and_keeps_its_port() {

@@ -21,12 +21,12 @@ use super::report::{About, Finding};
 use super::script::{Happening, Step, is_call};
 use super::values::{show, text, translate_message};
 use super::{NoRestart, Progress, ReplayOptions, Report};
-use crate::conformance::capture::ConnectionId;
-use crate::conformance::inspect::{Shape, body_text};
-use crate::wire::calls::{ClusterManager, ClusterManagerCall, SessionDriverCall};
-use crate::wire::generated::ResourceGrant;
-use crate::wire::value::Message;
-use crate::wire::{Framing, Service};
+use crate::capture::ConnectionId;
+use crate::inspect::{Shape, body_text};
+use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriverCall};
+use corona_wire::generated::ResourceGrant;
+use corona_wire::value::Message;
+use corona_wire::{Framing, Service};
 
 /// The state of a run.
 pub(super) struct Play {

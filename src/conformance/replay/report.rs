@@ -4,17 +4,17 @@
 //! `json` and `html` are the forms of the verdict for people, programs and browsers.
 
 mod fields;
-pub(in crate::conformance) mod html;
-pub(in crate::conformance) mod json;
+pub(crate) mod html;
+pub(crate) mod json;
 mod rules;
-pub(in crate::conformance) mod text;
+pub(crate) mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use super::{EarlierPlay, HoldUps};
-use crate::wire::value::Message;
+use corona_wire::value::Message;
 
 pub use fields::{FieldPair, Fields};
 pub use html::html;
@@ -124,7 +124,7 @@ const MAX_LINE: usize = 4_000;
 
 impl Finding {
     /// A difference between two texts.
-    pub(in crate::conformance) fn of_words(
+    pub(crate) fn of_words(
         at: Duration,
         about: About,
         place: String,
@@ -143,11 +143,7 @@ impl Finding {
     }
 
     /// Two messages that differ, decoded.
-    pub(in crate::conformance) fn with_messages(
-        mut self,
-        recorded: &Message,
-        live: &Message,
-    ) -> Finding {
+    pub(crate) fn with_messages(mut self, recorded: &Message, live: &Message) -> Finding {
         self.fields = Fields::of_messages(recorded, live);
         self
     }

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::conformance::capture::{ConnectionId, Side};
-use crate::conformance::conversation::{Conversation, Offered, Said};
-use crate::wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, SessionDriver, SessionDriverCall};
-use crate::wire::value::{Message, MessageKind};
+use crate::capture::{ConnectionId, Side};
+use crate::conversation::{Conversation, Offered, Said};
+use corona_wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, SessionDriver, SessionDriverCall};
+use corona_wire::value::{Message, MessageKind};
 
 /// One thing that happens.
 #[derive(Clone, Debug)]

@@ -15,17 +15,18 @@ use super::names::Names;
 use super::script::Happening;
 use super::values::translate_message;
 use super::*;
-use crate::conformance::capture::{Capture, ConnectionId, Limits};
-use crate::conformance::conversation::{Part, Ports, Said, conversations};
-use crate::wire::calls::{ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall};
-use crate::wire::client::{Client, ClientOptions};
-use crate::wire::generated::ResourceGrant;
-use crate::wire::value::{Message, MessageKind, StreamReader, Value};
-use crate::wire::{Framing, Service};
+use crate::capture::{Capture, ConnectionId, Limits};
+use crate::conversation::{Part, Ports, Said, conversations};
+use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall};
+use corona_wire::client::{Client, ClientOptions};
+use corona_wire::generated::ResourceGrant;
+use corona_wire::value::{Message, MessageKind, StreamReader, Value};
+use corona_wire::{Framing, Service};
 
 /// The recording called `name`, such as `scenarios/grants`.
 fn recorded(name: &str) -> Vec<Conversation> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings");
+    let root =
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings");
     let file = std::fs::File::open(root.join(name).join("traffic.pcap")).unwrap();
     let capture = Capture::read(file, &Limits::default()).unwrap();
     let (cluster_manager, proxy) =

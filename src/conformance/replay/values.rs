@@ -1,6 +1,6 @@
 //! Decoded answers, compared: texts translated, orders that mean nothing taken away.
 
-use crate::wire::value::{Message, Value};
+use corona_wire::value::{Message, Value};
 
 use super::names::Names;
 
@@ -51,7 +51,7 @@ pub(super) fn translate_message(message: &Message, names: &Names) -> Message {
 }
 
 /// The same value with maps in the order of their keys: senders may choose it.
-pub(in crate::conformance) fn ordered(value: &Value) -> Value {
+pub(crate) fn ordered(value: &Value) -> Value {
     match value {
         Value::List(values) => Value::List(values.iter().map(ordered).collect()),
         Value::Map(pairs) => {
@@ -68,12 +68,12 @@ pub(in crate::conformance) fn ordered(value: &Value) -> Value {
 }
 
 /// A value for people.
-pub(in crate::conformance) fn json(value: &Value) -> String {
+pub(crate) fn json(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| format!("not shown: {error}"))
 }
 
 /// A message for people.
-pub(in crate::conformance) fn show(message: &Message) -> String {
+pub(crate) fn show(message: &Message) -> String {
     let body = match &message.body {
         Ok(value) => json(value),
         Err(text) => text.clone(),
@@ -82,7 +82,7 @@ pub(in crate::conformance) fn show(message: &Message) -> String {
 }
 
 /// A text of a struct.
-pub(in crate::conformance) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+pub(crate) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     match value.field(field)? {
         Value::String(text) => Some(text),
         _ => None,
@@ -90,12 +90,12 @@ pub(in crate::conformance) fn text<'a>(value: &'a Value, field: &str) -> Option<
 }
 
 /// The session that a decoded call names: every such argument is called `handle`.
-pub(in crate::conformance) fn handle_of(call: &Message) -> Option<&str> {
+pub(crate) fn handle_of(call: &Message) -> Option<&str> {
     text(call.body.as_ref().ok()?, "handle")
 }
 
 /// Whether an answer is the declared exception for a session that is not known.
-pub(in crate::conformance) fn is_unknown_session(answer: &Message, handle: &str) -> bool {
+pub(crate) fn is_unknown_session(answer: &Message, handle: &str) -> bool {
     let body = answer.body.as_ref().ok();
     let exception = body.and_then(|body| body.field("e"));
     exception.and_then(|exception| text(exception, "handle")) == Some(handle)

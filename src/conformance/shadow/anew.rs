@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::line::Ours;
 use super::run::{Missing, Run};
-use crate::cluster_manager::DryRun;
-use crate::conformance::recording::Unrecorded;
-use crate::wire::calls::ClusterManager;
-use crate::wire::client::{Client, ClientOptions};
+use crate::recording::Unrecorded;
+use corona_cluster_manager::DryRun;
+use corona_wire::calls::ClusterManager;
+use corona_wire::client::{Client, ClientOptions};
 
 /// How long the primary may take to tell its sessions.
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::line::{Asked, Ours};
 use super::run::{Run, UNFOLLOWED};
-use crate::conformance::inspect::{Shape, body_text};
-use crate::conformance::replay::judge::{Verdict, answer_instead_of_close, by_handle, same_body};
-use crate::conformance::replay::values::{handle_of, is_unknown_session, show};
-use crate::conformance::replay::{About, Finding, Rule};
-use crate::engine::Input;
-use crate::engine::types::SessionStatus;
-use crate::wire::value::{Message, MessageKind, Value};
+use crate::inspect::{Shape, body_text};
+use crate::replay::judge::{Verdict, answer_instead_of_close, by_handle, same_body};
+use crate::replay::values::{handle_of, is_unknown_session, show};
+use crate::replay::{About, Finding, Rule};
+use corona_engine::Input;
+use corona_model::types::SessionStatus;
+use corona_wire::value::{Message, MessageKind, Value};
 
 impl Run {
     /// The primary has answered a call.

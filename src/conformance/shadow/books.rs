@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engine::types::{Grant, ResourceType};
+use corona_model::types::{Grant, ResourceType};
 
 /// A grant that was decided here, and that the primary has not told yet.
 #[derive(Clone, Debug, PartialEq, Eq)]

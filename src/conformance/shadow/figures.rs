@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::conformance::replay::{About, Finding, Rule};
+use crate::replay::{About, Finding, Rule};
 
 /// What became of answers or of entries of notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

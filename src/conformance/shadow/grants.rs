@@ -6,9 +6,9 @@ use std::time::Instant;
 use super::books::{Due, DueWhat, OurGrant, Theirs};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use super::run::Run;
-use crate::conformance::replay::Rule;
-use crate::engine::types::{Grant, ResourceType};
-use crate::engine::{Objection, Standing};
+use crate::replay::Rule;
+use corona_engine::{Objection, Standing};
+use corona_model::types::{Grant, ResourceType};
 
 /// How often in a row the primary may serve other sessions first.
 const PASSED_OVER: u32 = 50;

@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html as markup};
 
 use super::figures::{Figures, Tally};
 use super::text::verdict;
-use crate::conformance::replay::report::html::{STYLE, by_method, one};
+use crate::replay::report::html::{STYLE, by_method, one};
 
 /// What the two sides are called.
 const SIDES: [&str; 2] = ["Primary", "Here"];
@@ -164,7 +164,7 @@ fn span(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::replay::Rule;
+    use crate::replay::Rule;
 
     #[test]
     fn the_page_escapes_what_peers_said_and_refreshes_only_if_told() {

@@ -24,8 +24,8 @@ use super::Watched;
 use super::html::html;
 use super::json::json;
 use super::metrics::metrics;
-use crate::web::prometheus;
-use crate::wire::server::{ListenOn, listen};
+use corona_web::prometheus;
+use corona_wire::server::{ListenOn, listen};
 
 /// How long a connection may last: one request and its answer.
 const CONNECTION: Duration = Duration::from_secs(30);

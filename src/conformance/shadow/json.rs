@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 
 use super::figures::{Figures, Tally};
-use crate::conformance::replay::report::json::{Found, one};
+use crate::replay::report::json::{Found, one};
 
 /// All of it as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(figures: &Figures) -> impl Serialize + '_ {
@@ -133,7 +133,8 @@ mod tests {
         figures.begin_anew("a reason".to_owned());
         let value = serde_json::to_value(json(&figures)).unwrap();
         let page = std::fs::read_to_string(
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conformance.md"),
+            std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+                .join("docs/conformance.md"),
         )
         .unwrap();
         let (_, section) = page.split_once("\n### JSON of a shadow\n").unwrap();

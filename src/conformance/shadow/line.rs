@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::conformance::capture::{Opening, Side};
-use crate::conformance::conversation::{Cutter, Offered, Said};
-use crate::wire::value::Message;
+use crate::capture::{Opening, Side};
+use crate::conversation::{Cutter, Offered, Said};
+use corona_wire::value::Message;
 
 /// A connection.
 pub(super) struct Line {
@@ -149,7 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::value::{MessageKind, Value};
+    use corona_wire::value::{MessageKind, Value};
 
     fn message(kind: MessageKind, name: &str, seqid: i32) -> Message {
         Message { kind, name: name.to_owned(), seqid, body: Ok(Value::Struct(Vec::new())) }

@@ -1,8 +1,8 @@
 //! What a shadow counts, as Prometheus reads it. A test holds `docs/conformance.md` to the names.
 
 use super::figures::{Figures, Tally};
-use crate::web::process::process;
-use crate::web::prometheus::{Samples, Text, families};
+use corona_web::process::process;
+use corona_web::prometheus::{Samples, Text, families};
 
 families! {
     ANSWERS = Counter "corona_shadow_answers_total"
@@ -83,7 +83,8 @@ mod tests {
         figures.call("getSessions").equal = 3;
         let text = metrics(&figures);
         let page = std::fs::read_to_string(
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/conformance.md"),
+            std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+                .join("docs/conformance.md"),
         )
         .unwrap();
         for family in FAMILIES {

@@ -9,7 +9,7 @@
 //! all it knows, and begins anew.
 //!
 //! * `line` cuts each connection into messages as they pass;
-//! * `run` gives each call to a [`DryRun`](crate::cluster_manager::DryRun), which is this program's
+//! * `run` gives each call to a [`DryRun`](corona_cluster_manager::DryRun), which is this program's
 //!   cluster manager without ends, and keeps its answer until the primary's comes;
 //! * `answers` compares the two, exactly but for what a row of the compatibility table allows;
 //! * `notices` matches what sessions are told by the primary with what they would have been told, one
@@ -74,9 +74,9 @@ pub use json::json;
 pub use text::text;
 
 use self::run::Run;
-use crate::cluster_manager::StartError;
-use crate::config::Loaded;
-use crate::conformance::relay::Entries;
+use crate::relay::Entries;
+use corona_cluster_manager::StartError;
+use corona_config::Loaded;
 
 /// How to shadow.
 #[derive(Clone, Debug)]

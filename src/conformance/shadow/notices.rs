@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use super::books::{Due, DueWhat, Held, Session, Theirs};
 use super::line::Line;
 use super::run::Run;
-use crate::conformance::capture::ConnectionId;
-use crate::conformance::replay::{About, Finding, Rule};
-use crate::engine::Notification;
-use crate::engine::types::{Address, Grant, Millis, ResourceType};
-use crate::wire::calls::{SessionDriver, SessionDriverCall};
-use crate::wire::generated as wire;
-use crate::wire::value::Message;
+use crate::capture::ConnectionId;
+use crate::replay::{About, Finding, Rule};
+use corona_engine::Notification;
+use corona_model::types::{Address, Grant, Millis, ResourceType};
+use corona_wire::calls::{SessionDriver, SessionDriverCall};
+use corona_wire::generated as wire;
+use corona_wire::value::Message;
 
 /// How long a decision of the primary waits for ours, if nothing else stands in the way of both:
 /// timers of the two do not run out at the same moment.

@@ -6,9 +6,9 @@ use std::time::Instant;
 use super::books::{Due, DueWhat, OurRevocation, Theirs};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use super::run::Run;
-use crate::conformance::replay::Rule;
-use crate::engine::Standing;
-use crate::engine::types::{Grant, ResourceType};
+use crate::replay::Rule;
+use corona_engine::Standing;
+use corona_model::types::{Grant, ResourceType};
 
 const REVOKE: &str = "revokeResource";
 const DEAD_NODE: &str = "processDeadNode";

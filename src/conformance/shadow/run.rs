@@ -11,18 +11,18 @@ use super::figures::Figures;
 use super::ids::Ids;
 use super::line::{Asked, GAP, Line, Ours};
 use super::{ReadConfiguration, ShadowError, ShadowOptions};
-use crate::cluster_manager::{DryRun, Told};
-use crate::config::Loaded;
-use crate::conformance::capture::{ConnectionId, Side};
-use crate::conformance::conversation::Offered;
-use crate::conformance::recording::{Entry, Record, Unrecorded};
-use crate::conformance::relay::Entries;
-use crate::conformance::replay::values::{handle_of, show};
-use crate::panics::{Panic, caught};
-use crate::wire::calls::{ClusterManager, ClusterManagerCall as Call};
+use crate::capture::{ConnectionId, Side};
+use crate::conversation::Offered;
+use crate::recording::{Entry, Record, Unrecorded};
+use crate::relay::Entries;
+use crate::replay::values::{handle_of, show};
+use corona_cluster_manager::{DryRun, Told};
+use corona_config::Loaded;
+use corona_process::panics::{Panic, caught};
+use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
 
-use crate::wire::server::Answer;
-use crate::wire::value::{Message, Value};
+use corona_wire::server::Answer;
+use corona_wire::value::{Message, Value};
 
 /// How long it rests after a panic, which may come again.
 const REST: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::conformance::relay::{Relay, RelayOptions, feed};
+use crate::relay::{Relay, RelayOptions, feed};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ async fn a_panic_is_a_difference_and_not_the_end() {
     let (own, entries) = feed(1 << 20, "full");
     let (stop, stopped) = watch::channel(false);
     let relaying = tokio::spawn(relay.run(vec![own], stopped));
-    let load = || crate::config::load(None, &[]).map_err(|_| "wrong defaults".to_owned());
+    let load = || corona_config::load(None, &[]).map_err(|_| "wrong defaults".to_owned());
     let read = Arc::new(AtomicUsize::new(0));
     let times = read.clone();
     let configuration = Box::new(move || {

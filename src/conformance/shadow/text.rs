@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::figures::{Figures, Tally};
-use crate::conformance::replay::Finding;
-use crate::conformance::replay::report::text::wrapped;
+use crate::replay::Finding;
+use crate::replay::report::text::wrapped;
 
 /// The least width that lines are wrapped to.
 const LEAST_WIDTH: usize = 40;
@@ -158,7 +158,7 @@ fn write_finding(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::replay::Rule;
+    use crate::replay::Rule;
 
     #[test]
     fn the_summary_tells_counts_rows_reasons_and_differences() {

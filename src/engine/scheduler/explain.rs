@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::engine::Engine;
-use crate::engine::nodes::{NodeIdx, SessionIdx};
-use crate::engine::requests::{Request, RequestState};
-use crate::engine::topology::HostIdx;
-use crate::engine::types::{Millis, PoolName, ResourceType};
+use crate::Engine;
+use crate::nodes::{NodeIdx, SessionIdx};
+use crate::requests::{Request, RequestState};
+use crate::topology::HostIdx;
+use crate::types::{Millis, PoolName, ResourceType};
 
 /// Hosts that [`WaitReason::NearNode`] names at most.
 const HOSTS_NAMED: usize = 8;

@@ -8,21 +8,21 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use crate::engine::lookup::DenseSet;
-use crate::engine::nodes::{NodeIdx, Nodes, Runnable};
-use crate::engine::pending::{ClassKey, Pending};
-use crate::engine::requests::{ReqIdx, Request, RequestState, Requests, Seq};
-use crate::engine::topology::{HostIdx, RackIdx, Topology};
-use crate::engine::types::ResourceType;
+use crate::lookup::DenseSet;
+use crate::nodes::{NodeIdx, Nodes, Runnable};
+use crate::pending::{ClassKey, Pending};
+use crate::requests::{ReqIdx, Request, RequestState, Requests, Seq};
+use crate::topology::{HostIdx, RackIdx, Topology};
+use crate::types::ResourceType;
 
 use super::Level;
 
 /// What a search looks at.
-pub(in crate::engine) struct Search<'a> {
-    pub(in crate::engine) kind: ResourceType,
-    pub(in crate::engine) nodes: &'a Nodes,
-    pub(in crate::engine) topology: &'a Topology,
-    pub(in crate::engine) requests: &'a Requests,
+pub(crate) struct Search<'a> {
+    pub(crate) kind: ResourceType,
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) topology: &'a Topology,
+    pub(crate) requests: &'a Requests,
 }
 
 /// Steps that are walked before the indexes are asked.
@@ -34,7 +34,7 @@ impl Search<'_> {
     ///
     /// `pass` is the number of the pass. Within a pass requests and room only go, so what was found
     /// out about places that have room is kept for the session's next searches.
-    pub(in crate::engine) fn find(
+    pub(crate) fn find(
         &self,
         pending: &mut Pending,
         level: Level,
@@ -235,7 +235,7 @@ struct Candidate {
 /// never later than what is true, since requests and room only go and the cursor only goes round;
 /// so the first place of which it is still true has the first request of all.
 #[derive(Debug)]
-pub(in crate::engine) struct Front {
+pub(crate) struct Front {
     pass: u64,
     level: Level,
     /// Where the last search began, and how often the cursor has gone round before.

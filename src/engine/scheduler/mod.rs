@@ -9,7 +9,7 @@ mod matching;
 mod order;
 mod preemption;
 mod queue;
-pub(in crate::engine) mod shares;
+pub(crate) mod shares;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use std::collections::BTreeSet;
 use indexmap::IndexSet;
 
 pub use self::explain::{IdRange, WaitReason, WaitingRequests};
-pub(in crate::engine) use self::matching::{Front, Search};
-pub(in crate::engine) use self::order::{PoolIdx, SessionKey, SessionStanding};
-pub(in crate::engine) use self::tree::Tree;
+pub(crate) use self::matching::{Front, Search};
+pub(crate) use self::order::{PoolIdx, SessionKey, SessionStanding};
+pub(crate) use self::tree::Tree;
 use super::Engine;
 use super::audit::hold;
 use super::input::{Effect, Notification, Record};
@@ -32,7 +32,7 @@ use super::types::{Grant, Millis, PerType, ResourceType};
 
 /// How near a node is to what a request asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::engine) enum Level {
+pub(crate) enum Level {
     /// On one of the hosts.
     #[default]
     Node,
@@ -44,7 +44,7 @@ pub(in crate::engine) enum Level {
 
 /// A session's patience for one type. Spec: cluster-manager/04 §7.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::engine) struct Locality {
+pub(crate) struct Locality {
     required: Level,
     /// The level of the last match, within the pass of this number.
     last: (u64, Level),
@@ -61,7 +61,7 @@ impl Locality {
     }
 
     /// Another cluster manager gave something at this level, when passes were at this number.
-    pub(in crate::engine) fn granted(&mut self, level: Level, pass: u64) {
+    pub(crate) fn granted(&mut self, level: Level, pass: u64) {
         self.set(level, pass);
     }
 
@@ -99,8 +99,8 @@ impl Waits {
 
 /// The scheduler's state beside the books of nodes and sessions.
 #[derive(Debug)]
-pub(in crate::engine) struct Scheduler {
-    pub(in crate::engine) tree: Tree,
+pub(crate) struct Scheduler {
+    pub(crate) tree: Tree,
     blocked: [IndexSet<SessionIdx, ahash::RandomState>; 3],
     /// Ends of waits for near nodes.
     wakes: BTreeSet<(Millis, SessionIdx, ResourceType)>,
@@ -111,7 +111,7 @@ pub(in crate::engine) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(in crate::engine) fn new(seed: HashSeed) -> Self {
+    pub(crate) fn new(seed: HashSeed) -> Self {
         let set = || IndexSet::with_hasher(seed.state());
         Scheduler {
             tree: Tree::new(seed),
@@ -125,7 +125,7 @@ impl Scheduler {
     }
 
     /// Recomputes the tree, the sets of sessions that were tried in vain, and their waits.
-    pub(in crate::engine) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
+    pub(crate) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
         self.tree.audit(sessions)?;
         let mut wakes = 0;
         for kind in ResourceType::ALL {
@@ -155,12 +155,12 @@ impl Scheduler {
     }
 
     /// The number of the last pass.
-    pub(in crate::engine) fn pass(&self) -> u64 {
+    pub(crate) fn pass(&self) -> u64 {
         self.pass
     }
 
     /// When a pass is due even if nothing happens.
-    pub(in crate::engine) fn next_deadline(&self) -> Option<Millis> {
+    pub(crate) fn next_deadline(&self) -> Option<Millis> {
         let wake = self.wakes.first().map(|(at, ..)| *at);
         let preemption = ResourceType::ALL.into_iter().filter_map(|kind| self.preemption_due(kind));
         preemption.chain(wake).min()

@@ -6,12 +6,12 @@ use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use super::shares::Claim;
-use crate::engine::nodes::SessionIdx;
-use crate::engine::settings::SchedulingMode;
-use crate::engine::types::{Millis, SessionPriority};
+use crate::nodes::SessionIdx;
+use crate::settings::SchedulingMode;
+use crate::types::{Millis, SessionPriority};
 
 /// A group or a pool by number.
-pub(in crate::engine) type PoolIdx = u32;
+pub(crate) type PoolIdx = u32;
 
 /// Orders the groups: those below their minimum first, then by how much they have.
 /// Orders the pools of a group as well: there, priority comes before what they have.
@@ -56,7 +56,7 @@ impl PoolKey {
 
 /// Orders the sessions of a pool by the pool's mode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::engine) struct SessionKey {
+pub(crate) struct SessionKey {
     priority: Reverse<SessionPriority>,
     rank: i64,
     started: Millis,
@@ -66,14 +66,14 @@ pub(in crate::engine) struct SessionKey {
 
 /// What a [`SessionKey`] is made of.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct SessionStanding<'a> {
-    pub(in crate::engine) priority: SessionPriority,
-    pub(in crate::engine) granted: i64,
+pub(crate) struct SessionStanding<'a> {
+    pub(crate) priority: SessionPriority,
+    pub(crate) granted: i64,
     /// Milliseconds since the epoch; 0 for none, which sorts last.
-    pub(in crate::engine) deadline: i64,
-    pub(in crate::engine) started: Millis,
+    pub(crate) deadline: i64,
+    pub(crate) started: Millis,
     /// The name at the session's start.
-    pub(in crate::engine) name: &'a Arc<str>,
+    pub(crate) name: &'a Arc<str>,
 }
 
 impl SessionKey {

@@ -9,13 +9,13 @@ use super::order::PoolKey;
 use super::shares::{self, Claim};
 use super::tree::{Group, GroupIdx, Pool};
 use super::{PoolIdx, Scheduler, SessionKey};
-use crate::engine::Engine;
-use crate::engine::input::{Effect, Notification, Record, Starvation};
-use crate::engine::nodes::SessionIdx;
-use crate::engine::requests::{ReqIdx, RequestState};
-use crate::engine::settings::SchedulingMode;
-use crate::engine::types::{Millis, ResourceType};
-use crate::engine::views::Lack;
+use crate::Engine;
+use crate::input::{Effect, Notification, Record, Starvation};
+use crate::nodes::SessionIdx;
+use crate::requests::{ReqIdx, RequestState};
+use crate::settings::SchedulingMode;
+use crate::types::{Millis, ResourceType};
+use crate::views::Lack;
 
 /// Shares are looked at when more than this has passed since the last time.
 const PERIOD_MS: i64 = 1000;
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     /// Since when the pool lacks what it is due, as [`Self::is_starving`] counts it.
-    pub(in crate::engine) fn lack(&self, pool: &Pool, kind: ResourceType) -> Lack {
+    pub(crate) fn lack(&self, pool: &Pool, kind: ResourceType) -> Lack {
         if self.scheduler.preemption_due(kind).is_none() {
             return Lack::default();
         }

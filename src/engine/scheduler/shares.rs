@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 
 /// One of those among which slots are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::engine) struct Claim {
+pub(crate) struct Claim {
     /// Slots held, waited for, or lost and not released.
-    pub(in crate::engine) requested: i64,
+    pub(crate) requested: i64,
     /// Slots guaranteed.
-    pub(in crate::engine) minimum: i64,
+    pub(crate) minimum: i64,
     /// Slots at most.
-    pub(in crate::engine) maximum: i64,
+    pub(crate) maximum: i64,
     /// Relative to the others.
-    pub(in crate::engine) weight: f64,
+    pub(crate) weight: f64,
     /// Larger comes first.
-    pub(in crate::engine) priority: i64,
+    pub(crate) priority: i64,
 }
 
 impl Claim {
     /// A claim without limits or weight, as a session has.
-    pub(in crate::engine) fn of_session(requested: i64) -> Self {
+    pub(crate) fn of_session(requested: i64) -> Self {
         Claim { requested, minimum: 0, maximum: i64::from(i32::MAX), weight: 1.0, priority: 0 }
     }
 
@@ -40,13 +40,13 @@ impl Claim {
 }
 
 /// Shares in proportion to the weights, within minima, maxima and what is requested.
-pub(in crate::engine) fn fair(total: f64, claims: &[Claim]) -> Vec<f64> {
+pub(crate) fn fair(total: f64, claims: &[Claim]) -> Vec<f64> {
     let ratio = search(total, |ratio| claims.iter().map(|claim| claim.at_ratio(ratio)).sum());
     claims.iter().map(|claim| claim.at_ratio(ratio)).collect()
 }
 
 /// Shares by priority: minima for all, the rest to the highest priority first.
-pub(in crate::engine) fn by_priority(total: f64, claims: &[Claim]) -> Vec<f64> {
+pub(crate) fn by_priority(total: f64, claims: &[Claim]) -> Vec<f64> {
     let mut shares = vec![0.0; claims.len()];
     let guaranteed: f64 =
         claims.iter().map(|claim| claim.requested.min(claim.minimum) as f64).sum();
@@ -86,7 +86,7 @@ pub(in crate::engine) fn by_priority(total: f64, claims: &[Claim]) -> Vec<f64> {
 }
 
 /// Shares in the given order: each gets all it wants until nothing is left.
-pub(in crate::engine) fn in_order(total: f64, claims: &[Claim]) -> Vec<f64> {
+pub(crate) fn in_order(total: f64, claims: &[Claim]) -> Vec<f64> {
     let mut rest = total;
     claims
         .iter()

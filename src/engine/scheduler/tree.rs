@@ -11,29 +11,29 @@ use slab::Slab;
 use super::order::{PoolIdx, PoolKey, PoolStanding, SessionKey, SessionStanding};
 use super::queue::Queue;
 use super::shares::Claim;
-use crate::engine::audit::hold;
-use crate::engine::lookup::{HashSeed, Lookup};
-use crate::engine::sessions::{Sessions, Tally};
-use crate::engine::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
-use crate::engine::types::{Millis, PoolName, ResourceType};
+use crate::audit::hold;
+use crate::lookup::{HashSeed, Lookup};
+use crate::sessions::{Sessions, Tally};
+use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
+use crate::types::{Millis, PoolName, ResourceType};
 
 /// A group by number.
-pub(in crate::engine) type GroupIdx = u32;
+pub(crate) type GroupIdx = u32;
 
 /// A pool group.
 #[derive(Debug)]
-pub(in crate::engine) struct Group {
-    pub(in crate::engine) name: Arc<str>,
-    pub(in crate::engine) settings: GroupSettings,
-    pub(in crate::engine) pools: BTreeSet<PoolIdx>,
-    pub(in crate::engine) kinds: [GroupState; 3],
+pub(crate) struct Group {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: GroupSettings,
+    pub(crate) pools: BTreeSet<PoolIdx>,
+    pub(crate) kinds: [GroupState; 3],
 }
 
 /// What a group has of one type.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct GroupState {
-    pub(in crate::engine) tally: Tally,
-    pub(in crate::engine) share: f64,
+pub(crate) struct GroupState {
+    pub(crate) tally: Tally,
+    pub(crate) share: f64,
     /// Pools that may be given more, in order.
     order: Queue<PoolKey>,
     place: Option<PoolKey>,
@@ -41,26 +41,26 @@ pub(in crate::engine) struct GroupState {
 
 /// A pool.
 #[derive(Debug)]
-pub(in crate::engine) struct Pool {
-    pub(in crate::engine) name: PoolName,
-    pub(in crate::engine) group: GroupIdx,
-    pub(in crate::engine) settings: PoolSettings,
-    pub(in crate::engine) mode: SchedulingMode,
+pub(crate) struct Pool {
+    pub(crate) name: PoolName,
+    pub(crate) group: GroupIdx,
+    pub(crate) settings: PoolSettings,
+    pub(crate) mode: SchedulingMode,
     /// Whether the pools file names it.
-    pub(in crate::engine) configured: bool,
+    pub(crate) configured: bool,
     /// Its running sessions.
-    pub(in crate::engine) sessions: BTreeSet<u32>,
-    pub(in crate::engine) kinds: [PoolState; 3],
+    pub(crate) sessions: BTreeSet<u32>,
+    pub(crate) kinds: [PoolState; 3],
 }
 
 /// What a pool has of one type.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct PoolState {
-    pub(in crate::engine) tally: Tally,
-    pub(in crate::engine) share: f64,
-    pub(in crate::engine) last_above_share: Option<Millis>,
-    pub(in crate::engine) last_above_minimum: Option<Millis>,
-    pub(in crate::engine) last_preempt: Option<Millis>,
+pub(crate) struct PoolState {
+    pub(crate) tally: Tally,
+    pub(crate) share: f64,
+    pub(crate) last_above_share: Option<Millis>,
+    pub(crate) last_above_minimum: Option<Millis>,
+    pub(crate) last_preempt: Option<Millis>,
     /// Sessions that may be given more, in order.
     queue: Queue<SessionKey>,
     place: Option<PoolKey>,
@@ -68,7 +68,7 @@ pub(in crate::engine) struct PoolState {
 
 /// All groups and pools.
 #[derive(Debug)]
-pub(in crate::engine) struct Tree {
+pub(crate) struct Tree {
     groups: Slab<Group>,
     group_by_name: Lookup<Arc<str>, GroupIdx>,
     pools: Slab<Pool>,
@@ -78,7 +78,7 @@ pub(in crate::engine) struct Tree {
 }
 
 impl Tree {
-    pub(in crate::engine) fn new(seed: HashSeed) -> Self {
+    pub(crate) fn new(seed: HashSeed) -> Self {
         Tree {
             groups: Slab::new(),
             group_by_name: Lookup::new(seed),
@@ -89,7 +89,7 @@ impl Tree {
     }
 
     /// Takes over changed settings; configured pools exist from then on.
-    pub(in crate::engine) fn configure(&mut self, settings: &Settings) {
+    pub(crate) fn configure(&mut self, settings: &Settings) {
         for name in settings.pools.pools.keys() {
             self.acquire_pool(name, settings);
         }
@@ -109,11 +109,7 @@ impl Tree {
     }
 
     /// The pool of this name, made if it does not exist.
-    pub(in crate::engine) fn acquire_pool(
-        &mut self,
-        name: &PoolName,
-        settings: &Settings,
-    ) -> PoolIdx {
+    pub(crate) fn acquire_pool(&mut self, name: &PoolName, settings: &Settings) -> PoolIdx {
         if let Some(pool) = self.pool_by_name.get(name) {
             return *pool;
         }
@@ -134,7 +130,7 @@ impl Tree {
     }
 
     /// Forgets a pool that is not configured and has no session, and then an empty group.
-    pub(in crate::engine) fn forget_if_unused(&mut self, pool: PoolIdx) {
+    pub(crate) fn forget_if_unused(&mut self, pool: PoolIdx) {
         let entry = &self.pools[pool as usize];
         if entry.configured || !entry.sessions.is_empty() {
             return;
@@ -155,33 +151,33 @@ impl Tree {
     }
 
     /// Pools that exist, in a defined order.
-    pub(in crate::engine) fn pools(&self) -> impl Iterator<Item = (PoolIdx, &Pool)> {
+    pub(crate) fn pools(&self) -> impl Iterator<Item = (PoolIdx, &Pool)> {
         self.pools.iter().map(|(pool, entry)| (pool as PoolIdx, entry))
     }
 
     /// Groups that exist, in a defined order.
-    pub(in crate::engine) fn groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
         self.groups.iter().map(|(group, entry)| (group as GroupIdx, entry))
     }
 
-    pub(in crate::engine) fn pool_count(&self) -> usize {
+    pub(crate) fn pool_count(&self) -> usize {
         self.pools.len()
     }
 
-    pub(in crate::engine) fn group(&self, group: GroupIdx) -> &Group {
+    pub(crate) fn group(&self, group: GroupIdx) -> &Group {
         &self.groups[group as usize]
     }
 
-    pub(in crate::engine) fn group_mut(&mut self, group: GroupIdx) -> &mut Group {
+    pub(crate) fn group_mut(&mut self, group: GroupIdx) -> &mut Group {
         &mut self.groups[group as usize]
     }
 
-    pub(in crate::engine) fn find(&self, name: &PoolName) -> Option<PoolIdx> {
+    pub(crate) fn find(&self, name: &PoolName) -> Option<PoolIdx> {
         self.pool_by_name.get(name).copied()
     }
 
     /// Who comes next: the first session of the first pool of the first group.
-    pub(in crate::engine) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, u32)> {
+    pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, u32)> {
         let kind = kind.index();
         let group = self.order[kind].first()?.pool;
         let pool = self.groups[group as usize].kinds[kind].order.first()?.pool;
@@ -190,7 +186,7 @@ impl Tree {
     }
 
     /// How many sessions of a pool come before the one with the key.
-    pub(in crate::engine) fn queued_before(
+    pub(crate) fn queued_before(
         &self,
         pool: PoolIdx,
         kind: ResourceType,
@@ -200,28 +196,18 @@ impl Tree {
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
-    pub(in crate::engine) fn enqueue(
-        &mut self,
-        pool: PoolIdx,
-        kind: ResourceType,
-        key: SessionKey,
-    ) {
+    pub(crate) fn enqueue(&mut self, pool: PoolIdx, kind: ResourceType, key: SessionKey) {
         self.pools[pool as usize].kinds[kind.index()].queue.insert(key);
     }
 
     /// Takes a session out of its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
-    pub(in crate::engine) fn dequeue(
-        &mut self,
-        pool: PoolIdx,
-        kind: ResourceType,
-        key: &SessionKey,
-    ) {
+    pub(crate) fn dequeue(&mut self, pool: PoolIdx, kind: ResourceType, key: &SessionKey) {
         self.pools[pool as usize].kinds[kind.index()].queue.remove(key);
     }
 
     /// Moves a session of which the number of grants has changed to where it belongs in its pool's
     /// queue. `place` is where it is. [`Self::add`] or [`Self::refresh`] follows.
-    pub(in crate::engine) fn requeue(
+    pub(crate) fn requeue(
         &mut self,
         pool: PoolIdx,
         kind: ResourceType,
@@ -236,7 +222,7 @@ impl Tree {
     }
 
     /// Adds a change to the counts of a pool and its group.
-    pub(in crate::engine) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
+    pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
         let entry = &mut self.pools[pool as usize];
         entry.kinds[kind.index()].tally.add(change);
         self.groups[entry.group as usize].kinds[kind.index()].tally.add(change);
@@ -244,7 +230,7 @@ impl Tree {
     }
 
     /// Puts a pool and its group where they belong now.
-    pub(in crate::engine) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
+    pub(crate) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
         let entry = &self.pools[pool as usize];
         let state = &entry.kinds[kind.index()];
         let open =
@@ -256,7 +242,7 @@ impl Tree {
     }
 
     /// Recomputes counts, queues and orders from the sessions.
-    pub(in crate::engine) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
+    pub(crate) fn audit(&self, sessions: &Sessions) -> Result<(), String> {
         let mut members = 0;
         for (pool, entry) in self.pools() {
             self.audit_pool(pool, entry, sessions)
@@ -394,7 +380,7 @@ impl Tree {
 
 impl Group {
     /// The group's claim among the groups. Spec: cluster-manager/04 §2: groups have no weight.
-    pub(in crate::engine) fn claim(&self, kind: ResourceType) -> Claim {
+    pub(crate) fn claim(&self, kind: ResourceType) -> Claim {
         Claim {
             requested: self.kinds[kind.index()].tally.requested,
             minimum: i64::from(self.settings.minimum[kind]),
@@ -416,7 +402,7 @@ impl Group {
 
 impl Pool {
     /// The pool's claim among the pools of its group.
-    pub(in crate::engine) fn claim(&self, kind: ResourceType) -> Claim {
+    pub(crate) fn claim(&self, kind: ResourceType) -> Claim {
         Claim {
             requested: self.kinds[kind.index()].tally.requested,
             minimum: i64::from(self.settings.minimum[kind]),

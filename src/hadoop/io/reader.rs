@@ -56,12 +56,12 @@ const QUOTED_CHARS: usize = 120;
 
 impl DecodeError {
     /// An error about a name that a peer sent: it is cut, since errors are logged.
-    pub(in crate::hadoop) fn constant(kind: &'static str, name: &str) -> DecodeError {
+    pub(crate) fn constant(kind: &'static str, name: &str) -> DecodeError {
         DecodeError::Constant { kind, name: quoted(name) }
     }
 
     /// The same for the name of a class.
-    pub(in crate::hadoop) fn class(name: &str) -> DecodeError {
+    pub(crate) fn class(name: &str) -> DecodeError {
         DecodeError::Class(quoted(name))
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{DecodeError, Reader, TooLarge, Writer, formats::*};
-use crate::hadoop::testing::{hex, unhex};
+use crate::testing::{hex, unhex};
 
 fn written(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::new(1 << 20);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::value;
-use crate::hadoop::io::DecodeError;
+use crate::io::DecodeError;
 
 /// A Java class that can stand before a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hadoop::testing::{hex, unhex};
-use crate::hadoop::writables::tests::{new_map, running_map};
-use crate::hadoop::writables::{Named, Task, TaskAttemptId, TaskStatus};
+use crate::testing::{hex, unhex};
+use crate::writables::tests::{new_map, running_map};
+use crate::writables::{Named, Task, TaskAttemptId, TaskStatus};
 
 fn written(object: &Object) -> Vec<u8> {
     let mut writer = Writer::new(1 << 20);

@@ -1,8 +1,8 @@
 //! The objects that can be parameters and results, by the names of their classes.
 
-use crate::hadoop::io::formats::Constant;
-use crate::hadoop::io::{DecodeError, Reader, Writer};
-use crate::hadoop::writables::{
+use crate::io::formats::Constant;
+use crate::io::{DecodeError, Reader, Writer};
+use crate::writables::{
     CleanupState, ClusterState, ClusterStatus, Configuration, Counters, EventStatus, FileSplit,
     HeartbeatResponse, InetAddress, JobId, JobPriority, JobProfile, JobQueueInfo, JobStats,
     JobStatus, JobTrackerState, JvmContext, JvmId, JvmTask, MapReduceFileSplit,

@@ -1,7 +1,7 @@
 //! What job trackers tell task trackers to do. Spec: mapreduce/03 §3.1.
 
 use super::macros::protocol;
-use crate::hadoop::writables::{SessionInfo, Task, TaskTrackerAction};
+use crate::writables::{SessionInfo, Task, TaskTrackerAction};
 
 protocol! {
     /// A task tracker, for the job trackers that were granted its slots.

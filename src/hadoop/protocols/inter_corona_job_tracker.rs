@@ -1,7 +1,7 @@
 //! What remote job trackers, and who has lost one, ask the parent of a job. Spec: mapreduce/03 §3.4.
 
 use super::macros::protocol;
-use crate::hadoop::writables::{InetAddress, JobTrackerState, StateUpdate, TaskAttemptId};
+use crate::writables::{InetAddress, JobTrackerState, StateUpdate, TaskAttemptId};
 
 protocol! {
     /// The parent of a job: the client that has it run by a remote job tracker.

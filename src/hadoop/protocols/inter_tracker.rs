@@ -1,7 +1,7 @@
 //! What task trackers and reduces ask a job tracker. Spec: mapreduce/03 §3.2.
 
 use super::macros::protocol;
-use crate::hadoop::writables::{HeartbeatResponse, JobId, TaskCompletionEvent, TaskTrackerStatus};
+use crate::writables::{HeartbeatResponse, JobId, TaskCompletionEvent, TaskTrackerStatus};
 
 protocol! {
     /// A job tracker, for the trackers that run its tasks and for their reduces.

@@ -1,7 +1,7 @@
 //! What job trackers report of jobs that have ended. Spec: mapreduce/03 §3.8.
 
 use super::macros::protocol;
-use crate::hadoop::writables::{Counters, JobStats};
+use crate::writables::{Counters, JobStats};
 
 protocol! {
     /// A proxy job tracker, for job trackers whose job has ended. Those ignore errors.

@@ -1,7 +1,7 @@
 //! What clients ask a job tracker. Spec: mapreduce/03 §3.5.
 
 use super::macros::protocol;
-use crate::hadoop::writables::{
+use crate::writables::{
     ClusterStatus, Counters, JobId, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo,
     TaskAttemptId, TaskCompletionEvent, TaskReport,
 };

@@ -13,13 +13,13 @@ macro_rules! protocol {
         }
     ) => {
         /// The protocol's name, version and methods.
-        pub static PROTOCOL: $crate::hadoop::rpc::Protocol = $crate::hadoop::rpc::Protocol {
+        pub static PROTOCOL: $crate::rpc::Protocol = $crate::rpc::Protocol {
             name: $name,
             version: $version,
-            methods: &[$($crate::hadoop::rpc::Method {
+            methods: &[$($crate::rpc::Method {
                 name: $wire,
-                parameters: &[$(<$type as $crate::hadoop::rpc::Argument>::CLASS),*],
-                returns: <$result as $crate::hadoop::rpc::Argument>::CLASS,
+                parameters: &[$(<$type as $crate::rpc::Argument>::CLASS),*],
+                returns: <$result as $crate::rpc::Argument>::CLASS,
             },)*],
         };
 
@@ -29,13 +29,13 @@ macro_rules! protocol {
                 $(#[$method_doc])*
                 fn $method(
                     &self,
-                    caller: &$crate::hadoop::rpc::Caller,
+                    caller: &$crate::rpc::Caller,
                     $($parameter: $type,)*
-                ) -> impl Future<Output = Result<$result, $crate::hadoop::rpc::Fault>> + Send;
+                ) -> impl Future<Output = Result<$result, $crate::rpc::Fault>> + Send;
             )*
         }
 
-        /// Offers the protocol to clients of a [`Server`](crate::hadoop::rpc::Server).
+        /// Offers the protocol to clients of a [`Server`](crate::rpc::Server).
         #[derive(Debug)]
         pub struct Served<H>(std::sync::Arc<H>);
 
@@ -46,54 +46,54 @@ macro_rules! protocol {
             }
         }
 
-        impl<H: $trait> $crate::hadoop::rpc::Service for Served<H> {
-            fn protocol(&self) -> &'static $crate::hadoop::rpc::Protocol {
+        impl<H: $trait> $crate::rpc::Service for Served<H> {
+            fn protocol(&self) -> &'static $crate::rpc::Protocol {
                 &PROTOCOL
             }
 
             fn call(
                 self: std::sync::Arc<Self>,
-                caller: std::sync::Arc<$crate::hadoop::rpc::Caller>,
-                method: &'static $crate::hadoop::rpc::Method,
-                parameters: Vec<$crate::hadoop::object::Object>,
-            ) -> $crate::hadoop::rpc::Answer {
+                caller: std::sync::Arc<$crate::rpc::Caller>,
+                method: &'static $crate::rpc::Method,
+                parameters: Vec<$crate::object::Object>,
+            ) -> $crate::rpc::Answer {
                 #[allow(unused_mut, reason = "some methods have no parameters")]
-                let mut parameters = $crate::hadoop::rpc::Parameters::new(parameters);
+                let mut parameters = $crate::rpc::Parameters::new(parameters);
                 match method.name {
                     $($wire => Box::pin(async move {
                         $(let $parameter: $type = parameters.take()?;)*
                         let result: $result = self.0.$method(&caller, $($parameter),*).await?;
-                        Ok($crate::hadoop::rpc::Argument::into_object(result))
+                        Ok($crate::rpc::Argument::into_object(result))
                     }),)*
                     other => {
-                        let fault = $crate::hadoop::rpc::Fault::io(other);
+                        let fault = $crate::rpc::Fault::io(other);
                         Box::pin(std::future::ready(Err(fault)))
                     }
                 }
             }
         }
 
-        /// Calls the protocol's methods at one address. See [`Client`](crate::hadoop::rpc::Client)
+        /// Calls the protocol's methods at one address. See [`Client`](crate::rpc::Client)
         /// for when it connects, and for the errors of all its calls.
         #[derive(Debug)]
-        pub struct $client($crate::hadoop::rpc::Client);
+        pub struct $client($crate::rpc::Client);
 
         impl $client {
             /// A client that has not connected yet.
             pub fn new(
-                address: $crate::hadoop::writables::InetAddress,
-                options: $crate::hadoop::rpc::ClientOptions,
+                address: $crate::writables::InetAddress,
+                options: $crate::rpc::ClientOptions,
             ) -> $client {
-                $client($crate::hadoop::rpc::Client::new(address, &PROTOCOL, options))
+                $client($crate::rpc::Client::new(address, &PROTOCOL, options))
             }
 
             /// What concerns no method.
-            pub fn client(&self) -> &$crate::hadoop::rpc::Client {
+            pub fn client(&self) -> &$crate::rpc::Client {
                 &self.0
             }
 
             /// Connects and compares versions, if that has not been done.
-            pub async fn greet(&mut self) -> Result<(), $crate::hadoop::rpc::CallError> {
+            pub async fn greet(&mut self) -> Result<(), $crate::rpc::CallError> {
                 self.0.greet().await
             }
 
@@ -102,9 +102,9 @@ macro_rules! protocol {
                 pub async fn $method(
                     &mut self,
                     $($parameter: $type,)*
-                ) -> Result<$result, $crate::hadoop::rpc::CallError> {
+                ) -> Result<$result, $crate::rpc::CallError> {
                     let parameters =
-                        vec![$($crate::hadoop::rpc::Argument::into_object($parameter)),*];
+                        vec![$($crate::rpc::Argument::into_object($parameter)),*];
                     self.0.call($wire, parameters).await
                 }
             )*

@@ -1,7 +1,7 @@
 //! What the process of a task says to the tracker that started it. Spec: mapreduce/03 §3.3.
 
 use super::macros::protocol;
-use crate::hadoop::writables::{
+use crate::writables::{
     JobId, JvmContext, JvmTask, MapTaskCompletionEventsUpdate, RecordRange, TaskAttemptId,
     TaskStatus,
 };

@@ -1,8 +1,8 @@
 //! Fingerprints against those that the original computes. Spec: mapreduce/01 §1.6.1.
 
 use super::*;
-use crate::hadoop::object::Class;
-use crate::hadoop::rpc::HANDSHAKE;
+use crate::object::Class;
+use crate::rpc::HANDSHAKE;
 
 #[test]
 fn fingerprints_and_versions() {

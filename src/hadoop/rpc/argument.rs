@@ -1,8 +1,8 @@
 //! Rust types as parameters and results.
 
 use super::fault::Fault;
-use crate::hadoop::object::{Class, Object, Value};
-use crate::hadoop::writables::{self, Named};
+use crate::object::{Class, Object, Value};
+use crate::writables::{self, Named};
 
 /// A type that can be a parameter or a result.
 pub trait Argument: Sized {

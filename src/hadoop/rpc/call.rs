@@ -1,8 +1,8 @@
 //! A call as it travels, without its length. Spec: mapreduce/01 §1.3.
 
-use crate::hadoop::io::formats::{Format, Int, List, Plain, Utf8, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
-use crate::hadoop::object::Object;
+use crate::io::formats::{Format, Int, List, Plain, Utf8, Writable};
+use crate::io::{DecodeError, Reader, Writer};
+use crate::object::Object;
 
 /// A call of a method.
 #[derive(Clone, Debug, PartialEq)]

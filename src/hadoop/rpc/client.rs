@@ -17,9 +17,9 @@ use super::header::User;
 use super::link::Link;
 use super::protocol::{Protocol, SIGNATURE, VERSION};
 use super::reply::Outcome;
-use crate::hadoop::io::{DecodeError, TooLarge};
-use crate::hadoop::object::Object;
-use crate::hadoop::writables::{InetAddress, ProtocolSignature};
+use crate::io::{DecodeError, TooLarge};
+use crate::object::Object;
+use crate::writables::{InetAddress, ProtocolSignature};
 
 /// Who a client is, how long it waits, and for how much.
 #[derive(Clone, Debug, PartialEq, Eq)]

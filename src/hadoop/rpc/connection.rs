@@ -20,9 +20,9 @@ use super::header::{Caller, ConnectionHeader, MAGIC};
 use super::reply::{Outcome, Reply};
 use super::server::Shared;
 use super::services::Target;
-use crate::hadoop::io::formats::Writable;
-use crate::hadoop::io::{DecodeError, Reader, Writer};
-use crate::wire::server::{Counters, Ending};
+use crate::io::formats::Writable;
+use crate::io::{DecodeError, Reader, Writer};
+use corona_wire::server::{Counters, Ending};
 
 /// Replies are written once they amount to this much, even if more are there.
 const WRITE_BYTES: usize = 64 << 10;

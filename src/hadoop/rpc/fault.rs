@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::hadoop::io::formats::{Format, WString, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Format, WString, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 /// The class of every error that the original has no better one for. Nobody looks at another.
 const IO_EXCEPTION: &str = "java.io.IOException";

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::hadoop::io::formats::{Format, List, Text, VInt, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Format, List, Text, VInt, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 /// The first bytes of a connection: `hrpc` and the version. The length of the header follows.
 pub const MAGIC: [u8; 5] = *b"hrpc\x03";
@@ -74,10 +74,7 @@ impl Writable for User {
 
 impl ConnectionHeader {
     /// All that a client sends before its first call: the magic bytes, a length, the header.
-    pub(super) fn preamble(
-        &self,
-        max_bytes: usize,
-    ) -> Result<Vec<u8>, crate::hadoop::io::TooLarge> {
+    pub(super) fn preamble(&self, max_bytes: usize) -> Result<Vec<u8>, crate::io::TooLarge> {
         let mut header = Writer::new(max_bytes);
         self.encode(&mut header);
         let header = header.finish()?;

@@ -12,9 +12,9 @@ use super::call::{Call, PING};
 use super::client::{CallError, ClientOptions};
 use super::header::ConnectionHeader;
 use super::reply::Reply;
-use crate::hadoop::io::formats::Writable;
-use crate::hadoop::io::{DecodeError, Reader, TooLarge, Writer};
-use crate::hadoop::writables::InetAddress;
+use crate::io::formats::Writable;
+use crate::io::{DecodeError, Reader, TooLarge, Writer};
+use crate::writables::InetAddress;
 
 /// An open connection.
 #[derive(Debug)]

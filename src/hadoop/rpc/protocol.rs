@@ -1,7 +1,7 @@
 //! Protocols as lists of methods, and the fingerprints by which two ends compare them.
 //! Spec: mapreduce/01 §1.6.
 
-use crate::hadoop::object::Class;
+use crate::object::Class;
 
 /// A Java interface whose methods can be called.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 //! Spec: mapreduce/01 §1.4.
 
 use super::fault::RemoteError;
-use crate::hadoop::io::formats::{Format, Int, Plain, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
-use crate::hadoop::object::Object;
+use crate::io::formats::{Format, Int, Plain, Writable};
+use crate::io::{DecodeError, Reader, Writer};
+use crate::object::Object;
 
 /// The reply to a call.
 #[derive(Clone, Debug, PartialEq)]

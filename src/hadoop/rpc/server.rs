@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
-use crate::wire::accept::accept_until_stopped;
-use crate::wire::server::Counters;
+use corona_wire::accept::accept_until_stopped;
+use corona_wire::server::Counters;
 
 /// A server of Hadoop RPC, ready to run.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 }
 
 impl Server {
-    /// A server of these protocols on this listener. [`listen`](crate::wire::server::listen) makes
+    /// A server of these protocols on this listener. [`listen`](corona_wire::server::listen) makes
     /// one.
     pub fn new(listener: TcpListener, services: Services, limits: Limits) -> Server {
         let running = Semaphore::new(limits.max_running_calls);

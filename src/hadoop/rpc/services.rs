@@ -8,8 +8,8 @@ use super::call::Call;
 use super::fault::Fault;
 use super::header::Caller;
 use super::protocol::{Method, Protocol, SIGNATURE, VERSION};
-use crate::hadoop::object::{Class, Object};
-use crate::hadoop::writables::ProtocolSignature;
+use crate::object::{Class, Object};
+use crate::writables::ProtocolSignature;
 
 /// A result that is being worked out.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Object, Fault>> + Send>>;

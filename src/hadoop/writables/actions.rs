@@ -2,10 +2,10 @@
 
 use super::task_status::Tagged;
 use super::{JobId, Named, SessionInfo, Task, TaskAttemptId, constants, writable};
-use crate::hadoop::io::formats::{
+use crate::io::formats::{
     Constant, Enum, Format, Int, List, Plain, Short, VInt, WString, Writable,
 };
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
     /// The kind of an action.

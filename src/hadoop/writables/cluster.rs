@@ -3,7 +3,7 @@
 
 use super::task_status::Tagged;
 use super::{TaskStatus, TaskTrackerStatus, constants, writable};
-use crate::hadoop::io::formats::{Enum, Int, List, Long, Plain, Text};
+use crate::io::formats::{Enum, Int, List, Long, Plain, Text};
 
 constants! {
     /// Whether a job tracker is ready.

@@ -2,7 +2,7 @@
 //! Spec: mapreduce/02 §2.12.
 
 use super::writable;
-use crate::hadoop::io::formats::{List, Plain, Text, VInt};
+use crate::io::formats::{List, Plain, Text, VInt};
 
 writable! {
     /// Names and values, in no defined order.

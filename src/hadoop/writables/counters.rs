@@ -1,8 +1,8 @@
 //! Counters of tasks and jobs. Spec: mapreduce/02 §2.4.
 
 use super::writable;
-use crate::hadoop::io::formats::{Format, Int, List, Plain, Text, VInt, VLong, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Format, Int, List, Plain, Text, VInt, VLong, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 writable! {
     /// Groups of counters, in no defined order.

@@ -2,8 +2,8 @@
 //! Spec: mapreduce/02 §2.8, mapreduce/01 §1.6.
 
 use super::{TaskAttemptId, constants, writable};
-use crate::hadoop::io::formats::{Bool, Enum, Format, Int, List, Long, Plain, VInt, WString};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Bool, Enum, Format, Int, List, Long, Plain, VInt, WString};
+use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
     /// What has become of an attempt.

@@ -3,10 +3,8 @@
 
 use super::task_status::Tagged;
 use super::{InetAddress, TaskAttemptId, TaskStatus, TaskTrackerStatus, writable};
-use crate::hadoop::io::formats::{
-    Byte, Format, Int, List, Plain, Text, VInt, VLong, WString, Writable,
-};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Byte, Format, Int, List, Plain, Text, VInt, VLong, WString, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 writable! {
     /// An attempt has been reported by a tracker.

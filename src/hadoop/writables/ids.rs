@@ -4,7 +4,7 @@
 //! with the job it belongs to. [`names`](super::names) has their text forms.
 
 use super::writable;
-use crate::hadoop::io::formats::{Bool, Int, Plain, Text};
+use crate::io::formats::{Bool, Int, Plain, Text};
 
 writable! {
     /// A job.

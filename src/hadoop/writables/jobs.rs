@@ -1,10 +1,10 @@
 //! Jobs, their tasks and queues as clients see them. Spec: mapreduce/02 §2.9.
 
 use super::{Counters, JobId, TaskAttemptId, TaskId, constants, writable};
-use crate::hadoop::io::formats::{
+use crate::io::formats::{
     Enum, Float, Format, Int, List, Long, Plain, Text, VInt, WString, Writable,
 };
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
     /// How urgent a job is.

@@ -11,14 +11,14 @@ macro_rules! writable {
             $($(#[$field_doc:meta])* pub $field:ident: $type:ty as $format:ty,)*
         }
     ) => {
-        $crate::hadoop::writables::writable! {
+        $crate::writables::writable! {
             $(#[$doc])*
             pub struct $name {
                 $($(#[$field_doc])* pub $field: $type as $format,)*
             }
         }
 
-        impl $crate::hadoop::writables::Named for $name {
+        impl $crate::writables::Named for $name {
             const DECLARED: &'static str = $class;
             const ARRAY: &'static str = concat!("[L", $class, ";");
             const CLASSES: &'static [&'static str] = &[$class];
@@ -29,13 +29,13 @@ macro_rules! writable {
 
             fn decode_fields(
                 _class: &str,
-                reader: &mut $crate::hadoop::io::Reader<'_>,
-            ) -> Result<Self, $crate::hadoop::io::DecodeError> {
-                $crate::hadoop::io::formats::Writable::decode(reader)
+                reader: &mut $crate::io::Reader<'_>,
+            ) -> Result<Self, $crate::io::DecodeError> {
+                $crate::io::formats::Writable::decode(reader)
             }
 
-            fn encode_fields(&self, writer: &mut $crate::hadoop::io::Writer) {
-                $crate::hadoop::io::formats::Writable::encode(self, writer);
+            fn encode_fields(&self, writer: &mut $crate::io::Writer) {
+                $crate::io::formats::Writable::encode(self, writer);
             }
         }
     };
@@ -50,16 +50,16 @@ macro_rules! writable {
             $($(#[$field_doc])* pub $field: $type,)*
         }
 
-        impl $crate::hadoop::io::formats::Writable for $name {
+        impl $crate::io::formats::Writable for $name {
             fn decode(
-                reader: &mut $crate::hadoop::io::Reader<'_>,
-            ) -> Result<Self, $crate::hadoop::io::DecodeError> {
-                use $crate::hadoop::io::formats::Format;
+                reader: &mut $crate::io::Reader<'_>,
+            ) -> Result<Self, $crate::io::DecodeError> {
+                use $crate::io::formats::Format;
                 Ok($name { $($field: <$format as Format<$type>>::decode(reader)?,)* })
             }
 
-            fn encode(&self, writer: &mut $crate::hadoop::io::Writer) {
-                use $crate::hadoop::io::formats::Format;
+            fn encode(&self, writer: &mut $crate::io::Writer) {
+                use $crate::io::formats::Format;
                 $(<$format as Format<$type>>::encode(&self.$field, writer);)*
             }
         }
@@ -80,7 +80,7 @@ macro_rules! constants {
             $($(#[$constant_doc])* $constant,)*
         }
 
-        impl $crate::hadoop::io::formats::Constant for $name {
+        impl $crate::io::formats::Constant for $name {
             const CLASS: &'static str = $class;
             const ALL: &'static [$name] = &[$($name::$constant,)*];
 
@@ -93,10 +93,10 @@ macro_rules! constants {
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad($crate::hadoop::io::formats::Constant::name(*self))
+                f.pad($crate::io::formats::Constant::name(*self))
             }
         }
     };
 }
 
-pub(in crate::hadoop) use {constants, writable};
+pub(crate) use {constants, writable};

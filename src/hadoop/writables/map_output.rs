@@ -1,8 +1,8 @@
 //! What stands beside and before the bytes of a map's output. Spec: mapreduce/02 §2.13.
 
 use super::writable;
-use crate::hadoop::io::formats::{Bool, Long, Text, VInt, VLong, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Bool, Long, Text, VInt, VLong, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 writable! {
     /// What goes before the bytes of a map output that a reduce fetches.

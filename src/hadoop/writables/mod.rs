@@ -1,7 +1,7 @@
 //! The objects that the programs of a cluster send each other, with the exact bytes of each.
 //!
 //! Knows bytes, and no connection and no cluster: what an object means is its reader's business.
-//! Each file is a family, described field by field; [`Value`](crate::hadoop::object::Value) gathers
+//! Each file is a family, described field by field; [`Value`](crate::object::Value) gathers
 //! those that can travel as parameters and results. Spec: mapreduce/02.
 
 mod actions;
@@ -21,7 +21,7 @@ mod statistics;
 mod task;
 mod task_status;
 #[cfg(test)]
-pub(in crate::hadoop) mod tests;
+pub(crate) mod tests;
 mod tracker;
 
 pub use actions::{Action, HeartbeatResponse, TaskTrackerAction};
@@ -48,7 +48,7 @@ pub use task::{CleanupState, JvmTask, SkipRanges, Task, TaskKind};
 pub use task_status::{Phase, RecordRange, ReduceProgress, TaskState, TaskStatus};
 pub use tracker::{NodeHealth, ResourceStatus, TaskTrackerStatus};
 
-pub(in crate::hadoop) use macros::{constants, writable};
+pub(crate) use macros::{constants, writable};
 
 use super::io::{DecodeError, Reader, Writer, formats::Writable};
 

@@ -2,8 +2,8 @@
 //! Spec: mapreduce/02 §2.1, §2.7.
 
 use super::{Named, writable};
-use crate::hadoop::io::formats::{Format, WString, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Format, WString, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 /// A host and a port, Java's `InetSocketAddress`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ writable! {
         /// The session's handle. Actions without one are ignored by trackers.
         pub handle: Option<String> as WString,
         /// Where the session's job tracker listens, and who else can be asked.
-        pub trackers: SessionTrackers as crate::hadoop::io::formats::Plain,
+        pub trackers: SessionTrackers as crate::io::formats::Plain,
     }
 }
 

@@ -1,8 +1,8 @@
 //! What maps read: splits, and the file in which a job's splits lie. Spec: mapreduce/02 §2.11.
 
 use super::writable;
-use crate::hadoop::io::formats::{Bytes, Format, List, Long, Plain, Text, Utf8, VInt, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Bytes, Format, List, Long, Plain, Text, Utf8, VInt, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 writable! {
     /// What a map reads, opaque to everybody but the map: also the whole of a `split.dta` file.

@@ -1,7 +1,7 @@
 //! What a job tracker reports of a job that has ended. Spec: mapreduce/02 §2.9.
 
 use super::writable;
-use crate::hadoop::io::formats::{Int, Long};
+use crate::io::formats::{Int, Long};
 
 writable! {
     /// Figures of a job.

@@ -2,10 +2,8 @@
 
 use super::task_status::Tagged;
 use super::{Named, RecordRange, Split, TaskAttemptId, TaskStatus, constants, writable};
-use crate::hadoop::io::formats::{
-    Bool, Bytes, Enum, Format, Int, List, Long, Plain, Text, Writable,
-};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Bool, Bytes, Enum, Format, Int, List, Long, Plain, Text, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
     /// How a job ended, told to the task that cleans up after it.

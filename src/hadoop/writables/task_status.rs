@@ -1,8 +1,8 @@
 //! How a task attempt stands. Spec: mapreduce/02 §2.3.
 
 use super::{Counters, Named, TaskAttemptId, constants, writable};
-use crate::hadoop::io::formats::{Enum, Float, Format, Int, List, Long, Plain, Text, Writable};
-use crate::hadoop::io::{DecodeError, Reader, Writer};
+use crate::io::formats::{Enum, Float, Format, Int, List, Long, Plain, Text, Writable};
+use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
     /// The state of an attempt.

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use super::*;
-use crate::hadoop::io::formats::{Constant, Format, Plain};
-use crate::hadoop::io::{Reader, Writer};
-use crate::hadoop::testing::{hex, unhex};
+use crate::io::formats::{Constant, Format, Plain};
+use crate::io::{Reader, Writer};
+use crate::testing::{hex, unhex};
 
 /// The job, the map attempt and the reduce attempt of the samples.
 const JOB: &str = r#"00000001 0e"201401011200.7""#;
@@ -73,7 +73,7 @@ fn check_named<T: Named + PartialEq + Debug>(value: T, fields: &str) {
 }
 
 /// A running map as in the samples.
-pub(in crate::hadoop) fn running_map() -> TaskStatus {
+pub(crate) fn running_map() -> TaskStatus {
     TaskStatus {
         attempt: map_attempt(),
         progress: 0.5,
@@ -101,7 +101,7 @@ fn counter(group: &str, name: &str, value: i64) -> Counters {
 }
 
 /// A map as a job tracker hands it out.
-pub(in crate::hadoop) fn new_map() -> Task {
+pub(crate) fn new_map() -> Task {
     let status = TaskStatus {
         progress: 0.0,
         state: TaskState::Unassigned,
@@ -274,7 +274,7 @@ fn sessions() {
     for port in ["ff", "8d020000", "87ffff"] {
         let bytes = sample(&format!(r#"00000002"jt" {port} 00000001"#));
         let address =
-            <InetAddress as crate::hadoop::io::formats::Writable>::decode(&mut Reader::new(&bytes));
+            <InetAddress as crate::io::formats::Writable>::decode(&mut Reader::new(&bytes));
         assert!(matches!(address, Err(DecodeError::Port(_))), "{port}");
     }
 }
@@ -493,8 +493,7 @@ fn states_of_job_trackers() {
     let empty = JobTrackerState { updates: vec![], session: "s".to_owned(), restarts: 1 };
     check::<Plain, _>(empty, "00 0173 01");
     let unknown = sample(&format!("07 {time}"));
-    let unknown =
-        <StateUpdate as crate::hadoop::io::formats::Writable>::decode(&mut Reader::new(&unknown));
+    let unknown = <StateUpdate as crate::io::formats::Writable>::decode(&mut Reader::new(&unknown));
     assert_eq!(unknown, Err(DecodeError::Number { kind: "kind of update", value: 7 }));
 }
 
@@ -510,9 +509,8 @@ fn splits() {
     check::<Plain, _>(raw.clone(), text);
     check::<Plain, _>(SplitFile { splits: vec![raw] }, &format!(r#""SPL" 00 01 {text}"#));
     for bytes in [r#""SPX" 00 00"#, r#""SPL" 01 00"#] {
-        let file = <SplitFile as crate::hadoop::io::formats::Writable>::decode(&mut Reader::new(
-            &unhex(bytes),
-        ));
+        let file =
+            <SplitFile as crate::io::formats::Writable>::decode(&mut Reader::new(&unhex(bytes)));
         assert!(matches!(file, Err(DecodeError::Number { .. })), "{bytes}");
     }
     let split = FileSplit { path: "file:/a".to_owned(), start: 1, length: 2 };

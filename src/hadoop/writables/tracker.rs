@@ -2,7 +2,7 @@
 
 use super::task_status::Tagged;
 use super::{TaskStatus, writable};
-use crate::hadoop::io::formats::{Bool, Float, Int, List, Long, Plain, Text, VInt, VLong};
+use crate::io::formats::{Bool, Float, Int, List, Long, Plain, Text, VInt, VLong};
 
 writable! {
     /// How a tracker stands.

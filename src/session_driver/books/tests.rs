@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::types::{Address, Millis};
+use corona_model::types::{Address, Millis};
 
 fn grant(id: i32, node: &str) -> Grant {
     Grant {

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::peer::*;
-use crate::engine::types::ResourceType;
-use crate::session_driver::books::Standing;
-use crate::session_driver::*;
-use crate::wire::calls::ClusterManagerCall as Call;
+use crate::books::Standing;
+use crate::*;
+use corona_model::types::ResourceType;
+use corona_wire::calls::ClusterManagerCall as Call;
 
 fn map() -> SlotRequest {
     SlotRequest::new(ResourceType::Map)
@@ -164,7 +164,7 @@ async fn an_expired_or_killed_session_ends() {
             other => panic!("{other}"),
         }
         // What ended it stays what ended it.
-        let end = driver.end(crate::engine::types::SessionStatus::Successful).await;
+        let end = driver.end(corona_model::types::SessionStatus::Successful).await;
         assert_eq!(end.to_string(), ending.to_string());
         assert_eq!(manager.count("sessionEnd"), 0);
     }

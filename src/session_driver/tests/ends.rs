@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::peer::*;
-use crate::engine::types::{ResourceType, SessionStatus};
-use crate::session_driver::*;
-use crate::wire::calls::ClusterManagerCall as Call;
+use crate::*;
+use corona_model::types::{ResourceType, SessionStatus};
+use corona_wire::calls::ClusterManagerCall as Call;
 
 fn map() -> SlotRequest {
     SlotRequest::new(ResourceType::Map)

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::peer::*;
-use crate::engine::types::{ResourceType, SessionStatus};
-use crate::session_driver::*;
-use crate::wire::calls::SessionDriverCall;
-use crate::wire::client::CallError;
+use crate::*;
+use corona_model::types::{ResourceType, SessionStatus};
+use corona_wire::calls::SessionDriverCall;
+use corona_wire::client::CallError;
 
 fn maps(count: usize) -> Vec<SlotRequest> {
     vec![SlotRequest::new(ResourceType::Map); count]

@@ -11,18 +11,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::session_driver::{Endpoint, Event, Events, Options, Timers};
-use crate::wire::calls::{
+use crate::{Endpoint, Event, Events, Options, Timers};
+use corona_wire::calls::{
     self, ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
     ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply, SessionDriverCall,
 };
-use crate::wire::client::{CallError, Client, ClientOptions};
-use crate::wire::generated::{
+use corona_wire::client::{CallError, Client, ClientOptions};
+use corona_wire::generated::{
     ClusterManagerInfo, InetAddress, PoolInfoStrings, ResourceGrant, ResourceType,
     SessionRegistrationData,
 };
-use crate::wire::server::{Answer, Limits, ListenOn, Server, listen};
-use crate::wire::{ApplicationFault, Exception, FaultKind, Service};
+use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::{ApplicationFault, Exception, FaultKind, Service};
 
 /// Longer than anything here takes on a busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(20);

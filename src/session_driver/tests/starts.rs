@@ -3,9 +3,9 @@
 use tokio::time::timeout;
 
 use super::peer::*;
-use crate::engine::types::PoolName;
-use crate::session_driver::*;
-use crate::wire::calls::ClusterManagerCall as Call;
+use crate::*;
+use corona_model::types::PoolName;
+use corona_wire::calls::ClusterManagerCall as Call;
 
 #[tokio::test]
 async fn a_session_says_who_it_is_and_learns_where_it_belongs() {
@@ -45,7 +45,7 @@ async fn each_step_of_the_start_has_a_connection_of_its_own_and_the_rest_shares_
     let manager = Manager::start(well);
     let (driver, _events) = SessionDriver::start(options(&manager)).await.unwrap();
     for _ in 0..3 {
-        driver.request(vec![SlotRequest::new(crate::engine::types::ResourceType::Map)]).unwrap();
+        driver.request(vec![SlotRequest::new(corona_model::types::ResourceType::Map)]).unwrap();
     }
     manager.until_called("requestResource", 3).await;
     let connections: Vec<_> = manager.seen().iter().map(|seen| seen.from).collect();
@@ -159,6 +159,6 @@ async fn a_host_takes_a_handle_once() {
     let (first, _events) = host.start(options.clone()).await.unwrap();
     let error = host.start(options.clone()).await.unwrap_err();
     assert!(matches!(&error, StartError::HandleTaken(handle) if handle == first.handle()));
-    first.end(crate::engine::types::SessionStatus::Successful).await;
+    first.end(corona_model::types::SessionStatus::Successful).await;
     host.start(options).await.unwrap();
 }

@@ -1,9 +1,9 @@
 //! The table of mapreduce/04 §4.7, as scripts of what happens.
 
 use super::*;
-use crate::hadoop::writables::{CleanupState, CounterGroup, Counters, SkipRanges, TaskKind};
+use corona_hadoop::writables::{CleanupState, CounterGroup, Counters, SkipRanges, TaskKind};
 
-pub(in crate::task_tracker) fn at(begun: Instant, seconds: u64) -> Now {
+pub(crate) fn at(begun: Instant, seconds: u64) -> Now {
     Now {
         since_epoch_ms: i64::try_from(seconds).unwrap() * 1000,
         instant: begun + Duration::from_secs(seconds),
@@ -13,7 +13,7 @@ pub(in crate::task_tracker) fn at(begun: Instant, seconds: u64) -> Now {
 fn task(letter: char) -> Task {
     let is_map = letter == 'm';
     let attempt = format!("attempt_201401011200.7_0001_{letter}_000003_0");
-    let attempt: crate::hadoop::writables::TaskAttemptId = attempt.parse().unwrap();
+    let attempt: corona_hadoop::writables::TaskAttemptId = attempt.parse().unwrap();
     let status = TaskStatus {
         attempt: attempt.clone(),
         progress: 0.0,
@@ -48,7 +48,7 @@ fn task(letter: char) -> Task {
 }
 
 /// Kinds of tasks by name.
-pub(in crate::task_tracker) fn kind(name: &str) -> Task {
+pub(crate) fn kind(name: &str) -> Task {
     let plain = || task('m');
     let cleanup_of = |state| {
         let mut task = Task { task_cleanup: true, ..plain() };
@@ -155,7 +155,7 @@ fn reports_say_things_once() {
     let begun = Instant::now();
     let mut attempt = Attempt::new(task('r'), at(begun, 0));
     attempt.start(at(begun, 1));
-    let failed: crate::hadoop::writables::TaskAttemptId =
+    let failed: corona_hadoop::writables::TaskAttemptId =
         "attempt_201401011200.7_0001_m_000001_0".parse().unwrap();
     let mut told = attempt.status().clone();
     told.diagnostics = "told. ".to_owned();

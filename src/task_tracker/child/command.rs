@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::config::{JobConf, keys};
-use crate::task_tracker::localise::{LocalAttempt, TaskKind};
+use crate::localise::{LocalAttempt, TaskKind};
+use corona_config::{JobConf, keys};
 
 /// Java options of set-up and clean-up tasks that name none.
 const DEFAULT_JAVA_OPTIONS: &str = "-Xmx200m";
@@ -308,7 +308,7 @@ fn as_the_original_quotes(words: &[String]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Source;
+    use corona_config::Source;
 
     fn conf(properties: &[(&str, &str)]) -> JobConf {
         let dir = tempfile::tempdir().unwrap();

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use super::command::{ChildCommand, CommandError, Install, checked, library_path, quoted};
-use crate::config::{JobConf, keys};
-use crate::hadoop::writables::InetAddress;
-use crate::task_tracker::ids::AttemptId;
+use crate::ids::AttemptId;
+use corona_config::{JobConf, keys};
+use corona_hadoop::writables::InetAddress;
 
 /// Its main class.
 const CLASS: &str = "org.apache.hadoop.mapred.CoronaJobTracker";
@@ -104,7 +104,7 @@ fn temporary_dir(launch: &JobTrackerLaunch<'_>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Source;
+    use corona_config::Source;
 
     fn line(program: &[&str], xml: &str) -> String {
         let dir = tempfile::tempdir().unwrap();

@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::config::TaskLogSettings;
-use crate::task_tracker::ids::AttemptId;
+use crate::ids::AttemptId;
+use corona_config::TaskLogSettings;
 
 /// The longest `log.index` that is read.
 const MAX_INDEX_BYTES: u64 = 64 << 10;

@@ -2,7 +2,7 @@
 //!
 //! Pure. Spec: mapreduce/04 §4.14.
 
-use crate::task_tracker::ids::AttemptId;
+use crate::ids::AttemptId;
 
 /// What a running task occupies.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::task_tracker::ids::AttemptId;
-use crate::task_tracker::layout;
-use crate::task_tracker::procfs::{Process, boot_id, tree};
+use crate::ids::AttemptId;
+use crate::layout;
+use crate::procfs::{Process, boot_id, tree};
 
 /// The variable that carries the name of the note.
 pub(super) const NOTE: &str = "CORONA_PROCESS_NOTE";

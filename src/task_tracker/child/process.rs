@@ -18,8 +18,8 @@ use tokio::sync::{Notify, watch};
 
 use super::command::ChildCommand;
 use super::orphans::{self, ProcessNotes, of_note};
-use crate::panics::caught;
-use crate::task_tracker::ids::AttemptId;
+use crate::ids::AttemptId;
+use corona_process::panics::caught;
 
 /// How a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,8 +208,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::task_tracker::layout;
-    use crate::task_tracker::procfs::Process;
+    use crate::layout;
+    use crate::procfs::Process;
 
     struct World {
         root: tempfile::TempDir,

@@ -13,11 +13,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{HttpServer, LostOutput, WRITE_TIMEOUT};
-use crate::hadoop::io::Writer;
-use crate::hadoop::io::formats::Writable;
-use crate::hadoop::writables::ShuffleHeader;
-use crate::task_tracker::ids::{AttemptId, JobId};
-use crate::task_tracker::map_output::{MapOutputError, Part};
+use crate::ids::{AttemptId, JobId};
+use crate::map_output::{MapOutputError, Part};
+use corona_hadoop::io::Writer;
+use corona_hadoop::io::formats::Writable;
+use corona_hadoop::writables::ShuffleHeader;
 
 /// Bytes that one look at the disk moves at most.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -15,8 +15,8 @@ use hyper::{Response, StatusCode, header};
 use tokio::sync::mpsc;
 
 use super::{Body, text};
-use crate::task_tracker::child::{LogFile, LogPart, Logs};
-use crate::task_tracker::ids::AttemptId;
+use crate::child::{LogFile, LogPart, Logs};
+use crate::ids::AttemptId;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -6,15 +6,15 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::conformance::capture::{Limits, Side, What};
-use crate::hadoop::io::Reader;
-use crate::hadoop::io::formats::Writable;
-use crate::hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
-use crate::task_tracker::child::LogFile;
-use crate::task_tracker::layout;
-use crate::task_tracker::local_dirs::LocalDirs;
-use crate::task_tracker::local_dirs::tests::settings;
-use crate::task_tracker::map_output::tests::{attempt, put};
+use crate::child::LogFile;
+use crate::layout;
+use crate::local_dirs::LocalDirs;
+use crate::local_dirs::tests::settings;
+use crate::map_output::tests::{attempt, put};
+use corona_conformance::capture::{Limits, Side, What};
+use corona_hadoop::io::Reader;
+use corona_hadoop::io::formats::Writable;
+use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
 
 struct World {
     root: tempfile::TempDir,
@@ -117,9 +117,9 @@ async fn what_is_not_there_is_told_to_both_sides() {
 
 #[tokio::test]
 async fn recorded_requests_are_answered_as_they_were() {
-    let capture = Path::new(env!("CARGO_MANIFEST_DIR"))
+    let capture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .join("fixtures/recordings/jobs/inproc-sleep/traffic.pcap");
-    let capture = crate::conformance::open(&capture, &Limits::default()).unwrap().capture;
+    let capture = corona_conformance::open(&capture, &Limits::default()).unwrap().capture;
     let mut compared = 0;
     for connection in &capture.connections {
         let said = |side: Side| -> Vec<u8> {

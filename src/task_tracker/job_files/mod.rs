@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::config::JobFileSettings;
+use corona_config::JobFileSettings;
 
 mod hadoop;
 mod local;

@@ -6,13 +6,13 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{LocalSettings, Source};
-use crate::hadoop::writables::{InetAddress, SessionTrackers};
-use crate::task_tracker::attempt::tests::kind;
-use crate::task_tracker::child::test_logs;
-use crate::task_tracker::job_files::LocalFiles;
-use crate::task_tracker::procfs::Process;
-use crate::task_tracker::tracker::JobTrackers as _;
+use crate::attempt::tests::kind;
+use crate::child::test_logs;
+use crate::job_files::LocalFiles;
+use crate::procfs::Process;
+use crate::tracker::JobTrackers as _;
+use corona_config::{LocalSettings, Source};
+use corona_hadoop::writables::{InetAddress, SessionTrackers};
 
 const ATTEMPT: &str = "attempt_20.1_0001_m_100000_0";
 /// Tells what it was given, and stays.

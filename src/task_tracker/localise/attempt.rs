@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::cache::{Held, link};
 use super::job::{LocalJob, Localiser, unpack_jar};
 use super::{LocaliseError, blocking, make_dir, replace};
-use crate::config::{JobConf, keys};
-use crate::task_tracker::ids::AttemptId;
-use crate::task_tracker::job_files::Location;
-use crate::task_tracker::layout;
+use crate::ids::AttemptId;
+use crate::job_files::Location;
+use crate::layout;
+use corona_config::{JobConf, keys};
 
 /// What an attempt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::unpack::{Kind, Limits, make_accessible, size, unpack};
 use super::{LocaliseError, Slot, blocking, make_dir};
-use crate::task_tracker::deletion::Deletion;
-use crate::task_tracker::job_files::{JobFiles, Location};
-use crate::task_tracker::layout;
-use crate::task_tracker::local_dirs::{LocalDirs, any_number};
+use crate::deletion::Deletion;
+use crate::job_files::{JobFiles, Location};
+use crate::layout;
+use crate::local_dirs::{LocalDirs, any_number};
 
 /// The most entries that are known at a time, held or not.
 const MAX_ENTRIES: usize = 100_000;

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::cache::Cache;
 use super::unpack::{Kind, Limits, unpack};
 use super::{LocaliseError, Slot, blocking, make_dir, replace};
-use crate::config::{JobConf, JobFileSettings, SiteProperties, keys};
-use crate::task_tracker::deletion::Deletion;
-use crate::task_tracker::ids::JobId;
-use crate::task_tracker::job_files::{JobFiles, Location};
-use crate::task_tracker::layout;
-use crate::task_tracker::local_dirs::LocalDirs;
+use crate::deletion::Deletion;
+use crate::ids::JobId;
+use crate::job_files::{JobFiles, Location};
+use crate::layout;
+use crate::local_dirs::LocalDirs;
+use corona_config::{JobConf, JobFileSettings, SiteProperties, keys};
 
 /// The most jobs that are known at a time.
 const MAX_JOBS: usize = 10_000;

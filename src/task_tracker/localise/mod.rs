@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::job_files::{FileError, Location, NotALocation};
 use super::local_dirs::LocalDirError;
-use crate::config::{ConfigErrors, WriteError};
+use corona_config::{ConfigErrors, WriteError};
 
 mod attempt;
 mod cache;

@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 
 use super::unpack::tests::zip_of;
 use super::*;
-use crate::config::{JobFileSettings, LocalSettings, Source};
-use crate::task_tracker::deletion::Deletion;
-use crate::task_tracker::ids::AttemptId;
-use crate::task_tracker::job_files::{Answer, FileStatus, JobFiles, LocalFiles};
-use crate::task_tracker::layout;
-use crate::task_tracker::local_dirs::LocalDirs;
+use crate::deletion::Deletion;
+use crate::ids::AttemptId;
+use crate::job_files::{Answer, FileStatus, JobFiles, LocalFiles};
+use crate::layout;
+use crate::local_dirs::LocalDirs;
+use corona_config::{JobFileSettings, LocalSettings, Source};
 
 /// Files of this machine; a copy takes a permit, of which there are as many as the test says.
 struct Counted {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use crate::wire::calls::{
+use corona_wire::calls::{
     CoronaTaskTracker, CoronaTaskTrackerCall as Call, CoronaTaskTrackerReply as Reply,
 };
-use crate::wire::server::{Answer, Handler, Limits, Server};
+use corona_wire::server::{Answer, Handler, Limits, Server};
 
 /// What can be done with a session.
 pub trait Sessions: Send + Sync + 'static {
@@ -71,8 +71,8 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::wire::client::{Client, ClientOptions};
-    use crate::wire::server::{ListenOn, listen};
+    use corona_wire::client::{Client, ClientOptions};
+    use corona_wire::server::{ListenOn, listen};
 
     #[derive(Clone, Default)]
     struct Told(Arc<Mutex<Vec<String>>>);

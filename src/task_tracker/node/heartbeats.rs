@@ -11,14 +11,14 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::link::Link;
-use crate::config::{HostPort, TaskTrackerSettings};
-use crate::panics::{BrokenDown, blocking};
-use crate::task_tracker::figures::{Figures, Gauge};
-use crate::task_tracker::local_dirs::LocalDirs;
-use crate::wire::calls::{ClusterManager, ProxyJobTracker};
-use crate::wire::client::{CallError, Client, ClientOptions, ConnectError};
-use crate::wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
-use crate::wire::{Exception, Service};
+use crate::figures::{Figures, Gauge};
+use crate::local_dirs::LocalDirs;
+use corona_config::{HostPort, TaskTrackerSettings};
+use corona_process::panics::{BrokenDown, blocking};
+use corona_wire::calls::{ClusterManager, ProxyJobTracker};
+use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona_wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
+use corona_wire::{Exception, Service};
 
 /// How a node presents itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

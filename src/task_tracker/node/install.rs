@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{ChildSettings, JobFileSettings};
-use crate::task_tracker::child::Install;
-use crate::task_tracker::job_files::HadoopCommand;
+use crate::child::Install;
+use crate::job_files::HadoopCommand;
+use corona_config::{ChildSettings, JobFileSettings};
 
 /// How long the Hadoop install may take to tell its class path.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::config::Source;
+    use corona_config::Source;
 
     #[tokio::test]
     async fn what_is_configured_comes_first_then_the_environment_then_the_install() {

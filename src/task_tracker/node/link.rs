@@ -53,7 +53,7 @@ impl Link {
         self.state().last_answer.elapsed() <= node_expiry
     }
 
-    pub(in crate::task_tracker) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.change(|state| {
             state.last_answer = Instant::now();
             state.last_answer_at = SystemTime::now();

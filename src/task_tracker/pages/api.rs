@@ -9,10 +9,10 @@ use hyper::StatusCode;
 use serde::Serialize;
 
 use super::{Stage, View, count, since_epoch_ms};
-use crate::task_tracker::http::Page;
-use crate::task_tracker::job_trackers::JobTrackerSnapshot;
-use crate::task_tracker::localise::TaskKind;
-use crate::task_tracker::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
+use crate::http::Page;
+use crate::job_trackers::JobTrackerSnapshot;
+use crate::localise::TaskKind;
+use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 
 /// Attempts in one answer where no number is named, and at most.
 const USUAL: usize = 1000;

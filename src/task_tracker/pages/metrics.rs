@@ -2,8 +2,8 @@
 //! names.
 
 use super::{View, count, since_epoch_ms};
-use crate::web::process::process;
-use crate::web::prometheus::{Text, families};
+use corona_web::process::process;
+use corona_web::prometheus::{Text, families};
 
 families! {
     BUILD = Gauge "corona_build_info" "Always 1; the version is a label.";

@@ -20,9 +20,9 @@ use super::job_trackers::JobTrackerSnapshot;
 use super::local_dirs::{DirState, LocalDirs};
 use super::node::link::{Link, LinkState};
 use super::tracker::{AttemptSnapshot, Snapshot};
-use crate::config::HostPort;
-use crate::hadoop::writables::TaskState;
-use crate::web::{files, prometheus};
+use corona_config::HostPort;
+use corona_hadoop::writables::TaskState;
+use corona_web::{files, prometheus};
 
 /// Where a task tracker listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{Stage, View, count, since_epoch_ms};
-use crate::engine::types::{Millis, ResourceType};
-use crate::task_tracker::localise::TaskKind;
-use crate::task_tracker::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
-use crate::web::files;
-use crate::web::units::{Bytes, Count, Span, Time, bar, class_of, plural};
+use crate::localise::TaskKind;
+use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
+use corona_model::types::{Millis, ResourceType};
+use corona_web::files;
+use corona_web::units::{Bytes, Count, Span, Time, bar, class_of, plural};
 
 /// The least pause between two looks of one browser at the same page.
 const REFRESH_MS: u64 = 1000;

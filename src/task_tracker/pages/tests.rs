@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::*;
-use crate::config::LocalSettings;
-use crate::hadoop::writables::Phase;
-use crate::task_tracker::localise::TaskKind;
-use crate::task_tracker::tracker::{Identity, JobSnapshot, SlotUse};
+use crate::localise::TaskKind;
+use crate::tracker::{Identity, JobSnapshot, SlotUse};
+use corona_config::LocalSettings;
+use corona_hadoop::writables::Phase;
 
 const HOSTILE: &str = "<script>alert(1)</script>&\"'/..?#";
 

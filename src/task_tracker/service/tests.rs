@@ -8,16 +8,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::config::Source;
-use crate::hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
-use crate::hadoop::protocols::task_umbilical::TaskUmbilicalClient;
-use crate::hadoop::writables::{InetAddress, SessionInfo, SessionTrackers, Task};
-use crate::task_tracker::layout;
-use crate::task_tracker::procfs::Process;
-use crate::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
-use crate::wire::client::{Client, ClientOptions};
-use crate::wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
-use crate::wire::server::{Answer, Limits};
+use crate::layout;
+use crate::procfs::Process;
+use corona_config::Source;
+use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
+use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
+use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers, Task};
+use corona_wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
+use corona_wire::client::{Client, ClientOptions};
+use corona_wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
+use corona_wire::server::{Answer, Limits};
 
 /// A cluster manager that takes notes, and where it listens. `restart` is what it says to everybody.
 fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo>) {
@@ -158,7 +158,7 @@ async fn job_trackers_are_offered_where_they_run() {
     fs::write(&job_xml, "<configuration></configuration>").unwrap();
     let task = Task {
         job_file: format!("file:{}", job_xml.display()),
-        ..crate::task_tracker::attempt::tests::kind("map")
+        ..crate::attempt::tests::kind("map")
     };
     let parent = InetAddress { host: "127.0.0.1".into(), port: 1 };
     let trackers = SessionTrackers { job_tracker: parent, secondary: None };

@@ -1,7 +1,7 @@
 //! Who goes when there is no room on the disks. Spec: mapreduce/04 §4.2.
 
 use super::{Run, Table};
-use crate::hadoop::writables::TaskState;
+use corona_hadoop::writables::TaskState;
 
 impl Table {
     /// The run whose end costs least, of those that work: a reduce before a map, since it has more on

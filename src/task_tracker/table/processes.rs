@@ -2,10 +2,10 @@
 //! umbilical protocol, and by their end. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6, §4.7.
 
 use super::{Order, Run, Table};
-use crate::hadoop::writables::{
+use crate::attempt::{Cause, Now};
+use corona_hadoop::writables::{
     JvmContext, JvmId, JvmTask, RecordRange, Task, TaskAttemptId, TaskState, TaskStatus,
 };
-use crate::task_tracker::attempt::{Cause, Now};
 
 /// What is started for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What job trackers are told of attempts, each end once. Spec: mapreduce/04 §4.8.
 
 use super::Table;
-use crate::hadoop::writables::{JobId, TaskAttemptId, TaskState, TaskStatus};
-use crate::task_tracker::attempt::{Now, is_last_report};
+use crate::attempt::{Now, is_last_report};
+use corona_hadoop::writables::{JobId, TaskAttemptId, TaskState, TaskStatus};
 
 impl Table {
     /// Whether there is anything to tell the job tracker of a job.

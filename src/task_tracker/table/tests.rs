@@ -5,8 +5,8 @@ mod recorded;
 use std::time::Instant;
 
 use super::*;
-use crate::hadoop::writables::{InetAddress, JvmContext, Phase, SessionTrackers, TaskStatus};
-use crate::task_tracker::attempt::tests::{at, kind};
+use crate::attempt::tests::{at, kind};
+use corona_hadoop::writables::{InetAddress, JvmContext, Phase, SessionTrackers, TaskStatus};
 
 /// A table, and the time.
 struct Bench {

@@ -6,10 +6,10 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use super::reporter::Reporter;
-use crate::hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTrackerClient;
-use crate::hadoop::protocols::inter_tracker::InterTrackerClient;
-use crate::hadoop::rpc::{CallError, ClientOptions};
-use crate::hadoop::writables::InetAddress;
+use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTrackerClient;
+use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
+use corona_hadoop::rpc::{CallError, ClientOptions};
+use corona_hadoop::writables::InetAddress;
 
 /// Why no other job tracker is found.
 #[derive(Debug, Error)]

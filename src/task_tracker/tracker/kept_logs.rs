@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Shared, Tracker};
-use crate::task_tracker::ids::AttemptId;
+use crate::ids::AttemptId;
 
 /// Logs that are not deleted for their age while this lives.
 pub struct KeptLogs {

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use thiserror::Error;
 
 use super::Shared;
-use crate::hadoop::io::TooLarge;
-use crate::hadoop::writables::{self, JvmId, SessionInfo, Task};
-use crate::task_tracker::child::{ChildCommand, CommandError, Launch, command};
-use crate::task_tracker::ids::AttemptId;
-use crate::task_tracker::job_files::{Location, NotALocation};
-use crate::task_tracker::localise::{AttemptSpec, JobSpec, LocalAttempt, LocaliseError, TaskKind};
+use crate::child::{ChildCommand, CommandError, Launch, command};
+use crate::ids::AttemptId;
+use crate::job_files::{Location, NotALocation};
+use crate::localise::{AttemptSpec, JobSpec, LocalAttempt, LocaliseError, TaskKind};
+use corona_hadoop::io::TooLarge;
+use corona_hadoop::writables::{self, JvmId, SessionInfo, Task};
 
 /// The largest split of a map, in bytes. No call that brings one can be larger.
 const MAX_SPLIT_BYTES: usize = 64 << 20;

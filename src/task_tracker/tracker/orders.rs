@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::queues::Place;
 use super::run::Told;
 use super::{Shared, State, reporter, run};
-use crate::hadoop::writables::{JobId, TaskAttemptId};
-use crate::panics::caught;
-use crate::task_tracker::ids;
-use crate::task_tracker::localise::TaskKind;
-use crate::task_tracker::table::Order;
+use crate::ids;
+use crate::localise::TaskKind;
+use crate::table::Order;
+use corona_hadoop::writables::{JobId, TaskAttemptId};
+use corona_process::panics::caught;
 
 impl Shared {
     pub(super) fn carry_out(self: &Arc<Self>, state: &mut State, order: Order) {

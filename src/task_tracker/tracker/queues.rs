@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use tokio::sync::watch;
 
-use crate::hadoop::writables::{JobId, TaskAttemptId};
+use corona_hadoop::writables::{JobId, TaskAttemptId};
 
 /// The last works on every attempt and job that are not over.
 #[derive(Debug, Default)]

@@ -12,14 +12,14 @@ use tokio::time::{sleep, timeout};
 
 use super::fail_over::FailOverError;
 use super::{Shared, State, now};
-use crate::hadoop::protocols::inter_tracker::InterTrackerClient;
-use crate::hadoop::rpc::{CallError, ClientOptions};
-use crate::hadoop::writables::{
+use crate::procfs;
+use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
+use corona_hadoop::rpc::{CallError, ClientOptions};
+use corona_hadoop::writables::{
     HeartbeatResponse, InetAddress, JobId, ResourceStatus, SessionInfo, TaskState, TaskStatus,
     TaskTrackerStatus,
 };
-use crate::panics::{blocking, caught};
-use crate::task_tracker::procfs;
+use corona_process::panics::{blocking, caught};
 
 /// For how long what is known of the machine is told.
 const MACHINE_AGE: Duration = Duration::from_secs(1);

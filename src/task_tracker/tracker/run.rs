@@ -11,13 +11,13 @@ use tokio::time::{sleep_until, timeout};
 
 use super::launch::{self, Ready};
 use super::{Shared, State, name};
-use crate::config::keys;
-use crate::panics::{blocking, caught};
-use crate::task_tracker::attempt::Cause;
-use crate::task_tracker::child::{self, Exit, RunningChild};
-use crate::task_tracker::ids::AttemptId;
-use crate::task_tracker::localise::TaskKind;
-use crate::task_tracker::table::{Run, Started};
+use crate::attempt::Cause;
+use crate::child::{self, Exit, RunningChild};
+use crate::ids::AttemptId;
+use crate::localise::TaskKind;
+use crate::table::{Run, Started};
+use corona_config::keys;
+use corona_process::panics::{blocking, caught};
 
 /// A run that has begun and is not over.
 #[derive(Debug)]

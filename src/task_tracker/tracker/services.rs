@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::{Shared, Tracker, now};
-use crate::hadoop::protocols;
-use crate::hadoop::protocols::corona_task_tracker::{self, CoronaTaskTracker};
-use crate::hadoop::protocols::task_umbilical::{self, TaskUmbilical};
-use crate::hadoop::rpc::{Caller, Fault, Services};
-use crate::hadoop::writables::{
+use corona_hadoop::protocols;
+use corona_hadoop::protocols::corona_task_tracker::{self, CoronaTaskTracker};
+use corona_hadoop::protocols::task_umbilical::{self, TaskUmbilical};
+use corona_hadoop::rpc::{Caller, Fault, Services};
+use corona_hadoop::writables::{
     JobId, JvmContext, JvmTask, MapTaskCompletionEventsUpdate, RecordRange, SessionInfo, Task,
     TaskAttemptId, TaskStatus, TaskTrackerAction,
 };

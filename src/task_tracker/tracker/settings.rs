@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::config::{MemorySettings, TaskTrackerSettings};
-use crate::hadoop::rpc::User;
-use crate::task_tracker::table::TableLimits;
+use crate::table::TableLimits;
+use corona_config::{MemorySettings, TaskTrackerSettings};
+use corona_hadoop::rpc::User;
 
 /// Times and bounds of a tracker.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 use tokio::sync::Semaphore;
 
 use super::{Identity, Tracker, launch};
-use crate::hadoop::writables::{Phase, TaskState};
-use crate::task_tracker::localise::TaskKind;
+use crate::localise::TaskKind;
+use corona_hadoop::writables::{Phase, TaskState};
 
 /// How a tracker stands.
 #[derive(Clone, Debug, PartialEq)]

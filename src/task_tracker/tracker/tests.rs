@@ -14,23 +14,23 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::config::{LocalSettings, Source};
-use crate::hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
-use crate::hadoop::protocols::inter_corona_job_tracker::{self, InterCoronaJobTracker};
-use crate::hadoop::protocols::inter_tracker::{self, InterTracker};
-use crate::hadoop::protocols::task_umbilical::TaskUmbilicalClient;
-use crate::hadoop::rpc::{Caller, ClientOptions, Fault, Limits, Server, Services, User};
-use crate::hadoop::writables::{
+use crate::attempt::tests::kind;
+use crate::child::test_logs;
+use crate::deletion::Deletion;
+use crate::job_files::{JobFiles, LocalFiles};
+use crate::layout;
+use crate::procfs;
+use corona_config::{LocalSettings, Source};
+use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
+use corona_hadoop::protocols::inter_corona_job_tracker::{self, InterCoronaJobTracker};
+use corona_hadoop::protocols::inter_tracker::{self, InterTracker};
+use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
+use corona_hadoop::rpc::{Caller, ClientOptions, Fault, Limits, Server, Services, User};
+use corona_hadoop::writables::{
     Action, HeartbeatResponse, InetAddress, JobTrackerState, JvmContext, JvmId, SessionInfo,
     SessionTrackers, StateUpdate, Task, TaskCompletionEvent, TaskState, TaskStatus,
     TaskTrackerStatus,
 };
-use crate::task_tracker::attempt::tests::kind;
-use crate::task_tracker::child::test_logs;
-use crate::task_tracker::deletion::Deletion;
-use crate::task_tracker::job_files::{JobFiles, LocalFiles};
-use crate::task_tracker::layout;
-use crate::task_tracker::procfs;
 
 /// What should happen soon, but may take long on a busy machine.
 async fn soon<T>(future: impl Future<Output = T>) -> T {

@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
 
 use super::Shared;
-use crate::task_tracker::attempt::Cause;
-use crate::task_tracker::child::{MemoryLimits, TaskMemory, tasks_to_kill};
-use crate::task_tracker::ids::AttemptId;
-use crate::task_tracker::procfs::{self, tree};
-use crate::task_tracker::table::Run;
+use crate::attempt::Cause;
+use crate::child::{MemoryLimits, TaskMemory, tasks_to_kill};
+use crate::ids::AttemptId;
+use crate::procfs::{self, tree};
+use crate::table::Run;
 
 /// Begins to look, until the tracker is stopped.
 pub(super) fn start(shared: &Arc<Shared>) {

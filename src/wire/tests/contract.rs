@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use super::dice::Dice;
-use crate::wire::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
-use crate::wire::message::{write_call, write_fault, write_result};
-use crate::wire::schema::{IDL, Kind, schema};
-use crate::wire::service::Table;
-use crate::wire::value::{Message, StreamReader, TypedAnswer, Value};
-use crate::wire::{Framing, Service};
+use crate::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
+use crate::message::{write_call, write_fault, write_result};
+use crate::schema::{IDL, Kind, schema};
+use crate::service::Table;
+use crate::value::{Message, StreamReader, TypedAnswer, Value};
+use crate::{Framing, Service};
 
 /// Decodes the only message in some bytes.
 fn read_one<S: Service>(bytes: &[u8], framing: Framing) -> Message {
@@ -83,9 +83,9 @@ fn the_contract_has_the_services_of_the_tables() {
 
 #[test]
 fn an_answer_of_another_method_is_not_written() {
-    use crate::wire::Exception;
-    use crate::wire::calls::ClusterManagerReply as Reply;
-    use crate::wire::message::Unsendable;
+    use crate::Exception;
+    use crate::calls::ClusterManagerReply as Reply;
+    use crate::message::Unsendable;
 
     fn refused(method: &str, result: Result<&Reply, &Exception>) {
         let place = ClusterManager::METHODS.iter().position(|name| *name == method).unwrap();
@@ -128,9 +128,9 @@ fn structs_in_containers_have_a_required_field() {
 /// Spec: cluster-manager/01 §8.
 #[test]
 fn the_samples_of_the_specification() {
-    use crate::wire::calls::{ClusterManagerCall, ClusterManagerReply, SessionDriverCall};
-    use crate::wire::generated::{InetAddress, ResourceGrant, ResourceType};
-    use crate::wire::{ApplicationFault, FaultKind};
+    use crate::calls::{ClusterManagerCall, ClusterManagerReply, SessionDriverCall};
+    use crate::generated::{InetAddress, ResourceGrant, ResourceType};
+    use crate::{ApplicationFault, FaultKind};
 
     let mut out = vec![];
     let call = ClusterManagerCall::GetNextSessionId;
@@ -275,7 +275,7 @@ fn the_generated_types_are_of_this_contract_and_unchanged() {
 /// The same by making them again, where the compiler of that version is there.
 #[test]
 fn the_generated_types_are_what_the_compiler_makes() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let output = Command::new(root.join("scripts/generate-thrift")).arg("--check").output();
     let output = output.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,7 @@
 //! Messages of any shape that the contract allows, from a seed.
 
-use crate::wire::schema::{Kind, MethodSchema, StructSchema, schema};
-use crate::wire::value::{Message, MessageKind, Value};
+use crate::schema::{Kind, MethodSchema, StructSchema, schema};
+use crate::value::{Message, MessageKind, Value};
 
 /// Numbers from a seed.
 pub(super) struct Dice(pub(super) u64);

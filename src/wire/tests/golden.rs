@@ -7,16 +7,14 @@ use serde::Deserialize;
 use thrift::TConfiguration;
 use thrift::protocol::TSerializable;
 
-use crate::wire::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
-use crate::wire::check::Walk;
-use crate::wire::message::{write_call, write_fault, write_result};
-use crate::wire::scan::Bounds;
-use crate::wire::schema::{Kind, schema};
-use crate::wire::service::{Input, Output, Table};
-use crate::wire::value::{
-    Message, MessageKind, StreamReader, TypedAnswer, read_struct, write_value,
-};
-use crate::wire::{Framing, Service, generated};
+use crate::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
+use crate::check::Walk;
+use crate::message::{write_call, write_fault, write_result};
+use crate::scan::Bounds;
+use crate::schema::{Kind, schema};
+use crate::service::{Input, Output, Table};
+use crate::value::{Message, MessageKind, StreamReader, TypedAnswer, read_struct, write_value};
+use crate::{Framing, Service, generated};
 
 const GOLDEN: &str = include_str!("../../../fixtures/wire/golden.jsonl");
 

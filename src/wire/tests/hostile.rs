@@ -7,11 +7,11 @@ use proptest::prelude::*;
 
 use super::dice::Dice;
 use super::reading::call;
-use crate::wire::calls::{ClusterManager, SessionDriver};
-use crate::wire::message::{Read, read_call};
-use crate::wire::scan::{Bounds, Malformed, Scanner};
-use crate::wire::value::{Message, StreamReader, Value};
-use crate::wire::{Framing, Service};
+use crate::calls::{ClusterManager, SessionDriver};
+use crate::message::{Read, read_call};
+use crate::scan::{Bounds, Malformed, Scanner};
+use crate::value::{Message, StreamReader, Value};
+use crate::{Framing, Service};
 
 const BOUNDS: Bounds = Bounds { max_bytes: 1 << 16, max_depth: 16 };
 

@@ -1,12 +1,12 @@
 //! What becomes of messages that are not quite as the contract says.
 //! Spec: cluster-manager/01 §2.3, §2.4.
 
-use crate::wire::calls::{ClusterManager, ClusterManagerCall as Call};
-use crate::wire::generated::{ComputeSpecs, ResourceRequest, ResourceType, SessionPriority};
-use crate::wire::message::{Incoming, Read, read_call};
-use crate::wire::scan::{Bounds, Malformed};
-use crate::wire::value::{Message, StreamReader};
-use crate::wire::{FaultKind, Framing, Service};
+use crate::calls::{ClusterManager, ClusterManagerCall as Call};
+use crate::generated::{ComputeSpecs, ResourceRequest, ResourceType, SessionPriority};
+use crate::message::{Incoming, Read, read_call};
+use crate::scan::{Bounds, Malformed};
+use crate::value::{Message, StreamReader};
+use crate::{FaultKind, Framing, Service};
 
 const BOUNDS: Bounds = Bounds { max_bytes: 1 << 20, max_depth: 64 };
 

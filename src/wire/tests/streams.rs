@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 
 use super::dice::Dice;
 use super::reading::call;
-use crate::wire::calls::{
+use crate::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
     SessionDriver, SessionDriverCall, SessionDriverReply,
 };
-use crate::wire::client::{CallError, Client, ClientOptions, ConnectError, PreparedCall};
-use crate::wire::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Server, listen};
-use crate::wire::{Exception, FaultKind, Malformed, Service};
+use crate::client::{CallError, Client, ClientOptions, ConnectError, PreparedCall};
+use crate::server::{Answer, Counters, Ending, Handler, Limits, ListenOn, Server, listen};
+use crate::{Exception, FaultKind, Malformed, Service};
 
 /// A server on a free port of loopback.
 struct Running {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::plot;
-use crate::cluster_manager::metrics::Snapshot;
-use crate::cluster_manager::metrics::exposition::{NodeCounts, QueueCounts};
-use crate::cluster_manager::reload::ConfigStatus;
-use crate::cluster_manager::web::events::{Event, Happening};
-use crate::cluster_manager::web::exchange::encode_segment;
-use crate::cluster_manager::web::gather::{Overview, Pools};
-use crate::cluster_manager::web::history::{Latencies, Sample};
-use crate::engine::types::{Millis, PoolName, ResourceType};
-use crate::web::units::{Count, ShortSpan, Span, Time, bar, class_of, percent, plural};
+use crate::metrics::Snapshot;
+use crate::metrics::exposition::{NodeCounts, QueueCounts};
+use crate::reload::ConfigStatus;
+use crate::web::events::{Event, Happening};
+use crate::web::exchange::encode_segment;
+use crate::web::gather::{Overview, Pools};
+use crate::web::history::{Latencies, Sample};
+use corona_model::types::{Millis, PoolName, ResourceType};
+use corona_web::units::{Count, ShortSpan, Span, Time, bar, class_of, percent, plural};
 
 /// Events that are shown.
 const EVENTS: usize = 15;
@@ -25,21 +25,21 @@ const NAMED: usize = 5;
 
 /// What the page shows.
 #[derive(Debug)]
-pub(in crate::cluster_manager::web) struct View {
-    pub(in crate::cluster_manager::web) overview: Overview,
-    pub(in crate::cluster_manager::web) nodes: NodeCounts,
-    pub(in crate::cluster_manager::web) pools: Arc<Pools>,
-    pub(in crate::cluster_manager::web) queues: QueueCounts,
-    pub(in crate::cluster_manager::web) configuration: ConfigStatus,
-    pub(in crate::cluster_manager::web) samples: Vec<Sample>,
-    pub(in crate::cluster_manager::web) span: Duration,
-    pub(in crate::cluster_manager::web) lately: Latencies,
-    pub(in crate::cluster_manager::web) since_start: Latencies,
-    pub(in crate::cluster_manager::web) events: Vec<Arc<Event>>,
+pub(in crate::web) struct View {
+    pub(in crate::web) overview: Overview,
+    pub(in crate::web) nodes: NodeCounts,
+    pub(in crate::web) pools: Arc<Pools>,
+    pub(in crate::web) queues: QueueCounts,
+    pub(in crate::web) configuration: ConfigStatus,
+    pub(in crate::web) samples: Vec<Sample>,
+    pub(in crate::web) span: Duration,
+    pub(in crate::web) lately: Latencies,
+    pub(in crate::web) since_start: Latencies,
+    pub(in crate::web) events: Vec<Arc<Event>>,
 }
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(view: &View) -> Markup {
+pub(in crate::web) fn content(view: &View) -> Markup {
     let overview = &view.overview;
     html! {
         h1 { "Cluster" }

@@ -2,17 +2,17 @@
 
 use maud::{Markup, html};
 
-use crate::cluster_manager::reload::ConfigStatus;
-use crate::cluster_manager::web::exchange::Parameters;
-use crate::cluster_manager::web::table::{Column, Table};
-use crate::config::{InForce, Origin, keys};
-use crate::engine::types::Millis;
-use crate::web::units::{Count, Time};
+use crate::reload::ConfigStatus;
+use crate::web::exchange::Parameters;
+use crate::web::table::{Column, Table};
+use corona_config::{InForce, Origin, keys};
+use corona_model::types::Millis;
+use corona_web::units::{Count, Time};
 
 const PATH: &str = "/configuration";
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(
+pub(in crate::web) fn content(
     status: &ConfigStatus,
     loaded_at: Millis,
     parameters: &Parameters,

@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 
 use super::session::path;
-use crate::cluster_manager::web::gather::Overview;
-use crate::engine::RunningSession;
-use crate::web::units::{Count, class_of};
+use crate::web::gather::Overview;
+use corona_engine::RunningSession;
+use corona_web::units::{Count, class_of};
 
 /// What stands above the question when it is asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cluster_manager::web) enum Objection {
+pub(in crate::web) enum Objection {
     /// The token is not the configured one.
     WrongToken,
     /// The form could not be read.
@@ -31,7 +31,7 @@ impl Objection {
 }
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(
+pub(in crate::web) fn content(
     session: &RunningSession,
     overview: &Overview,
     objection: Option<Objection>,

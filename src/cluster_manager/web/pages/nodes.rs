@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use crate::cluster_manager::web::exchange::Parameters;
-use crate::cluster_manager::web::gather::{Overview, is_usable, silent_hosts};
-use crate::cluster_manager::web::table::{Column, Table};
-use crate::engine::NodeView;
-use crate::engine::types::ResourceType;
-use crate::web::units::{Bytes, Count, Span, bar, class_of};
+use crate::web::exchange::Parameters;
+use crate::web::gather::{Overview, is_usable, silent_hosts};
+use crate::web::table::{Column, Table};
+use corona_engine::NodeView;
+use corona_model::types::ResourceType;
+use corona_web::units::{Bytes, Count, Span, bar, class_of};
 
 const PATH: &str = "/nodes";
 
@@ -25,7 +25,7 @@ const STATES: [(&str, &str); 7] = [
 ];
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(
+pub(in crate::web) fn content(
     nodes: &[NodeView],
     overview: &Overview,
     parameters: &Parameters,

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use crate::cluster_manager::web::history::{SAMPLES, Sample};
-use crate::engine::types::ResourceType;
-use crate::web::units::{Span, class_of};
+use crate::web::history::{SAMPLES, Sample};
+use corona_model::types::ResourceType;
+use corona_web::units::{Span, class_of};
 
 /// The height of the plot in its own units. Its width is one unit for each sample.
 const HEIGHT: f64 = 100.0;
 
 /// The plot for one type. `span` is what it covers when there are enough samples.
-pub(in crate::cluster_manager::web) fn utilisation(
+pub(in crate::web) fn utilisation(
     kind: ResourceType,
     samples: &[Sample],
     span: Duration,
@@ -82,8 +82,8 @@ fn area(percents: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::SlotCounts;
-    use crate::engine::types::{Millis, PerType};
+    use corona_engine::SlotCounts;
+    use corona_model::types::{Millis, PerType};
 
     fn samples(used: &[u64]) -> Vec<Sample> {
         let sample = |(at, used): (usize, &u64)| Sample {

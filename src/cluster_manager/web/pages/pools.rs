@@ -4,20 +4,20 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
-use crate::cluster_manager::web::exchange::Parameters;
-use crate::cluster_manager::web::filter::Filter;
-use crate::cluster_manager::web::gather::{Overview, Pools};
-use crate::cluster_manager::web::original::mode_name;
-use crate::cluster_manager::web::table::{Column, Table};
-use crate::engine::PoolView;
-use crate::engine::settings::UNLIMITED;
-use crate::engine::types::{PoolName, ResourceType};
-use crate::web::units::{Count, Span, class_of};
+use crate::web::exchange::Parameters;
+use crate::web::filter::Filter;
+use crate::web::gather::{Overview, Pools};
+use crate::web::original::mode_name;
+use crate::web::table::{Column, Table};
+use corona_engine::PoolView;
+use corona_model::settings::UNLIMITED;
+use corona_model::types::{PoolName, ResourceType};
+use corona_web::units::{Count, Span, class_of};
 
 const PATH: &str = "/pools";
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(
+pub(in crate::web) fn content(
     pools: &Pools,
     overview: &Overview,
     parameters: &Parameters,

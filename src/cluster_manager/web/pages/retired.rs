@@ -3,19 +3,19 @@
 use maud::{Markup, html};
 
 use super::sessions::{is_named, search};
-use crate::cluster_manager::api::handle_order;
-use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
-use crate::cluster_manager::web::filter::Filter;
-use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::table::{Column, Table};
-use crate::engine::RetiredSession;
-use crate::engine::types::SessionStatus;
-use crate::web::units::{Span, Time, class_of};
+use crate::api::handle_order;
+use crate::web::exchange::{Parameters, encode_segment};
+use crate::web::filter::Filter;
+use crate::web::gather::Overview;
+use crate::web::table::{Column, Table};
+use corona_engine::RetiredSession;
+use corona_model::types::SessionStatus;
+use corona_web::units::{Span, Time, class_of};
 
 const PATH: &str = "/retired";
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(
+pub(in crate::web) fn content(
     sessions: &[RetiredSession],
     overview: &Overview,
     parameters: &Parameters,

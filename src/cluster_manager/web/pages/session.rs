@@ -3,25 +3,25 @@
 use maud::{Markup, html};
 
 use super::retired::status_badge;
-use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
-use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::original::web_address;
-use crate::cluster_manager::web::table::{Column, Table};
-use crate::engine::types::{Grant, ResourceType, SessionInfo};
-use crate::engine::{RetiredSession, RunningSession, WaitReason, WaitingRequests};
-use crate::web::units::{Bytes, Count, Span, Time, class_of};
+use crate::web::exchange::{Parameters, encode_segment};
+use crate::web::gather::Overview;
+use crate::web::original::web_address;
+use crate::web::table::{Column, Table};
+use corona_engine::{RetiredSession, RunningSession, WaitReason, WaitingRequests};
+use corona_model::types::{Grant, ResourceType, SessionInfo};
+use corona_web::units::{Bytes, Count, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
 const RANGES: usize = 20;
 
 /// What the page shows of a running session.
 #[derive(Debug)]
-pub(in crate::cluster_manager::web) struct View {
-    pub(in crate::cluster_manager::web) session: RunningSession,
-    pub(in crate::cluster_manager::web) grants: Vec<Grant>,
-    pub(in crate::cluster_manager::web) waits: Vec<WaitingRequests>,
+pub(in crate::web) struct View {
+    pub(in crate::web) session: RunningSession,
+    pub(in crate::web) grants: Vec<Grant>,
+    pub(in crate::web) waits: Vec<WaitingRequests>,
     /// Whether it can be ended from a page.
-    pub(in crate::cluster_manager::web) may_be_killed: bool,
+    pub(in crate::web) may_be_killed: bool,
 }
 
 /// The address of a session's page.
@@ -30,11 +30,7 @@ pub(super) fn path(handle: &str) -> String {
 }
 
 /// The content of the page of a running session.
-pub(in crate::cluster_manager::web) fn running(
-    view: &View,
-    overview: &Overview,
-    parameters: &Parameters,
-) -> Markup {
+pub(in crate::web) fn running(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let session = &view.session;
     html! {
         p.crumbs { a href="/sessions" { "Sessions" } }
@@ -70,7 +66,7 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
             @if session.deadline != 0 {
                 div {
                     dt { "Deadline" }
-                    dd { (Time(crate::engine::types::Millis(session.deadline))) }
+                    dd { (Time(corona_model::types::Millis(session.deadline))) }
                 }
             }
             div {
@@ -269,10 +265,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
 }
 
 /// The content of the page of a session that has ended.
-pub(in crate::cluster_manager::web) fn ended(
-    session: &RetiredSession,
-    overview: &Overview,
-) -> Markup {
+pub(in crate::web) fn ended(session: &RetiredSession, overview: &Overview) -> Markup {
     let RetiredSession { handle, info, pool, started, ended, status, .. } = session;
     html! {
         p.crumbs { a href="/retired" { "Retired" } }

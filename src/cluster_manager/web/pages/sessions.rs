@@ -2,19 +2,19 @@
 
 use maud::{Markup, html};
 
-use crate::cluster_manager::api::handle_order;
-use crate::cluster_manager::web::exchange::{Parameters, encode_segment};
-use crate::cluster_manager::web::filter::Filter;
-use crate::cluster_manager::web::gather::Overview;
-use crate::cluster_manager::web::table::{Column, Table};
-use crate::engine::RunningSession;
-use crate::engine::types::{SessionInfo, SessionPriority};
-use crate::web::units::{Span, class_of};
+use crate::api::handle_order;
+use crate::web::exchange::{Parameters, encode_segment};
+use crate::web::filter::Filter;
+use crate::web::gather::Overview;
+use crate::web::table::{Column, Table};
+use corona_engine::RunningSession;
+use corona_model::types::{SessionInfo, SessionPriority};
+use corona_web::units::{Span, class_of};
 
 const PATH: &str = "/sessions";
 
 /// The content of the page.
-pub(in crate::cluster_manager::web) fn content(
+pub(in crate::web) fn content(
     sessions: &[RunningSession],
     overview: &Overview,
     parameters: &Parameters,

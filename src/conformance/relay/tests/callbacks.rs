@@ -1,10 +1,10 @@
 //! The relay between a cluster manager and session drivers.
 
 use super::*;
-use crate::wire::Framing;
-use crate::wire::Service;
-use crate::wire::calls::ClusterManager;
-use crate::wire::value::{Message, MessageKind, StreamReader, Value};
+use corona_wire::Framing;
+use corona_wire::Service;
+use corona_wire::calls::ClusterManager;
+use corona_wire::value::{Message, MessageKind, StreamReader, Value};
 
 fn text(text: &str) -> Value {
     Value::String(text.to_owned())

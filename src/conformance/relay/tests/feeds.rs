@@ -1,8 +1,8 @@
 //! Listeners beside one another, each with a queue of its own.
 
 use super::*;
-use crate::conformance::capture::ConnectionId;
-use crate::conformance::recording::{Entry, GapReason, Record, Unrecorded};
+use crate::capture::ConnectionId;
+use crate::recording::{Entry, GapReason, Record, Unrecorded};
 
 /// All that is told until the end of the feed.
 async fn all(mut entries: Entries) -> Vec<Entry> {

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::conformance::Traffic;
-use crate::conformance::capture::{Ending, Limits, Side, What};
-use crate::conformance::recording::{Header, Origin};
+use crate::Traffic;
+use crate::capture::{Ending, Limits, Side, What};
+use crate::recording::{Header, Origin};
 
 mod callbacks;
 mod feeds;

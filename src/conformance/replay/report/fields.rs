@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
 
 use super::cut;
-use crate::wire::value::{Message, Value};
+use corona_wire::value::{Message, Value};
 
 /// The fields of two messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -163,13 +163,13 @@ fn join(path: &str, name: &str) -> String {
 }
 
 fn shown(value: &Value) -> String {
-    cut(crate::conformance::replay::values::json(value), MAX_VALUE)
+    cut(crate::replay::values::json(value), MAX_VALUE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::value::MessageKind;
+    use corona_wire::value::MessageKind;
 
     fn text(text: &str) -> Value {
         Value::String(text.to_owned())

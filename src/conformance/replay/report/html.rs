@@ -102,10 +102,10 @@ fn explained(report: &Report) -> Markup {
 const SIDES: [&str; 2] = ["Recorded", "Live"];
 
 /// The looks of a page with findings.
-pub(in crate::conformance) const STYLE: &str = include_str!("report.css");
+pub(crate) const STYLE: &str = include_str!("report.css");
 
 /// One difference, opened or not, under the names of the two sides.
-pub(in crate::conformance) fn one(finding: &Finding, open: bool, sides: [&str; 2]) -> Markup {
+pub(crate) fn one(finding: &Finding, open: bool, sides: [&str; 2]) -> Markup {
     html! {
         details.finding open[open] {
             summary { (finding.title()) }
@@ -177,7 +177,7 @@ fn methods(report: &Report) -> Markup {
 
 /// A table of numbers under a heading: the heads of its columns, and for each method whether
 /// anything differs, and the numbers.
-pub(in crate::conformance) fn by_method<N: Render, const COLUMNS: usize>(
+pub(crate) fn by_method<N: Render, const COLUMNS: usize>(
     heading: &str,
     heads: [&str; COLUMNS],
     rows: impl Iterator<Item = (impl Render, bool, [N; COLUMNS])>,

@@ -96,7 +96,7 @@ struct Earlier {
 }
 
 #[derive(Serialize)]
-pub(in crate::conformance) struct Found<'a> {
+pub(crate) struct Found<'a> {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     row: Option<&'static str>,
@@ -144,7 +144,7 @@ fn held_up(of: &HoldUps) -> HeldUp {
 }
 
 /// One difference.
-pub(in crate::conformance) fn one(finding: &Finding) -> Found<'_> {
+pub(crate) fn one(finding: &Finding) -> Found<'_> {
     Found {
         verdict: if finding.rule.is_some() { "explained" } else { "different" },
         row: finding.rule.map(|rule| rule.row),

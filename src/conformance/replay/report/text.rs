@@ -228,7 +228,7 @@ impl Finding {
 }
 
 /// Lines of at most `width` characters. They end between words, in longer words anywhere.
-pub(in crate::conformance) fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(10);
     let mut lines = vec![String::new()];
     let mut used = 0;

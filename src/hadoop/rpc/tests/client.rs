@@ -1,9 +1,9 @@
 //! What a client does, against peers that are not quite as they should be.
 
 use super::*;
-use crate::hadoop::io::DecodeError;
-use crate::hadoop::testing::unhex;
-use crate::hadoop::writables::ProtocolSignature;
+use crate::io::DecodeError;
+use crate::testing::unhex;
+use crate::writables::ProtocolSignature;
 
 struct Fake {
     listener: TcpListener,
@@ -162,7 +162,7 @@ async fn somebody_there_a_little_later() {
     drop(listener);
     let peer = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let listener = crate::wire::server::listen(crate::wire::server::ListenOn::Address(address));
+        let listener = corona_wire::server::listen(corona_wire::server::ListenOn::Address(address));
         let mut raw = Fake::greet(&listener.unwrap()).await;
         let call = raw.call().await;
         raw.reply(call.id, text("name")).await;

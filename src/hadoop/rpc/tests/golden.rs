@@ -1,8 +1,8 @@
 //! Conversations as the original had them, byte for byte. Spec: mapreduce/01 §1.9.
 
 use super::*;
-use crate::hadoop::object::Class;
-use crate::hadoop::testing::{hex, unhex};
+use crate::object::Class;
+use crate::testing::{hex, unhex};
 
 const OPENING: &str = "
     68727063030000004c326f72672e6170616368652e6861646f6f702e6d61707265642e436f726f6e61

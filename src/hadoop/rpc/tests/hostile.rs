@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hadoop::testing::unhex;
+use crate::testing::unhex;
 
 /// Sends this, and checks that the connection ends without a word, for this reason.
 async fn check(limits: &Limits, what: &str, sent: &[u8], ending: Ending) {

@@ -15,15 +15,15 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::hadoop::io::formats::Writable;
-use crate::hadoop::io::{Reader, Writer};
-use crate::hadoop::object::Object;
-use crate::hadoop::protocols::{self, corona_task_tracker, inter_tracker};
-use crate::hadoop::writables::{
+use crate::io::formats::Writable;
+use crate::io::{Reader, Writer};
+use crate::object::Object;
+use crate::protocols::{self, corona_task_tracker, inter_tracker};
+use crate::writables::{
     HeartbeatResponse, InetAddress, JobId, SessionInfo, Task, TaskCompletionEvent,
     TaskTrackerAction, TaskTrackerStatus,
 };
-use crate::wire::server::{Counters, Ending};
+use corona_wire::server::{Counters, Ending};
 
 /// What should happen soon, but may take long on a busy machine.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -143,7 +143,7 @@ fn event(event_id: i32) -> TaskCompletionEvent {
         attempt: "attempt_201401011200.7_0001_m_000003_0".parse().unwrap(),
         id_within_job: 3,
         is_map: true,
-        status: crate::hadoop::writables::EventStatus::Succeeded,
+        status: crate::writables::EventStatus::Succeeded,
         tracker_http: Some("http://h:50060".to_owned()),
         run_time_ms: 12345,
         event_id,

@@ -1,8 +1,8 @@
 //! What a server does for peers that keep to the protocol.
 
 use super::*;
-use crate::hadoop::object::Class;
-use crate::hadoop::writables::tests::new_map;
+use crate::object::Class;
+use crate::writables::tests::new_map;
 
 fn value(reply: Reply) -> Object {
     match reply.outcome {
@@ -41,7 +41,7 @@ async fn calls_of_a_typed_client() {
     let address = running.address.clone();
     let mut client = corona_task_tracker::CoronaTaskTrackerClient::new(address, options);
     let session = {
-        let trackers = crate::hadoop::writables::SessionTrackers {
+        let trackers = crate::writables::SessionTrackers {
             job_tracker: running.address.clone(),
             secondary: None,
         };
@@ -69,7 +69,7 @@ async fn handshakes() {
         assert_eq!(value(raw.receive().await), Object::Long(version));
         let parameters = vec![name(), 7_i64.into_object(), 7_i32.into_object()];
         raw.send(&frame(2, "getProtocolSignature", parameters)).await;
-        let signature = crate::hadoop::writables::ProtocolSignature { version, methods: None };
+        let signature = crate::writables::ProtocolSignature { version, methods: None };
         assert_eq!(value(raw.receive().await), signature.into_object());
     }
     let unknown = vec!["a.B".to_owned().into_object(), 7_i64.into_object()];

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::config::Source;
-use crate::wire::calls::{
+use corona_config::Source;
+use corona_wire::calls::{
     ClusterManagerCall, ClusterManagerReply, ProxyJobTrackerCall, ProxyJobTrackerReply,
 };
-use crate::wire::generated::NodeHeartbeatResponse;
-use crate::wire::server::{Answer, Limits, ListenOn, Server, listen};
+use corona_wire::generated::NodeHeartbeatResponse;
+use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
 
 /// What the cluster manager does with a heartbeat.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +70,8 @@ impl World {
                 Restart => reply(true),
                 Disallowed => Answer::Exception(Exception::disallowed_node("h")),
                 SafeMode => Answer::Exception(Exception::safe_mode()),
-                Fault => Answer::Fault(crate::wire::ApplicationFault {
-                    kind: crate::wire::FaultKind::InternalError,
+                Fault => Answer::Fault(corona_wire::ApplicationFault {
+                    kind: corona_wire::FaultKind::InternalError,
                     message: "broken".into(),
                 }),
                 Close => Answer::Close,

@@ -5,16 +5,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::conformance::capture::{Limits, Side};
-use crate::conformance::hadoop_rpc::{HadoopSaid, hadoop_conversations};
-use crate::conformance::open;
-use crate::hadoop::object::Object;
-use crate::hadoop::rpc::{Argument, Call, Outcome, Parameters};
-use crate::hadoop::writables::{JvmTask, TaskTrackerStatus};
+use corona_conformance::capture::{Limits, Side};
+use corona_conformance::hadoop_rpc::{HadoopSaid, hadoop_conversations};
+use corona_conformance::open;
+use corona_hadoop::object::Object;
+use corona_hadoop::rpc::{Argument, Call, Outcome, Parameters};
+use corona_hadoop::writables::{JvmTask, TaskTrackerStatus};
 
 /// Calls with their results, in the order in which they were made.
 fn recorded(job: &str) -> Vec<(Duration, Call, Option<Object>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/jobs");
+    let root =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/recordings/jobs");
     let traffic = open(&root.join(job).join("traffic.pcap"), &Limits::default()).unwrap();
     let mut calls = vec![];
     for conversation in hadoop_conversations(&traffic.capture) {

@@ -4,8 +4,8 @@ use tokio::sync::Semaphore;
 
 use super::super::run::Runner;
 use super::*;
-use crate::hadoop::writables::Phase;
-use crate::task_tracker::job_files::{Answer, FileStatus, JobFiles, Location};
+use crate::job_files::{Answer, FileStatus, JobFiles, Location};
+use corona_hadoop::writables::Phase;
 
 /// What is said of an attempt, once it has ended.
 async fn end_of(world: &World, task: &Task, state: TaskState) -> String {

@@ -1,7 +1,7 @@
 //! Attempts whose processes do as they should.
 
 use super::*;
-use crate::hadoop::writables::{Counter, CounterGroup, Counters, Phase, Split, TaskKind};
+use corona_hadoop::writables::{Counter, CounterGroup, Counters, Phase, Split, TaskKind};
 
 #[tokio::test]
 async fn a_map_from_its_launch_to_the_end_of_its_job() {

@@ -20,11 +20,11 @@ const REST: Duration = Duration::from_secs(1);
 /// What a panic said.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("panic: {0}")]
-pub(crate) struct Panic(String);
+pub struct Panic(String);
 
 impl Panic {
     /// From what it left when it was caught.
-    pub(crate) fn of(left: &(dyn Any + Send)) -> Panic {
+    pub fn of(left: &(dyn Any + Send)) -> Panic {
         let text = left.downcast_ref::<&str>().copied();
         let text = text.or_else(|| left.downcast_ref::<String>().map(String::as_str));
         Panic(text.unwrap_or("without words").to_owned())
@@ -32,7 +32,7 @@ impl Panic {
 }
 
 /// Does some work to its end. A panic in it is an error, and then nothing of it is left.
-pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
+pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
     let mut work = pin!(work);
     let polled =
         poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
@@ -44,7 +44,7 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic>
 }
 
 /// Does what may block on a thread for that. A panic there is one here.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(left)) => resume_unwind(left),
@@ -55,7 +55,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 
 /// Goes through a loop until it ends by itself. After each panic in it that is told to the log, and
 /// after a rest the loop begins anew, with what it is about as it is then.
-pub(crate) async fn begun_anew<F: Future<Output = ()>>(task: &str, begin: impl Fn() -> F) {
+pub async fn begun_anew<F: Future<Output = ()>>(task: &str, begin: impl Fn() -> F) {
     while let Err(panic) = caught(async { begin().await }).await {
         tracing::error!(%panic, "{task} broke off, and begins anew");
         tokio::time::sleep(REST).await;
@@ -72,7 +72,7 @@ pub struct BrokenDown {
 }
 
 /// Does what a service is nothing without. A panic in it is told to the log, and to who waits.
-pub(crate) async fn caught_in<T>(
+pub async fn caught_in<T>(
     task: &'static str,
     work: impl Future<Output = T>,
 ) -> Result<T, BrokenDown> {
@@ -84,22 +84,18 @@ pub(crate) async fn caught_in<T>(
 
 /// The tasks that a service consists of: it is nothing without any of them. Dropped, all end.
 #[derive(Debug, Default)]
-pub(crate) struct ServiceTasks(JoinSet<Result<(), BrokenDown>>);
+pub struct ServiceTasks(JoinSet<Result<(), BrokenDown>>);
 
 impl ServiceTasks {
     /// Starts one.
-    pub(crate) fn spawn(
-        &mut self,
-        task: &'static str,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
+    pub fn spawn(&mut self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         self.0.spawn(caught_in(task, work));
     }
 
     /// Waits until all have ended.
     ///
     /// Errors: one has ended with a panic. It is told at once, and once; the others go on.
-    pub(crate) async fn ended(&mut self) -> Result<(), BrokenDown> {
+    pub async fn ended(&mut self) -> Result<(), BrokenDown> {
         while let Some(ended) = self.0.join_next().await {
             // They catch their panics themselves: an error says that the executor stops.
             ended.unwrap_or(Ok(()))?;

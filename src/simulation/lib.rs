@@ -24,10 +24,10 @@ use self::invariants::{Fairness, Patience, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
 use self::random::Random;
-use crate::engine::settings::Settings;
-use crate::engine::types::{Millis, ResourceType};
-use crate::engine::{Effect, Engine, Input, Notification, Outcome, Start};
-use crate::panics::Panic;
+use corona_engine::{Effect, Engine, Input, Notification, Outcome, Start};
+use corona_model::settings::Settings;
+use corona_model::types::{Millis, ResourceType};
+use corona_process::panics::Panic;
 
 /// All books are compared after each so many steps of a run that has not failed yet.
 const AUDIT_EVERY: u64 = 16;

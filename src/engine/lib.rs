@@ -4,9 +4,9 @@
 //! arguments; what is to be done is handed back as data:
 //!
 //! ```
-//! use corona::engine::settings::Settings;
-//! use corona::engine::types::Millis;
-//! use corona::engine::{Engine, Input, Reply, Start};
+//! use corona_engine::settings::Settings;
+//! use corona_engine::types::Millis;
+//! use corona_engine::{Engine, Input, Reply, Start};
 //!
 //! let start = Start { now: Millis(0), id_prefix: "202611210900".into(), hash_seed: 1 };
 //! let mut engine = Engine::new(Settings::default(), start);
@@ -34,16 +34,16 @@ mod restarts;
 mod scheduler;
 mod session_calls;
 mod sessions;
-pub mod settings;
 mod slices;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
 mod topology;
-pub mod types;
 mod views;
 
 use std::sync::Arc;
+
+pub use corona_model::{settings, types};
 
 pub use self::follow::{Objection, Standing};
 pub use self::input::{

@@ -47,14 +47,14 @@ use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::web::events::Events;
 use self::web::{Pages, Parts};
-use crate::config::{ClusterManagerSettings, ConfigErrors, Loaded};
-use crate::engine::settings::Hosts;
-use crate::engine::types::Millis;
-use crate::engine::{Engine, Input, Start};
-pub use crate::panics::BrokenDown;
-use crate::panics::{ServiceTasks, begun_anew};
-use crate::wire::calls::ClusterManager as Contract;
-use crate::wire::server::{Limits, ListenOn, Server, listen};
+use corona_config::{ClusterManagerSettings, ConfigErrors, Loaded};
+use corona_engine::{Engine, Input, Start};
+use corona_model::settings::Hosts;
+use corona_model::types::Millis;
+pub use corona_process::panics::BrokenDown;
+use corona_process::panics::{ServiceTasks, begun_anew};
+use corona_wire::calls::ClusterManager as Contract;
+use corona_wire::server::{Limits, ListenOn, Server, listen};
 
 /// How long a stopping service waits for calls under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@
 //! (`scan`), a check holds it against the contract (`check`), and only then a typed reader sees
 //! it (`message`).
 
-pub(crate) mod accept;
+pub mod accept;
 pub mod calls;
 mod check;
 pub mod client;

@@ -3,7 +3,7 @@
 //!
 //! It knows no service.
 
-pub(crate) mod files;
-pub(crate) mod process;
-pub(crate) mod prometheus;
-pub(crate) mod units;
+pub mod files;
+pub mod process;
+pub mod prometheus;
+pub mod units;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::types::{PerType, PoolName, ResourceType};
+use crate::types::{PerType, PoolName, ResourceType};
 
 /// No limit, as the original writes it.
 pub const UNLIMITED: i32 = i32::MAX;

@@ -2,8 +2,8 @@
 //! to get slots from a cluster manager, Java or ours.
 //!
 //! ```no_run
-//! use corona::engine::types::{ResourceType, SessionStatus};
-//! use corona::session_driver::{Event, Options, SessionDriver, SlotRequest};
+//! use corona_model::types::{ResourceType, SessionStatus};
+//! use corona_session_driver::{Event, Options, SessionDriver, SlotRequest};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let options = Options::new("cm.example.com:50031".parse()?, "me");
