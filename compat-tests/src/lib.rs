@@ -8,6 +8,7 @@
 pub mod cluster_peers;
 pub mod fuzzing;
 pub mod serving;
+pub mod skipping;
 pub mod task_tracker;
 
 use std::env;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use compat_tests::task_tracker::node::runs;
@@ -299,7 +300,7 @@ fn left_on_disks(world: &World) -> Vec<String> {
 fn a_full_disk_fails_tasks_with_the_reason_and_is_used_again_when_it_has_room() {
     block_on(async {
         let Some(world) = World::on_small_disks(4 << 20).await else {
-            return eprintln!("skipped: this user may not mount a small disk (unshare --mount)");
+            return skip("a_full_disk_fails_tasks_with_the_reason", Missing::SmallDisks);
         };
         let disks = world.home.local_dirs();
         let fillers: Vec<_> =

@@ -8,6 +8,7 @@ use std::env;
 use std::fs;
 
 use compat_tests::repository;
+use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::job_tracker::JobTracker;
 use corona::hadoop::writables::{Task, TaskState, TaskStatus};
 
@@ -59,13 +60,9 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "who runs the tests is to know what was left out")]
 fn java_children_run_a_recorded_job() {
     let Ok(class_path) = env::var(CLASS_PATH) else {
-        eprintln!(
-            "skipped: {CLASS_PATH} names no class path of a Hadoop install to take children from"
-        );
-        return;
+        return skip("java_children_run_a_recorded_job", Missing::HadoopInstall);
     };
     block_on(async {
         let java_home = env::var("CORONA_TEST_JAVA_HOME").unwrap_or_default();

@@ -31,7 +31,7 @@ const POOLS_XML: &str = r#"<configuration>
 
 #[test]
 fn python_goes_through_whole_sessions() {
-    if skipped() {
+    if skipped("python_goes_through_whole_sessions") {
         return;
     }
     let generated = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn python_goes_through_whole_sessions() {
 
 #[test]
 fn java_goes_through_whole_sessions() {
-    if skipped() {
+    if skipped("java_goes_through_whole_sessions") {
         return;
     }
     let generated = tempfile::tempdir().unwrap();

@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use compat_tests::repository;
+use compat_tests::skipping::{Missing, skip};
 
-/// Whether tests with other people's libraries are to be left out.
-pub(crate) fn skipped() -> bool {
-    env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1")
+/// Whether this test, which needs other people's libraries, is left out.
+pub(crate) fn skipped(test: &str) -> bool {
+    let skipped = env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1");
+    if skipped {
+        skip(test, Missing::Clients);
+    }
+    skipped
 }
 
 /// Where Debian keeps Thrift's library for Java and what it needs.

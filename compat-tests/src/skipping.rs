@@ -1,0 +1,53 @@
+//! Tests that cannot run on a machine: nothing is left out in silence.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// What a test needs that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A Hadoop install, which no package brings: `CORONA_TEST_HADOOP_CLASSPATH`.
+    HadoopInstall,
+    /// The right to mount a small file system (`unshare --mount`).
+    SmallDisks,
+    /// Clients in Java and Python, which `CORONA_SKIP_CLIENTS=1` leaves out.
+    Clients,
+}
+
+impl Missing {
+    fn reason(self) -> &'static str {
+        match self {
+            Missing::HadoopInstall => {
+                "CORONA_TEST_HADOOP_CLASSPATH names no class path of a Hadoop install"
+            }
+            Missing::SmallDisks => "this user may not mount a small disk (unshare --mount)",
+            Missing::Clients => "CORONA_SKIP_CLIENTS=1 leaves out clients in Java and Python",
+        }
+    }
+
+    /// Whether `scripts/test` could have provided it.
+    fn is_avoidable(self) -> bool {
+        self == Missing::Clients
+    }
+}
+
+/// Records that a test does not run here. The test returns after it.
+///
+/// `scripts/test` prints the records as a list at its end; they are in the file that the variable
+/// `CORONA_SKIPPED` names.
+///
+/// # Panics
+/// In continuous integration (`CI=true`) when the test could have run, and when the record cannot be
+/// written.
+#[allow(clippy::print_stderr, reason = "whoever runs one test must see that it did not run")]
+pub fn skip(test: &str, missing: Missing) {
+    let line = format!("{test}: {}", missing.reason());
+    let is_ci = env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!(is_ci && missing.is_avoidable()), "{line}");
+    eprintln!("skipped: {line}");
+    if let Some(list) = env::var_os("CORONA_SKIPPED") {
+        let list = OpenOptions::new().append(true).create(true).open(list);
+        list.and_then(|mut list| writeln!(list, "{line}")).expect("the list can be written");
+    }
+}
