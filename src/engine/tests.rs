@@ -7,6 +7,7 @@ use super::settings::{PoolSettings, SchedulingMode, Settings};
 use super::types::*;
 use super::*;
 
+mod differences;
 mod views;
 
 /// An engine with a clock, and all that sessions were told.

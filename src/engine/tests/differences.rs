@@ -1,0 +1,149 @@
+//! Differences from the original that the stories of the rules do not show by themselves. The names of
+//! the rows are those of `docs/compatibility.md`.
+
+use super::*;
+
+/// D-1.4, D-3.3.
+#[test]
+fn sessions_without_priority_are_compared_and_free_their_slots() {
+    let mut world = World::new(|_| {});
+    world.node("n1", "h1", 2);
+    let priorities = [None, Some(SessionPriority::High), None];
+    for (index, priority) in priorities.into_iter().enumerate() {
+        let handle = format!("2026.{index}");
+        world.start_with(&handle, "g.p", |info| info.priority = priority).unwrap();
+        world.ask(&handle, requests(1..=1, Map));
+    }
+    let holds = |world: &World| [0, 1, 2].map(|index| world.holds(&format!("2026.{index}"), Map));
+    assert_eq!(holds(&world), [1, 1, 0]);
+    world.end("2026.0");
+    assert_eq!(world.holds("2026.2", Map), 1);
+    world.end("2026.1");
+    world.end("2026.2");
+    assert_eq!(world.engine.slots(Map).used, 0);
+}
+
+/// D-3.2.
+#[test]
+fn an_end_that_says_running_ends_the_session_as_aborted() {
+    let mut world = World::new(|_| {});
+    world.node("n1", "h1", 1);
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=1, Map));
+    let status = SessionStatus::Running;
+    world.run(Input::EndSession { handle: "2026.1".into(), status }).unwrap();
+    assert_eq!(world.engine.slots(Map).used, 0);
+    assert_eq!(world.engine.retired_sessions()[0].status, SessionStatus::KilledAborted);
+}
+
+/// D-3.8, E-5.
+#[test]
+fn lost_nodes_do_not_count_for_the_average_load() {
+    let mut world = World::new(|settings| settings.node_expiry_ms = 1_000);
+    for node in ["lost1", "lost2", "lost3"] {
+        world.node(node, node, 8);
+    }
+    world.wait(1_001);
+    assert_eq!(world.engine.node_count(), 0);
+    for node in ["n1", "n2"] {
+        world.node(node, node, 8);
+    }
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=8, Reduce));
+    let used: Vec<_> = world.engine.nodes().iter().map(|node| node.slots[Reduce].used).collect();
+    assert_eq!(used, [4, 4]);
+}
+
+/// D-3.17.
+#[test]
+fn as_many_ended_sessions_are_kept_as_configured() {
+    let mut world = World::new(|settings| settings.retired_sessions = 2);
+    for index in 0..5 {
+        let handle = format!("2026.{index}");
+        world.start(&handle, "g.p");
+        world.end(&handle);
+    }
+    assert_eq!(world.engine.retired_sessions().len(), 2);
+}
+
+/// D-3.22.
+#[test]
+fn a_type_that_is_offered_later_can_be_blacklisted() {
+    let mut world = World::new(|settings| settings.faults.failure_sessions = 1);
+    let mut first = report("n1", "h1", 9);
+    first.apps[Reduce] = None;
+    world.try_node(first).unwrap();
+    world.node("n1", "h1", 9);
+    for session in 1..=2 {
+        let handle = format!("2026.{session}");
+        world.start(&handle, "g.p");
+        world.ask(&handle, requests(1..=1, Reduce));
+        let reports =
+            vec![NodeUsageReport { node_name: "n1".into(), failed: 6, failed_connections: 0 }];
+        for _ in 0..10 {
+            let (kinds, reports) = (vec![Reduce], reports.clone());
+            world
+                .run(Input::NodeFeedback { handle: handle.as_str().into(), kinds, reports })
+                .unwrap();
+        }
+    }
+    assert_eq!(world.engine.nodes()[0].blacklisted, PerType([false, true, false]));
+}
+
+/// D-7.3.
+#[test]
+fn the_patience_of_a_pool_begins_when_it_is_first_seen() {
+    let mut world = World::new(|settings| {
+        settings.scheduling.starving_time_for_minimum_ms = 5_000;
+        settings.scheduling.preempted_task_max_running_time_ms = 600_000;
+        pool(settings, "g.hog", |_| {});
+        pool(settings, "g.poor", |pool| pool.minimum[Map] = 1);
+    });
+    world.node("n1", "h1", 1);
+    world.start("2026.1", "g.hog");
+    world.ask("2026.1", requests(1..=1, Map));
+    world.wait(60_000);
+    world.told("2026.1");
+    world.start("2026.2", "g.poor");
+    world.ask("2026.2", requests(1..=1, Map));
+    world.wait(4_900);
+    assert_eq!(world.told("2026.1"), []);
+    world.wait(3_000);
+    assert_eq!(world.told("2026.1"), [Revoked(vec![1])]);
+}
+
+/// D-7.6.
+#[test]
+fn no_deadline_comes_last() {
+    let mut world = World::new(|settings| {
+        settings.scheduling.default_mode = SchedulingMode::Deadline;
+    });
+    for (index, deadline) in [None, Some(1 << 40)].into_iter().enumerate() {
+        let handle = format!("2026.{index}");
+        world.start_with(&handle, "g.p", |info| info.deadline = deadline).unwrap();
+        world.ask(&handle, requests(1..=1, Map));
+    }
+    world.node("n1", "h1", 1);
+    assert_eq!([world.holds("2026.0", Map), world.holds("2026.1", Map)], [0, 1]);
+}
+
+/// E-3.
+#[test]
+fn a_session_without_young_grants_hears_nothing_of_a_preemption() {
+    let mut world = World::new(|settings| {
+        settings.scheduling.starving_time_for_minimum_ms = 1_000;
+        settings.scheduling.preempted_task_max_running_time_ms = 100;
+        settings.scheduling.preemption_rounds = 1;
+        pool(settings, "g.hog", |_| {});
+        pool(settings, "g.poor", |pool| pool.minimum[Map] = 1);
+    });
+    world.node("n1", "h1", 1);
+    world.start("2026.1", "g.hog");
+    world.ask("2026.1", requests(1..=1, Map));
+    world.wait(60_000);
+    world.told("2026.1");
+    world.start("2026.2", "g.poor");
+    world.ask("2026.2", requests(1..=1, Map));
+    world.wait(2_000);
+    assert_eq!(world.told("2026.1"), []);
+}
