@@ -196,6 +196,45 @@ fn every_test_that_is_named_exists() {
     assert!(named > 300, "{named} tests are named");
 }
 
+/// What a row of a deliberate difference may say of its state.
+const STATES_OF_DIFFERENCES: &[&str] = &["in force", "planned"];
+
+/// Every deliberate difference has a name of its own, a known state, and tests that show it.
+#[test]
+fn every_difference_has_a_state_and_tests() {
+    let text = differences();
+    let mut names = BTreeSet::new();
+    let mut header: Vec<&str> = vec![];
+    for line in text.lines() {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if !line.starts_with('|') {
+            header.clear();
+        } else if header.is_empty() {
+            header = cells;
+        } else if !line.starts_with("|--") {
+            assert_eq!(cells.len(), header.len(), "{line}");
+            let cell = |name: &str| {
+                let place = header.iter().position(|column| *column == name);
+                cells[place.unwrap_or_else(|| panic!("no column {name}: {line}"))]
+            };
+            let state = cell("state");
+            assert!(STATES_OF_DIFFERENCES.iter().any(|known| state.starts_with(known)), "{line}");
+            assert!(cell("shown by").contains("::"), "no test shows it: {line}");
+            for name in cell("id").split(", ") {
+                assert!(names.insert(name.to_owned()), "{name} names two rows");
+            }
+        }
+    }
+    assert!(names.len() > 150, "{} differences", names.len());
+}
+
+/// The part of `docs/compatibility.md` that lists deliberate differences.
+fn differences() -> String {
+    let text = fs::read_to_string(docs().join("compatibility.md")).unwrap();
+    let (_, from) = text.split_once("## Deliberate differences").unwrap();
+    from.split_once("## Kept on purpose").unwrap().0.to_owned()
+}
+
 #[test]
 fn every_difference_that_is_named_is_a_row() {
     let documents = documents();
@@ -207,7 +246,7 @@ fn every_difference_that_is_named_is_a_row() {
             let word = word.trim_end_matches('.');
             let number = word
                 .split_once('-')
-                .filter(|(letter, _)| matches!(*letter, "D" | "W" | "S" | "E" | "C"));
+                .filter(|(letter, _)| matches!(*letter, "D" | "W" | "S" | "E" | "C" | "T"));
             let is_id =
                 number.is_some_and(|(_, number)| number.starts_with(|c: char| c.is_ascii_digit()));
             assert!(!is_id || ids.contains(word), "{}: no row {word}", path.display());

@@ -3,14 +3,17 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use compat_tests::cluster_peers::{Connection, call as rpc, report};
 use compat_tests::start_plain;
 use corona::wire::calls::ClusterManager;
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
+use serde_json::{Value as Json, json};
 
 /// Malformed frames in all.
 const FRAMES: usize = 10_000;
@@ -73,6 +76,73 @@ fn ten_thousand_malformed_frames_hurt_nobody() {
     peer.stop();
     let grown = memory_after.saturating_sub(memory_before);
     assert!(grown < 32 * 1024, "memory grew by {grown} KiB, from {memory_before} KiB");
+}
+
+/// Starts of one session and first heartbeats of one node at the same time: one start wins, the others
+/// are refused, and the cluster has each node once.
+#[test]
+fn racing_peers_have_one_winner() {
+    const RACERS: usize = 8;
+    const ROUNDS: usize = 20;
+    let mut manager = start_plain();
+    let address = manager.thrift();
+    let mut first = Connection::open(address);
+    for round in 0..ROUNDS {
+        let id = answer_of(&mut first, "getNextSessionId", &json!({}));
+        let handle = id["success"].as_str().unwrap_or_else(|| panic!("{id}")).to_owned();
+        let info = json!({
+            "address": { "host": "127.0.0.1", "port": 1 }, "name": "racing", "userId": "u",
+            "poolInfoStrings": { "poolGroupName": "g", "poolName": "p" },
+        });
+        let start = json!({ "handle": handle, "info": info });
+        let beat = json!({ "node": report(&format!("racing{round}"), "10.0.0.9", 1) });
+        let started = AtomicU64::new(0);
+        let barrier = Barrier::new(2 * RACERS);
+        thread::scope(|scope| {
+            for _ in 0..RACERS {
+                scope.spawn(|| {
+                    let mut peer = Connection::open(address);
+                    barrier.wait();
+                    let answer = answer_of(&mut peer, "sessionStart", &start);
+                    if answer["success"].is_object() {
+                        started.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        assert!(answer.to_string().contains("already started"), "{answer}");
+                    }
+                });
+                scope.spawn(|| {
+                    let mut peer = Connection::open(address);
+                    barrier.wait();
+                    answer_of(&mut peer, "nodeHeartbeat", &beat);
+                });
+            }
+        });
+        assert_eq!(started.into_inner(), 1, "starts of {handle} that succeeded");
+    }
+    let sessions = answer_of(&mut first, "getSessions", &json!({}));
+    assert_eq!(sessions["success"].as_array().map(Vec::len), Some(ROUNDS), "{sessions}");
+    let nodes = page(manager.http().expect("the pages are served"), "/api/v1/nodes");
+    for round in 0..ROUNDS {
+        assert_eq!(nodes.matches(&format!("\"racing{round}\"")).count(), 1, "{nodes}");
+    }
+    assert!(manager.is_alive());
+}
+
+/// The fields of an answer.
+fn answer_of(connection: &mut Connection, method: &str, args: &Json) -> Json {
+    connection.send(&rpc(method, args, 1));
+    let message = connection.receive().unwrap_or_else(|| panic!("{method} has no answer"));
+    serde_json::to_value(message.body.expect("a well-formed answer")).unwrap()
+}
+
+/// The body of a page.
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// Sends malformed frames of every kind over many connections, each to its end.
