@@ -439,6 +439,48 @@ fn the_api_serves_pages() {
     }
 }
 
+/// The contract answers these calls with true or false only.
+#[test]
+fn the_status_says_why_administrative_calls_failed() {
+    let cluster = Cluster::start(None);
+    let status = || {
+        let (status, body) = http_get(cluster.manager.http().unwrap(), "/api/v1/status");
+        assert_eq!(status, 200, "{body}");
+        body
+    };
+    let before = status();
+    assert_eq!((&before["safe_mode"]["on"], &before["operations"]), (&json!(false), &json!([])));
+    assert!(before["uptime_ms"].as_i64().unwrap() >= 0);
+    let path = cluster.conf_dir.path().join("cm.state").display().to_string();
+    assert_eq!(before["state_file"], json!({ "path": path }));
+    assert_eq!(before["proxy_job_tracker"], json!({ "address": "localhost:1" }));
+
+    for action in ["set-safe-mode", "persist-state"] {
+        assert_eq!(cluster.corona(&format!("admin {action}")).status.code(), Some(1), "{action}");
+    }
+    let after = status();
+    let [set, persist] = &after["operations"].as_array().unwrap()[..] else { panic!("{after}") };
+    assert_eq!(
+        (&set["operation"], &persist["operation"]),
+        (&json!("set_safe_mode"), &json!("persist_state"))
+    );
+    for (operation, parts) in [
+        (set, &["the proxy job tracker at localhost:1", "Connection refused"][..]),
+        (persist, &["safe mode is off"]),
+    ] {
+        assert_eq!(operation["last"], operation["last_failure"]);
+        let last = &operation["last"];
+        assert_eq!(last["succeeded"], false);
+        let caller: std::net::IpAddr = last["caller"].as_str().unwrap().parse().unwrap();
+        assert!(caller.is_loopback(), "{caller}");
+        let reason = last["reason"].as_str().unwrap();
+        assert!(parts.iter().all(|part| reason.contains(part)), "{reason}");
+        let problems = after["problems"].as_array().unwrap();
+        let shown = |problem: &Value| problem["text"].as_str().unwrap().contains(reason);
+        assert!(problems.iter().any(shown), "{after}");
+    }
+}
+
 fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
     use std::io::{Read, Write};
 

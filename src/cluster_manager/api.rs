@@ -13,6 +13,7 @@
 //! | path | shape |
 //! |---|---|
 //! | `/api/v1/cluster` | [`Cluster`] |
+//! | `/api/v1/status` | [`Status`] |
 //! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name |
 //! | `/api/v1/pools` | [`Pools`] |
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
@@ -26,6 +27,7 @@
 
 pub(super) mod answers;
 mod operation;
+mod status;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -35,6 +37,10 @@ use serde::{Deserialize, Serialize};
 pub use self::operation::{
     Configuration, ConfigurationValue, History, Latencies, LatenciesOf, Latency, Sample,
     SilentHosts,
+};
+pub use self::status::{
+    OperationAttempt, OperationStatus, Problem, ProxyJobTrackerStatus, SafeModeStatus, Severity,
+    StateFileStatus, Status,
 };
 use corona_model::types::ResourceType;
 

@@ -49,13 +49,14 @@ impl DryRun {
         let events = Arc::new(Events::new(clock.now(), 1));
         let core = Core::new(engine, clock, notifier, metrics.clone(), events).telling_nobody();
         let core = Arc::new(core);
-        let safe_mode = Arc::new(SafeModeSwitch::new(settings.proxy_job_tracker_address));
-        let persist = Arc::new(Persist {
-            core: core.clone(),
-            safe_mode: safe_mode.clone(),
-            path: settings.state_file,
-            compress: settings.compress_state,
-        });
+        let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
+        let safe_mode = Arc::new(safe_mode);
+        let persist = Persist::new(
+            core.clone(),
+            safe_mode.clone(),
+            settings.state_file,
+            settings.compress_state,
+        );
         let rpc = Rpc {
             core: core.clone(),
             metrics,
@@ -63,7 +64,8 @@ impl DryRun {
             racks: Racks::new(settings.topology),
             host_files: settings.host_files,
             safe_mode,
-            persist,
+            persist: Arc::new(persist),
+            operations: Arc::default(),
             new_work: Semaphore::new(1),
         };
         let reloader = Arc::new(Reloader::new(loaded, core.clone()));

@@ -10,6 +10,7 @@ mod dry_run;
 mod log;
 mod metrics;
 mod notifier;
+mod operations;
 mod persist;
 mod racks;
 mod recovery;
@@ -36,6 +37,7 @@ use self::core::{Clock, Core};
 pub use self::dry_run::DryRun;
 use self::metrics::Metrics;
 use self::notifier::{Notifier, Patience};
+use self::operations::Operations;
 use self::persist::Persist;
 use self::racks::Racks;
 pub use self::recovery::RecoveryError;
@@ -166,13 +168,12 @@ impl ClusterManager {
         let limits = limits(&settings);
         let access = Arc::new(Access::new(settings.access));
         access.log_openness();
-        let safe_mode = Arc::new(SafeModeSwitch::new(settings.proxy_job_tracker_address));
-        let persist = Arc::new(Persist {
-            core: core.clone(),
-            safe_mode: safe_mode.clone(),
-            path: state_path,
-            compress: settings.compress_state,
-        });
+        let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
+        let safe_mode = Arc::new(safe_mode);
+        let compress = settings.compress_state;
+        let persist = Persist::new(core.clone(), safe_mode.clone(), state_path, compress);
+        let persist = Arc::new(persist);
+        let operations = Arc::new(Operations::default());
         let rpc = Rpc {
             core: core.clone(),
             metrics: metrics.clone(),
@@ -180,7 +181,8 @@ impl ClusterManager {
             racks,
             host_files: settings.host_files,
             safe_mode: safe_mode.clone(),
-            persist,
+            persist: persist.clone(),
+            operations: operations.clone(),
             new_work: Semaphore::new(1),
         };
         let address = |listener: &TcpListener, key| {
@@ -201,6 +203,9 @@ impl ClusterManager {
             wire: thrift.counters(),
             reloader: reloader.clone(),
             events,
+            safe_mode: safe_mode.clone(),
+            persist,
+            operations,
         };
         Ok(ClusterManager {
             thrift_address,

@@ -1,39 +1,70 @@
-//! `persistState`: one moment of the engine and of the notifier's queues, written down.
+//! `persistState`: one moment of the engine and of the notifier's queues, written to the state file.
 //!
 //! Spec: cluster-manager/02 §3.18, 07 §7.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use thiserror::Error;
+
+use super::api;
 use super::core::Core;
 use super::safe_mode::SafeModeSwitch;
 use super::state_file;
 
-/// How long sessions that are being told something may take to answer.
+/// How long deliveries in flight may take to be acknowledged.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Writes the state file.
 #[derive(Debug)]
 pub(super) struct Persist {
-    pub(super) core: Arc<Core>,
-    pub(super) safe_mode: Arc<SafeModeSwitch>,
-    pub(super) path: PathBuf,
-    pub(super) compress: bool,
+    core: Arc<Core>,
+    safe_mode: Arc<SafeModeSwitch>,
+    path: PathBuf,
+    compress: bool,
+    /// The file as it was when it was last written, or when the process started.
+    saved: Mutex<Option<Saved>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Saved {
+    modified: SystemTime,
+    bytes: u64,
+}
+
+/// Why the state was not written.
+#[derive(Debug, Error)]
+pub(super) enum PersistError {
+    #[error("safe mode is off; turn it on first")]
+    NotInSafeMode,
+    #[error("cannot write the state file {}: {error}", path.display())]
+    Write { path: PathBuf, error: io::Error },
 }
 
 impl Persist {
-    /// Returns whether the state is in the file. To be spawned, so that it comes to its end even if
-    /// the caller does not wait for it.
+    /// For the file at `path`. Must be made where waiting for a disk does no harm.
+    pub(super) fn new(
+        core: Arc<Core>,
+        safe_mode: Arc<SafeModeSwitch>,
+        path: PathBuf,
+        compress: bool,
+    ) -> Persist {
+        let saved = Mutex::new(saved(&path));
+        Persist { core, safe_mode, path, compress, saved }
+    }
+
+    /// Writes the state. To be spawned, so that it runs to its end even if the caller does not wait
+    /// for it.
     ///
-    /// Sessions are told nothing from before the moment that is written until safe mode ends: what
-    /// they were told in between would be told again by a cluster manager that goes on from the
-    /// file.
-    pub(super) async fn run(self: Arc<Self>) -> bool {
+    /// Sessions receive nothing from before the moment that is written until safe mode ends: whatever
+    /// they received in between, a cluster manager that resumes from the file would send again.
+    pub(super) async fn run(self: Arc<Self>) -> Result<(), PersistError> {
         let _unchanged = self.safe_mode.hold().await;
         if !self.core.look(|engine, _| engine.safe_mode()) {
             tracing::info!("Cannot persist state because ClusterManager is not in Safe Mode");
-            return false;
+            return Err(PersistError::NotInSafeMode);
         }
         let notifier = self.core.notifier();
         notifier.pause();
@@ -41,18 +72,42 @@ impl Persist {
         let this = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             let state = this.core.save();
-            state_file::write(&this.path, this.compress, &state)
+            state_file::write(&this.path, this.compress, &state)?;
+            *this.saved() = saved(&this.path);
+            Ok(())
         });
-        let problem = match written.await {
-            Ok(Ok(())) => {
+        match written.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(()) => {
                 tracing::info!("Persisted the state to {}", self.path.display());
-                return true;
+                Ok(())
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(error) => error.to_string(),
-        };
-        tracing::error!("Could not persist the state: {}: {problem}", self.path.display());
-        notifier.resume();
-        false
+            Err(error) => {
+                tracing::error!("Could not persist the state: {}: {error}", self.path.display());
+                notifier.resume();
+                Err(PersistError::Write { path: self.path.clone(), error })
+            }
+        }
     }
+
+    /// What the API serves of the file.
+    pub(super) fn to_api(&self) -> api::StateFileStatus {
+        let saved = *self.saved();
+        let since_epoch = |saved: Saved| saved.modified.duration_since(UNIX_EPOCH).ok();
+        let modified_ms = saved.and_then(since_epoch).map(|since| since.as_millis());
+        api::StateFileStatus {
+            path: self.path.display().to_string(),
+            saved_ms: modified_ms.and_then(|ms| i64::try_from(ms).ok()),
+            bytes: saved.map(|saved| saved.bytes),
+        }
+    }
+
+    fn saved(&self) -> std::sync::MutexGuard<'_, Option<Saved>> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The file as it is now; `None` where there is none.
+fn saved(path: &Path) -> Option<Saved> {
+    let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    Some(Saved { modified: metadata.modified().ok()?, bytes: metadata.len() })
 }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use super::access::Access;
 use super::core::Core;
 use super::metrics::{Metrics, place_of_call};
+use super::operations::{Operation, Operations};
 use super::persist::Persist;
 use super::racks::{RackError, Racks};
 use super::safe_mode::SafeModeSwitch;
@@ -35,6 +36,7 @@ pub(super) struct Rpc {
     pub(super) host_files: HostFiles,
     pub(super) safe_mode: Arc<SafeModeSwitch>,
     pub(super) persist: Arc<Persist>,
+    pub(super) operations: Arc<Operations>,
     /// Held while new requests and sessions are entered: one at a time, first come first served.
     /// Whatever else comes need not wait for more than one of them, however many there are.
     pub(super) new_work: Semaphore,
@@ -107,12 +109,16 @@ impl Rpc {
                 tracing::info!("Received feedback from session {handle}");
                 self.done(Input::NodeFeedback { handle, kinds, reports }, Answered::NodeFeedback)
             }
-            Call::RefreshNodes => self.refresh_nodes().await,
+            Call::RefreshNodes => {
+                let answer = self.refresh_nodes().await;
+                self.note_answer(peer, Operation::RefreshNodes, answer)
+            }
             Call::RestartNodes { args: Some(args) } => {
                 let wire::RestartNodesArgs { force, batch_size } = args;
-                self.apply(Input::RestartNodes { force, batch_size }, |_| {
+                let answer = self.apply(Input::RestartNodes { force, batch_size }, |_| {
                     Some(Answered::RestartNodes(wire::RestartNodesResponse {}))
-                })
+                });
+                self.note_answer(peer, Operation::RestartNodes, answer)
             }
             Call::GetSessions => self.get_sessions(),
             Call::GetSessionInfo { handle: Some(handle) } => {
@@ -138,10 +144,13 @@ impl Rpc {
                 }
                 Err(refusal) => refused("getActualPoolInfoV2", refusal),
             },
-            Call::SetSafeMode { safe_mode } => Answer::Reply(Answered::SetSafeMode(
-                self.safe_mode.set(&self.core, safe_mode).await,
-            )),
-            Call::PersistState => self.persist_state().await,
+            Call::SetSafeMode { safe_mode: on } => {
+                let outcome = self.safe_mode.set(&self.core, on).await;
+                let done = outcome.is_ok();
+                self.note(peer, Operation::SetSafeMode { on }, outcome.map_err(|e| e.to_string()));
+                Answer::Reply(Answered::SetSafeMode(done))
+            }
+            Call::PersistState => self.persist_state(peer).await,
             incomplete => translate::fault(format!(
                 "an argument of {} is missing",
                 <ClusterManager as corona_wire::Service>::method_name(&incomplete)
@@ -235,11 +244,41 @@ impl Rpc {
         }
     }
 
-    async fn persist_state(&self) -> Answer<Answered> {
+    async fn persist_state(&self, peer: SocketAddr) -> Answer<Answered> {
         match tokio::spawn(self.persist.clone().run()).await {
-            Ok(persisted) => Answer::Reply(Answered::PersistState(persisted)),
-            Err(error) => translate::fault(format!("the state was not persisted: {error}")),
+            Ok(outcome) => {
+                let done = outcome.is_ok();
+                self.note(peer, Operation::PersistState, outcome.map_err(|e| e.to_string()));
+                Answer::Reply(Answered::PersistState(done))
+            }
+            Err(error) => {
+                let answer = translate::fault(format!("the state was not persisted: {error}"));
+                self.note_answer(peer, Operation::PersistState, answer)
+            }
         }
+    }
+
+    /// Keeps what became of an administrative call, for whoever asks why it failed.
+    fn note(&self, peer: SocketAddr, operation: Operation, outcome: Result<(), String>) {
+        let now = self.core.look(|_, now| now);
+        self.operations.note(operation, now, peer.ip(), outcome);
+    }
+
+    /// The same where the answer has the reason.
+    fn note_answer(
+        &self,
+        peer: SocketAddr,
+        operation: Operation,
+        answer: Answer<Answered>,
+    ) -> Answer<Answered> {
+        let outcome = match &answer {
+            Answer::Reply(_) => Ok(()),
+            Answer::Exception(exception) => Err(exception.to_string()),
+            Answer::Fault(fault) => Err(fault.message.clone()),
+            Answer::Close => Err("there is no answer".to_owned()),
+        };
+        self.note(peer, operation, outcome);
+        answer
     }
 
     fn get_sessions(&self) -> Answer<Answered> {
@@ -361,13 +400,9 @@ mod tests {
         let notifier = Notifier::new(patience(&settings), metrics.clone());
         let events = Arc::new(Events::new(clock.now(), 1));
         let core = Arc::new(Core::new(engine, clock, notifier, metrics.clone(), events));
-        let safe_mode = Arc::new(SafeModeSwitch::new(settings.proxy_job_tracker_address));
-        let persist = Arc::new(Persist {
-            core: core.clone(),
-            safe_mode: safe_mode.clone(),
-            path: "none".into(),
-            compress: false,
-        });
+        let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
+        let safe_mode = Arc::new(safe_mode);
+        let persist = Persist::new(core.clone(), safe_mode.clone(), "none".into(), false);
         Rpc {
             core,
             metrics,
@@ -375,7 +410,8 @@ mod tests {
             racks: Racks::new(settings.topology),
             host_files: settings.host_files,
             safe_mode,
-            persist,
+            persist: Arc::new(persist),
+            operations: Arc::default(),
             new_work: Semaphore::new(1),
         }
     }

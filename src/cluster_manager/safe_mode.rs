@@ -1,19 +1,21 @@
 //! Safe mode: the cluster manager's flag and its copy in the proxy job tracker, which clients poll.
 //!
-//! Spec: cluster-manager/02 §3.17, 07 §6. The proxy job tracker is asked with a time limit and
-//! outside the engine, so that one that hangs holds nobody up but who asked for the change.
+//! Spec: cluster-manager/02 §3.17, 07 §6. The proxy job tracker is called with a time limit and
+//! outside the engine, so that one that hangs blocks nobody but the caller who wants the change.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard};
 
+use super::api;
+use super::core::{Clock, Core};
 use corona_config::HostPort;
 use corona_engine::Input;
+use corona_model::types::Millis;
 use corona_wire::calls::{ProxyJobTracker, ProxyJobTrackerCall};
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
-
-use super::core::Core;
 
 /// How long the proxy job tracker may take to accept a connection, and then to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,24 +24,58 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct SafeModeSwitch {
     proxy_job_tracker: HostPort,
+    clock: Clock,
     one_at_a_time: Arc<Mutex<()>>,
+    history: std::sync::Mutex<History>,
+}
+
+/// When the flag and its copy were last changed.
+#[derive(Clone, Copy, Debug)]
+struct History {
+    /// When the flag last changed here, or when the process started.
+    since: Millis,
+    /// The value that the proxy job tracker last acknowledged, and when.
+    acknowledged: Option<(bool, Millis)>,
+}
+
+/// The proxy job tracker does not have the flag's new value.
+#[derive(Debug, Error)]
+#[error("the proxy job tracker at {address} did not accept the flag: {error}")]
+pub(super) struct NotAccepted {
+    address: HostPort,
+    error: CallFailure,
+}
+
+#[derive(Debug, Error)]
+enum CallFailure {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
 }
 
 impl SafeModeSwitch {
-    pub(super) fn new(proxy_job_tracker: HostPort) -> SafeModeSwitch {
-        SafeModeSwitch { proxy_job_tracker, one_at_a_time: Arc::default() }
+    pub(super) fn new(proxy_job_tracker: HostPort, clock: Clock) -> SafeModeSwitch {
+        let history = History { since: clock.now(), acknowledged: None };
+        SafeModeSwitch {
+            proxy_job_tracker,
+            clock,
+            one_at_a_time: Arc::default(),
+            history: std::sync::Mutex::new(history),
+        }
     }
 
-    /// Ends safe mode at the start: at once here; the proxy job tracker is told by the future that
-    /// is given back, so that nobody waits for one that is not there. Until it is done, other
-    /// changes wait. Spec: cluster-manager/02 §1, step 11.
+    /// Ends safe mode at the start: at once here; the returned future notifies the proxy job tracker,
+    /// so that nobody waits for one that is not there. Until it is done, other changes wait.
+    /// Spec: cluster-manager/02 §1, step 11.
     pub(super) fn clear_at_start(self: Arc<Self>, core: &Core) -> impl Future<Output = ()> + use<> {
         // Nobody else knows of the switch yet.
         let turn = self.one_at_a_time.clone().try_lock_owned();
-        apply(core, false);
+        self.apply(core, false);
         async move {
             let _turn = turn;
-            self.tell(false).await;
+            // The failure is in the log, and nobody waits for the outcome.
+            let _ = self.notify(false).await;
         }
     }
 
@@ -49,36 +85,59 @@ impl SafeModeSwitch {
     }
 
     /// Turning it on needs the proxy job tracker, turning it off takes effect here in any case.
-    /// Returns whether the proxy job tracker has the new value.
-    pub(super) async fn set(&self, core: &Core, on: bool) -> bool {
+    ///
+    /// # Errors
+    /// The proxy job tracker does not have the new value.
+    pub(super) async fn set(&self, core: &Core, on: bool) -> Result<(), NotAccepted> {
         let _one_at_a_time = self.one_at_a_time.lock().await;
         if !on {
-            apply(core, false);
+            self.apply(core, false);
         }
-        let told = self.tell(on).await;
-        if told && on {
-            apply(core, true);
+        self.notify(on).await?;
+        if on {
+            self.apply(core, true);
         }
-        told
+        Ok(())
     }
 
-    /// Returns whether the proxy job tracker has the new value.
-    async fn tell(&self, on: bool) -> bool {
-        match self.tell_proxy_job_tracker(on).await {
+    /// What the API serves of it. `on` is the flag as the engine has it.
+    pub(super) fn to_api(&self, on: bool) -> (api::SafeModeStatus, api::ProxyJobTrackerStatus) {
+        let History { since, acknowledged } = *self.history();
+        let safe_mode = api::SafeModeStatus { on, since_ms: since.0 };
+        let proxy_job_tracker = api::ProxyJobTrackerStatus {
+            address: self.proxy_job_tracker.to_string(),
+            flag: acknowledged.map(|(flag, _)| flag),
+            acknowledged_ms: acknowledged.map(|(_, at)| at.0),
+        };
+        (safe_mode, proxy_job_tracker)
+    }
+
+    fn apply(&self, core: &Core, on: bool) {
+        let changes = core.look(|engine, _| engine.safe_mode()) != on;
+        // The engine never refuses this input.
+        let _ = core.apply(Input::SetSafeMode { on });
+        if changes {
+            self.history().since = self.clock.now();
+        }
+    }
+
+    async fn notify(&self, on: bool) -> Result<(), NotAccepted> {
+        match self.call_proxy_job_tracker(on).await {
             Ok(()) => {
+                self.history().acknowledged = Some((on, self.clock.now()));
                 tracing::info!("Flag successfully set in ProxyJobTracker");
-                true
+                Ok(())
             }
             Err(error) => {
                 tracing::warn!(
                     "Exception while setting the safe mode flag in ProxyJobTracker: {error}"
                 );
-                false
+                Err(NotAccepted { address: self.proxy_job_tracker.clone(), error })
             }
         }
     }
 
-    async fn tell_proxy_job_tracker(&self, on: bool) -> Result<(), TellError> {
+    async fn call_proxy_job_tracker(&self, on: bool) -> Result<(), CallFailure> {
         let options = ClientOptions {
             connect_timeout: TIMEOUT,
             call_timeout: TIMEOUT,
@@ -89,17 +148,8 @@ impl SafeModeSwitch {
         client.call(&ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag: on }).await?;
         Ok(())
     }
-}
 
-fn apply(core: &Core, on: bool) {
-    // The engine never refuses this input.
-    let _ = core.apply(Input::SetSafeMode { on });
-}
-
-#[derive(Debug, thiserror::Error)]
-enum TellError {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error(transparent)]
-    Call(#[from] CallError),
+    fn history(&self) -> std::sync::MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

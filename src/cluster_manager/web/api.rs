@@ -8,12 +8,13 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use super::exchange::{self, Answer};
-use super::gather::{Overview, Pools, silent_hosts};
+use super::gather::{Overview, Pools, count_nodes, silent_hosts};
+use super::problems::Problem;
 use super::{Pages, history, loaded_at};
 use crate::api::answers::{self, PoolRemarks, by_type};
 use crate::api::{
     self, Cluster, Configuration, ConfigurationValue, Failure, History, Latencies, LatenciesOf,
-    Latency, Paging, Sample, SilentHosts, Slots,
+    Latency, Paging, Sample, SilentHosts, Slots, Status,
 };
 use crate::metrics::Snapshot;
 use crate::reload::ConfigStatus;
@@ -44,6 +45,10 @@ impl Pages {
             "cluster" => {
                 let cluster = cluster(&overview, self.gather.nodes().await.len(), self);
                 self.make_json(move || cluster).await
+            }
+            "status" => {
+                let status = self.status(&overview).await;
+                self.make_json(move || status).await
             }
             "nodes" => {
                 let (paging, nodes) = (paging()?, self.gather.nodes().await);
@@ -84,6 +89,30 @@ impl Pages {
             }
             _ => return Err(no_such_path()),
         })
+    }
+
+    async fn status(&self, overview: &Overview) -> Status {
+        let nodes = self.gather.nodes().await;
+        let counts = count_nodes(&nodes, &overview.hosts);
+        let pools = self.gather.pools().await;
+        let problems = self.problems(overview, &counts, &pools, &self.notifier.counts());
+        let (safe_mode, proxy_job_tracker) = self.safe_mode.to_api(overview.safe_mode);
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            now_ms: overview.now.0,
+            first_started_ms: overview.first_started.0,
+            process_started_ms: self.started.0,
+            uptime_ms: overview.now.since(self.started),
+            safe_mode,
+            proxy_job_tracker,
+            nodes: nodes.len(),
+            sessions: overview.sessions,
+            pending_notifications: self.notifier.pending_calls(),
+            slots: slots(overview.slots, &overview.kinds),
+            state_file: self.persist.to_api(),
+            operations: self.operations.to_api(),
+            problems: problems.iter().map(Problem::to_api).collect(),
+        }
     }
 
     async fn answer_session(&self, encoded: &str) -> Result<Answer, Refused> {

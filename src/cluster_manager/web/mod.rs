@@ -14,6 +14,7 @@ mod history;
 mod layout;
 mod original;
 mod pages;
+mod problems;
 mod server;
 mod table;
 
@@ -33,17 +34,21 @@ use tokio::time::{interval, sleep};
 use self::events::Events;
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
-use self::gather::{Gather, Overview, count_nodes};
+use self::gather::{Gather, Overview, Pools, count_nodes};
 use self::history::{History, Latencies, Sample};
 use self::layout::{Frame, Section};
 use self::pages::kill::Objection;
+use self::problems::{Problem, Sources};
 use super::access::Access;
 use super::core::Core;
-use super::metrics::exposition::{ConfigurationCounts, Gauges, WebCounts};
+use super::metrics::exposition::{ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts};
 use super::metrics::original::Records;
 use super::metrics::{Metrics, exposition};
 use super::notifier::Notifier;
+use super::operations::Operations;
+use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
+use super::safe_mode::SafeModeSwitch;
 use corona_config::{Secret, WebSettings};
 use corona_engine::{Input, Refusal};
 use corona_model::types::Millis;
@@ -73,6 +78,11 @@ pub(super) struct Pages {
     wire: Arc<Counters>,
     reloader: Arc<Reloader>,
     events: Arc<Events>,
+    safe_mode: Arc<SafeModeSwitch>,
+    persist: Arc<Persist>,
+    operations: Arc<Operations>,
+    /// When this process was started.
+    started: Millis,
     history: History,
     kill_token: Option<Secret>,
     /// The name of this cluster manager: that of its web address, up to the first dot.
@@ -94,12 +104,27 @@ pub(super) struct Parts {
     pub(super) wire: Arc<Counters>,
     pub(super) reloader: Arc<Reloader>,
     pub(super) events: Arc<Events>,
+    pub(super) safe_mode: Arc<SafeModeSwitch>,
+    pub(super) persist: Arc<Persist>,
+    pub(super) operations: Arc<Operations>,
 }
 
 impl Pages {
     /// `host` is the host of the configured web address.
     pub(super) fn new(parts: Parts, settings: &WebSettings, host: &str) -> Pages {
-        let Parts { core, notifier, access, metrics, wire, reloader, events } = parts;
+        let Parts {
+            core,
+            notifier,
+            access,
+            metrics,
+            wire,
+            reloader,
+            events,
+            safe_mode,
+            persist,
+            operations,
+        } = parts;
+        let started = core.look(|_, now| now);
         let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
         Pages {
             gather: Gather::new(core.clone()),
@@ -110,6 +135,10 @@ impl Pages {
             wire,
             reloader,
             events,
+            safe_mode,
+            persist,
+            operations,
+            started,
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
             host: short_name(host).into(),
@@ -256,11 +285,13 @@ impl Pages {
 
     async fn cluster_page(&self, overview: Overview) -> Answer {
         let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
+        let pools = self.gather.pools().await;
+        let queues = self.notifier.counts();
         let view = pages::cluster::View {
+            problems: self.problems(&overview, &nodes, &pools, &queues),
             nodes,
-            pools: self.gather.pools().await,
-            queues: self.notifier.counts(),
-            configuration: self.reloader.status(),
+            pools,
+            queues,
             samples: self.history.samples(),
             span: self.history.span(),
             lately: self.history.lately(&self.metrics),
@@ -273,6 +304,17 @@ impl Pages {
             pages::cluster::content(&view)
         })
         .await
+    }
+
+    fn problems(
+        &self,
+        overview: &Overview,
+        nodes: &NodeCounts,
+        pools: &Pools,
+        queues: &QueueCounts,
+    ) -> Vec<Problem> {
+        let (configuration, operations) = (&self.reloader.status(), &*self.operations);
+        problems::list(&Sources { overview, nodes, pools, queues, configuration, operations })
     }
 
     async fn session_page(

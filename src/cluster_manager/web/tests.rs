@@ -114,6 +114,10 @@ impl World {
         let engine = Engine::new(engine_settings, start);
         let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
         let core = Arc::new(core);
+        let proxy_job_tracker = settings.proxy_job_tracker_address.clone();
+        let safe_mode = Arc::new(SafeModeSwitch::new(proxy_job_tracker, clock));
+        let state_file = settings.state_file.clone();
+        let persist = Persist::new(core.clone(), safe_mode.clone(), state_file, false);
         let parts = Parts {
             core: core.clone(),
             notifier,
@@ -122,6 +126,9 @@ impl World {
             wire: Arc::default(),
             reloader: Arc::new(Reloader::new(&loaded, core)),
             events,
+            safe_mode,
+            persist: Arc::new(persist),
+            operations: Arc::default(),
         };
         let pages = Pages::new(parts, &settings.web, "manager.example.com");
         World { pages: Arc::new(pages), stop: watch::Sender::new(false) }
@@ -409,7 +416,7 @@ async fn safe_mode_is_shown_and_refuses_to_end_sessions() {
     let answer = world.kill("2026.1", "token=a+token+for+tests", &[]).await;
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text(answer).await.contains("Safe mode is on"));
-    assert!(world.body("/").await.contains("Safe mode is on: nothing is given out"));
+    assert!(world.body("/").await.contains("Safe mode is on: nothing is granted"));
     assert!(world.body("/sessions").await.contains("<strong class=\"badge warn\">Safe mode"));
     let readiness = world.get("/readyz").await;
     assert_eq!(readiness.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -6,22 +6,19 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::plot;
+use crate::api::Severity;
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
-use crate::reload::ConfigStatus;
 use crate::web::events::{Event, Happening};
 use crate::web::exchange::encode_segment;
 use crate::web::gather::{Overview, Pools};
 use crate::web::history::{Latencies, Sample};
-use corona_model::types::{Millis, PoolName, ResourceType};
-use corona_web::units::{Count, ShortSpan, Span, Time, bar, class_of, percent, plural};
+use crate::web::problems::Problem;
+use corona_model::types::{Millis, ResourceType};
+use corona_web::units::{Count, ShortSpan, Span, Time, bar, class_of, percent};
 
 /// Events that are shown.
 const EVENTS: usize = 15;
-/// A queue of so many notifications is a problem.
-const LONG_QUEUE: u64 = 1000;
-/// Problems of one sort that are named.
-const NAMED: usize = 5;
 
 /// What the page shows.
 #[derive(Debug)]
@@ -30,7 +27,7 @@ pub(in crate::web) struct View {
     pub(in crate::web) nodes: NodeCounts,
     pub(in crate::web) pools: Arc<Pools>,
     pub(in crate::web) queues: QueueCounts,
-    pub(in crate::web) configuration: ConfigStatus,
+    pub(in crate::web) problems: Vec<Problem>,
     pub(in crate::web) samples: Vec<Sample>,
     pub(in crate::web) span: Duration,
     pub(in crate::web) lately: Latencies,
@@ -46,7 +43,7 @@ pub(in crate::web) fn content(view: &View) -> Markup {
         div #facts data-live { (facts(view)) }
         section aria-labelledby="problems-title" {
             h2 #problems-title { "Problems" }
-            div #problems data-live { (problems(view)) }
+            div #problems data-live { (problems(&view.problems)) }
         }
         section aria-labelledby="slots-title" {
             h2 #slots-title { "Slots" }
@@ -86,118 +83,24 @@ fn facts(view: &View) -> Markup {
     }
 }
 
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
-    Bad,
-    Warning,
-}
-
-fn problems(view: &View) -> Markup {
-    let problems = list_problems(view);
+fn problems(problems: &[Problem]) -> Markup {
     html! {
         @if problems.is_empty() {
             p.fine { span aria-hidden="true" { "✓ " } "None." }
         } @else {
             ul.problems {
-                @for (weight, problem) in &problems {
-                    li.bad[*weight == Weight::Bad].warn[*weight == Weight::Warning] {
+                @for Problem { severity, link, rest } in problems {
+                    li.bad[*severity == Severity::Error].warn[*severity != Severity::Error] {
                         strong.unseen {
-                            (match weight { Weight::Bad => "Error: ", Weight::Warning => "Warning: " })
+                            @if *severity == Severity::Error { "Error: " } @else { "Warning: " }
                         }
-                        (problem)
+                        @if let Some((text, page)) = link { a href=(page) { (text) } }
+                        (rest)
                     }
                 }
             }
         }
     }
-}
-
-fn list_problems(view: &View) -> Vec<(Weight, Markup)> {
-    use Weight::{Bad, Warning};
-    let mut problems = Vec::new();
-    if view.overview.safe_mode {
-        problems
-            .push((Warning, html! { "Safe mode is on: nothing is given out, calls are refused." }));
-    }
-    if let Some(first) = view.configuration.errors.first() {
-        let more = view.configuration.errors.len() - 1;
-        problems.push((
-            Bad,
-            html! {
-                a href="/configuration" { "Changed scheduling files are not in force" } ": " (first)
-                @if more > 0 { " (and " (more) " more)" }
-            },
-        ));
-    }
-    let warnings = view.configuration.warnings.len() as u64;
-    if warnings > 0 {
-        problems.push((
-            Warning,
-            html! {
-                a href="/configuration" { (plural(warnings, "warning", "warnings")) }
-                " about the configuration"
-            },
-        ));
-    }
-    if view.nodes.alive == 0 {
-        problems.push((Warning, html! { "No node heartbeats." }));
-    }
-    let of_nodes = [
-        (
-            view.nodes.dead,
-            "silent",
-            "host of the include file does not heartbeat",
-            "hosts of the include file do not heartbeat",
-        ),
-        (view.nodes.blacklisted, "blacklisted", "node is blacklisted", "nodes are blacklisted"),
-        (
-            view.nodes.excluded,
-            "excluded",
-            "node is excluded by the host files",
-            "nodes are excluded by the host files",
-        ),
-        (
-            view.nodes.below_reserve,
-            "below-reserve",
-            "node is short of memory or disk",
-            "nodes are short of memory or disk",
-        ),
-    ];
-    for (count, state, one, many) in of_nodes {
-        if count > 0 {
-            let address = format!("/nodes?state={state}");
-            problems.push((Warning, html! { a href=(address) { (plural(count, one, many)) } }));
-        }
-    }
-    problems.extend(starving(view).map(|problem| (Warning, problem)));
-    if view.queues.longest >= LONG_QUEUE {
-        let longest = Count(view.queues.longest).to_string();
-        problems.push((Warning, html! { "A session has " (longest) " notifications waiting." }));
-    }
-    problems
-}
-
-/// One sentence for pools that lack what they are due.
-fn starving(view: &View) -> Option<Markup> {
-    let Overview { kinds, settings, now, .. } = &view.overview;
-    let pools = view.pools.views.iter().filter_map(|pool| {
-        let name = PoolName { group: pool.group.clone(), pool: pool.pool.clone()? };
-        let starves =
-            |kind: &&ResourceType| pool.starving_ms(**kind, *now, &settings.scheduling) >= 0;
-        kinds.iter().find(starves).map(|_| name)
-    });
-    let pools: Vec<PoolName> = pools.collect();
-    if pools.is_empty() {
-        return None;
-    }
-    let names: Vec<String> = pools.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = pools.len().saturating_sub(NAMED);
-    Some(html! {
-        a href="/pools" { (plural(pools.len() as u64, "pool starves", "pools starve")) }
-        ": " (names.join(", "))
-        @if more > 0 { " and " (more) " more" }
-    })
 }
 
 fn slots(view: &View, kind: ResourceType) -> Markup {

@@ -1,0 +1,149 @@
+//! What an operator should look at, for the page of the cluster and for the API alike.
+
+use super::gather::{Overview, Pools};
+use crate::api::{self, Severity};
+use crate::metrics::exposition::{NodeCounts, QueueCounts};
+use crate::operations::Operations;
+use crate::reload::ConfigStatus;
+use corona_model::types::{PoolName, ResourceType};
+use corona_web::units::{Count, plural};
+
+/// A queue of so many notifications is a problem.
+const LONG_QUEUE: u64 = 1000;
+/// Pools that are named in one problem.
+const NAMED: usize = 5;
+
+/// A problem as a sentence that may start with a link: `link`, then `rest`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) severity: Severity,
+    /// The beginning of the sentence, and the page to which it leads.
+    pub(super) link: Option<(String, String)>,
+    /// The rest of the sentence, or all of it.
+    pub(super) rest: String,
+}
+
+impl Problem {
+    fn plain(severity: Severity, sentence: impl Into<String>) -> Problem {
+        Problem { severity, link: None, rest: sentence.into() }
+    }
+
+    fn linked(
+        severity: Severity,
+        text: impl Into<String>,
+        page: impl Into<String>,
+        rest: impl Into<String>,
+    ) -> Problem {
+        Problem { severity, link: Some((text.into(), page.into())), rest: rest.into() }
+    }
+
+    /// The same for the API.
+    pub(super) fn to_api(&self) -> api::Problem {
+        let (start, page) = match &self.link {
+            Some((text, page)) => (text.as_str(), Some(page.clone())),
+            None => ("", None),
+        };
+        let text = format!("{start}{}", self.rest);
+        api::Problem { severity: self.severity, text, page }
+    }
+}
+
+/// From what problems are found.
+pub(super) struct Sources<'a> {
+    pub(super) overview: &'a Overview,
+    pub(super) nodes: &'a NodeCounts,
+    pub(super) pools: &'a Pools,
+    pub(super) queues: &'a QueueCounts,
+    pub(super) configuration: &'a ConfigStatus,
+    pub(super) operations: &'a Operations,
+}
+
+/// All problems, in the order in which they are shown.
+pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
+    use Severity::{Error, Warning};
+    let Sources { overview, nodes, configuration, queues, .. } = sources;
+    let mut problems = Vec::new();
+    if overview.safe_mode {
+        let sentence = "Safe mode is on: nothing is granted, and calls of sessions are refused.";
+        problems.push(Problem::plain(Warning, sentence));
+    }
+    if let Some(first) = configuration.errors.first() {
+        let more = configuration.errors.len() - 1;
+        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        let text = "Changed scheduling files are not in force";
+        problems.push(Problem::linked(Error, text, "/configuration", format!(": {first}{more}")));
+    }
+    let warnings = configuration.warnings.len() as u64;
+    if warnings > 0 {
+        let text = plural(warnings, "warning", "warnings");
+        let rest = " about the configuration";
+        problems.push(Problem::linked(Warning, text, "/configuration", rest));
+    }
+    for (aim, reason) in sources.operations.failing(overview.now) {
+        let sentence = format!("The last attempt to {aim} failed: {reason}.");
+        problems.push(Problem::plain(Warning, sentence));
+    }
+    if nodes.alive == 0 {
+        problems.push(Problem::plain(Warning, "No node heartbeats."));
+    }
+    problems.extend(of_nodes(nodes));
+    problems.extend(starving(sources));
+    if queues.longest >= LONG_QUEUE {
+        let longest = Count(queues.longest);
+        let sentence = format!("A session has {longest} pending notifications.");
+        problems.push(Problem::plain(Warning, sentence));
+    }
+    problems
+}
+
+fn of_nodes(nodes: &NodeCounts) -> impl Iterator<Item = Problem> {
+    let kinds = [
+        (
+            nodes.dead,
+            "silent",
+            "host of the include file does not heartbeat",
+            "hosts of the include file do not heartbeat",
+        ),
+        (nodes.blacklisted, "blacklisted", "node is blacklisted", "nodes are blacklisted"),
+        (
+            nodes.excluded,
+            "excluded",
+            "node is excluded by the host files",
+            "nodes are excluded by the host files",
+        ),
+        (
+            nodes.below_reserve,
+            "below-reserve",
+            "node is short of memory or disk",
+            "nodes are short of memory or disk",
+        ),
+    ];
+    kinds.into_iter().filter(|(count, ..)| *count > 0).map(|(count, state, one, many)| {
+        let text = plural(count, one, many);
+        Problem::linked(Severity::Warning, text, format!("/nodes?state={state}"), "")
+    })
+}
+
+/// One sentence for pools that lack what they are due.
+fn starving(sources: &Sources<'_>) -> Option<Problem> {
+    let Overview { kinds, settings, now, .. } = sources.overview;
+    let pools = sources.pools.views.iter().filter_map(|pool| {
+        let name = PoolName { group: pool.group.clone(), pool: pool.pool.clone()? };
+        let starves =
+            |kind: &&ResourceType| pool.starving_ms(**kind, *now, &settings.scheduling) >= 0;
+        kinds.iter().find(starves).map(|_| name)
+    });
+    let pools: Vec<PoolName> = pools.collect();
+    if pools.is_empty() {
+        return None;
+    }
+    let mut rest = String::from(": ");
+    let names: Vec<String> = pools.iter().take(NAMED).map(ToString::to_string).collect();
+    rest.push_str(&names.join(", "));
+    let more = pools.len().saturating_sub(NAMED);
+    if more > 0 {
+        rest.push_str(&format!(" and {more} more"));
+    }
+    let text = plural(pools.len() as u64, "pool starves", "pools starve");
+    Some(Problem::linked(Severity::Warning, text, "/pools", rest))
+}
