@@ -68,6 +68,8 @@ pub struct ReplayOptions {
     /// The recorded `cm.cpu.to.resource.partitioning`, as JSON. With it, grants are held against
     /// the slots of the nodes.
     pub partitioning: Option<String>,
+    /// The recorded `corona.history.max.per.dir`; its default if it is not known.
+    pub sessions_per_log_dir: Option<i32>,
     /// Whether the recording has what sessions were told. Without it, only what no correct manager
     /// does is looked for in notices.
     pub compare_notices: bool,
@@ -108,6 +110,7 @@ impl Default for ReplayOptions {
             node_expiry: None,
             grant_delay: Duration::from_millis(1_200),
             partitioning: None,
+            sessions_per_log_dir: None,
             compare_notices: true,
             compare_safe_mode: true,
             own_address: Ipv4Addr::LOCALHOST.into(),
@@ -166,7 +169,8 @@ impl Stage {
         restart: impl AsyncFnMut() -> Result<SocketAddr, NoRestart>,
     ) -> Report {
         let Stage { steps, older, options, peers, heard, progress } = self;
-        Play::new(target, options, older, peers, heard, progress).run(&steps, restart).await
+        let play = Play::new(target, options, older, peers, heard, progress, &steps);
+        play.run(&steps, restart).await
     }
 }
 

@@ -23,6 +23,8 @@ pub struct RecordedSetup {
     pub node_expiry: Duration,
     /// `cm.cpu.to.resource.partitioning`, as JSON.
     pub partitioning: String,
+    /// `corona.history.max.per.dir`
+    pub sessions_per_log_dir: i32,
     /// Files that are not at their recorded paths but in the directory: key and path.
     files: Vec<(&'static str, PathBuf)>,
 }
@@ -47,6 +49,7 @@ impl RecordedSetup {
             session_expiry: milliseconds(settings.engine.session_expiry_ms),
             node_expiry: milliseconds(settings.engine.node_expiry_ms),
             partitioning: value(keys::PARTITIONING.name).unwrap_or_default(),
+            sessions_per_log_dir: settings.engine.sessions_per_log_dir,
             files: moved_files(conf_dir, &in_force),
         })
     }
@@ -59,6 +62,7 @@ impl RecordedSetup {
             session_expiry: Some(self.session_expiry),
             node_expiry: Some(self.node_expiry),
             partitioning: Some(self.partitioning.clone()),
+            sessions_per_log_dir: Some(self.sessions_per_log_dir),
             ..ReplayOptions::default()
         }
     }

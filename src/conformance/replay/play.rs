@@ -68,7 +68,18 @@ impl Clock {
     }
 }
 
+/// The session ids that the recorded manager handed out.
+fn handed_out(steps: &[Step]) -> impl Iterator<Item = &str> {
+    steps.iter().filter_map(|step| match &step.what {
+        Happening::Answer(answer) if answer.name == "getNextSessionId" => {
+            text(answer.body.as_ref().ok()?, "success")
+        }
+        _ => None,
+    })
+}
+
 impl Play {
+    /// For a play of `steps`.
     pub(super) fn new(
         target: SocketAddr,
         mut options: ReplayOptions,
@@ -76,8 +87,10 @@ impl Play {
         peers: Peers,
         heard: mpsc::Receiver<Heard>,
         progress: watch::Sender<Progress>,
+        steps: &[Step],
     ) -> Play {
         let speed = if options.speed > 0.0 { options.speed } else { 1.0 };
+        let names = Names::new(options.sessions_per_log_dir, handed_out(steps));
         // Slots that older sessions held are free here.
         options.compare_notices &= older.sessions.is_empty();
         let report = Report {
@@ -94,7 +107,7 @@ impl Play {
             heard,
             clock: Clock { zero: Duration::ZERO, base: Instant::now(), speed },
             lines: HashMap::new(),
-            names: Names::default(),
+            names,
             cluster: Cluster::default(),
             ledger: Ledger::default(),
             recorded_grants: BTreeMap::new(),

@@ -19,6 +19,9 @@ pub(super) fn translate(value: &Value, names: &Names) -> Value {
                 .collect(),
         ),
         Value::Struct(fields) => {
+            if let Some(registration) = registration(fields, names) {
+                return registration;
+            }
             // Only a `SessionInfo` has both.
             let of_session = value.field("userId").is_some() && value.field("address").is_some();
             let one = |(name, field): &(&'static str, Value)| {
@@ -29,6 +32,24 @@ pub(super) fn translate(value: &Value, names: &Names) -> Value {
         }
         other => other.clone(),
     }
+}
+
+/// The answer to a start, where the directory of the history follows from the session's id.
+fn registration(fields: &[(&'static str, Value)], names: &Names) -> Option<Value> {
+    let field = |name: &str| fields.iter().find(|(own, _)| *own == name).map(|(_, field)| field);
+    let Some(Value::String(handle)) = field("handle") else { return None };
+    let Some(Value::Struct(manager)) = field("clusterManagerInfo") else { return None };
+    let of_manager = |(name, value): &(&'static str, Value)| match value {
+        Value::String(path) if *name == "jobHistoryLocation" => {
+            (*name, Value::String(names.live_log_dir(handle, path)))
+        }
+        value => (*name, translate(value, names)),
+    };
+    let one = |(name, value): &(&'static str, Value)| match *name {
+        "clusterManagerInfo" => (*name, Value::Struct(manager.iter().map(of_manager).collect())),
+        _ => (*name, translate(value, names)),
+    };
+    Some(Value::Struct(fields.iter().map(one).collect()))
 }
 
 /// The live address of a session driver.
@@ -123,6 +144,24 @@ mod tests {
         assert_eq!(translate(&info(7), &names), info(8));
         assert_eq!(translate(&info(9), &names), info(9));
         assert_eq!(translate(&node(7), &names), node(7));
+    }
+
+    #[test]
+    fn the_history_of_a_session_is_in_the_directory_of_its_live_number() {
+        let mut names = Names::new(None, ["202611210043.2001"]);
+        names.session("202611210043.2001", "203001010000.1");
+        let started = |handle: &str, directory: &str| {
+            let manager =
+                vec![("url", text_value("")), ("jobHistoryLocation", text_value(directory))];
+            Value::Struct(vec![
+                ("handle", text_value(handle)),
+                ("clusterManagerInfo", Value::Struct(manager)),
+            ])
+        };
+        assert_eq!(
+            translate(&started("202611210043.2001", "/h/202611210043.2"), &names),
+            started("203001010000.1", "/h/203001010000.0")
+        );
     }
 
     #[test]
