@@ -307,6 +307,60 @@ async fn a_session_and_its_callbacks_are_in_the_file_as_they_were_said() {
     assert_eq!(row.split_whitespace().skip(1).take(3).collect::<Vec<_>>(), ["1", "1", "0"]);
 }
 
+/// A cluster that was not freshly started is the usual one. Its session numbers are in the ids, and
+/// in the directories of histories, `corona.history.max.per.dir` (1,000) sessions to each.
+#[tokio::test]
+async fn a_recording_of_a_manager_that_had_run_sessions_agrees_with_itself() {
+    const BEFORE: usize = 2_000;
+    let manager = start_plain();
+    let (_stop, stopped) = watch::channel(false);
+    let (driver, _told) = session_driver(stopped);
+    let mut beside = client(manager.thrift()).await;
+    let mut handles = Vec::new();
+    for _ in 0..BEFORE {
+        let handle = beside.get_next_session_id().await.unwrap();
+        beside.session_start(handle.clone(), session(driver)).await.unwrap();
+        beside.session_end(handle.clone(), SessionStatus(3)).await.unwrap();
+        handles.push(handle);
+    }
+
+    let directory = tempfile::tempdir().unwrap();
+    let relay = Relay::start(manager.thrift(), directory.path(), &["--relay-callbacks"]);
+    let (handle, ..) = whole_session(relay.address, manager.thrift()).await;
+    assert!(handle.ends_with(".2001"), "{handle}");
+    // Ids of sessions that had ended before the recording must not be taken for those of new ones.
+    let mut through = client(relay.address).await;
+    for old in &handles[..3] {
+        assert!(through.session_heartbeat(old.clone()).await.is_err(), "{old} has ended");
+    }
+    for _ in 0..3 {
+        whole_session(relay.address, manager.thrift()).await;
+    }
+    for old in &handles[..3] {
+        assert!(through.session_heartbeat(old.clone()).await.is_err(), "{old} has ended");
+    }
+    let file = relay.file.clone();
+    assert_eq!(relay.end("TERM").status, Some(0));
+
+    // The key that a configuration must have, with the value that the manager had without one.
+    let conf_dir = directory.path().join("conf");
+    fs::create_dir(&conf_dir).unwrap();
+    let slots = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
+    let property = format!("<name>cm.cpu.to.resource.partitioning</name><value>{slots}</value>");
+    let site = format!("<configuration><property>{property}</property></configuration>");
+    fs::write(conf_dir.join("core-site.xml"), site).unwrap();
+    let words =
+        ["replay", file.to_str().unwrap(), "--spawn", "--conf-dir", conf_dir.to_str().unwrap()];
+    let replayed = printed(&[&words[..], &["--speed", "10", "--retries", "2"]].concat());
+    assert!(replayed.starts_with("AGREES: "), "{replayed}");
+    let started = replayed.lines().find(|line| line.starts_with("sessionStart ")).unwrap();
+    assert_eq!(
+        started.split_whitespace().nth(2),
+        Some("4"),
+        "equal, not only explained: {started}"
+    );
+}
+
 #[tokio::test]
 async fn nothing_is_changed_unless_callbacks_are_relayed() {
     let manager = start_plain();
