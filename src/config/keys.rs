@@ -304,6 +304,8 @@ keys! {
         "The name under which others reach this machine; unset: its host name.";
     TT_HTTP_ADDRESS = "mapred.task.tracker.http.address", Address, "0.0.0.0:50060", "", Tracker,
         "Where map output, task logs and the status page are served. Port 0: any free port.";
+    TT_HTTP_THREADS = "tasktracker.http.threads", Int { least: 1, most: 1000 }, "40", "threads", Tracker,
+        "Threads that read disks and make pages for those who fetch map output, logs and pages. A peer that does not read holds none.";
     TT_REPORT_ADDRESS = "mapred.task.tracker.report.address", Address, "127.0.0.1:0", "", Tracker,
         "Where tasks report to. Port 0: any free port.";
     TT_OUT_OF_BAND = "mapreduce.tasktracker.outofband.heartbeat", Boolean, "false", "", Tracker,
@@ -365,7 +367,11 @@ keys! {
     TT_TASK_LOG_MAX = "corona.tt.task.log.max.mb", int(0), "1024", "MiB", TrackerOwn,
         "When stdout or stderr of a running task is larger, its older half is deleted. 0: never.";
     TT_HTTP_CONNECTIONS = "corona.tt.http.max.connections", int(1), "1024", "connections", TrackerOwn,
-        "Connections for map output and pages that may be open at a time.";
+        "Connections for map output, logs and pages that may be open at a time.";
+    TT_HTTP_PER_PEER = "corona.tt.http.max.connections.per.peer", int(1), "256", "connections", TrackerOwn,
+        "Those of one peer that may be open at a time. In IPv6 a /64 network is one peer.";
+    TT_HTTP_WRITE_TIMEOUT = "corona.tt.http.write.timeout.ms", span(1), "180000", "ms", TrackerOwn,
+        "A connection for map output, logs or pages is closed when its peer reads nothing for this long.";
 
     TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "false", "", TrackerOwn,
         "Whether remote job trackers run here. Without it no JOBTRACKER slots are offered.";

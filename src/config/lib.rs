@@ -44,7 +44,7 @@ pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
 pub use task_tracker::{
     ChildSettings, JobFileSettings, JobTrackerSettings, LoadedTaskTracker, LocalSettings,
-    MemorySettings, TaskLogSettings, TaskTrackerSettings,
+    MemorySettings, TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
 };
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};

@@ -37,10 +37,8 @@ pub struct TaskTrackerSettings {
     pub num_cpus: Option<i16>,
     /// The name under which others reach this machine; `None`: its host name.
     pub host: Option<String>,
-    /// Where map output, task logs and the status page are served.
-    pub http_address: HostPort,
-    /// Connections that may be open there at a time.
-    pub http_max_connections: usize,
+    /// How map output, task logs and pages are served.
+    pub http: TrackerHttpSettings,
     /// Where tasks report to.
     pub report_address: HostPort,
     /// How job trackers are told of their tasks.
@@ -59,6 +57,21 @@ pub struct TaskTrackerSettings {
     pub memory: MemorySettings,
     /// Memory for the indexes of map output, in bytes.
     pub index_cache_bytes: u64,
+}
+
+/// How map output, task logs and pages are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackerHttpSettings {
+    /// Where.
+    pub address: HostPort,
+    /// Connections that may be open at a time.
+    pub max_connections: usize,
+    /// Those of one peer among them.
+    pub max_connections_per_peer: usize,
+    /// Threads that read disks and make pages for peers.
+    pub threads: usize,
+    /// How long a peer may leave unread what is written to it.
+    pub write_timeout: Duration,
 }
 
 /// How job trackers are told of their tasks.
@@ -199,8 +212,13 @@ impl SettingsReader<'_> {
             node_expiry: self.span(&keys::NODE_EXPIRY),
             num_cpus: self.is_set(&keys::TT_CPUS).then(|| self.number(&keys::TT_CPUS)),
             host: self.value(&keys::TT_HOST, typed::host),
-            http_address: self.value(&keys::TT_HTTP_ADDRESS, typed::address),
-            http_max_connections: self.number(&keys::TT_HTTP_CONNECTIONS),
+            http: TrackerHttpSettings {
+                address: self.value(&keys::TT_HTTP_ADDRESS, typed::address),
+                max_connections: self.number(&keys::TT_HTTP_CONNECTIONS),
+                max_connections_per_peer: self.number(&keys::TT_HTTP_PER_PEER),
+                threads: self.number(&keys::TT_HTTP_THREADS),
+                write_timeout: self.span(&keys::TT_HTTP_WRITE_TIMEOUT),
+            },
             report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
             job_trackers: self.job_trackers(),
             local: LocalSettings {
@@ -317,7 +335,10 @@ mod tests {
         assert_eq!(settings.remote_job_trackers, None);
         assert_eq!(settings.callback_timeout, Duration::from_secs(30));
         assert_eq!(settings.node_expiry, Duration::from_secs(600));
-        assert_eq!(settings.http_address.to_string(), "0.0.0.0:50060");
+        let http = &settings.http;
+        assert_eq!(http.address.to_string(), "0.0.0.0:50060");
+        assert_eq!((http.max_connections, http.max_connections_per_peer), (1024, 256));
+        assert_eq!((http.threads, http.write_timeout), (40, Duration::from_secs(180)));
         assert_eq!(settings.report_address.to_string(), "127.0.0.1:0");
         assert_eq!(settings.local.dirs, [PathBuf::from("/scratch/mapred/local")]);
         assert_eq!(settings.local.min_space_kill_bytes, None);

@@ -37,14 +37,17 @@ use corona_config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
 use corona_hadoop::rpc;
 use corona_model::types::ResourceType;
 use corona_process::panics::{ServiceTasks, caught_in};
+use corona_process::threads::Threads;
 use corona_wire::calls::CoronaTaskTracker;
 use corona_wire::generated;
 use corona_wire::server::{ListenOn, Server, listen};
 
 pub use super::pages::Addresses;
 
-/// Lost map outputs that wait to be told. A reduce asks again for one that finds no room.
+/// Lost map outputs that wait to be reported. A reduce asks again for one that finds no room.
 const LOST_OUTPUTS: usize = 1000;
+/// Threads for heartbeats: a name look-up that hangs leaves one to look at the machine.
+const HEARTBEAT_THREADS: usize = 2;
 
 /// A task tracker that listens and is ready to serve.
 pub struct TaskTracker {
@@ -115,7 +118,7 @@ impl TaskTracker {
     ) -> Result<TaskTracker, StartError> {
         let settings = Arc::new(loaded.settings);
         // A second task tracker of this machine fails here, before it ends the tasks of the first.
-        let web = open(HTTP_ADDRESS, &settings.http_address).await?;
+        let web = open(HTTP_ADDRESS, &settings.http.address).await?;
         let configured = settings.host.clone();
         let host = blocking(move || Host::find(configured.as_deref())).await??;
         if host.is_hidden_from(&settings.cluster_manager.host) {
@@ -177,8 +180,11 @@ impl TaskTracker {
         let user = loaded.user.unwrap_or_else(|| "unknown".into());
         let user = rpc::User { groups: vec![user.clone()], name: user };
         let (lost_sender, lost) = mpsc::channel(LOST_OUTPUTS);
-        let max_connections = settings.http_max_connections;
-        let http = HttpServer::new(outputs.clone(), logs.clone(), lost_sender, max_connections);
+        let no_threads = |error| StartError::Machine { what: "start threads", error };
+        let http = HttpServer::new(outputs.clone(), logs.clone(), lost_sender, &settings.http);
+        let http = http.map_err(no_threads)?;
+        let heartbeat_threads =
+            Threads::start("heartbeat", HEARTBEAT_THREADS).map_err(no_threads)?;
         let identity = Identity {
             name: name.clone(),
             host: host.name.clone(),
@@ -231,9 +237,18 @@ impl TaskTracker {
         let looked_at = job_trackers.clone();
         let job_trackers_now = Box::new(move || looked_at.as_ref().map(JobTrackers::snapshot));
         let pages = NodePages::new(about, look, link.clone(), dirs.clone())
-            .with_job_trackers(job_trackers_now);
+            .with_job_trackers(job_trackers_now)
+            .with_http(http.counters());
         Ok(TaskTracker {
-            heartbeats: Heartbeats::new(settings.clone(), node, pauses, dirs, link, make_room),
+            heartbeats: Heartbeats::new(
+                settings.clone(),
+                node,
+                pauses,
+                dirs,
+                link,
+                heartbeat_threads,
+                make_room,
+            ),
             callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
             actions: rpc::Server::new(actions, services.clone(), rpc::Limits::default()),
             umbilical: rpc::Server::new(umbilical, services, rpc::Limits::default()),

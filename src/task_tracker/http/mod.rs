@@ -1,11 +1,16 @@
 //! The HTTP server of a task tracker: map output for reduces, logs of tasks and pages for people.
 //!
 //! Reduces read an answer of a form that no HTTP library writes, so `shuffle.rs` writes it; the rest
-//! is hyper's. A connection carries one request. Spec: mapreduce/04 §4.9, §4.11.
+//! is hyper's. A connection carries one request. Disks are read, and pages made, on threads of the
+//! server's own, and only while a peer takes what they give: a peer that does not read holds a
+//! connection and some memory, no thread, and loses the connection in the end. Spec: mapreduce/04 §4.9,
+//! §4.11.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{Either, Full};
@@ -19,6 +24,9 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::child::Logs;
 use super::ids::AttemptId;
 use super::map_output::MapOutputs;
+use corona_config::TrackerHttpSettings;
+use corona_process::threads::Threads;
+use corona_web::connections::{Connections, Refused, WriteTimeout};
 
 mod head;
 mod pages;
@@ -31,10 +39,8 @@ pub use pages::{NoPages, Page, Pages};
 const HEAD_BYTES: usize = 64 * 1024;
 /// How long a request's head may take to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a reader may take no byte of what is written to it.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(180);
-/// Pause after a failure to accept, such as a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pages that are made at a time: each may hold a copy of all that is known of tasks.
+const MAKERS: usize = 2;
 
 /// A map output that was asked for and is not there: the map has to run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +51,24 @@ pub struct LostOutput {
     pub diagnostics: String,
 }
 
-/// Pages that are made at a time: each may hold a copy of all that is known of tasks.
-const MAKERS: usize = 2;
+/// What the server counts.
+#[derive(Debug, Default)]
+pub struct HttpCounters {
+    refused: AtomicU64,
+    refused_of_peer: AtomicU64,
+}
+
+impl HttpCounters {
+    /// Connections that were refused since as many as there may be were open.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were refused since their peer had as many open as one peer may have.
+    pub fn refused_of_peer(&self) -> u64 {
+        self.refused_of_peer.load(Ordering::Relaxed)
+    }
+}
 
 /// What the server serves.
 pub struct HttpServer {
@@ -54,26 +76,46 @@ pub struct HttpServer {
     logs: Logs,
     pages: Arc<dyn Pages>,
     lost: mpsc::Sender<LostOutput>,
-    places: Arc<Semaphore>,
+    connections: Arc<Connections>,
+    counters: Arc<HttpCounters>,
+    /// Who reads disks and makes pages.
+    threads: Arc<Threads>,
     makers: Arc<Semaphore>,
+    /// The turn of whoever collects metrics, who does not wait behind those who read pages.
+    scraper: Arc<Semaphore>,
     head_timeout: Duration,
+    write_timeout: Duration,
 }
 
 type Body = Either<Full<Bytes>, tasklog::LogBody>;
 
 impl HttpServer {
-    /// Serves outputs and logs, on so many connections at a time. Outputs that are not there are told
-    /// to `lost`, as far as it has room; a reduce will ask again.
+    /// Serves outputs and logs. Outputs that are not there are reported to `lost`, as far as it has
+    /// room; a reduce will ask again.
+    ///
+    /// Errors: threads cannot be started.
     pub fn new(
         outputs: Arc<MapOutputs>,
         logs: Logs,
         lost: mpsc::Sender<LostOutput>,
-        max_connections: usize,
-    ) -> Self {
-        let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-        let makers = Arc::new(Semaphore::new(MAKERS));
-        let pages = Arc::new(NoPages);
-        HttpServer { outputs, logs, pages, lost, places, makers, head_timeout: HEAD_TIMEOUT }
+        settings: &TrackerHttpSettings,
+    ) -> io::Result<Self> {
+        Ok(HttpServer {
+            outputs,
+            logs,
+            pages: Arc::new(NoPages),
+            lost,
+            connections: Connections::new(
+                settings.max_connections,
+                settings.max_connections_per_peer,
+            ),
+            counters: Arc::default(),
+            threads: Arc::new(Threads::start("http", settings.threads)?),
+            makers: Arc::new(Semaphore::new(MAKERS)),
+            scraper: Arc::new(Semaphore::new(1)),
+            head_timeout: HEAD_TIMEOUT,
+            write_timeout: settings.write_timeout,
+        })
     }
 
     /// Serves these pages too.
@@ -82,45 +124,34 @@ impl HttpServer {
         HttpServer { pages, ..self }
     }
 
-    /// Serves until `stop` becomes true. What is being written then is broken off.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => return,
-                accepted = listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, peer)) => self.clone().admit(stream, peer, stop.clone()),
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            }
-        }
+    /// What it counts; may be read while it serves.
+    pub fn counters(&self) -> Arc<HttpCounters> {
+        self.counters.clone()
     }
 
-    /// Serves a connection on a task of its own, if there is room for it.
-    fn admit(
-        self: Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            tracing::warn!(%peer, "connection refused: there are too many");
-            return;
-        };
-        tokio::spawn(async move {
-            tokio::select! {
-                // What goes wrong with one reader is its own affair.
-                () = self.connection(stream) => {}
-                _ = stop.wait_for(|stop| *stop) => {}
+    /// Serves until `stop` becomes true. What is being written then is broken off.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
+        let refused = |peer: SocketAddr, why| match why {
+            Refused::Full => {
+                self.counters.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%peer, "HTTP connection refused: corona.tt.http.max.connections are open");
             }
-            drop(place);
-        });
+            Refused::FullForPeer => {
+                self.counters.refused_of_peer.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(
+                    %peer,
+                    "HTTP connection refused: this peer has corona.tt.http.max.connections.per.peer open"
+                );
+            }
+        };
+        let serve = |stream, _| {
+            let server = self.clone();
+            async move { server.connection(stream).await }
+        };
+        self.connections.clone().accept(listener, stop, refused, serve).await;
     }
 
     async fn connection(&self, mut stream: TcpStream) {
-        // Without it answers are slower; that is no reason to refuse the peer.
-        let _ = stream.set_nodelay(true);
         let head = tokio::time::timeout(self.head_timeout, head::read(&mut stream, HEAD_BYTES));
         let Ok(Ok(head)) = head.await else { return };
         match head::shuffle_query(&head) {
@@ -133,20 +164,23 @@ impl HttpServer {
         let service = service_fn(|request: Request<Incoming>| async move {
             Ok::<_, Infallible>(self.answer(&request).await)
         });
+        let stream = WriteTimeout::new(stream, self.write_timeout);
         let serving = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.head_timeout)
             .max_buf_size(HEAD_BYTES)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        // What goes wrong with one browser is its own affair.
+        // What goes wrong with one browser concerns nobody else.
         let _ = serving.await;
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         match (path, request.method()) {
-            ("/tasklog", &Method::GET) => tasklog::answer(&self.logs, query).await,
+            ("/tasklog", &Method::GET) => {
+                tasklog::answer(&self.logs, self.threads.clone(), query).await
+            }
             // Map output is served before this.
             ("/tasklog" | "/mapOutput", _) => text(StatusCode::METHOD_NOT_ALLOWED, ""),
             (_, &Method::GET | &Method::HEAD) => match self.made(path, query).await {
@@ -157,18 +191,21 @@ impl HttpServer {
         }
     }
 
-    /// The page at a path, made on a thread that may take its time.
+    /// The page at a path, made on a thread that may take its time, unless it takes none.
     async fn made(&self, path: &str, query: &str) -> Option<Page> {
-        // The semaphore is never closed.
-        let turn = self.makers.clone().acquire_owned().await.ok()?;
+        if let Some(page) = self.pages.probe(path) {
+            return Some(page);
+        }
+        let makers = if path == "/metrics" { &self.scraper } else { &self.makers };
+        // The semaphores are never closed.
+        let turn = makers.clone().acquire_owned().await.ok()?;
         let (pages, path, query) = (self.pages.clone(), path.to_owned(), query.to_owned());
-        let making = tokio::task::spawn_blocking(move || {
+        let making = self.threads.run(move || {
             // Held while it is made, also when nobody waits for it any more.
             let _turn = turn;
             pages.page(&path, &query)
         });
-        // It fails when the executor stops.
-        making.await.ok()?
+        making.await
     }
 }
 

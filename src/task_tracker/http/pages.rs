@@ -36,6 +36,12 @@ impl Page {
 pub trait Pages: Send + Sync + 'static {
     /// What there is at this path; `None`: nothing. It may block.
     fn page(&self, path: &str, query: &str) -> Option<Page>;
+
+    /// What there is at this path, if that takes neither time nor a disk: so it is answered however
+    /// many pages are being made.
+    fn probe(&self, _path: &str) -> Option<Page> {
+        None
+    }
 }
 
 /// Has nothing to show.

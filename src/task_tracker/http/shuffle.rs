@@ -6,13 +6,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use form_urlencoded::parse;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{HttpServer, LostOutput, WRITE_TIMEOUT};
+use super::{HttpServer, LostOutput};
 use crate::ids::{AttemptId, JobId};
 use crate::map_output::{MapOutputError, Part};
 use corona_hadoop::io::Writer;
@@ -59,7 +60,7 @@ impl HttpServer {
         // A reduce that goes away, or does not read, asks somebody else or again.
         let _ = match Wanted::parse(&query) {
             Ok(wanted) => self.send(stream, wanted).await,
-            Err(told) => refuse(stream, told).await,
+            Err(told) => refuse(stream, told, self.write_timeout).await,
         };
     }
 
@@ -80,27 +81,25 @@ impl HttpServer {
             header.encode(&mut writer);
             waiting.extend(writer.finish().map_err(io::Error::other)?);
             if let Some(part) = part {
-                write(&mut stream, &waiting).await?;
+                write(&mut stream, &waiting, self.write_timeout).await?;
                 waiting.clear();
-                stream = send_part(stream, part).await?;
+                stream = self.send_part(stream, part).await?;
             }
         }
-        write(&mut stream, &waiting).await?;
+        write(&mut stream, &waiting, self.write_timeout).await?;
         stream.shutdown().await
     }
 
-    /// The part, or none, which is told to whoever looks after the map.
+    /// The part, or none, which is reported to whoever looks after the map.
     async fn part(&self, job: &JobId, map: &AttemptId, reduce: i32) -> Option<Part> {
         let (outputs, wanted) = (self.outputs.clone(), map.clone());
         if map.job() != job {
             return None;
         }
-        let found = tokio::task::spawn_blocking(move || outputs.part(&wanted, reduce)).await;
+        let found = self.threads.run(move || outputs.part(&wanted, reduce)).await;
         let error: MapOutputError = match found {
-            Ok(Ok(part)) => return Some(part),
-            Ok(Err(error)) => error,
-            // The executor stops.
-            Err(_) => return None,
+            Ok(part) => return Some(part),
+            Err(error) => error,
         };
         tracing::warn!(%map, reduce, %error, "map output is not there");
         let diagnostics = format!("Couldn't get mapId = {map}, reduce {reduce}: {error}");
@@ -109,48 +108,58 @@ impl HttpServer {
         let _ = self.lost.try_send(lost);
         None
     }
-}
 
-/// Sends the bytes of a part. The disk may take its time, so it is waited for elsewhere; the socket
-/// is waited for here, and holds up no thread.
-async fn send_part(stream: TcpStream, part: Part) -> io::Result<TcpStream> {
-    let (mut offset, mut left) = (part.start, part.part_bytes);
-    let (stream, file) = (Arc::new(stream), Arc::new(part.file));
-    while left > 0 {
-        timeout(WRITE_TIMEOUT, stream.writable()).await.map_err(|_| io::ErrorKind::TimedOut)??;
-        let (to, from, at) = (stream.clone(), file.clone(), offset);
-        let count = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
-        let sending = tokio::task::spawn_blocking(move || {
-            let mut at = at;
-            to.try_io(Interest::WRITABLE, || {
-                Ok(rustix::fs::sendfile(&*to, &*from, Some(&mut at), count)?)
-            })
-        });
-        match sending.await.map_err(io::Error::other)? {
-            // The file has become shorter; the reader sees that bytes are missing.
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(sent) => {
-                offset += sent as u64;
-                left = left.saturating_sub(sent as u64);
+    /// Sends the bytes of a part. The disk may take its time, so a thread waits for it; the socket is
+    /// waited for here, and holds no thread.
+    async fn send_part(&self, stream: TcpStream, part: Part) -> io::Result<TcpStream> {
+        let (mut offset, mut left) = (part.start, part.part_bytes);
+        let (stream, file) = (Arc::new(stream), Arc::new(part.file));
+        while left > 0 {
+            let writable = timeout(self.write_timeout, stream.writable());
+            writable.await.map_err(|_| io::ErrorKind::TimedOut)??;
+            let (to, from, at) = (stream.clone(), file.clone(), offset);
+            let count = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+            let sending = self.threads.run(move || {
+                let mut at = at;
+                to.try_io(Interest::WRITABLE, || {
+                    Ok(rustix::fs::sendfile(&*to, &*from, Some(&mut at), count)?)
+                })
+            });
+            match sending.await {
+                // The file has become shorter; the reader sees that bytes are missing.
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(sent) => {
+                    offset += sent as u64;
+                    left = left.saturating_sub(sent as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
         }
+        Arc::into_inner(stream).ok_or_else(|| io::Error::other("the connection is still in use"))
     }
-    Arc::into_inner(stream).ok_or_else(|| io::Error::other("the connection is still in use"))
 }
 
-async fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-    timeout(WRITE_TIMEOUT, stream.write_all(bytes)).await.map_err(|_| io::ErrorKind::TimedOut)?
+/// Writes to a peer that may leave what is written unread for so long.
+async fn write(stream: &mut TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = timeout(patience, stream.write(bytes));
+        let written = written.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
 }
 
-async fn refuse(mut stream: TcpStream, told: &str) -> io::Result<()> {
+async fn refuse(mut stream: TcpStream, told: &str, patience: Duration) -> io::Result<()> {
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{told}",
         told.len()
     );
-    write(&mut stream, answer.as_bytes()).await?;
+    write(&mut stream, answer.as_bytes(), patience).await?;
     stream.shutdown().await
 }
 

@@ -3,25 +3,27 @@
 //! Spec: mapreduce/04 §4.11.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io::Read;
+use std::fs::File;
+use std::future::Future;
+use std::io::{Read, Take};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use form_urlencoded::parse;
 use http_body_util::Either;
 use hyper::body::{Bytes, Frame};
 use hyper::{Response, StatusCode, header};
-use tokio::sync::mpsc;
 
 use super::{Body, text};
-use crate::child::{LogFile, LogPart, Logs};
+use crate::child::{LogFile, Logs};
 use crate::ids::AttemptId;
+use corona_process::threads::Threads;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that wait for a reader.
-const CHUNKS: usize = 4;
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a query. An error is what to tell.
+    /// Reads a query. An error is the text of the answer.
     fn parse(query: &str) -> Result<Self, Cow<'static, str>> {
         let value = |name: &str| -> Option<String> {
             parse(query.as_bytes())
@@ -68,24 +70,19 @@ impl Wanted {
     }
 }
 
-/// Answers a request.
-pub(super) async fn answer(logs: &Logs, query: &str) -> Response<Body> {
+/// Answers a request. Disks are read on these threads.
+pub(super) async fn answer(logs: &Logs, threads: Arc<Threads>, query: &str) -> Response<Body> {
     let wanted = match Wanted::parse(query) {
         Ok(wanted) => wanted,
         Err(told) => return text(StatusCode::BAD_REQUEST, told.into_owned()),
     };
     let is_plain = wanted.is_plain;
     let logs = logs.clone();
-    let opened = tokio::task::spawn_blocking(move || open(&logs, &wanted).map(|o| (wanted, o)));
-    let (wanted, parts) = match opened.await {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(told)) => return text(StatusCode::GONE, told),
-        Err(_) => return text(StatusCode::SERVICE_UNAVAILABLE, "The task tracker stops"),
+    let log = match threads.run(move || open(&logs, &wanted)).await {
+        Ok(log) => log,
+        Err(told) => return text(StatusCode::GONE, told),
     };
-    let (sender, chunks) = mpsc::channel(CHUNKS);
-    // It ends with the log, or when nobody reads any more.
-    tokio::task::spawn_blocking(move || send(&wanted, parts, &sender));
-    let mut response = Response::new(Either::Right(LogBody { chunks }));
+    let mut response = Response::new(Either::Right(LogBody { threads, next: Next::Idle(log) }));
     let kind = match is_plain {
         true => "text/plain; charset=utf-8",
         false => "text/html; charset=utf-8",
@@ -97,58 +94,77 @@ pub(super) async fn answer(logs: &Logs, query: &str) -> Response<Body> {
     response
 }
 
-/// Opens what is asked for, or tells that there is nothing.
-fn open(logs: &Logs, wanted: &Wanted) -> Result<Vec<(LogFile, LogPart)>, String> {
+/// Opens what is asked for. An error says that there is nothing.
+fn open(logs: &Logs, wanted: &Wanted) -> Result<LogText, String> {
     let asked = wanted.filter.map_or(LogFile::ALL.to_vec(), |filter| vec![filter]);
-    let mut parts = Vec::new();
-    for log in asked {
-        let part = logs.open(&wanted.attempt, log, wanted.is_cleanup, wanted.start, wanted.end);
-        parts.extend(part.ok().map(|part| (log, part)));
-    }
-    if !parts.is_empty() {
-        return Ok(parts);
-    }
-    let which = wanted.filter.map_or("any", LogFile::file_name);
-    Err(format!("Failed to retrieve {which} log for task: {}", wanted.attempt))
-}
-
-/// Writes the page, or the log alone. An error is that nobody reads any more.
-fn send(wanted: &Wanted, parts: Vec<(LogFile, LogPart)>, to: &mpsc::Sender<Bytes>) {
-    // The reader has gone; so is the reason to write.
-    let _ = try_send(wanted, parts, to);
-}
-
-fn try_send(
-    wanted: &Wanted,
-    parts: Vec<(LogFile, LogPart)>,
-    to: &mpsc::Sender<Bytes>,
-) -> Result<(), mpsc::error::SendError<Bytes>> {
-    let say = |text: String| match wanted.is_plain {
-        true => Ok(()),
-        false => to.blocking_send(text.into()),
-    };
     let attempt = &wanted.attempt;
-    say(format!(
-        "<html>\n<title>Task Logs: '{attempt}'</title>\n<body>\n<h1>Task Logs: '{attempt}'</h1><br>\n"
-    ))?;
-    for (log, part) in parts {
-        say(format!("<br><b><u>{} logs</u></b><br>\n<pre>\n", log.file_name()))?;
-        let mut log = part.file.take(part.bytes);
-        let mut buffer = vec![0; CHUNK_BYTES];
-        // A log that cannot be read to its end is shown as far as it can.
-        while let Ok(length @ 1..) = log.read(&mut buffer) {
-            let bytes = buffer.get(..length).unwrap_or_default();
-            let chunk = if wanted.is_plain { bytes.to_vec() } else { escaped(bytes) };
-            to.blocking_send(chunk.into())?;
-        }
-        say("</pre></td></tr></table><hr><br>\n".into())?;
+    let mut left = VecDeque::new();
+    for log in asked {
+        let part = logs.open(attempt, log, wanted.is_cleanup, wanted.start, wanted.end);
+        let Ok(part) = part else { continue };
+        let title = format!("<br><b><u>{} logs</u></b><br>\n<pre>\n", log.file_name());
+        left.push_back(Piece::Markup(title));
+        left.push_back(Piece::Log(part.file.take(part.bytes)));
+        left.push_back(Piece::Markup("</pre></td></tr></table><hr><br>\n".into()));
     }
-    say("</body></html>\n".into())
+    if left.is_empty() {
+        let which = wanted.filter.map_or("any", LogFile::file_name);
+        return Err(format!("Failed to retrieve {which} log for task: {attempt}"));
+    }
+    left.push_front(Piece::Markup(format!(
+        "<html>\n<title>Task Logs: '{attempt}'</title>\n<body>\n<h1>Task Logs: '{attempt}'</h1><br>\n"
+    )));
+    left.push_back(Piece::Markup("</body></html>\n".into()));
+    if wanted.is_plain {
+        left.retain(|piece| matches!(piece, Piece::Log(_)));
+    }
+    Ok(LogText { left, is_plain: wanted.is_plain })
 }
 
-/// Bytes of a log as text of a page.
-fn escaped(bytes: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
+/// What is still to be sent of an answer.
+struct LogText {
+    left: VecDeque<Piece>,
+    /// Whether logs are sent as they are, and not as text of a page.
+    is_plain: bool,
+}
+
+/// A piece of an answer.
+enum Piece {
+    Markup(String),
+    Log(Take<File>),
+}
+
+impl LogText {
+    /// The next bytes; none at the end. It reads disks.
+    fn next(&mut self) -> Option<Bytes> {
+        let mut out = Vec::new();
+        while out.len() < CHUNK_BYTES {
+            let Some(piece) = self.left.front_mut() else { break };
+            let log = match piece {
+                Piece::Log(log) => log,
+                Piece::Markup(text) => {
+                    out.extend(std::mem::take(text).into_bytes());
+                    self.left.pop_front();
+                    continue;
+                }
+            };
+            let mut buffer = vec![0; CHUNK_BYTES];
+            match log.read(&mut buffer) {
+                Ok(length @ 1..) => {
+                    let bytes = buffer.get(..length).unwrap_or_default();
+                    if self.is_plain { out.extend(bytes) } else { escape(bytes, &mut out) }
+                }
+                // A log that cannot be read to its end is shown as far as it can.
+                _ => drop(self.left.pop_front()),
+            }
+        }
+        (!out.is_empty()).then(|| out.into())
+    }
+}
+
+/// Appends bytes of a log as text of a page.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    out.reserve(bytes.len());
     for byte in bytes {
         match byte {
             b'<' => out.extend(b"&lt;"),
@@ -157,13 +173,23 @@ fn escaped(bytes: &[u8]) -> Vec<u8> {
             _ => out.push(*byte),
         }
     }
-    out
 }
 
-/// A log that is read while it is sent.
-#[derive(Debug)]
+/// A log that is read as its reader takes it: nothing is read ahead, and no thread waits for the
+/// reader.
 pub(super) struct LogBody {
-    chunks: mpsc::Receiver<Bytes>,
+    threads: Arc<Threads>,
+    next: Next,
+}
+
+/// Where a log is that is sent.
+enum Next {
+    /// Nobody reads it now.
+    Idle(LogText),
+    /// A thread reads it.
+    Reading(Pin<Box<dyn Future<Output = (LogText, Option<Bytes>)> + Send>>),
+    /// All of it has been sent.
+    End,
 }
 
 impl hyper::body::Body for LogBody {
@@ -174,6 +200,30 @@ impl hyper::body::Body for LogBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.chunks.poll_recv(context).map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
+        let mut reading = match std::mem::replace(&mut self.next, Next::End) {
+            Next::End => return Poll::Ready(None),
+            Next::Reading(reading) => reading,
+            Next::Idle(mut log) => {
+                let threads = self.threads.clone();
+                Box::pin(async move {
+                    let read = move || {
+                        let bytes = log.next();
+                        (log, bytes)
+                    };
+                    threads.run(read).await
+                })
+            }
+        };
+        match reading.as_mut().poll(context) {
+            Poll::Pending => {
+                self.next = Next::Reading(reading);
+                Poll::Pending
+            }
+            Poll::Ready((_, None)) => Poll::Ready(None),
+            Poll::Ready((log, Some(bytes))) => {
+                self.next = Next::Idle(log);
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+        }
     }
 }

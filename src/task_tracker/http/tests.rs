@@ -16,32 +16,62 @@ use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
 
+/// More bytes than sockets keep for a reader that does not read.
+const LARGE: u64 = 32 << 20;
+
+/// A page that is as large.
+struct LargePage;
+
+impl Pages for LargePage {
+    fn page(&self, path: &str, _query: &str) -> Option<Page> {
+        let kind = "text/plain";
+        match path {
+            "/large" => Some(Page::new(StatusCode::OK, kind, vec![b'x'; LARGE as usize])),
+            "/small" => Some(Page::new(StatusCode::OK, kind, "small")),
+            _ => None,
+        }
+    }
+}
+
 struct World {
     root: tempfile::TempDir,
     dirs: Arc<LocalDirs>,
     address: SocketAddr,
     lost: mpsc::Receiver<LostOutput>,
+    counters: Arc<HttpCounters>,
     stop: watch::Sender<bool>,
 }
 
+/// The usual settings of these tests.
+fn usual() -> TrackerHttpSettings {
+    TrackerHttpSettings {
+        address: "127.0.0.1:0".parse().unwrap(),
+        max_connections: 100,
+        max_connections_per_peer: 100,
+        threads: 4,
+        write_timeout: Duration::from_secs(180),
+    }
+}
+
 impl World {
-    async fn new(max_connections: usize, head_timeout: Duration) -> Self {
+    async fn new(http: &TrackerHttpSettings, head_timeout: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
         let dirs = Arc::new(LocalDirs::open(&settings(&[&root.path().join("l")])).unwrap());
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), 1 << 20));
         let (sender, lost) = mpsc::channel(10);
         let logs = super::super::child::test_logs(root.path());
-        let server =
-            HttpServer { head_timeout, ..HttpServer::new(outputs, logs, sender, max_connections) };
+        let server = HttpServer::new(outputs, logs, sender, http).unwrap();
+        let server = HttpServer { head_timeout, ..server }.with_pages(Arc::new(LargePage));
+        let counters = server.counters();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(Arc::new(server).serve(listener, stopped));
-        World { root, dirs, address, lost, stop }
+        World { root, dirs, address, lost, counters, stop }
     }
 
     async fn plain() -> Self {
-        World::new(100, HEAD_TIMEOUT).await
+        World::new(&usual(), HEAD_TIMEOUT).await
     }
 
     async fn ask(&self, request: &[u8]) -> Vec<u8> {
@@ -51,6 +81,34 @@ impl World {
         // One that is broken off ends too.
         let _ = stream.read_to_end(&mut answer).await;
         answer
+    }
+
+    /// Connections from an address of loopback that ask for something and read nothing.
+    async fn do_not_read(&self, from: [u8; 4], paths: &[String], count: usize) -> Vec<TcpStream> {
+        let mut readers = vec![];
+        for path in paths.iter().cycle().take(count) {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.set_recv_buffer_size(4096).unwrap();
+            socket.bind((from, 0).into()).unwrap();
+            let mut reader = socket.connect(self.address).await.unwrap();
+            reader
+                .write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
+            readers.push(reader);
+        }
+        readers
+    }
+
+    /// A log and a map output that fit into no buffer of a socket, and the addresses of these and of a
+    /// page as large.
+    fn large(&self) -> [String; 3] {
+        let logs = super::super::child::test_logs(self.root.path());
+        let log = logs.create(&attempt(7)).unwrap().join("stdout");
+        fs::File::create(log).unwrap().set_len(LARGE).unwrap();
+        put(&self.dirs, &attempt(7), &[&vec![b'x'; LARGE as usize]]);
+        let log = format!("/tasklog?taskid={}&filter=stdout&plaintext=true", attempt(7));
+        [log, query(&[7], 0), "/large".into()]
     }
 
     /// In the older version of the protocol, in which the text comes as it is.
@@ -186,7 +244,8 @@ async fn other_requests_get_an_answer_of_http() {
 
 #[tokio::test]
 async fn peers_that_hold_connections_lose_them() {
-    let world = World::new(2, Duration::from_millis(200)).await;
+    let two = TrackerHttpSettings { max_connections: 2, ..usual() };
+    let world = World::new(&two, Duration::from_millis(200)).await;
     let slow = [
         TcpStream::connect(world.address).await.unwrap(),
         TcpStream::connect(world.address).await.unwrap(),
@@ -202,6 +261,68 @@ async fn peers_that_hold_connections_lose_them() {
     let answer = world.ask(&vec![b'x'; 2 * HEAD_BYTES]).await;
     assert_eq!(answer, b"");
     world.stop.send(true).unwrap();
+}
+
+/// With one thread, whatever a reader that does not read held would be missed at once.
+#[tokio::test]
+async fn readers_that_do_not_read_delay_nobody() {
+    let one_thread = TrackerHttpSettings { threads: 1, ..usual() };
+    let world = World::new(&one_thread, HEAD_TIMEOUT).await;
+    put(&world.dirs, &attempt(0), &[b"zero-0"]);
+    let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 30).await;
+    let served = async {
+        for _ in 0..20 {
+            assert!(world.get("/small").await.ends_with("small"));
+            let request = format!("GET {} HTTP/1.1\r\n\r\n", query(&[0], 0));
+            assert_eq!(parts(&world.ask(request.as_bytes()).await)[0].1, b"zero-0");
+            let tail = format!("/tasklog?taskid={}&filter=stdout&start=-9", attempt(7));
+            assert!(world.get(&tail).await.starts_with("HTTP/1.0 200 OK"));
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), served).await.unwrap();
+    // They have held their connections all the while, and get what they asked for.
+    for mut reader in readers.into_iter().take(3) {
+        let (mut answer, mut length) = (vec![0; 1 << 20], 0);
+        while let Ok(read @ 1..) = reader.read(&mut answer).await {
+            length += read as u64;
+        }
+        assert!(length > LARGE, "{length}");
+    }
+}
+
+#[tokio::test]
+async fn readers_that_do_not_read_lose_their_connections() {
+    let settings = TrackerHttpSettings {
+        max_connections: 3,
+        write_timeout: Duration::from_millis(300),
+        ..usual()
+    };
+    let world = World::new(&settings, HEAD_TIMEOUT).await;
+    let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 3).await;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    // Nobody is admitted until they have lost them.
+    while !world.get("/small").await.ends_with("small") {
+        assert!(tokio::time::Instant::now() < deadline, "the readers keep their connections");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(readers);
+}
+
+#[tokio::test]
+async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
+    let few = TrackerHttpSettings { max_connections_per_peer: 2, ..usual() };
+    let world = World::new(&few, HEAD_TIMEOUT).await;
+    let large = world.large();
+    let mut readers = world.do_not_read([127, 0, 0, 2], &large, 5).await;
+    for reader in &mut readers[2..] {
+        let mut answer = vec![];
+        // It is closed, with or without what was sent being read.
+        let _ = reader.read_to_end(&mut answer).await;
+        assert_eq!(answer, b"");
+    }
+    assert_eq!((world.counters.refused(), world.counters.refused_of_peer()), (0, 3));
+    assert!(world.get("/small").await.ends_with("small"));
+    drop(readers);
 }
 
 #[tokio::test]

@@ -3,18 +3,20 @@
 //! It knows no job and no task. Spec: mapreduce/04 §4.2, mapreduce/03 §3.7, §3.9.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::link::Link;
 use crate::figures::{Figures, Gauge};
 use crate::local_dirs::LocalDirs;
 use corona_config::{HostPort, TaskTrackerSettings};
-use corona_process::panics::{BrokenDown, blocking};
+use corona_process::panics::BrokenDown;
+use corona_process::threads::Threads;
 use corona_wire::calls::{ClusterManager, ProxyJobTracker};
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona_wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
@@ -84,7 +86,7 @@ pub enum Ending {
     BrokenDown(BrokenDown),
 }
 
-/// Something that is done after an answer when the local directories have run full. It may block.
+/// Something that is done after an answer when the local directories have run full. It does not block.
 pub type MakeRoom = Arc<dyn Fn() + Send + Sync>;
 
 /// Sends heartbeats.
@@ -95,6 +97,9 @@ pub struct Heartbeats {
     pauses: Pauses,
     figures: Measure,
     link: Arc<Link>,
+    /// Nothing that peers cause runs on them: a node that cannot look at itself, or look up its
+    /// cluster manager, is lost to the cluster.
+    threads: Threads,
     make_room: MakeRoom,
 }
 
@@ -115,13 +120,14 @@ enum Failure {
 }
 
 impl Heartbeats {
-    /// Heartbeats of this node.
+    /// Heartbeats of this node. What blocks is done on these threads.
     pub fn new(
         settings: Arc<TaskTrackerSettings>,
         node: NodeInfo,
         pauses: Pauses,
         dirs: Arc<LocalDirs>,
         link: Arc<Link>,
+        threads: Threads,
         make_room: MakeRoom,
     ) -> Heartbeats {
         Heartbeats {
@@ -131,6 +137,7 @@ impl Heartbeats {
             pauses,
             figures: Measure { settings, dirs, gauge: Gauge::default() },
             link,
+            threads,
             make_room,
         }
     }
@@ -185,7 +192,7 @@ impl Heartbeats {
             Some(client) => client,
             none => {
                 tracing::info!("Connecting to Cluster Manager at {}", self.cluster_manager);
-                none.insert(connect(&self.cluster_manager).await?)
+                none.insert(self.connect(&self.cluster_manager).await?)
             }
         };
         Ok(client.node_heartbeat(node).await?.restart_flag)
@@ -213,7 +220,7 @@ impl Heartbeats {
     ///
     /// Errors: it cannot be asked.
     async fn wait_while_safe_mode(&self) -> Result<(), Failure> {
-        let mut client: Client<ProxyJobTracker> = connect(&self.proxy_job_tracker).await?;
+        let mut client: Client<ProxyJobTracker> = self.connect(&self.proxy_job_tracker).await?;
         while client.get_cluster_manager_safe_mode_flag().await? {
             self.link.waits("the proxy job tracker says that the cluster manager is in safe mode");
             sleep(self.pauses.safe_mode).await;
@@ -226,7 +233,7 @@ impl Heartbeats {
         let figures = &mut self.figures;
         let (settings, dirs) = (figures.settings.clone(), figures.dirs.clone());
         let mut gauge = std::mem::take(&mut figures.gauge);
-        let reading = blocking(move || {
+        let reading = self.threads.run(move || {
             let read = gauge.read(&settings, &dirs);
             (gauge, read)
         });
@@ -238,13 +245,22 @@ impl Heartbeats {
     }
 
     async fn make_room_if_full(&self) {
-        let (dirs, make_room) = (self.figures.dirs.clone(), self.make_room.clone());
-        let looking = blocking(move || {
-            if dirs.must_kill() {
-                make_room();
-            }
+        let dirs = self.figures.dirs.clone();
+        if self.threads.run(move || dirs.must_kill()).await {
+            (self.make_room)();
+        }
+    }
+
+    async fn connect<S: Service>(&self, to: &HostPort) -> Result<Client<S>, ConnectError> {
+        // Answers are small, whatever the other end is.
+        let options = ClientOptions { max_reply_bytes: 1 << 20, ..ClientOptions::default() };
+        let (host, port) = (to.host.clone(), to.port);
+        let look_up = self.threads.run(move || {
+            (&*host, port).to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>)
         });
-        looking.await;
+        let found = timeout(options.connect_timeout, look_up).await;
+        let found = found.map_err(|_| ConnectError::Timeout(options.connect_timeout))??;
+        Client::connect(&*found, options).await
     }
 }
 
@@ -252,12 +268,6 @@ impl std::fmt::Debug for Heartbeats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Heartbeats").field("node", &self.node).finish_non_exhaustive()
     }
-}
-
-async fn connect<S: Service>(to: &HostPort) -> Result<Client<S>, ConnectError> {
-    // Answers are small, whatever the other end is.
-    let options = ClientOptions { max_reply_bytes: 1 << 20, ..ClientOptions::default() };
-    Client::connect((&*to.host, to.port), options).await
 }
 
 fn specs(figures: Figures) -> ComputeSpecs {

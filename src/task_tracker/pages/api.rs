@@ -151,7 +151,7 @@ struct Attempt<'a> {
 }
 
 fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
-    let View { about, tracker, job_trackers, link, dirs, now } = view;
+    let View { about, tracker, job_trackers, link, dirs, now, .. } = view;
     let slots = |use_: SlotUse| Slots { total: use_.total, used: use_.used };
     let to = about.addresses;
     Tracker {

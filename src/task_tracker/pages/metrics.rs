@@ -14,6 +14,7 @@ families! {
     FAILURES = Counter "corona_task_tracker_failures_total" "Attempts that failed.";
     HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by what came of them.";
     LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "When the cluster manager last answered.";
+    HTTP_REFUSED = Counter "corona_task_tracker_http_connections_refused_total" "HTTP connections that were refused, by the limit that they exceeded.";
     DIRS_USABLE = Gauge "corona_task_tracker_local_dir_usable" "1 if the local directory passed its last check.";
     DIRS_SIZE = Gauge "corona_task_tracker_local_dir_size_bytes" "The size of the file system of the local directory.";
     DIRS_FREE = Gauge "corona_task_tracker_local_dir_free_bytes" "What is free of it.";
@@ -43,6 +44,9 @@ pub(super) fn render(view: &View<'_>) -> String {
     samples.labelled(&[("outcome", "answered")], link.answered);
     samples.labelled(&[("outcome", "failed")], link.failed);
     text.family(LAST_ANSWER).value(since_epoch_ms(link.last_answer_at) as f64 / 1000.0);
+    let mut samples = text.family(HTTP_REFUSED);
+    samples.labelled(&[("limit", "all")], view.http.refused());
+    samples.labelled(&[("limit", "peer")], view.http.refused_of_peer());
     let dirs: Vec<_> = dirs.iter().map(|dir| (dir.path.display().to_string(), dir)).collect();
     let mut samples = text.family(DIRS_USABLE);
     for (path, dir) in &dirs {

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 
-use super::http::{Page, Pages};
+use super::http::{HttpCounters, Page, Pages};
 use super::job_trackers::JobTrackerSnapshot;
 use super::local_dirs::{DirState, LocalDirs};
 use super::node::link::{Link, LinkState};
@@ -63,6 +63,7 @@ pub struct NodePages {
     job_trackers: LookAtJobTrackers,
     link: Arc<Link>,
     dirs: Arc<LocalDirs>,
+    http: Arc<HttpCounters>,
 }
 
 /// What is shown, looked up once for each answer.
@@ -72,13 +73,21 @@ struct View<'a> {
     job_trackers: Option<Vec<JobTrackerSnapshot>>,
     link: LinkState,
     dirs: Vec<DirState>,
+    http: &'a HttpCounters,
     now: SystemTime,
 }
 
 impl NodePages {
     /// The pages of the tracker at which `look` looks.
     pub fn new(about: About, look: Look, link: Arc<Link>, dirs: Arc<LocalDirs>) -> NodePages {
-        NodePages { about, look, job_trackers: Box::new(|| None), link, dirs }
+        let http = Arc::default();
+        NodePages { about, look, job_trackers: Box::new(|| None), link, dirs, http }
+    }
+
+    /// The same with the counters of the server that shows them.
+    #[must_use]
+    pub fn with_http(self, http: Arc<HttpCounters>) -> NodePages {
+        NodePages { http, ..self }
     }
 
     /// The same with job trackers.
@@ -94,6 +103,7 @@ impl NodePages {
             job_trackers: (self.job_trackers)(),
             link: self.link.state(),
             dirs: self.dirs.states(),
+            http: &self.http,
             now: SystemTime::now(),
         }
     }
@@ -133,13 +143,16 @@ impl Pages for NodePages {
                 let text = metrics::render(&self.view());
                 Some(Page::new(StatusCode::OK, prometheus::CONTENT_TYPE, text))
             }
-            ["healthz"] => Some(self.health()),
             ["static", name] => files::file(name).map(|(kind, text)| Page {
                 is_constant: true,
                 ..Page::new(StatusCode::OK, kind, text)
             }),
             _ => None,
         }
+    }
+
+    fn probe(&self, path: &str) -> Option<Page> {
+        (path == "/healthz").then(|| self.health())
     }
 }
 

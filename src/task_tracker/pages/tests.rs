@@ -226,8 +226,14 @@ fn job_trackers_are_shown_where_they_may_run() {
 #[test]
 fn health_is_whether_the_cluster_manager_still_counts_on_it() {
     let well = world(Duration::from_secs(600)).pages;
-    assert_eq!(get(&well, "/healthz", ""), (StatusCode::OK, "ok\n".into()));
-    let (status, text) = get(&world(Duration::ZERO).pages, "/healthz", "");
+    let health = |pages: &NodePages| {
+        // It is made at once, and nowhere else.
+        assert!(pages.page("/healthz", "").is_none());
+        let page = pages.probe("/healthz").unwrap();
+        (page.status, text(page))
+    };
+    assert_eq!(health(&well), (StatusCode::OK, "ok\n".into()));
+    let (status, text) = health(&world(Duration::ZERO).pages);
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(text.starts_with("no answer of the cluster manager for 0 s"), "{text}");
 }

@@ -136,8 +136,9 @@ impl World {
         let make_room = move || {
             room_made.fetch_add(1, Ordering::SeqCst);
         };
-        let make_room = Arc::new(make_room);
-        Heartbeats::new(Arc::new(settings), node, pauses, dirs, self.link.clone(), make_room)
+        let (link, make_room) = (self.link.clone(), Arc::new(make_room));
+        let threads = Threads::start("heartbeat", 1).unwrap();
+        Heartbeats::new(Arc::new(settings), node, pauses, dirs, link, threads, make_room)
     }
 
     /// Runs to an end that comes by itself. Gives how many heartbeats were heard, too.
@@ -177,6 +178,41 @@ async fn a_heartbeat_says_what_the_node_has() {
     assert!(state.answered >= 3 && state.failed == 0 && state.trouble.is_none(), "{state:?}");
     assert!(world.link.is_alive(Duration::from_secs(600)));
     assert_eq!(world.room_made.load(Ordering::SeqCst), 0);
+}
+
+/// Files of jobs, logs and names of job trackers keep the executor's own threads busy.
+#[test]
+fn heartbeats_go_on_while_all_threads_of_the_executor_are_blocked() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    runtime.block_on(async {
+        for _ in 0..2 {
+            let held = held.clone();
+            tokio::task::spawn_blocking(move || held.lock().unwrap().recv());
+        }
+        let mut world = World::new(&[], 0);
+        let by_name = format!("localhost:{}", world.cluster_manager.port());
+        let settings = TaskTrackerSettings {
+            cluster_manager: by_name.parse().unwrap(),
+            ..world.settings(&[])
+        };
+        let running = tokio::spawn(world.heartbeats(settings).run(world.stop.subscribe()));
+        let heard = async {
+            for _ in 0..10 {
+                world.heard.recv().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), heard).await.unwrap();
+        world.stop.send_replace(true);
+        assert_eq!(running.await.unwrap(), Ending::Stopped);
+    });
+    drop(release);
 }
 
 #[tokio::test]
