@@ -184,10 +184,10 @@ impl World {
         let dirs = Arc::new(LocalDirs::open(&settings.local).unwrap());
         let (lost, _) = mpsc::channel(1);
         let outputs = Arc::new(MapOutputs::new(dirs, 1 << 20));
-        let server = HttpServer::new(outputs, Logs::new(settings.logs), lost, 10);
+        let server = HttpServer::new(outputs, Logs::new(settings.logs), lost, &settings.http);
         let listener = listen(free).unwrap();
         let http = listener.local_addr().unwrap();
-        tokio::spawn(Arc::new(server).serve(listener, stopped));
+        tokio::spawn(Arc::new(server.unwrap()).serve(listener, stopped));
         World { root, tracker, umbilical, http, jvms: 0, _stop: stop }
     }
 

@@ -6,6 +6,7 @@ mod faults;
 mod java;
 mod jobs;
 mod managers;
+mod readers;
 mod recorded;
 mod runs;
 
