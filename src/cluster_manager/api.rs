@@ -15,6 +15,8 @@
 //! | `/api/v1/cluster` | [`Cluster`] |
 //! | `/api/v1/status` | [`Status`] |
 //! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name |
+//! | `/api/v1/nodes/{name}` | [`NodeDetail`] |
+//! | `/api/v1/nodes/{name}/clear-blacklist`, by POST | [`BlacklistCleared`] |
 //! | `/api/v1/pools` | [`Pools`] |
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
 //! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
@@ -169,6 +171,92 @@ pub struct NodeSlots {
     pub used: u64,
     /// Whether no more are given away, since too many sessions reported failures.
     pub blacklisted: bool,
+}
+
+/// A node in full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeDetail {
+    /// When this was looked up.
+    pub now_ms: i64,
+    /// What the list has of it.
+    #[serde(flatten)]
+    pub node: Node,
+    /// What counts towards a blacklisting, for the types that it serves.
+    pub faults: ByType<NodeFaults>,
+    /// The last reports of sessions that were counted, the oldest first.
+    pub complaints: Vec<Complaint>,
+    /// All grants on it.
+    pub grants_total: usize,
+    /// What was given away on it, the oldest grant first, at most [`NodeDetail::MOST_GRANTS`].
+    pub grants: Vec<NodeGrant>,
+}
+
+impl NodeDetail {
+    /// The most grants that are listed of a node.
+    pub const MOST_GRANTS: usize = 10_000;
+}
+
+/// What counts towards the blacklisting of a node for one type. It is blacklisted when a count is
+/// larger than its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFaults {
+    /// Sessions that reported too many failures.
+    pub failures: u32,
+    /// How many of them there may be: `cm.node.max.failures`.
+    pub failures_limit: u32,
+    /// Sessions that could not connect to it too often.
+    pub failed_connections: u32,
+    /// How many of them there may be: `cm.node.max.failed.connections`.
+    pub failed_connections_limit: u32,
+    /// Since when it is blacklisted; left out while it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blacklisted_since_ms: Option<i64>,
+}
+
+/// A session's report of trouble on a node that was counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Complaint {
+    /// The session's handle.
+    pub session: String,
+    /// The session's user.
+    pub user: String,
+    /// When it was reported.
+    pub at_ms: i64,
+    /// The types for which it was counted.
+    pub types: Vec<ResourceType>,
+    /// Failures that the session reported.
+    pub failed: i32,
+    /// Failed connections that the session reported.
+    pub failed_connections: i32,
+}
+
+/// Slots of a node that a session holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeGrant {
+    /// The session's handle.
+    pub session: String,
+    /// The session's name for people.
+    pub name: String,
+    /// The session's user.
+    pub user: String,
+    /// The pool in which the session is scheduled.
+    pub pool: PoolName,
+    /// The id of the request.
+    pub id: i32,
+    /// The type of the slots.
+    #[serde(rename = "type")]
+    pub kind: ResourceType,
+    /// How many slots it takes.
+    pub slots: u32,
+    /// When they were given.
+    pub granted_ms: i64,
+}
+
+/// What became of lifting a blacklisting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlacklistCleared {
+    /// The types for which the node was blacklisted until now.
+    pub cleared: Vec<ResourceType>,
 }
 
 /// A host and a port, as a peer wrote them.

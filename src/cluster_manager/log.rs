@@ -89,6 +89,9 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
         Record::NodeBlacklisted { name, kind } => {
             warn!("Node {name} has been blacklisted for resource {kind}");
         }
+        Record::BlacklistCleared { name, kind } => {
+            info!("Node {name} is no longer blacklisted for resource {kind}");
+        }
         Record::FeedbackForUnknownNode { name } => {
             info!("Received node feedback for deleted node {name}");
         }

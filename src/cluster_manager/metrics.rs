@@ -168,6 +168,7 @@ impl Metrics {
             Record::IllegalPool { .. }
             | Record::SessionUpdated { .. }
             | Record::NodeRunnable { .. }
+            | Record::BlacklistCleared { .. }
             | Record::FeedbackForUnknownNode { .. }
             | Record::RestartRequested { .. }
             | Record::RestartTold { .. }

@@ -371,7 +371,8 @@ fn name_in_log(input: &Input) -> &'static str {
         Input::RestartNodes { .. } => "restartNode",
         Input::KillSession { .. } => "killSession",
         Input::SetSafeMode { .. } => "setSafeMode",
-        Input::SettingsChanged { .. }
+        Input::ClearBlacklist { .. }
+        | Input::SettingsChanged { .. }
         | Input::NotificationFailed { .. }
         | Input::HeldUp { .. }
         | Input::Tick

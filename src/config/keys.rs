@@ -271,7 +271,7 @@ keys! {
     WEB_NETWORKS = "corona.cm.web.networks", List, "", "", Own,
         "Networks from which the pages may be seen; unset: all.";
     WEB_KILL_TOKEN = "corona.cm.web.kill.token", Secret, "", "", Own,
-        "What a person must enter to end a session from a page, at least 16 characters; unset: no page ends sessions.";
+        "What an operator must enter to end a session or to lift a blacklisting, at least 16 characters; unset: neither is possible over HTTP.";
     WEB_SAMPLE_PERIOD = "corona.cm.web.sample.period.ms", int(10), "10000", "ms", Own,
         "Pause between the samples of the utilisation plot, which shows 360 of them.";
     WEB_MAX_CONNECTIONS = "corona.cm.web.max.connections", int(1), "256", "connections", Own,

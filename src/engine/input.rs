@@ -75,6 +75,13 @@ pub enum Input {
         /// The reports.
         reports: Vec<NodeUsageReport>,
     },
+    /// An operator lifts the blacklisting of a node. Reply: [`Reply::BlacklistCleared`].
+    ClearBlacklist {
+        /// The name of the node; one that does not exist is passed over.
+        node: Arc<str>,
+        /// For this type only; absent for all types.
+        kind: Option<ResourceType>,
+    },
     /// The host files were read again (`refreshNodes`).
     HostsChanged {
         /// What they say.
@@ -168,6 +175,11 @@ pub enum Reply {
     NodeHeard {
         /// Whether the node is to restart now.
         restart: bool,
+    },
+    /// An operator has lifted the blacklisting of a node.
+    BlacklistCleared {
+        /// The types for which the node was blacklisted until now.
+        kinds: Vec<ResourceType>,
     },
 }
 
@@ -310,6 +322,11 @@ pub enum Record {
         runnable: bool,
     },
     NodeBlacklisted {
+        name: Arc<str>,
+        kind: ResourceType,
+    },
+    /// An operator has lifted the blacklisting of a node for the type.
+    BlacklistCleared {
         name: Arc<str>,
         kind: ResourceType,
     },

@@ -51,6 +51,7 @@ pub use self::input::{
     SessionView, Starvation, StepMismatch,
 };
 use self::lookup::HashSeed;
+pub use self::nodes::Complaint;
 use self::nodes::Nodes;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
@@ -63,8 +64,8 @@ pub use self::topology::DEFAULT_RACK;
 use self::topology::Topology;
 use self::types::{Millis, PerType};
 pub use self::views::{
-    GrantView, Lack, NodeView, PoolView, RunningSession, SessionTally, SlotCounts, TypeCounts,
-    fill_in_shares,
+    GrantView, Lack, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RunningSession,
+    SessionTally, SlotCounts, TypeCounts, fill_in_shares,
 };
 
 /// The state machine. See the module's text.
@@ -208,7 +209,10 @@ impl Engine {
                 return Ok(Reply::NodeHeard { restart });
             }
             Input::NodeFeedback { handle, kinds, reports } => {
-                self.node_feedback(&handle, &kinds, &reports, effects);
+                self.node_feedback(now, &handle, &kinds, &reports, effects);
+            }
+            Input::ClearBlacklist { node, kind } => {
+                return Ok(self.clear_blacklist(&node, kind, effects));
             }
             Input::HostsChanged { hosts } => self.hosts_changed(hosts, effects),
             Input::RestartNodes { force, batch_size } => {

@@ -211,7 +211,7 @@ impl World {
         let address = Address { host: "h".into(), port: 1 };
         let rack = self.topology.rack_of(number);
         let node = self.nodes.insert(name, address, number, rack, Millis(0));
-        self.nodes[node].apps[self.kind] = Some("a:1".into());
+        self.nodes.set_app(node, self.kind, Some("a:1".into()));
         self.model.nodes.push(Place { node, host, slots: 0, used: 0, grants: 0 });
         self.resize(self.model.nodes.len() - 1, slots);
     }

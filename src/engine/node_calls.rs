@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
-use super::input::{Effect, NodeUsageReport, Notification, Record, Refusal};
-use super::nodes::{Kinds, NodeIdx, SessionIdx};
+use super::input::{Effect, NodeUsageReport, Notification, Record, Refusal, Reply};
+use super::nodes::{Complaint, FaultCount, Kinds, NodeIdx, SessionIdx};
 use super::settings::Hosts;
-use super::types::{Millis, NodeReport, ResourceType};
+use super::types::{Millis, NodeReport, PerType, ResourceType};
 
 impl Engine {
     /// Returns whether the node is to restart.
@@ -42,6 +42,7 @@ impl Engine {
 
     pub(super) fn node_feedback(
         &mut self,
+        now: Millis,
         handle: &Arc<str>,
         kinds: &[ResourceType],
         reports: &[NodeUsageReport],
@@ -52,7 +53,7 @@ impl Engine {
             match self.nodes.find(&report.node_name) {
                 Some(node) => {
                     if let Some(session) = session {
-                        self.blame(node, session, kinds, report, effects);
+                        self.blame(now, node, session, kinds, report, effects);
                     }
                 }
                 None => {
@@ -153,7 +154,7 @@ impl Engine {
             if previous.is_some() {
                 self.lose_app(node, kind, now, effects);
             }
-            self.nodes[node].apps[kind] = app;
+            self.nodes.set_app(node, kind, app);
         }
         if let (true, Some(slots)) =
             (capacity_changed, self.settings.partitioning.slots(report.total.num_cpus))
@@ -253,6 +254,7 @@ impl Engine {
     /// trouble, so that no session can blacklist a node alone.
     fn blame(
         &mut self,
+        now: Millis,
         node: NodeIdx,
         session: SessionIdx,
         kinds: &[ResourceType],
@@ -264,15 +266,18 @@ impl Engine {
         let Some(visit) = entry.sessions.get_mut(session) else { return };
         let connections = report.failed_connections > limits.failed_connections_of_a_session;
         let failures = report.failed > limits.failures_of_a_session;
+        let mut counted = PerType::all(false);
         let mut blacklisted = Vec::new();
         for kind in kinds.iter().copied().collect::<BTreeSet<_>>() {
             if entry.apps[kind].is_none() {
                 continue;
             }
             let count = &mut entry.faults[kind.index()];
-            count.failed_connections +=
-                u32::from(connections && note(&mut visit.blamed_for_connections, kind));
-            count.failures += u32::from(failures && note(&mut visit.blamed_for_failures, kind));
+            let of_connections = connections && note(&mut visit.blamed_for_connections, kind);
+            let of_failures = failures && note(&mut visit.blamed_for_failures, kind);
+            count.failed_connections += u32::from(of_connections);
+            count.failures += u32::from(of_failures);
+            counted[kind] = of_connections || of_failures;
             let too_many = count.failures > limits.failure_sessions
                 || count.failed_connections > limits.failed_connection_sessions;
             if too_many && !count.blacklisted {
@@ -280,11 +285,58 @@ impl Engine {
                 blacklisted.push(kind);
             }
         }
+        if counted != PerType::all(false) {
+            let complainer = &self.sessions[session];
+            let trouble = entry.trouble.get_or_insert_default();
+            trouble.note(Complaint {
+                session: complainer.handle.clone(),
+                user: complainer.info.user_id.clone(),
+                at: now,
+                kinds: counted,
+                failed: report.failed,
+                failed_connections: report.failed_connections,
+            });
+            for kind in &blacklisted {
+                trouble.blacklisted_since[*kind] = Some(now);
+            }
+        }
         for kind in blacklisted {
             let name = self.nodes[node].name.clone();
             effects.push(Effect::Record(Record::NodeBlacklisted { name, kind }));
             self.nodes.reindex(node, &self.settings);
         }
+    }
+
+    /// Forgets the complaints about a node for the types for which it is blacklisted, or for one of
+    /// them. Sessions that have complained are not counted again: what they report are totals.
+    pub(super) fn clear_blacklist(
+        &mut self,
+        name: &Arc<str>,
+        only: Option<ResourceType>,
+        effects: &mut Vec<Effect>,
+    ) -> Reply {
+        let mut cleared = Vec::new();
+        if let Some(node) = self.nodes.find(name) {
+            let entry = &mut self.nodes[node];
+            for kind in
+                ResourceType::ALL.into_iter().filter(|kind| only.is_none_or(|it| it == *kind))
+            {
+                if !entry.faults[kind.index()].blacklisted {
+                    continue;
+                }
+                entry.faults[kind.index()] = FaultCount::default();
+                if let Some(trouble) = &mut entry.trouble {
+                    trouble.forget(kind);
+                }
+                let name = entry.name.clone();
+                effects.push(Effect::Record(Record::BlacklistCleared { name, kind }));
+                cleared.push(kind);
+            }
+            if !cleared.is_empty() {
+                self.reindex_node(node, effects);
+            }
+        }
+        Reply::BlacklistCleared { kinds: cleared }
     }
 }
 

@@ -4,10 +4,12 @@
 //! blacklisted for it, is on an allowed host, keeps its reserved memory and disk free, and has a
 //! slot left. Membership is the node's own, so two nodes may share a host.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use serde::Serialize;
 use slab::Slab;
 
 use super::audit::hold;
@@ -47,6 +49,54 @@ pub(super) struct FaultCount {
     /// Sessions that saw too many failures.
     pub(super) failures: u32,
     pub(super) blacklisted: bool,
+}
+
+/// A report of trouble on a node that was counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Complaint {
+    /// The session that reported it.
+    pub session: Arc<str>,
+    /// The session's user.
+    pub user: Arc<str>,
+    /// When.
+    pub at: Millis,
+    /// The types for which it was counted.
+    pub kinds: PerType<bool>,
+    /// Failures that it reported.
+    pub failed: i32,
+    /// Failed connections that it reported.
+    pub failed_connections: i32,
+}
+
+/// What is remembered of the trouble with a node, for people. No rule depends on it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trouble {
+    /// Since when the node is blacklisted for a type.
+    pub(super) blacklisted_since: PerType<Option<Millis>>,
+    /// The last complaints that were counted, the oldest first.
+    pub(super) complaints: VecDeque<Complaint>,
+}
+
+impl Trouble {
+    /// Complaints that are remembered of one node.
+    const MOST_COMPLAINTS: usize = 32;
+
+    /// Remembers a complaint; the oldest one is forgotten when there are too many.
+    pub(super) fn note(&mut self, complaint: Complaint) {
+        if self.complaints.len() >= Trouble::MOST_COMPLAINTS {
+            self.complaints.pop_front();
+        }
+        self.complaints.push_back(complaint);
+    }
+
+    /// Forgets what was said about one type.
+    pub(super) fn forget(&mut self, kind: ResourceType) {
+        self.blacklisted_since[kind] = None;
+        self.complaints.retain_mut(|complaint| {
+            complaint.kinds[kind] = false;
+            complaint.kinds != PerType::all(false)
+        });
+    }
 }
 
 /// What a running session has had to do with a node.
@@ -89,6 +139,8 @@ pub(super) struct Node {
     pub(super) total: ComputeSpecs,
     pub(super) free: ComputeSpecs,
     pub(super) faults: [FaultCount; 3],
+    /// Absent while nobody has complained.
+    pub(super) trouble: Option<Box<Trouble>>,
 }
 
 /// What sessions have had to do with a node, by session. A sorted list: there are few, they are
@@ -171,8 +223,11 @@ pub(super) struct Nodes {
     by_name: Lookup<Arc<str>, NodeIdx>,
     by_heartbeat: Chains<1>,
     runnable: [Runnable; 3],
-    /// Slots of all nodes, and slots given away.
+    /// Slots of all nodes.
     capacity: PerType<u64>,
+    /// Slots of the nodes that serve the type.
+    offered: PerType<u64>,
+    /// Slots given away. Only nodes that serve the type give any.
     allocated: PerType<u64>,
 }
 
@@ -184,6 +239,7 @@ impl Nodes {
             by_heartbeat: Chains::default(),
             runnable: Default::default(),
             capacity: PerType::all(0),
+            offered: PerType::all(0),
             allocated: PerType::all(0),
         }
     }
@@ -234,6 +290,7 @@ impl Nodes {
             used: PerType::all(0),
             grant_counts: PerType::all(0),
             faults: Default::default(),
+            trouble: None,
             grants: Slab::new(),
             sessions: Visits::default(),
             usable: PerType::all(false),
@@ -292,6 +349,10 @@ impl Nodes {
         for kind in ResourceType::ALL {
             self.capacity[kind] -= u64::from(entry.slots[kind]);
             self.capacity[kind] += u64::from(slots[kind]);
+            if entry.apps[kind].is_some() {
+                self.offered[kind] -= u64::from(entry.slots[kind]);
+                self.offered[kind] += u64::from(slots[kind]);
+            }
             // Requests that need several slots may fit now.
             if entry.in_index[kind] && slots[kind] > entry.slots[kind] {
                 self.runnable[kind.index()].note_room(node);
@@ -300,7 +361,24 @@ impl Nodes {
         entry.slots = slots;
     }
 
-    /// Slots of all nodes.
+    /// Sets where the node serves a type. [`Self::reindex`] follows.
+    pub(super) fn set_app(&mut self, node: NodeIdx, kind: ResourceType, app: Option<Arc<str>>) {
+        let entry = &mut self.slab[node as usize];
+        if entry.apps[kind].is_some() {
+            self.offered[kind] -= u64::from(entry.slots[kind]);
+        }
+        if app.is_some() {
+            self.offered[kind] += u64::from(entry.slots[kind]);
+        }
+        entry.apps[kind] = app;
+    }
+
+    /// Slots of the nodes that serve the type.
+    pub(super) fn offered(&self, kind: ResourceType) -> u64 {
+        self.offered[kind]
+    }
+
+    /// Slots of all nodes, of those too that do not serve the type.
     pub(super) fn capacity(&self, kind: ResourceType) -> u64 {
         self.capacity[kind]
     }
@@ -453,6 +531,11 @@ impl Nodes {
                      and {}",
                     self.capacity[kind], self.allocated[kind]
                 )
+            })?;
+            let serving = nodes().filter(|entry| entry.apps[kind].is_some());
+            let offered: u64 = serving.map(|entry| u64::from(entry.slots[kind])).sum();
+            hold(offered == self.offered[kind], || {
+                format!("{kind}: {offered} slots are offered, not {}", self.offered[kind])
             })?;
             for entry in nodes() {
                 let belongs = entry.room(kind) > 0 && entry.serves(kind, settings);

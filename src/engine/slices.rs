@@ -7,7 +7,7 @@ use super::Engine;
 use super::requests::RequestState;
 use super::sessions::RetiredSession;
 use super::types::{Grant, Millis};
-use super::views::{NodeView, RunningSession};
+use super::views::{NodeGrant, NodeView, RunningSession};
 
 /// A piece of a list.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,20 @@ impl Engine {
             let node = self.nodes.get(u32::try_from(place).ok()?)?;
             Some(self.node_view(node))
         })
+    }
+
+    /// As [`Self::sessions_slice`], of what was given away on a node; `None` if there is no such node.
+    pub fn node_grants_slice(
+        &self,
+        name: &str,
+        from: u64,
+        places: u64,
+    ) -> Option<Slice<NodeGrant>> {
+        let grants = &self.nodes[self.nodes.find(name)?].grants;
+        Some(slice(from, places, grants.capacity() as u64, |place| {
+            let (session, req) = grants.get(usize::try_from(place).ok()?)?;
+            self.node_grant(*session, *req)
+        }))
     }
 
     /// As [`Self::sessions_slice`], of the grants of a running session; `None` if it does not run.

@@ -343,8 +343,10 @@ impl Engine {
         let entry = &mut self.nodes[node];
         entry.total = *total;
         entry.free = *free;
-        entry.apps = apps.clone();
         entry.allowed = allowed(&self.hosts, &address.host);
+        for kind in ResourceType::ALL {
+            self.nodes.set_app(node, kind, apps[kind].clone());
+        }
         Ok(())
     }
 

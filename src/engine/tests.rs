@@ -8,6 +8,7 @@ use super::types::*;
 use super::*;
 
 mod differences;
+mod nodes;
 mod views;
 
 /// An engine with a clock, and all that sessions were told.

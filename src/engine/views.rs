@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::Engine;
 use super::input::Refusal;
-use super::nodes::{Node, SessionIdx};
+use super::nodes::{Complaint, Node, SessionIdx};
+use super::requests::{ReqIdx, RequestState};
 use super::scheduler::shares::{self, Claim};
 use super::sessions::{FirstWait, RetiredSession, Session, Tally};
 use super::settings::{Scheduling, SchedulingMode};
@@ -109,6 +110,64 @@ pub struct NodeView {
     pub has_reserve: bool,
     /// Running sessions that ever had a grant on it.
     pub sessions: usize,
+}
+
+impl NodeView {
+    /// Slots of the type that are free, whatever else speaks against the node; none where it does
+    /// not serve the type.
+    pub fn room(&self, kind: ResourceType) -> u64 {
+        let SlotCounts { total, used } = self.slots[kind];
+        self.apps[kind].as_ref().map_or(0, |_| total.saturating_sub(used))
+    }
+
+    /// Whether the node can be given more of the type now.
+    pub fn is_usable(&self, kind: ResourceType) -> bool {
+        self.allowed && self.has_reserve && !self.blacklisted[kind] && self.room(kind) > 0
+    }
+}
+
+/// A node with the complaints about it. What was given away on it is in
+/// [`Engine::node_grants_slice`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeDetail {
+    /// What the list of nodes has.
+    pub node: NodeView,
+    /// What counts towards a blacklisting.
+    pub faults: PerType<NodeFaults>,
+    /// The last complaints of sessions that were counted, the oldest first.
+    pub complaints: Vec<Complaint>,
+}
+
+/// What counts towards a node's blacklisting for one type. Spec: cluster-manager/02 §5.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeFaults {
+    /// Sessions that reported too many failures.
+    pub failures: u32,
+    /// Sessions that could not connect to it often enough.
+    pub failed_connections: u32,
+    /// Since when it is blacklisted.
+    pub blacklisted_since: Option<Millis>,
+}
+
+/// A grant on a node and who holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeGrant {
+    /// The session's handle.
+    pub session: Arc<str>,
+    /// The session's name.
+    pub name: Arc<str>,
+    /// The session's user.
+    pub user: Arc<str>,
+    /// The pool in which the session is scheduled.
+    pub pool: PoolName,
+    /// The id of the request.
+    pub id: i32,
+    /// The type of the slots.
+    pub kind: ResourceType,
+    /// Slots that it takes.
+    pub slots: u32,
+    /// When it was given.
+    pub granted_at: Millis,
 }
 
 /// Slots of one type.
@@ -297,9 +356,35 @@ impl Engine {
         self.sessions.len()
     }
 
-    /// Slots of the whole cluster.
+    /// Slots of the type on the nodes that serve it.
     pub fn slots(&self, kind: ResourceType) -> SlotCounts {
+        SlotCounts { total: self.nodes.offered(kind), used: self.nodes.allocated(kind) }
+    }
+
+    /// Slots of the type by the CPU counts of all nodes, of those too that do not serve it: what the
+    /// Java cluster manager counts.
+    pub fn slots_of_all_nodes(&self, kind: ResourceType) -> SlotCounts {
         SlotCounts { total: self.nodes.capacity(kind), used: self.nodes.allocated(kind) }
+    }
+
+    /// A node with the complaints about it.
+    pub fn node_detail(&self, name: &str) -> Option<NodeDetail> {
+        let node = &self.nodes[self.nodes.find(name)?];
+        let faults = ResourceType::ALL.map(|kind| {
+            let count = node.faults[kind.index()];
+            let trouble = node.trouble.as_ref();
+            NodeFaults {
+                failures: count.failures,
+                failed_connections: count.failed_connections,
+                blacklisted_since: trouble.and_then(|trouble| trouble.blacklisted_since[kind]),
+            }
+        });
+        let complaints = node.trouble.iter().flat_map(|trouble| &trouble.complaints);
+        Some(NodeDetail {
+            node: self.node_view(node),
+            faults: PerType(faults),
+            complaints: complaints.cloned().collect(),
+        })
     }
 
     /// All groups and pools: by group name, each group before its pools.
@@ -366,6 +451,23 @@ impl Engine {
             has_reserve: node.has_reserve(&self.settings),
             sessions: node.sessions.len(),
         }
+    }
+
+    /// A grant as its node has it; `None` for a request that holds none.
+    pub(super) fn node_grant(&self, session: SessionIdx, req: ReqIdx) -> Option<NodeGrant> {
+        let entry = self.sessions.get(session)?;
+        let request = entry.requests.get(req)?;
+        let RequestState::Granted { at, .. } = request.state else { return None };
+        Some(NodeGrant {
+            session: entry.handle.clone(),
+            name: entry.info.name.clone(),
+            user: entry.info.user_id.clone(),
+            pool: self.scheduler.tree[entry.pool].name.clone(),
+            id: request.id,
+            kind: request.kind,
+            slots: request.need(),
+            granted_at: at,
+        })
     }
 
     pub(super) fn running_session(&self, session: SessionIdx, now: Millis) -> RunningSession {

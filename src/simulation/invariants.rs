@@ -24,9 +24,13 @@ pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(),
     for kind in ResourceType::ALL {
         let nodes = || model.nodes.values();
         let total = nodes().map(|node| u64::from(model.slots(node, kind))).sum();
+        let serving = nodes().filter(|node| node.apps[kind].is_some());
+        let served = serving.map(|node| u64::from(model.slots(node, kind))).sum();
         let used = nodes().map(|node| u64::from(node.used[kind])).sum();
-        let (seen, expected) = (engine.slots(kind), SlotCounts { total, used });
+        let (seen, expected) = (engine.slots(kind), SlotCounts { total: served, used });
         equal(|| format!("slots of {kind}"), seen, expected)?;
+        let (seen, expected) = (engine.slots_of_all_nodes(kind), SlotCounts { total, used });
+        equal(|| format!("slots of {kind} of all nodes"), seen, expected)?;
     }
     Ok(())
 }

@@ -120,6 +120,7 @@ enum Answer {
     SessionId(String),
     Started(PoolName),
     Heard,
+    Cleared(Vec<ResourceType>),
     Refused(Why),
 }
 
@@ -264,6 +265,7 @@ impl Model {
                 reports.iter().for_each(|report| self.blame(handle, kinds, report));
                 Ok(Done)
             }
+            Input::ClearBlacklist { node, kind } => Ok(self.clear_blacklist(node, *kind)),
             Input::HostsChanged { hosts } => {
                 self.hosts = hosts.clone();
                 Ok(Done)
@@ -563,6 +565,19 @@ impl Model {
         }
     }
 
+    fn clear_blacklist(&mut self, name: &Name, only: Option<ResourceType>) -> Answer {
+        let mut cleared = Vec::new();
+        if let Some(node) = self.nodes.get_mut(name) {
+            for kind in ResourceType::ALL {
+                if only.is_none_or(|it| it == kind) && node.faults[kind].blacklisted {
+                    node.faults[kind] = Faults::default();
+                    cleared.push(kind);
+                }
+            }
+        }
+        Answer::Cleared(cleared)
+    }
+
     fn set_safe_mode(&mut self, now: Millis, on: bool) {
         self.safe_mode = on;
         if !on {
@@ -733,6 +748,7 @@ fn answer(reply: &Result<Reply, Refusal>) -> Answer {
         Ok(Reply::SessionId(id)) => Answer::SessionId(id.clone()),
         Ok(Reply::Started { pool, .. }) => Started(pool.clone()),
         Ok(Reply::NodeHeard { .. }) => Heard,
+        Ok(Reply::BlacklistCleared { kinds }) => Answer::Cleared(kinds.clone()),
         Err(Refusal::SafeMode) => Refused(Why::SafeMode),
         Err(Refusal::InvalidSession(_)) => Refused(Why::InvalidSession),
         Err(Refusal::DisallowedNode(_)) => Refused(Why::DisallowedNode),

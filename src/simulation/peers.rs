@@ -35,6 +35,7 @@ enum Deed {
     Vanish,
     Repeat,
     Accuse,
+    Pardon,
     EditHostFiles,
     Restart,
     Kill,
@@ -48,7 +49,7 @@ enum Deed {
 
 /// How often each thing happens. A run leaves some out and does others more often, so that runs
 /// differ in kind.
-const USUAL: [(Deed, usize); 21] = [
+const USUAL: [(Deed, usize); 22] = [
     (Deed::Join, 6),
     (Deed::Report, 25),
     (Deed::ReportOddly, 6),
@@ -70,6 +71,7 @@ const USUAL: [(Deed, usize); 21] = [
     (Deed::TakeId, 1),
     (Deed::WakeEarly, 2),
     (Deed::Jump, 4),
+    (Deed::Pardon, 1),
 ];
 
 /// All peers of one run.
@@ -207,6 +209,7 @@ impl Peers {
             Deed::Vanish => self.vanish(model),
             Deed::Repeat => self.last.clone(),
             Deed::Accuse => self.accuse(model),
+            Deed::Pardon => self.pardon(model),
             Deed::EditHostFiles => {
                 Input::HostsChanged { hosts: weather::host_files(&mut self.random, &self.hosts) }
             }
@@ -504,6 +507,21 @@ impl Peers {
         let report = NodeUsageReport { node_name, failed, failed_connections };
         let reports = vec![report; self.random.between(0, 2) as usize];
         Input::NodeFeedback { handle: self.handle(model), kinds, reports }
+    }
+
+    /// An operator lifts a blacklisting, if there is one.
+    fn pardon(&mut self, model: &Model) -> Input {
+        let nodes = model.nodes.iter();
+        let blacklisted: Vec<&Name> = nodes
+            .filter(|(_, node)| ResourceType::ALL.iter().any(|it| model.blacklisted(node, *it)))
+            .map(|(name, _)| name)
+            .collect();
+        let node = match blacklisted.is_empty() {
+            true => Arc::from("nowhere"),
+            false => (*self.random.pick(&blacklisted)).clone(),
+        };
+        let kind = *self.random.pick(&[None, None, Some(ResourceType::Map)]);
+        Input::ClearBlacklist { node, kind }
     }
 
     /// Mostly the handle of a running session.

@@ -2,12 +2,13 @@
 //! decides nothing.
 
 use super::{
-    Address, ByType, Grant, IdRange, Node, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts,
-    PoolName, PoolSettings, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
-    SessionDetail, Sessions, Specs, Wait, WaitReason, handle_order,
+    Address, ByType, Complaint, Grant, IdRange, Node, NodeDetail, NodeFaults, NodeGrant,
+    NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings, RetiredCounts,
+    RetiredSession, RetiredSessions, Session, SessionCounts, SessionDetail, Sessions, Specs, Wait,
+    WaitReason, handle_order,
 };
 use corona_engine::{self as engine, NodeView, PoolView, RunningSession, WaitingRequests};
-use corona_model::settings::{SchedulingMode, UNLIMITED};
+use corona_model::settings::{FaultLimits, SchedulingMode, UNLIMITED};
 use corona_model::types::{self, Millis, PerType, ResourceType};
 
 /// One page of nodes.
@@ -20,6 +21,59 @@ pub(crate) fn nodes(now: Millis, views: &[NodeView], paging: &Paging) -> Nodes {
     let (nodes, more) = page(&wanted, paging.limit, |view| node(view));
     let next = nodes.last().filter(|_| more).map(|last| last.name.clone());
     Nodes { now_ms: Some(now.0), total: views.len(), next, nodes }
+}
+
+/// A node, with the complaints about it and what was given away on it.
+pub(crate) fn node_detail(
+    now: Millis,
+    limits: &FaultLimits,
+    view: engine::NodeDetail,
+    mut grants: Vec<engine::NodeGrant>,
+) -> NodeDetail {
+    let engine::NodeDetail { node: shown, faults, complaints } = view;
+    grants.sort_unstable_by(|a, b| {
+        (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id))
+    });
+    let served = ResourceType::ALL.into_iter().filter(|kind| shown.apps[*kind].is_some());
+    NodeDetail {
+        now_ms: now.0,
+        node: node(&shown),
+        faults: by_type(served, |kind| NodeFaults {
+            failures: faults[kind].failures,
+            failures_limit: limits.failure_sessions,
+            failed_connections: faults[kind].failed_connections,
+            failed_connections_limit: limits.failed_connection_sessions,
+            blacklisted_since_ms: faults[kind].blacklisted_since.map(|at| at.0),
+        }),
+        complaints: complaints.iter().map(complaint).collect(),
+        grants_total: grants.len(),
+        grants: grants.iter().take(NodeDetail::MOST_GRANTS).map(node_grant).collect(),
+    }
+}
+
+fn complaint(complaint: &engine::Complaint) -> Complaint {
+    let kinds = ResourceType::ALL.into_iter().filter(|kind| complaint.kinds[*kind]);
+    Complaint {
+        session: complaint.session.to_string(),
+        user: complaint.user.to_string(),
+        at_ms: complaint.at.0,
+        types: kinds.collect(),
+        failed: complaint.failed,
+        failed_connections: complaint.failed_connections,
+    }
+}
+
+fn node_grant(grant: &engine::NodeGrant) -> NodeGrant {
+    NodeGrant {
+        session: grant.session.to_string(),
+        name: grant.name.to_string(),
+        user: grant.user.to_string(),
+        pool: pool_name(&grant.pool),
+        id: grant.id,
+        kind: grant.kind,
+        slots: grant.slots,
+        granted_ms: grant.granted_at.0,
+    }
 }
 
 /// One page of running sessions.

@@ -36,8 +36,10 @@ pub(crate) struct Gauges {
     pub(crate) settings: Arc<Settings>,
     /// The types that are scheduled.
     pub(crate) kinds: Vec<ResourceType>,
-    /// Slots of all nodes.
+    /// Slots of the nodes that serve the type.
     pub(crate) slots: PerType<SlotCounts>,
+    /// Slots of all nodes, as the Java cluster manager counts them.
+    pub(crate) all_slots: PerType<SlotCounts>,
     /// How many nodes are how.
     pub(crate) nodes: NodeCounts,
     /// Sessions that run.
@@ -123,7 +125,7 @@ families! {
     NODES_LOST = Counter "corona_nodes_lost_total" "Nodes that went, by reason.";
     NODES_BLACKLISTINGS = Counter "corona_nodes_blacklistings_total" "Nodes blacklisted for the type.";
 
-    SLOTS = Gauge "corona_slots" "Slots of all nodes.";
+    SLOTS = Gauge "corona_slots" "Slots of the nodes that serve the type.";
     SLOTS_USED = Gauge "corona_slots_used" "Slots that are given away.";
     SLOTS_FREE = Gauge "corona_slots_free" "Slots that are not given away.";
 
@@ -441,8 +443,8 @@ fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
 }
 
 impl Gauges {
-    /// Slots that are not given away.
-    pub(crate) fn free_slots(&self, kind: ResourceType) -> u64 {
+    /// Slots that are not given away, of the nodes that serve the type.
+    fn free_slots(&self, kind: ResourceType) -> u64 {
         self.slots[kind].total.saturating_sub(self.slots[kind].used)
     }
 
@@ -568,6 +570,7 @@ pub(crate) mod tests {
             settings: Arc::default(),
             kinds: ResourceType::ALL.to_vec(),
             slots: PerType::all(SlotCounts { total: 10, used: 4 }),
+            all_slots: PerType::all(SlotCounts { total: 15, used: 4 }),
             nodes: NodeCounts { alive: 2, usable: PerType::all(1), ..NodeCounts::default() },
             sessions: 3,
             pools: vec![pool_view("g", None), pool_view("g", Some("p"))],

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::exposition::Gauges;
 use super::fairness::{Unfairness, fairness};
 use super::{Counter, EachType, Metrics};
-use corona_engine::PoolView;
+use corona_engine::{PoolView, SlotCounts};
 use corona_model::types::{PoolName, ResourceType, SessionStatus};
 
 /// The context that all records belong to.
@@ -115,8 +115,9 @@ fn cluster(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Record {
     for kind in kinds {
         record.whole_of("pending", *kind, gauges.waiting(*kind));
         record.whole_of("running", *kind, gauges.running(*kind));
-        record.whole_of("total", *kind, gauges.slots[*kind].total);
-        record.whole_of("free", *kind, gauges.free_slots(*kind));
+        record.whole_of("total", *kind, gauges.all_slots[*kind].total);
+        let SlotCounts { total, used } = gauges.all_slots[*kind];
+        record.whole_of("free", *kind, total.saturating_sub(used));
         // One pass serves all types.
         record.whole_of("scheduler_runtime", *kind, metrics.last_pass().as_millis());
     }
@@ -268,7 +269,7 @@ mod tests {
         let json: Value = serde_json::from_str(&records().to_json()).unwrap();
         let record = &json["clustermanager"]["clustermanager"];
         assert_eq!(record[0][0]["hostName"], "manager.example.com");
-        assert_eq!(record[0][1]["free_reduce"], 6);
+        assert_eq!(record[0][1]["free_reduce"], 11);
         assert_eq!(record[0][1]["fairness_unfair_std_dev_all"], 0.0);
         assert_eq!(record.as_array().map(Vec::len), Some(1));
         let pool = &json["clustermanager"]["pool-g.p"][0];

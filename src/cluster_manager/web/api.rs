@@ -1,20 +1,21 @@
 //! `/api/v1/...`: from the path and query of a request to its JSON. The shapes are in [`api`].
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
-use super::exchange::{self, Answer};
+use super::exchange::{self, Answer, Parameters};
 use super::gather::{Overview, Pools, count_nodes, silent_hosts};
 use super::problems::Problem;
-use super::{Pages, history, loaded_at};
+use super::{Denial, Pages, history, loaded_at};
 use crate::api::answers::{self, PoolRemarks, by_type};
 use crate::api::{
-    self, Cluster, Configuration, ConfigurationValue, Failure, History, Latencies, LatenciesOf,
-    Latency, Paging, Sample, SilentHosts, Slots, Status,
+    self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History,
+    Latencies, LatenciesOf, Latency, Paging, Sample, SilentHosts, Slots, Status,
 };
 use crate::metrics::Snapshot;
 use crate::reload::ConfigStatus;
@@ -30,6 +31,7 @@ impl Pages {
     pub(super) async fn answer_api(&self, path: &str, query: &str) -> Answer {
         let answered = match path.split_once('/') {
             None => self.answer_list(path, query).await,
+            Some(("nodes", name)) => self.answer_node(name).await,
             Some(("sessions", handle)) => self.answer_session(handle).await,
             Some(_) => Err(no_such_path()),
         };
@@ -127,6 +129,30 @@ impl Pages {
         Ok(self.make_json(detail).await)
     }
 
+    async fn answer_node(&self, encoded: &str) -> Result<Answer, Refused> {
+        let name: Cow<'_, str> = percent_decode_str(encoded).decode_utf8_lossy();
+        let view = self.gather.node(&name).ok_or_else(|| no_such_node(&name))?;
+        let grants = self.gather.node_grants(&name).await;
+        let Overview { now, settings, .. } = self.gather.overview();
+        let detail = move || answers::node_detail(now, &settings.faults, view, grants);
+        Ok(self.make_json(detail).await)
+    }
+
+    /// Lifts a blacklisting for a program that sends the token as a form.
+    pub(super) async fn clear_blacklist_by_api(
+        &self,
+        name: &str,
+        form: Option<&Parameters>,
+        peer: SocketAddr,
+    ) -> Answer {
+        let (status, error) = match self.clear_blacklist(name, form, peer).await {
+            Ok(cleared) => return self.make_json(move || BlacklistCleared { cleared }).await,
+            Err(Denial::UnknownNode) => no_such_node(name),
+            Err(denial) => (denial.status(), denial.sentence().to_owned()),
+        };
+        exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
+    }
+
     /// Makes an answer on a thread that may take its time.
     async fn make_json<T: Serialize>(&self, make: impl FnOnce() -> T + Send + 'static) -> Answer {
         let serialise = move || match serde_json::to_string(&make()) {
@@ -138,6 +164,10 @@ impl Pages {
 }
 
 type Refused = (StatusCode, String);
+
+fn no_such_node(name: &str) -> Refused {
+    (StatusCode::NOT_FOUND, format!("there is no node {name}"))
+}
 
 fn no_such_path() -> Refused {
     (StatusCode::NOT_FOUND, "no such path in the API".into())

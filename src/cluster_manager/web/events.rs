@@ -97,6 +97,14 @@ pub(crate) enum Happening {
         #[serde(rename = "type")]
         kind: ResourceType,
     },
+    /// An operator has lifted the blacklisting of a node.
+    BlacklistCleared {
+        /// Its name.
+        node: Arc<str>,
+        /// The type.
+        #[serde(rename = "type")]
+        kind: ResourceType,
+    },
     /// A pool may take slots from others.
     PoolStarving {
         /// The pool.
@@ -146,6 +154,9 @@ impl Happening {
             Record::NodeBlacklisted { name, kind } => {
                 Happening::NodeBlacklisted { node: name.clone(), kind: *kind }
             }
+            Record::BlacklistCleared { name, kind } => {
+                Happening::BlacklistCleared { node: name.clone(), kind: *kind }
+            }
             Record::PoolStarving { pool, kind, cause, granted, .. } => Happening::PoolStarving {
                 pool: pool.clone(),
                 kind: *kind,
@@ -172,6 +183,7 @@ impl Happening {
             Happening::NodeAdded { .. } => "node_added",
             Happening::NodeLost { .. } => "node_lost",
             Happening::NodeBlacklisted { .. } => "node_blacklisted",
+            Happening::BlacklistCleared { .. } => "blacklist_cleared",
             Happening::PoolStarving { .. } => "pool_starving",
             Happening::SafeMode { .. } => "safe_mode",
             Happening::ConfigurationReloaded {} => "configuration_reloaded",

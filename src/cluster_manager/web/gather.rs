@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::super::core::Core;
 use super::super::metrics::exposition::NodeCounts;
 use corona_engine::{
-    Engine, NodeView, PoolView, RetiredSession, RunningSession, Slice, SlotCounts, WaitingRequests,
-    fill_in_shares,
+    Engine, NodeDetail, NodeGrant, NodeView, PoolView, RetiredSession, RunningSession, Slice,
+    SlotCounts, WaitingRequests, fill_in_shares,
 };
 use corona_model::settings::{Hosts, Settings};
 use corona_model::types::{Grant, Millis, PerType, PoolName, ResourceType};
@@ -44,7 +44,10 @@ pub(super) struct Overview {
     pub(super) safe_mode: bool,
     /// The types that are scheduled.
     pub(super) kinds: Vec<ResourceType>,
+    /// Slots of the nodes that serve the type.
     pub(super) slots: PerType<SlotCounts>,
+    /// Slots of all nodes, as the Java cluster manager counts them.
+    pub(super) all_slots: PerType<SlotCounts>,
     pub(super) sessions: usize,
     pub(super) settings: Arc<Settings>,
     pub(super) hosts: Arc<Hosts>,
@@ -78,6 +81,7 @@ impl Gather {
             safe_mode: engine.safe_mode(),
             kinds: engine.legal_types().collect(),
             slots: PerType(ResourceType::ALL.map(|kind| engine.slots(kind))),
+            all_slots: PerType(ResourceType::ALL.map(|kind| engine.slots_of_all_nodes(kind))),
             sessions: engine.session_count(),
             settings: engine.settings().clone(),
             hosts: engine.hosts().clone(),
@@ -92,6 +96,20 @@ impl Gather {
     /// All nodes, in no order.
     pub(super) async fn nodes(&self) -> Arc<Vec<NodeView>> {
         self.nodes.get(|| self.pieces(|e, _, from| e.nodes_slice(from, PLACES))).await
+    }
+
+    /// A node with the complaints about it.
+    pub(super) fn node(&self, name: &str) -> Option<NodeDetail> {
+        self.core.look(|engine, _| engine.node_detail(name))
+    }
+
+    /// What was given away on a node, in no order; nothing if there is no such node.
+    pub(super) async fn node_grants(&self, name: &str) -> Vec<NodeGrant> {
+        self.pieces(|e, _, from| {
+            let none = Slice { rows: Vec::new(), next: None };
+            e.node_grants_slice(name, from, PLACES).unwrap_or(none)
+        })
+        .await
     }
 
     /// Ended sessions that are remembered, the oldest first.
@@ -226,15 +244,6 @@ fn first_waits(sessions: &[RunningSession]) -> BTreeMap<PoolName, PerType<Option
     sums.into_iter().map(|(pool, sums)| (pool.clone(), PerType(sums.0.map(average)))).collect()
 }
 
-/// Why a node is given no more work of a type, though it heartbeats.
-pub(super) fn is_usable(node: &NodeView, kind: ResourceType) -> bool {
-    node.allowed
-        && node.has_reserve
-        && node.apps[kind].is_some()
-        && !node.blacklisted[kind]
-        && node.slots[kind].used < node.slots[kind].total
-}
-
 /// How many nodes are how.
 pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
     let count =
@@ -245,7 +254,7 @@ pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
         blacklisted: count(&|node| node.blacklisted.0.contains(&true)),
         excluded: count(&|node| !node.allowed),
         below_reserve: count(&|node| !node.has_reserve),
-        usable: PerType(ResourceType::ALL.map(|kind| count(&|node| is_usable(node, kind)))),
+        usable: PerType(ResourceType::ALL.map(|kind| count(&|node| node.is_usable(kind)))),
     }
 }
 

@@ -50,8 +50,8 @@ use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
 use super::safe_mode::SafeModeSwitch;
 use corona_config::{Secret, WebSettings};
-use corona_engine::{Input, Refusal};
-use corona_model::types::Millis;
+use corona_engine::{Input, Refusal, Reply};
+use corona_model::types::{Millis, ResourceType};
 use corona_web::files;
 use corona_wire::server::Counters;
 
@@ -185,6 +185,18 @@ impl Pages {
                 let handle = exchange::decode_segment(handle).into_owned();
                 return self.kill(&handle, form, peer).await;
             }
+            (&Method::POST, ["nodes", name, "clear-blacklist"]) => {
+                let own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| own);
+                let name = exchange::decode_segment(name).into_owned();
+                return self.clear_blacklist_by_form(&name, form.as_ref(), peer).await;
+            }
+            (&Method::POST, ["api", "v1", "nodes", name, "clear-blacklist"]) => {
+                let own = exchange::is_own_form(&head.headers);
+                let form = exchange::read_form(&head.headers, body).await.filter(|_| own);
+                let name = exchange::decode_segment(name).into_owned();
+                return self.clear_blacklist_by_api(&name, form.as_ref(), peer).await;
+            }
             // The original takes both, and scripts may send either.
             (&Method::POST, ["active_json.jsp" | "retired_json.jsp" | "pool_json.jsp"]) => {
                 let form = exchange::read_form(&head.headers, body).await.unwrap_or_default();
@@ -259,6 +271,14 @@ impl Pages {
                     pages::nodes::content(&nodes, overview, &parameters)
                 })
                 .await
+            }
+            ["nodes", name] => {
+                let name = exchange::decode_segment(name).into_owned();
+                self.node_page(&name, overview, parameters).await
+            }
+            ["nodes", name, "clear-blacklist"] => {
+                let name = exchange::decode_segment(name).into_owned();
+                self.clear_blacklist_page(&name, None).await
             }
             ["retired"] => {
                 let retired = self.gather.retired().await;
@@ -366,29 +386,22 @@ impl Pages {
                 pages::kill::content(&session, overview, objection)
             })
             .await;
-        *page.status_mut() = match objection {
-            None => StatusCode::OK,
-            Some(Objection::WrongToken) => StatusCode::FORBIDDEN,
-            Some(Objection::Unreadable) => StatusCode::BAD_REQUEST,
-            Some(Objection::SafeMode) => StatusCode::SERVICE_UNAVAILABLE,
-        };
+        if let Some(objection) = objection {
+            *page.status_mut() = Denial::Objection(objection).status();
+        }
         page
     }
 
     /// Ends a session, if whoever asks knows the token and may make administrative calls.
     async fn kill(&self, handle: &str, form: Option<Parameters>, peer: SocketAddr) -> Answer {
-        let Some(token) = &self.kill_token else { return self.kill_page(handle, None).await };
-        if !self.access.may_administer(peer) {
-            let sentence = "Administrative calls are not accepted from where you are.";
-            return self.say(StatusCode::FORBIDDEN, "Not allowed", sentence);
-        }
-        let Some(form) = form else {
-            return self.kill_page(handle, Some(Objection::Unreadable)).await;
-        };
-        if !token.is(form.get("token").unwrap_or_default()) {
-            tracing::warn!("Wrong token to end session {handle} from {}", peer.ip());
-            sleep(WRONG_TOKEN_PAUSE).await;
-            return self.kill_page(handle, Some(Objection::WrongToken)).await;
+        let action = format!("end session {handle}");
+        match self.authorise(form.as_ref(), peer, &action).await {
+            Ok(()) => {}
+            Err(Denial::Objection(objection)) => {
+                return self.kill_page(handle, Some(objection)).await;
+            }
+            Err(Denial::NoToken) => return self.kill_page(handle, None).await,
+            Err(denial) => return self.say(denial.status(), "Not allowed", denial.sentence()),
         }
         if self.gather.session(handle).is_none() {
             return self.not_found("No session with this id is running.");
@@ -400,6 +413,108 @@ impl Pages {
                 tracing::info!("{} killed session {handle}", peer.ip());
                 exchange::see_other(&format!("/sessions/{}", exchange::encode_segment(handle)))
             }
+        }
+    }
+
+    /// Whether whoever has sent a form knows the token and may make administrative calls.
+    /// `action` says in the log what was tried with a wrong token.
+    async fn authorise(
+        &self,
+        form: Option<&Parameters>,
+        peer: SocketAddr,
+        action: &str,
+    ) -> Result<(), Denial> {
+        let token = self.kill_token.as_ref().ok_or(Denial::NoToken)?;
+        if !self.access.may_administer(peer) {
+            return Err(Denial::Elsewhere);
+        }
+        let form = form.ok_or(Denial::Objection(Objection::Unreadable))?;
+        if !token.is(form.get("token").unwrap_or_default()) {
+            tracing::warn!("Wrong token to {action} from {}", peer.ip());
+            sleep(WRONG_TOKEN_PAUSE).await;
+            return Err(Denial::Objection(Objection::WrongToken));
+        }
+        Ok(())
+    }
+
+    async fn node_page(&self, name: &str, overview: Overview, parameters: Parameters) -> Answer {
+        let Some(detail) = self.gather.node(name) else {
+            return self.not_found("There is no node of this name.");
+        };
+        let view = pages::node::View {
+            detail,
+            grants: self.gather.node_grants(name).await,
+            may_be_changed: self.kill_token.is_some(),
+        };
+        let refresh = Some(refresh_ms(view.grants.len()));
+        self.make(Section::Nodes, &format!("Node {name}"), overview, refresh, move |overview| {
+            pages::node::content(&view, overview, &parameters)
+        })
+        .await
+    }
+
+    /// The question whether to lift a blacklisting, perhaps asked again.
+    async fn clear_blacklist_page(&self, name: &str, objection: Option<Objection>) -> Answer {
+        if self.kill_token.is_none() {
+            let denial = Denial::NoToken;
+            return self.say(denial.status(), "Not allowed", denial.sentence());
+        }
+        let Some(detail) = self.gather.node(name) else {
+            return self.not_found("There is no node of this name.");
+        };
+        let title = format!("Lift the blacklisting of node {name}");
+        let overview = self.gather.overview();
+        let mut page = self
+            .make(Section::Nodes, &title, overview, None, move |overview| {
+                pages::node::question(&detail, overview, objection)
+            })
+            .await;
+        if let Some(objection) = objection {
+            *page.status_mut() = Denial::Objection(objection).status();
+        }
+        page
+    }
+
+    /// Lifts a blacklisting from the form of the page.
+    async fn clear_blacklist_by_form(
+        &self,
+        name: &str,
+        form: Option<&Parameters>,
+        peer: SocketAddr,
+    ) -> Answer {
+        match self.clear_blacklist(name, form, peer).await {
+            Ok(_) => exchange::see_other(&pages::node::path(name)),
+            Err(Denial::Objection(objection)) => {
+                self.clear_blacklist_page(name, Some(objection)).await
+            }
+            Err(Denial::UnknownNode) => self.not_found("There is no node of this name."),
+            Err(denial) => self.say(denial.status(), "Not allowed", denial.sentence()),
+        }
+    }
+
+    /// Lifts the blacklisting of a node, for the type in the form or for all. Gives the types for
+    /// which it was blacklisted.
+    async fn clear_blacklist(
+        &self,
+        name: &str,
+        form: Option<&Parameters>,
+        peer: SocketAddr,
+    ) -> Result<Vec<ResourceType>, Denial> {
+        self.authorise(form, peer, &format!("lift the blacklisting of node {name}")).await?;
+        let kind = match form.and_then(|form| form.text("type")) {
+            None => None,
+            Some(name) => Some(ResourceType::from_name(name).ok_or(Denial::UnknownType)?),
+        };
+        if self.gather.node(name).is_none() {
+            return Err(Denial::UnknownNode);
+        }
+        match self.core.apply(Input::ClearBlacklist { node: name.into(), kind }) {
+            Ok(Reply::BlacklistCleared { kinds }) => {
+                tracing::info!("{} lifted the blacklisting of node {name}", peer.ip());
+                Ok(kinds)
+            }
+            Ok(_) => Ok(Vec::new()),
+            Err(_) => Err(Denial::Objection(Objection::SafeMode)),
         }
     }
 
@@ -514,6 +629,7 @@ impl Pages {
             settings: overview.settings,
             kinds: overview.kinds,
             slots: overview.slots,
+            all_slots: overview.all_slots,
             nodes,
             sessions: overview.sessions,
             pools: pools.views.clone(),
@@ -564,6 +680,46 @@ impl Pages {
             _ => return None,
         };
         Some(answered)
+    }
+}
+
+/// Why an operator's action is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Denial {
+    /// The configuration has no token.
+    NoToken,
+    /// The sender may not make administrative calls.
+    Elsewhere,
+    /// Something is wrong with what was sent, or with the time.
+    Objection(Objection),
+    /// There is no such node.
+    UnknownNode,
+    /// There is no such type.
+    UnknownType,
+}
+
+impl Denial {
+    fn status(self) -> StatusCode {
+        match self {
+            Denial::NoToken | Denial::Elsewhere => StatusCode::FORBIDDEN,
+            Denial::Objection(Objection::WrongToken) => StatusCode::FORBIDDEN,
+            Denial::Objection(Objection::Unreadable) => StatusCode::BAD_REQUEST,
+            Denial::Objection(Objection::SafeMode) => StatusCode::SERVICE_UNAVAILABLE,
+            Denial::UnknownNode => StatusCode::NOT_FOUND,
+            Denial::UnknownType => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Denial::NoToken => {
+                "Nothing can be changed from here: corona.cm.web.kill.token is not set."
+            }
+            Denial::Elsewhere => "Administrative calls are not accepted from where you are.",
+            Denial::Objection(objection) => objection.sentence(),
+            Denial::UnknownNode => "There is no node of this name.",
+            Denial::UnknownType => "type: one of MAP, REDUCE, JOBTRACKER",
+        }
     }
 }
 

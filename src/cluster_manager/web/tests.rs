@@ -11,7 +11,7 @@ use crate::core::Clock;
 use crate::notifier::Patience;
 use corona_config as config;
 use corona_engine::{
-    Engine, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
+    Engine, NodeUsageReport, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
 };
 use corona_model::settings::Settings;
 use corona_model::types::{
@@ -63,6 +63,7 @@ pub(super) fn overview() -> Overview {
         safe_mode: false,
         kinds: ResourceType::ALL.to_vec(),
         slots: PerType::all(SlotCounts::default()),
+        all_slots: PerType::all(SlotCounts::default()),
         sessions: 0,
         settings: Arc::default(),
         hosts: Arc::default(),
@@ -187,8 +188,12 @@ impl World {
     }
 
     async fn kill(&self, handle: &str, form: &str, headers: &[(HeaderName, &str)]) -> Answer {
-        let mut request = Request::post(format!("/sessions/{handle}/kill"))
-            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        self.post(&format!("/sessions/{handle}/kill"), form, headers).await
+    }
+
+    async fn post(&self, path: &str, form: &str, headers: &[(HeaderName, &str)]) -> Answer {
+        let mut request =
+            Request::post(path).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         for (name, value) in headers {
             request = request.header(name, *value);
         }
@@ -263,6 +268,8 @@ async fn hostile_names_are_text_everywhere() {
         "/nodes",
         &page,
         &format!("{page}/kill"),
+        &format!("/nodes/{}", exchange::encode_segment(HOSTILE)),
+        &format!("/nodes/{}/clear-blacklist", exchange::encode_segment(HOSTILE)),
         &format!("/sessions?q={}", exchange::encode_segment(HOSTILE)),
         &format!(
             "/nodes?q={0}&sort={0}&state={0}&type={0}&page={0}",
@@ -405,6 +412,146 @@ async fn sessions_cannot_be_ended_without_a_configured_token_or_from_elsewhere()
     let answer = world.kill("2026.1", "token=a+token+for+tests", &[]).await;
     assert_eq!(answer.status(), StatusCode::FORBIDDEN);
     assert!(world.runs("2026.1"));
+}
+
+/// A world with a node of two slots of each type that is blacklisted for maps and runs one.
+fn blacklisted_node(overrides: &[(&str, &str)]) -> World {
+    let world = World::new(&[&[("cm.node.max.failures", "0")], overrides].concat());
+    world.node("n 1", 2);
+    world.session("2026.1", "job one");
+    world.ask("2026.1", 1..=1);
+    let reports =
+        vec![NodeUsageReport { node_name: "n 1".into(), failed: 17, failed_connections: 1 }];
+    let kinds = vec![ResourceType::Map];
+    world.apply(Input::NodeFeedback { handle: "2026.1".into(), kinds, reports });
+    world
+}
+
+fn is_blacklisted(world: &World) -> bool {
+    world.pages.gather.node("n 1").unwrap().node.blacklisted[ResourceType::Map]
+}
+
+#[tokio::test]
+async fn a_node_has_a_page_with_what_runs_there_and_who_complained() {
+    let world = blacklisted_node(&[("corona.cm.web.kill.token", TOKEN)]);
+    let list = world.body("/nodes").await;
+    assert!(list.contains("<a href=\"/nodes/n%201\">n 1</a>"), "{list}");
+    let page = world.body("/nodes/n%201").await;
+    for part in [
+        "<h1>Node n 1</h1>",
+        "blacklisted for MAP",
+        "href=\"/nodes/n%201/clear-blacklist\"",
+        "href=\"/sessions/2026.1\"",
+        "job one",
+        "ads.nightly",
+        "1 of 2",
+        "1 (at most 0)",
+        "<td class=\"n\">17</td>",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    let json = world.body("/api/v1/nodes/n%201").await;
+    let detail: shapes::NodeDetail = serde_json::from_str(&json).unwrap();
+    assert_eq!((&*detail.node.name, detail.grants_total), ("n 1", 1));
+    let grant = &detail.grants[0];
+    assert_eq!((&*grant.session, &*grant.name, &*grant.user), ("2026.1", "job one", "user"));
+    assert_eq!((grant.id, grant.kind, grant.slots), (1, ResourceType::Map, 1));
+    let faults = detail.faults[&ResourceType::Map];
+    assert_eq!((faults.failures, faults.failures_limit), (1, 0));
+    assert!(faults.blacklisted_since_ms.is_some_and(|since| since <= detail.now_ms));
+    let complaint = &detail.complaints[0];
+    assert_eq!((&*complaint.session, complaint.failed), ("2026.1", 17));
+    assert_eq!(complaint.types, [ResourceType::Map]);
+    for address in ["/nodes/n2", "/nodes/n2/clear-blacklist", "/api/v1/nodes/n2", "/api/v1/nodes/"]
+    {
+        assert_eq!(world.get(address).await.status(), StatusCode::NOT_FOUND, "{address}");
+    }
+    // Without a token the page offers nothing.
+    let page = blacklisted_node(&[]).body("/nodes/n%201").await;
+    assert!(!page.contains("clear-blacklist"), "{page}");
+}
+
+#[tokio::test]
+async fn only_a_post_with_the_token_lifts_a_blacklisting() {
+    let right = "token=a+token+for+tests";
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "cm:50032")];
+    let own = [(ORIGIN, "http://cm:50032"), (HOST, "cm:50032")];
+    for (path, done) in [
+        ("/nodes/n%201/clear-blacklist", StatusCode::SEE_OTHER),
+        ("/api/v1/nodes/n%201/clear-blacklist", StatusCode::OK),
+    ] {
+        let world = blacklisted_node(&[("corona.cm.web.kill.token", TOKEN)]);
+        let question = world.get(&format!("{path}?token=a+token+for+tests")).await;
+        assert!(!question.status().is_redirection(), "{path}");
+        assert!(is_blacklisted(&world), "a GET never changes anything");
+        let typed = format!("{right}&type=MAPS");
+        for (form, headers, status) in [
+            ("token=wrong", &[][..], StatusCode::FORBIDDEN),
+            ("", &[], StatusCode::FORBIDDEN),
+            (right, &evil, StatusCode::BAD_REQUEST),
+            (&typed, &[], StatusCode::BAD_REQUEST),
+        ] {
+            tokio::time::pause();
+            let answer = world.post(path, form, headers).await;
+            tokio::time::resume();
+            assert_eq!(answer.status(), status, "{path} {form}");
+            assert!(is_blacklisted(&world), "{path} {form}");
+        }
+        world.apply(Input::SetSafeMode { on: true });
+        let answer = world.post(path, right, &own).await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        world.apply(Input::SetSafeMode { on: false });
+
+        let answer = world.post(path, right, &own).await;
+        assert_eq!(answer.status(), done, "{path}");
+        if done == StatusCode::OK {
+            let cleared: shapes::BlacklistCleared =
+                serde_json::from_str(&text(answer).await).unwrap();
+            assert_eq!(cleared.cleared, [ResourceType::Map]);
+        } else {
+            assert_eq!(answer.headers()[LOCATION], "/nodes/n%201");
+        }
+        assert!(!is_blacklisted(&world), "{path}");
+        let elsewhere = path.replace("n%201", "n2");
+        let answer = world.post(&elsewhere, right, &own).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{elsewhere}");
+
+        let closed = blacklisted_node(&[]);
+        assert_eq!(closed.post(path, "token=", &[]).await.status(), StatusCode::FORBIDDEN);
+        let far = blacklisted_node(&[
+            ("corona.cm.web.kill.token", TOKEN),
+            ("corona.cm.admin.networks", "10.0.0.0/8"),
+        ]);
+        assert_eq!(far.post(path, right, &own).await.status(), StatusCode::FORBIDDEN);
+        assert!(is_blacklisted(&closed) && is_blacklisted(&far), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn slots_are_those_of_nodes_that_serve_the_type() {
+    let world = World::new(&[]);
+    let specs = ComputeSpecs { num_cpus: 8, ..ComputeSpecs::default() };
+    let report = NodeReport {
+        name: "n1".into(),
+        address: Address { host: "n1.example.com".into(), port: 5000 },
+        total: specs,
+        free: Some(specs),
+        apps: PerType([Some("m:1".into()), Some("r:1".into()), None]),
+    };
+    world.apply(Input::HeartbeatNode { report, rack: None });
+    let cluster: shapes::Cluster =
+        serde_json::from_str(&world.body("/api/v1/cluster").await).unwrap();
+    let totals: Vec<u64> = cluster.slots.values().map(|slots| slots.total).collect();
+    assert_eq!(totals, [8, 8, 0]);
+    let metrics = world.body("/metrics").await;
+    for line in ["corona_slots{type=\"MAP\"} 8", "corona_slots{type=\"JOBTRACKER\"} 0"] {
+        assert!(metrics.lines().any(|other| other == line), "{line} is not in {metrics}");
+    }
+    // The names of the Java cluster manager keep its meaning.
+    let text = world.body("/metrics?format=text").await;
+    for line in ["      total_jobtracker=8", "      free_jobtracker=8"] {
+        assert!(text.lines().any(|other| other == line), "{line} is not in {text}");
+    }
 }
 
 #[tokio::test]

@@ -228,6 +228,9 @@ fn sentence(happening: &Happening) -> Markup {
         Happening::NodeBlacklisted { node, kind } => html! {
             "Node " (node) " is blacklisted for " (kind)
         },
+        Happening::BlacklistCleared { node, kind } => html! {
+            "The blacklisting of node " (node) " for " (kind) " was lifted"
+        },
         Happening::PoolStarving { pool, kind, cause, granted } => html! {
             "Pool " (pool) " starves for its " (cause) ": it has " (Count(granted)) " " (kind)
         },

@@ -19,13 +19,12 @@ pub(in crate::web) enum Objection {
 }
 
 impl Objection {
-    fn sentence(self) -> &'static str {
+    /// What is wrong. What that means for what was asked for follows.
+    pub(in crate::web) fn sentence(self) -> &'static str {
         match self {
-            Objection::WrongToken => "That is not the token. The session goes on.",
-            Objection::Unreadable => "The form did not arrive whole. The session goes on.",
-            Objection::SafeMode => {
-                "Safe mode is on: sessions cannot be ended. The session goes on."
-            }
+            Objection::WrongToken => "That is not the token.",
+            Objection::Unreadable => "The form did not arrive whole.",
+            Objection::SafeMode => "Safe mode is on: nothing can be changed.",
         }
     }
 }
@@ -41,7 +40,7 @@ pub(in crate::web) fn content(
         p.crumbs { a href=(page) { "Session " (session.handle) } }
         h1 { "End session " (session.handle) "?" }
         @if let Some(objection) = objection {
-            p.problem role="alert" { (objection.sentence()) }
+            p.problem role="alert" { (objection.sentence()) " The session goes on." }
         }
         dl.facts {
             div.wide { dt { "Name" } dd { (session.info.name) } }
@@ -60,17 +59,25 @@ pub(in crate::web) fn content(
         }
         p { "Its tasks are stopped and its slots are given to others. This cannot be taken back." }
         form.kill method="post" action=(format!("{page}/kill")) {
-            div {
-                label for="token" { "Token" }
-                input #token type="password" name="token" required autocomplete="off"
-                    aria-describedby="token-help" aria-invalid=[(objection == Some(Objection::WrongToken)).then_some("true")];
-                p.note #token-help { "The value of corona.cm.web.kill.token." }
-            }
+            (token_field(objection))
             div.actions {
                 button.danger type="submit" { "End the session" }
                 " "
                 a.button href=(page) { "Keep it" }
             }
+        }
+    }
+}
+
+/// The field for the token in a form of an operator.
+pub(super) fn token_field(objection: Option<Objection>) -> Markup {
+    let wrong = objection == Some(Objection::WrongToken);
+    html! {
+        div {
+            label for="token" { "Token" }
+            input #token type="password" name="token" required autocomplete="off"
+                aria-describedby="token-help" aria-invalid=[wrong.then_some("true")];
+            p.note #token-help { "The value of corona.cm.web.kill.token." }
         }
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
+use super::node::link;
 use crate::web::exchange::Parameters;
-use crate::web::gather::{Overview, is_usable, silent_hosts};
+use crate::web::gather::{Overview, silent_hosts};
 use crate::web::table::{Column, Table};
 use corona_engine::NodeView;
 use corona_model::types::ResourceType;
@@ -84,7 +85,7 @@ fn search(overview: &Overview, parameters: &Parameters) -> Markup {
 fn is_in_state(node: &NodeView, state: &str, kinds: &[ResourceType]) -> bool {
     let any = |is: &dyn Fn(ResourceType) -> bool| kinds.iter().any(|kind| is(*kind));
     match state {
-        "usable" => any(&|kind| is_usable(node, kind)),
+        "usable" => any(&|kind| node.is_usable(kind)),
         "full" => any(&|kind| {
             node.slots[kind].total > 0 && node.slots[kind].used >= node.slots[kind].total
         }),
@@ -113,7 +114,7 @@ fn table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters) -> Ma
     chosen.sort_by(|a, b| a.name.cmp(&b.name));
     let table = Table {
         id: "node-table",
-        caption: "Nodes that heartbeat",
+        caption: "Nodes",
         rows_are: ("node", "nodes"),
         path: PATH,
         parameters,
@@ -129,7 +130,7 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
     type Row = NodeView;
     let now = overview.now;
     let mut columns = vec![
-        Column::text("name", "Node", |row: &Row| html! { span.word { (row.name) } })
+        Column::text("name", "Node", |row: &Row| html! { span.word { (link(&row.name)) } })
             .sorted_by(|a: &Row, b| a.name.cmp(&b.name)),
         Column::text("state", "State", |row: &Row| state(row, kinds))
             .sorted_by(|a: &Row, b| problems(a, kinds).len().cmp(&problems(b, kinds).len()))
@@ -188,18 +189,25 @@ fn problems(node: &NodeView, kinds: &[ResourceType]) -> Vec<String> {
     problems
 }
 
-fn state(node: &NodeView, kinds: &[ResourceType]) -> Markup {
+pub(super) fn state(node: &NodeView, kinds: &[ResourceType]) -> Markup {
     let problems = problems(node, kinds);
-    let usable = kinds.iter().any(|kind| is_usable(node, *kind));
+    let usable = kinds.iter().any(|kind| node.is_usable(*kind));
+    let serves = kinds.iter().any(|kind| node.apps[*kind].is_some());
     html! {
         @for problem in &problems { span.badge.bad { (problem) } }
         @if problems.is_empty() {
-            @if usable { span.badge.good { "usable" } } @else { span.badge.plain { "full" } }
+            @if usable {
+                span.badge.good { "usable" }
+            } @else if serves {
+                span.badge.plain { "full" }
+            } @else {
+                span.badge.plain { "serves nothing" }
+            }
         }
     }
 }
 
-fn used(node: &NodeView, kind: ResourceType) -> Markup {
+pub(super) fn used(node: &NodeView, kind: ResourceType) -> Markup {
     let slots = node.slots[kind];
     html! {
         @if node.apps[kind].is_none() {
@@ -214,7 +222,7 @@ fn used(node: &NodeView, kind: ResourceType) -> Markup {
 }
 
 /// What is free of a resource. `shift` says in which unit it is counted: 2 to that many bytes.
-fn resource(free: Option<i32>, total: Option<i32>, shift: u32) -> Markup {
+pub(super) fn resource(free: Option<i32>, total: Option<i32>, shift: u32) -> Markup {
     let bytes = |count: i32| Bytes(i64::from(count) << shift).to_string();
     match (free, total) {
         (None, _) => html! { "–" },

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::node::link;
 use super::retired::status_badge;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
@@ -245,8 +246,12 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
                 html! { span.dot.(class_of(row.kind)) {} (row.kind) }
             })
             .sorted_by(|a: &Row, b| a.kind.cmp(&b.kind)),
-            Column::text("node", "Node", |row: &Row| html! { span.word { (row.node_name) } })
-                .sorted_by(|a: &Row, b| a.node_name.cmp(&b.node_name)),
+            Column::text(
+                "node",
+                "Node",
+                |row: &Row| html! { span.word { (link(&row.node_name)) } },
+            )
+            .sorted_by(|a: &Row, b| a.node_name.cmp(&b.node_name)),
             Column::text("address", "Address", |row: &Row| {
                 html! { span.word { (row.address.host) ":" (row.address.port) } }
             })

@@ -1,0 +1,267 @@
+//! One node: what it offers, what runs on it and for whom, and who has complained about it.
+
+use maud::{Markup, html};
+
+use super::kill::{Objection, token_field};
+use super::nodes::{resource, state, used};
+use super::session;
+use crate::web::exchange::{Parameters, encode_segment};
+use crate::web::gather::Overview;
+use crate::web::table::{Column, Table};
+use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
+use corona_model::settings::FaultLimits;
+use corona_model::types::ResourceType;
+use corona_web::units::{Count, Span, Time, class_of};
+
+/// What the page shows.
+#[derive(Debug)]
+pub(in crate::web) struct View {
+    pub(in crate::web) detail: NodeDetail,
+    pub(in crate::web) grants: Vec<NodeGrant>,
+    /// Whether a blacklisting can be lifted from a page.
+    pub(in crate::web) may_be_changed: bool,
+}
+
+/// The address of a node's page.
+pub(in crate::web) fn path(name: &str) -> String {
+    format!("/nodes/{}", encode_segment(name))
+}
+
+/// The name of a node, which leads to its page.
+pub(super) fn link(name: &str) -> Markup {
+    html! { a href=(path(name)) { (name) } }
+}
+
+/// The content of the page.
+pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
+    let node = &view.detail.node;
+    let blacklisted = node.blacklisted.0.contains(&true);
+    html! {
+        p.crumbs { a href="/nodes" { "Nodes" } }
+        div.title {
+            h1 { "Node " (node.name) }
+            @if blacklisted && view.may_be_changed {
+                a.button href=(format!("{}/clear-blacklist", path(&node.name))) {
+                    "Lift the blacklisting…"
+                }
+            }
+        }
+        div #node data-live {
+            (facts(view, overview))
+            (types(&view.detail, overview))
+            (complaints(&view.detail.complaints, overview))
+            (grants(view, overview, parameters))
+        }
+    }
+}
+
+fn facts(view: &View, overview: &Overview) -> Markup {
+    let node = &view.detail.node;
+    html! {
+        dl.facts {
+            div { dt { "State" } dd { (state(node, &overview.kinds)) } }
+            div { dt { "Address" } dd { (node.address.host) ":" (node.address.port) } }
+            div { dt { "Rack" } dd { (node.rack) } }
+            div { dt { "CPUs" } dd { (Count(node.total.num_cpus)) } }
+            div {
+                dt { "Memory free" }
+                dd { (resource(node.free.memory_mb, node.total.memory_mb, 20)) }
+            }
+            div { dt { "Disk free" } dd { (resource(node.free.disk_gb, node.total.disk_gb, 30)) } }
+            div {
+                dt { "Last heartbeat" }
+                dd { (Span(overview.now.since(node.last_heartbeat))) " ago" }
+            }
+            div { dt { "Sessions that had slots here" } dd { (Count(node.sessions)) } }
+        }
+    }
+}
+
+/// Slots by type, and how far the node is from being blacklisted.
+fn types(detail: &NodeDetail, overview: &Overview) -> Markup {
+    let node = &detail.node;
+    let limits = &overview.settings.faults;
+    html! {
+        h2 #types-title { "Slots" }
+        div.scroll tabindex="0" role="region" aria-labelledby="types-title" {
+            table #type-table {
+                thead {
+                    tr {
+                        th scope="col" { "Type" }
+                        th scope="col" { "Used" }
+                        th scope="col" { "Served at" }
+                        th scope="col" { "Sessions that reported failures" }
+                        th scope="col" { "Sessions that could not connect" }
+                        th scope="col" { "Blacklisted" }
+                    }
+                }
+                tbody {
+                    @for kind in overview.kinds.iter().copied() {
+                        tr {
+                            th scope="row" { span.dot.(class_of(kind)) {} (kind) }
+                            td { (used(node, kind)) }
+                            td {
+                                @match &node.apps[kind] {
+                                    Some(app) => span.word { (app) },
+                                    None => "–",
+                                }
+                            }
+                            (faults(detail.faults[kind], limits))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn faults(faults: NodeFaults, limits: &FaultLimits) -> Markup {
+    let counts = [
+        (faults.failures, limits.failure_sessions),
+        (faults.failed_connections, limits.failed_connection_sessions),
+    ];
+    html! {
+        @for (count, limit) in counts {
+            td { (Count(count)) " (at most " (Count(limit)) ")" }
+        }
+        td {
+            @match faults.blacklisted_since {
+                Some(since) => span.badge.bad { "since " (Time(since)) },
+                None => "no",
+            }
+        }
+    }
+}
+
+fn complaints(complaints: &[Complaint], overview: &Overview) -> Markup {
+    let types = |complaint: &Complaint| {
+        let kinds = ResourceType::ALL.into_iter().filter(|kind| complaint.kinds[*kind]);
+        kinds.map(ResourceType::name).collect::<Vec<_>>().join(", ")
+    };
+    html! {
+        @if !complaints.is_empty() {
+            h2 #complaints-title { "Complaints of sessions" }
+            div.scroll tabindex="0" role="region" aria-labelledby="complaints-title" {
+                table #complaint-table {
+                    thead {
+                        tr {
+                            th scope="col" { "Session" }
+                            th scope="col" { "User" }
+                            th scope="col" { "Reported" }
+                            th scope="col" { "Counted for" }
+                            th.n scope="col" { "Failures" }
+                            th.n scope="col" { "Failed connections" }
+                        }
+                    }
+                    tbody {
+                        @for complaint in complaints.iter().rev() {
+                            tr {
+                                th scope="row" {
+                                    a href=(session::path(&complaint.session)) {
+                                        (complaint.session)
+                                    }
+                                }
+                                td { (complaint.user) }
+                                td {
+                                    (Time(complaint.at))
+                                    span.note { (Span(overview.now.since(complaint.at))) " ago" }
+                                }
+                                td { (types(complaint)) }
+                                td.n { (Count(complaint.failed)) }
+                                td.n { (Count(complaint.failed_connections)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
+    type Row = NodeGrant;
+    let path = path(&view.detail.node.name);
+    let now = overview.now;
+    let mut grants: Vec<&Row> = view.grants.iter().collect();
+    grants.sort_by(|a, b| (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id)));
+    let table = Table {
+        id: "grant-table",
+        caption: "What runs here",
+        rows_are: ("grant", "grants"),
+        path: &path,
+        parameters,
+        usual_sort: "age",
+        columns: vec![
+            Column::text("session", "Session", |row: &Row| {
+                html! { a href=(session::path(&row.session)) { (row.session) } }
+            })
+            .sorted_by(|a: &Row, b| a.session.cmp(&b.session)),
+            Column::text("name", "Name", |row: &Row| html! { span.word { (row.name) } })
+                .sorted_by(|a: &Row, b| a.name.cmp(&b.name)),
+            Column::text("user", "User", |row: &Row| html! { (row.user) })
+                .sorted_by(|a: &Row, b| a.user.cmp(&b.user)),
+            Column::text("pool", "Pool", |row: &Row| html! { (row.pool) })
+                .sorted_by(|a: &Row, b| a.pool.cmp(&b.pool)),
+            Column::text("type", "Type", |row: &Row| {
+                html! { span.dot.(class_of(row.kind)) {} (row.kind) }
+            })
+            .sorted_by(|a: &Row, b| a.kind.cmp(&b.kind)),
+            Column::number("slots", "Slots", |row: &Row| row.slots.into()),
+            Column::text("id", "Request", |row: &Row| html! { (row.id) })
+                .sorted_by(|a: &Row, b| a.id.cmp(&b.id))
+                .numeric(),
+            Column::text("age", "Held for", move |row: &Row| {
+                html! { (Span(now.since(row.granted_at))) span.note { (Time(row.granted_at)) } }
+            })
+            .sorted_by(|a: &Row, b| b.granted_at.cmp(&a.granted_at))
+            .numeric(),
+        ],
+        empty: "No slot of this node is in use.",
+    };
+    table.render(grants, view.grants.len())
+}
+
+/// The question before a blacklisting is lifted, with the field for the token.
+pub(in crate::web) fn question(
+    detail: &NodeDetail,
+    overview: &Overview,
+    objection: Option<Objection>,
+) -> Markup {
+    let node = &detail.node;
+    let page = path(&node.name);
+    let blacklisted = overview.kinds.iter().filter(|kind| node.blacklisted[**kind]);
+    html! {
+        p.crumbs { a href=(page) { "Node " (node.name) } }
+        h1 { "Lift the blacklisting of node " (node.name) "?" }
+        @if let Some(objection) = objection {
+            p.problem role="alert" { (objection.sentence()) " The node stays as it is." }
+        }
+        dl.facts {
+            @for kind in blacklisted {
+                @let faults = detail.faults[*kind];
+                div {
+                    dt { span.dot.(class_of(*kind)) {} (kind) }
+                    dd {
+                        (Count(faults.failures)) " sessions reported failures, "
+                        (Count(faults.failed_connections)) " could not connect"
+                        @if let Some(since) = faults.blacklisted_since {
+                            span.note { "blacklisted since " (Time(since)) }
+                        }
+                    }
+                }
+            }
+        }
+        p {
+            "The node is given work again at once, and the sessions that have complained are \
+             forgotten. It is blacklisted again when as many other sessions complain."
+        }
+        form.kill method="post" action=(format!("{page}/clear-blacklist")) {
+            (token_field(objection))
+            div.actions {
+                button type="submit" { "Lift the blacklisting" }
+                " "
+                a.button href=(page) { "Leave it" }
+            }
+        }
+    }
+}
