@@ -70,6 +70,22 @@ impl Inbox {
         self.arrived.len() + self.carried.len()
     }
 
+    /// An upper bound of the bytes of the next message, if it may be there as a whole; `None` if more
+    /// must arrive for sure.
+    pub(crate) fn next_bytes(&self) -> Option<usize> {
+        if self.framing == Framing::Bare || !self.carried.is_empty() {
+            return Some(self.len());
+        }
+        if self.in_frame > 0 {
+            return Some(self.in_frame);
+        }
+        let length = u32_at(&self.arrived, 0)?;
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        // An illegal length is refused when the message is taken.
+        let legal = length as i32 > 0 && bytes <= self.max_frame_bytes;
+        (!legal || self.arrived.len() - 4 >= bytes).then(|| bytes.min(self.arrived.len()))
+    }
+
     /// Takes out the next message. `read` is shown bytes that start with it, and perhaps do not
     /// end with it. None: more must arrive.
     pub(crate) fn take<T>(

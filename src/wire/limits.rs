@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::scan::Bounds;
 
-/// What a server allows. A peer that goes beyond a limit loses its connection; nobody else notices.
+/// What a server allows. A peer that exceeds a limit loses its connection; nobody else notices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one frame, and of one message on any stream. A longer reply is not sent either.
@@ -19,7 +19,8 @@ pub struct Limits {
     /// alone exceeds it. That takes a message over several frames, so a sensible value is at least
     /// twice `max_frame_bytes`.
     pub max_inflight_bytes: usize,
-    /// The same bytes of all connections together. The connection that exceeds it is closed.
+    /// The same bytes of all connections together. When they are more, the connections that hold
+    /// most of them are closed, see [`memory`](super::memory).
     pub max_total_inflight_bytes: usize,
     /// How long a connection may be silent between messages; zero is for ever.
     /// `cm.server.sotimeout`, spec: cluster-manager/01 §1.1.
@@ -70,7 +71,7 @@ pub enum Ending {
     SlowReader,
     /// The peer sent what cannot be a message, or too much.
     Malformed,
-    /// It holds too many bytes, or all connections together do.
+    /// It holds too many bytes, or most of those that all connections together may hold.
     Memory,
     /// The handler asked for it, or gave an answer that the method does not have.
     Handler,

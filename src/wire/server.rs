@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -19,7 +19,9 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::accept::accept_until_stopped;
 use super::inbox::Inbox;
 pub use super::limits::{Counters, Ending, Limits};
+use super::memory::{Holding, Memory, Revoked};
 use super::message::{self, Incoming};
+use super::permits::{Permit, Permits};
 use super::scan::Malformed;
 use super::service::{ApplicationFault, Exception, Framing, Service};
 
@@ -34,6 +36,12 @@ pub trait Handler<S: Service>: Send + Sync + 'static {
         peer: SocketAddr,
         call: S::Call,
     ) -> impl Future<Output = Answer<S::Reply>> + Send;
+
+    /// Whether the call may be dropped while it waits, because its caller has closed the connection
+    /// or takes too much memory. Only for calls that change nothing before their last wait.
+    fn may_be_dropped(&self, _call: &S::Call) -> bool {
+        false
+    }
 }
 
 impl<S, F, A> Handler<S> for F
@@ -129,15 +137,56 @@ struct Shared<H> {
     handler: H,
     limits: Limits,
     counters: Arc<Counters>,
-    /// Held while much is read: see [`MUCH_BYTES`].
-    reading_much: Semaphore,
+    memory: Arc<Memory>,
+    /// For messages from [`LONG_BYTES`] on.
+    long: Lane,
+    /// For messages from [`HUGE_BYTES`] on.
+    huge: Lane,
+}
+
+/// Messages of one size class. Each is decoded when no other one of its class is, and so many are
+/// decoded or handled at a time; the others wait as bytes, which take a tenth of the memory.
+#[derive(Debug)]
+struct Lane {
+    /// By peer, in turn.
+    handled: Arc<Permits<IpAddr>>,
+    decoding: Semaphore,
+}
+
+impl Lane {
+    fn new(handled: usize, of_one_peer: usize) -> Lane {
+        Lane { handled: Permits::new(handled, of_one_peer), decoding: Semaphore::new(1) }
+    }
+}
+
+impl<H> Shared<H> {
+    fn lane(&self, message_bytes: usize) -> Option<&Lane> {
+        match message_bytes {
+            HUGE_BYTES.. => Some(&self.huge),
+            LONG_BYTES.. => Some(&self.long),
+            _ => None,
+        }
+    }
 }
 
 impl<H> Server<H> {
     /// A server on this listener, which hands calls to this handler.
     pub fn new(listener: TcpListener, handler: H, limits: Limits) -> Server<H> {
-        let (counters, reading_much) = (Arc::default(), Semaphore::new(1));
-        let shared = Shared { handler, limits, counters, reading_much };
+        let memory = Memory::new(limits.max_total_inflight_bytes, limits.max_connections);
+        Server::with_memory(listener, handler, limits, memory)
+    }
+
+    /// The same, but its connections share their memory with others. The limit of `memory` takes
+    /// the place of [`Limits::max_total_inflight_bytes`].
+    pub fn with_memory(
+        listener: TcpListener,
+        handler: H,
+        limits: Limits,
+        memory: Arc<Memory>,
+    ) -> Server<H> {
+        let (long, huge) = (Lane::new(64, 16), Lane::new(2, 1));
+        let counters = memory.counters().clone();
+        let shared = Shared { handler, limits, counters, memory, long, huge };
         Server { listener, shared: Arc::new(shared) }
     }
 
@@ -182,10 +231,15 @@ impl<H> Server<H> {
 const WRITE_BYTES: usize = 64 * 1024;
 /// A connection that waits keeps a buffer of at most this size for its next reply.
 const KEEP_BYTES: usize = 4 * 1024;
-/// Connections that have sent this much at once take turns in having it read, first come first
-/// served. So one thread at most reads long requests while the others serve heartbeats, releases
-/// and whatever else is short.
-const MUCH_BYTES: usize = 32 * 1024;
+/// Messages from this size on are decoded one at a time, and peers take turns. So no more than one
+/// thread decodes long requests while the others serve heartbeats, releases and whatever else is
+/// short.
+const LONG_BYTES: usize = 32 * 1024;
+/// The same for messages from this size on, among themselves: they do not delay those of an
+/// ordinary job.
+const HUGE_BYTES: usize = 1 << 20;
+/// What is read ahead while a call is handled, to see whether its caller is still there.
+const AHEAD_BYTES: usize = 32 * 1024;
 
 struct Connection<H> {
     stream: TcpStream,
@@ -204,26 +258,18 @@ struct Connection<H> {
 /// What a connection has in the counters. It is put right when the connection ends, however.
 struct Account<H> {
     shared: Arc<Shared<H>>,
-    inflight_bytes: usize,
+    held: Holding,
     ending: Ending,
 }
 
-impl<H> Account<H> {
-    /// Books the bytes that the connection holds now.
-    fn hold(&mut self, bytes: usize) -> Result<(), Ending> {
-        let total = self.shared.counters.move_inflight(self.inflight_bytes, bytes);
-        let grown = bytes > self.inflight_bytes;
-        self.inflight_bytes = bytes;
-        if grown && total > self.shared.limits.max_total_inflight_bytes as u64 {
-            return Err(Ending::Memory);
-        }
-        Ok(())
+impl From<Revoked> for Ending {
+    fn from(_: Revoked) -> Ending {
+        Ending::Memory
     }
 }
 
 impl<H> Drop for Account<H> {
     fn drop(&mut self) {
-        self.shared.counters.move_inflight(self.inflight_bytes, 0);
         let panicked = std::thread::panicking();
         self.shared.counters.count_ended(if panicked { Ending::Panic } else { self.ending });
     }
@@ -241,7 +287,8 @@ impl<H> Connection<H> {
         let inbox = Inbox::new(framing, limits.bounds(), limits.max_frame_bytes);
         let alarm = Box::pin(sleep(limits.frame_timeout));
         // A task that is dropped before its end was stopped with the server.
-        let account = Account { shared, inflight_bytes: 0, ending: Ending::Shutdown };
+        let held = shared.memory.holding(peer.ip());
+        let account = Account { shared, held, ending: Ending::Shutdown };
         Connection {
             stream,
             peer,
@@ -292,13 +339,18 @@ impl<H> Connection<H> {
             if self.replies.len() >= WRITE_BYTES || inflight > max_inflight {
                 self.write().await?;
             }
+            let Some(bytes) = self.inbox.next_bytes() else { return Ok(()) };
+            // Given back when the call has been answered.
+            let _permit = self.lane_permit(bytes).await?;
             let taken = {
-                let much = self.inbox.len() >= MUCH_BYTES;
-                // The semaphore is never closed.
-                let _turn = match much {
-                    true => self.account.shared.reading_much.acquire().await.ok(),
-                    false => None,
+                let _turn = match self.account.shared.lane(bytes) {
+                    // The semaphore is never closed.
+                    Some(lane) => lane.decoding.acquire().await.ok(),
+                    None => None,
                 };
+                if self.account.held.is_revoked() {
+                    return Err(Ending::Memory);
+                }
                 self.inbox.take(|bytes| message::read_call::<S>(bytes, bounds))
             };
             let Some(incoming) = taken.map_err(|malformed| self.malformed(malformed))? else {
@@ -312,13 +364,24 @@ impl<H> Connection<H> {
         }
     }
 
+    /// Waits until a message of this size may be decoded and handled.
+    async fn lane_permit(&self, bytes: usize) -> Result<Option<Permit<IpAddr>>, Ending> {
+        let Account { shared, held, .. } = &self.account;
+        let Some(lane) = shared.lane(bytes) else { return Ok(None) };
+        tokio::select! {
+            biased;
+            () = held.revoked() => Err(Ending::Memory),
+            permit = lane.handled.take(self.peer.ip().to_canonical()) => Ok(Some(permit)),
+        }
+    }
+
     async fn answer<S>(&mut self, incoming: Incoming<S::Call>) -> Result<(), Ending>
     where
         S: Service,
         H: Handler<S>,
     {
         let Incoming { seqid, name, call } = incoming;
-        let shared = &self.account.shared;
+        let Account { shared, held, .. } = &mut self.account;
         let (place, call) = match call {
             Ok(call) => call,
             Err(fault) => {
@@ -328,7 +391,19 @@ impl<H> Connection<H> {
             }
         };
         shared.counters.count_call();
-        match shared.handler.call(self.peer, call).await {
+        let answer = {
+            let may_be_dropped = shared.handler.may_be_dropped(&call);
+            let mut handled = pin!(shared.handler.call(self.peer, call));
+            match may_be_dropped {
+                false => handled.await,
+                true => tokio::select! {
+                    biased;
+                    answer = handled.as_mut() => answer,
+                    ending = left(&mut self.stream, &mut self.inbox, held) => return Err(ending),
+                },
+            }
+        };
+        match answer {
             Answer::Reply(reply) => self.send(|out, framing| {
                 message::write_result::<S>(out, place, Ok(&reply), seqid, framing)
             }),
@@ -361,7 +436,7 @@ impl<H> Connection<H> {
             tracing::error!(peer = %self.peer, %error, "a call has no answer");
             return Err(Ending::Handler);
         }
-        self.account.hold(self.inbox.len() + self.replies.len())
+        Ok(self.account.held.set(self.inbox.len() + self.replies.len())?)
     }
 
     /// Writes the replies that wait.
@@ -377,17 +452,21 @@ impl<H> Connection<H> {
         };
         if let rest @ [_, ..] = &self.replies[written..] {
             let due = self.account.shared.limits.write_timeout;
-            match timeout(due, self.stream.write_all(rest)).await {
-                Err(_) => return Err(Ending::SlowReader),
-                Ok(Err(_)) => return Err(Ending::Broken),
-                Ok(Ok(())) => {}
+            tokio::select! {
+                biased;
+                () = self.account.held.revoked() => return Err(Ending::Memory),
+                written = timeout(due, self.stream.write_all(rest)) => match written {
+                    Err(_) => return Err(Ending::SlowReader),
+                    Ok(Err(_)) => return Err(Ending::Broken),
+                    Ok(Ok(())) => {}
+                },
             }
         }
         self.replies.clear();
         if self.replies.capacity() > KEEP_BYTES {
             self.replies = vec![];
         }
-        self.account.hold(self.inbox.len())
+        Ok(self.account.held.set(self.inbox.len())?)
     }
 
     /// Waits for bytes from the peer.
@@ -404,6 +483,7 @@ impl<H> Connection<H> {
                 biased;
                 arrival = self.stream.read_buf(self.inbox.space()) => break arrival,
                 _ = stopped.as_mut() => return Err(Ending::Shutdown),
+                () = self.account.held.revoked() => return Err(Ending::Memory),
                 () = self.alarm.as_mut(), if due.is_some() => match due {
                     Some(due) if Instant::now() < due => self.alarm.as_mut().reset(due),
                     _ if begun => return Err(Ending::SlowFrame),
@@ -418,7 +498,7 @@ impl<H> Connection<H> {
             Ok(_) if self.inbox.len() > self.account.shared.limits.max_inflight_bytes => {
                 Err(Ending::Memory)
             }
-            Ok(_) => self.account.hold(self.inbox.len()),
+            Ok(_) => Ok(self.account.held.set(self.inbox.len())?),
         }
     }
 
@@ -440,6 +520,28 @@ impl<H> Connection<H> {
     }
 }
 
+/// Waits until there is nobody left to answer: the peer has closed the connection, or is to lose it.
+/// Meanwhile a little is read ahead. `held` covers the call that is handled as well.
+async fn left(stream: &mut TcpStream, inbox: &mut Inbox, held: &mut Holding) -> Ending {
+    let handled_bytes = held.bytes().saturating_sub(inbox.len());
+    while inbox.len() < AHEAD_BYTES {
+        tokio::select! {
+            biased;
+            () = held.revoked() => return Ending::Memory,
+            read = stream.read_buf(inbox.space()) => match read {
+                Err(_) => return Ending::Broken,
+                Ok(0) => return Ending::Peer,
+                Ok(_) => {}
+            },
+        }
+        if held.set(handled_bytes + inbox.len()).is_err() {
+            return Ending::Memory;
+        }
+    }
+    held.revoked().await;
+    Ending::Memory
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -448,43 +550,134 @@ mod tests {
     use crate::calls::{ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply};
     use crate::client::{Client, ClientOptions};
 
+    /// A client whose connection comes from this address of loopback.
+    async fn client_from(host: [u8; 4], server: SocketAddr) -> Client<ClusterManager> {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::from(host), 0).into()).unwrap();
+        Client::over(socket.connect(server).await.unwrap(), ClientOptions::default())
+    }
+
+    fn release(ids: i32) -> Call {
+        Call::ReleaseResource { handle: Some("session".into()), ids: Some((0..ids).collect()) }
+    }
+
+    async fn until(what: &str, holds: impl Fn() -> bool) {
+        let wait = async {
+            while !holds() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("{what}"));
+    }
+
+    fn serve<H: Handler<ClusterManager>>(
+        handler: H,
+    ) -> (SocketAddr, Arc<Shared<H>>, watch::Sender<bool>) {
+        let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
+        let server = Server::new(listener, handler, Limits::default());
+        let (address, shared) = (server.local_addr().unwrap(), server.shared.clone());
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(server.run::<ClusterManager>(stopped));
+        (address, shared, stop)
+    }
+
     #[tokio::test]
     async fn short_calls_do_not_wait_until_long_ones_are_read() {
-        let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
         let answer = |_: SocketAddr, call: Call| async move {
             match call {
                 Call::ReleaseResource { .. } => Answer::Reply(Reply::ReleaseResource),
                 _ => Answer::Reply(Reply::SessionHeartbeat),
             }
         };
-        let server = Server::new(listener, answer, Limits::default());
-        let (address, shared) = (server.local_addr().unwrap(), server.shared.clone());
-        let (_stop, stopped) = watch::channel(false);
-        tokio::spawn(server.run::<ClusterManager>(stopped));
-        let connect = move || async move {
-            let to = (address.ip().to_string(), address.port());
-            let options = ClientOptions::default();
-            Client::<ClusterManager>::connect((&*to.0, to.1), options).await.unwrap()
-        };
-
-        let somebody_elses_turn = shared.reading_much.acquire().await.unwrap();
-        let handle = Some("session".to_owned());
-        let long =
-            Call::ReleaseResource { handle: handle.clone(), ids: Some((0..20_000).collect()) };
-        let long = tokio::spawn(async move { connect().await.call(&long).await });
-        let arrived = async {
-            while shared.counters.inflight_bytes() < MUCH_BYTES as u64 {
-                tokio::task::yield_now().await;
-            }
-        };
-        timeout(Duration::from_secs(60), arrived).await.unwrap();
-        let short = Call::SessionHeartbeat { handle };
-        let mut client = connect().await;
+        let (address, shared, _stop) = serve(answer);
+        let another_turn = shared.long.decoding.acquire().await.unwrap();
+        let mut client = client_from([127, 0, 0, 1], address).await;
+        let long = tokio::spawn(async move { client.call(&release(20_000)).await });
+        until("arrived", || shared.counters.inflight_bytes() > 2 * LONG_BYTES as u64).await;
+        let short = Call::SessionHeartbeat { handle: Some("session".into()) };
+        let mut client = client_from([127, 0, 0, 1], address).await;
         for _ in 0..10 {
             assert_eq!(client.call(&short).await.unwrap(), Reply::SessionHeartbeat);
         }
         assert!(!long.is_finished());
-        drop(somebody_elses_turn);
+        drop(another_turn);
         assert_eq!(long.await.unwrap().unwrap(), Reply::ReleaseResource);
+    }
+
+    /// Ordinary calls, long ones among them, are served while huge ones keep the server busy, and a
+    /// huge one of one peer while there are any number of another peer.
+    #[tokio::test]
+    async fn huge_calls_delay_neither_long_ones_nor_those_of_other_peers() {
+        const HUGE: i32 = 300_000;
+        let attacker = IpAddr::from([127, 0, 0, 1]);
+        let answer = move |peer: SocketAddr, call: Call| async move {
+            let Call::ReleaseResource { ids: Some(ids), .. } = call else { return Answer::Close };
+            if peer.ip() == attacker && ids.len() as i32 >= HUGE {
+                std::future::pending::<()>().await;
+            }
+            Answer::Reply(Reply::ReleaseResource)
+        };
+        let (address, shared, _stop) = serve(answer);
+        for _ in 0..4 {
+            let mut client = client_from([127, 0, 0, 1], address).await;
+            tokio::spawn(async move { client.call(&release(HUGE)).await });
+        }
+        until("all but one wait as bytes", || {
+            shared.counters.inflight_bytes() > 4 * HUGE as u64 * 4 && shared.counters.calls() == 1
+        })
+        .await;
+        for (host, ids) in [(1, 20_000), (2, 20_000), (2, HUGE)] {
+            let mut client = client_from([127, 0, 0, host], address).await;
+            let answer = timeout(Duration::from_secs(60), client.call(&release(ids))).await;
+            assert_eq!(answer.expect("in time").unwrap(), Reply::ReleaseResource, "{host} {ids}");
+        }
+        assert_eq!(shared.counters.calls(), 4, "of the attacker's calls one is handled");
+    }
+
+    /// Waits for ever, and counts the calls that wait.
+    #[derive(Debug, Default)]
+    struct Waiting(Arc<std::sync::atomic::AtomicUsize>);
+
+    struct One(Arc<std::sync::atomic::AtomicUsize>);
+
+    impl Drop for One {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    impl Handler<ClusterManager> for Waiting {
+        async fn call(&self, _: SocketAddr, _: Call) -> Answer<Reply> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let _one = One(self.0.clone());
+            std::future::pending().await
+        }
+
+        fn may_be_dropped(&self, call: &Call) -> bool {
+            matches!(call, Call::GetSessions)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_changes_nothing_yet_ends_with_its_connection() {
+        let waiting = Arc::default();
+        let (address, shared, _stop) = serve(Waiting(Arc::clone(&waiting)));
+        let count = || waiting.load(std::sync::atomic::Ordering::SeqCst);
+        let mut client = client_from([127, 0, 0, 1], address).await;
+        let call = tokio::spawn(async move { client.call(&Call::GetSessions).await });
+        until("the call waits", || count() == 1).await;
+        call.abort();
+        until("the call is dropped", || count() == 0).await;
+        until("counted", || shared.counters.ended(Ending::Peer) == 1).await;
+
+        let mut client = client_from([127, 0, 0, 1], address).await;
+        let call = tokio::spawn(async move { client.call(&Call::RefreshNodes).await });
+        until("the call waits", || count() == 1).await;
+        call.abort();
+        let mut other = client_from([127, 0, 0, 1], address).await;
+        let other = tokio::spawn(async move { other.call(&Call::GetSessions).await });
+        until("both wait", || count() == 2).await;
+        other.abort();
+        until("one is left", || count() == 1).await;
     }
 }

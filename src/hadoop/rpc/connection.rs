@@ -22,7 +22,8 @@ use super::server::Shared;
 use super::services::Target;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, Writer};
-use corona_wire::server::{Counters, Ending};
+use corona_wire::memory::Holding;
+use corona_wire::server::Ending;
 
 /// Replies are written once they amount to this much, even if more are there.
 const WRITE_BYTES: usize = 64 << 10;
@@ -52,7 +53,7 @@ struct Done {
     call_bytes: usize,
     reply: Vec<u8>,
     /// The reply's bytes among those in flight.
-    _held: Held,
+    _held: Holding,
 }
 
 /// What can be done with the bytes that have arrived.
@@ -71,7 +72,7 @@ impl Connection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> Connection {
         shared.counters.count_accepted();
         let account = Account {
-            held: Held::new(shared.counters.clone()),
+            held: shared.memory.holding(peer.ip()),
             shared: shared.clone(),
             ending: Ending::Shutdown,
         };
@@ -115,6 +116,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 () = stopped, if !stopping => stopping = true,
+                () = self.account.held.revoked() => return Err(Ending::Memory),
                 Some(done) = self.calls.join_next() => self.answer(done).await?,
                 arrival = self.stream.read_buf(&mut self.inbox), if reading => match arrival {
                     Err(_) => return Err(Ending::Broken),
@@ -236,9 +238,9 @@ impl Connection {
         let Some((caller, target)) = self.opened.clone() else { return Ok(()) };
         let call = Call::decode(&mut Reader::new(bytes)).map_err(|error| self.malformed(&error))?;
         let call_bytes = bytes.len();
-        let mut held = Held::new(self.shared.counters.clone());
+        let mut held = self.account.held.part();
         self.inflight_bytes += call_bytes;
-        self.within_total(held.set(call_bytes))?;
+        held.set(call_bytes)?;
         self.shared.counters.count_call();
         let shared = self.shared.clone();
         self.calls.spawn(async move {
@@ -250,7 +252,8 @@ impl Connection {
                 shared.counters.count_fault();
             }
             let reply = encode(id, result.map_or_else(error, Outcome::Value), &shared);
-            held.set(reply.len());
+            // If there is no room for it, the connection knows by itself that it is to end.
+            let _ = held.set(reply.len());
             Done { call_bytes, reply, _held: held }
         });
         Ok(())
@@ -270,21 +273,19 @@ impl Connection {
             next = if more { self.calls.try_join_next() } else { None };
         }
         let due = self.shared.limits.write_timeout;
-        match timeout(due, self.stream.write_all(&replies)).await {
-            Err(_) => Err(Ending::SlowReader),
-            Ok(Err(_)) => Err(Ending::Broken),
-            Ok(Ok(())) => Ok(()),
+        tokio::select! {
+            biased;
+            written = timeout(due, self.stream.write_all(&replies)) => match written {
+                Err(_) => Err(Ending::SlowReader),
+                Ok(Err(_)) => Err(Ending::Broken),
+                Ok(Ok(())) => Ok(()),
+            },
+            () = self.account.held.revoked() => Err(Ending::Memory),
         }
     }
 
     fn hold_inbox(&mut self) -> Result<(), Ending> {
-        let total = self.account.held.set(self.inbox.len());
-        self.within_total(total)
-    }
-
-    fn within_total(&self, total: u64) -> Result<(), Ending> {
-        let limit = self.shared.limits.max_total_inflight_bytes as u64;
-        if total > limit { Err(Ending::Memory) } else { Ok(()) }
+        Ok(self.account.held.set(self.inbox.len())?)
     }
 
     fn malformed(&self, error: &DecodeError) -> Ending {
@@ -313,7 +314,7 @@ fn encode(id: i32, outcome: Outcome, shared: &Shared) -> Vec<u8> {
 
 /// What a connection has in the counters. It is put right when the connection ends, however.
 struct Account {
-    held: Held,
+    held: Holding,
     shared: Arc<Shared>,
     ending: Ending,
 }
@@ -321,30 +322,5 @@ struct Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.shared.counters.count_ended(self.ending);
-    }
-}
-
-/// Bytes among those in flight.
-struct Held {
-    counters: Arc<Counters>,
-    bytes: usize,
-}
-
-impl Held {
-    fn new(counters: Arc<Counters>) -> Held {
-        Held { counters, bytes: 0 }
-    }
-
-    /// Holds so many bytes from now on. Gives those of all connections.
-    fn set(&mut self, bytes: usize) -> u64 {
-        let total = self.counters.move_inflight(self.bytes, bytes);
-        self.bytes = bytes;
-        total
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.set(0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a server allows. A peer that goes beyond a limit loses its connection or waits; nobody else
+/// What a server allows. A peer that exceeds a limit loses its connection or waits; nobody else
 /// notices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -21,7 +21,7 @@ pub struct Limits {
     /// Bytes of one connection's calls that are carried out at once; a call beyond waits to be read.
     pub max_inflight_bytes: usize,
     /// Bytes of all connections that have arrived and are not handled, and of replies that are not
-    /// written. The connection that exceeds it is closed.
+    /// written. When they are more, the connections that hold most of them are closed.
     pub max_total_inflight_bytes: usize,
     /// How long a connection without calls may be silent. The original's clients close after ten
     /// seconds and connect again at their next call.

@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
 use corona_wire::accept::accept_until_stopped;
+use corona_wire::memory::Memory;
 use corona_wire::server::Counters;
 
 /// A server of Hadoop RPC, ready to run.
@@ -27,6 +28,7 @@ pub(super) struct Shared {
     pub(super) services: Services,
     pub(super) limits: Limits,
     pub(super) counters: Arc<Counters>,
+    pub(super) memory: Arc<Memory>,
     /// A permit for each call that is carried out.
     pub(super) running: Semaphore,
 }
@@ -36,8 +38,10 @@ impl Server {
     /// one.
     pub fn new(listener: TcpListener, services: Services, limits: Limits) -> Server {
         let running = Semaphore::new(limits.max_running_calls);
-        let counters = Arc::default();
-        Server { listener, shared: Arc::new(Shared { services, limits, counters, running }) }
+        let memory = Memory::new(limits.max_total_inflight_bytes, limits.max_connections);
+        let counters = memory.counters().clone();
+        let shared = Shared { services, limits, counters, memory, running };
+        Server { listener, shared: Arc::new(shared) }
     }
 
     /// What it counts; may be read while it runs and after.

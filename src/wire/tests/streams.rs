@@ -402,6 +402,58 @@ async fn too_much_ends_the_connection() {
     }
 }
 
+/// Unfinished messages fill the memory again and again. Their connections are closed; a peer that
+/// has been idle, one that calls all the time and one that connects anew are served as ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_messages_cost_those_who_sent_them() {
+    let limits = Limits {
+        max_frame_bytes: 1 << 20,
+        max_total_inflight_bytes: 1 << 20,
+        max_connections: 100,
+        ..Limits::default()
+    };
+    let server = Running::start::<ClusterManager>(answer, limits);
+    let mut idle = server.client::<ClusterManager>().await;
+    idle.get_next_session_id().await.unwrap();
+    let mut busy = server.client::<ClusterManager>().await;
+    let large = "x".repeat(2000);
+    let (address, counters) = (server.address, server.counters.clone());
+    let attackers: Vec<_> = (0..8)
+        .map(|_| {
+            tokio::spawn(async move {
+                let unfinished = [&(1_u32 << 20).to_be_bytes()[..], &vec![0x80; 200 << 10]];
+                loop {
+                    let mut stream = TcpStream::connect(address).await.unwrap();
+                    let _ = stream.write_all(&unfinished.concat()).await;
+                    // Until it is closed.
+                    let _ = stream.read(&mut [0]).await;
+                }
+            })
+        })
+        .collect();
+    let mut served = 0;
+    while counters.ended(Ending::Memory) < 20 || served < 200 {
+        let calls = async {
+            busy.session_heartbeat("good".to_owned()).await.unwrap();
+            let answer = busy.session_heartbeat(large.clone()).await;
+            assert!(matches!(answer, Err(CallError::Exception(_))), "{answer:?}");
+            let mut fresh = server.client::<ClusterManager>().await;
+            fresh.get_next_session_id().await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(5), calls).await.expect("answers in time");
+        served += 1;
+    }
+    idle.get_next_session_id().await.unwrap();
+    for attacker in attackers {
+        attacker.abort();
+        assert!(attacker.await.unwrap_err().is_cancelled());
+    }
+    drop((idle, busy));
+    until(|| server.counters.open() == 0).await;
+    assert_eq!(server.counters.inflight_bytes(), 0);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_long_message_over_short_frames_is_bounded() {
     let limits = Limits { max_frame_bytes: 4096, ..Limits::default() };

@@ -112,6 +112,55 @@ async fn a_peer_that_takes_too_much_memory() {
     check(&limits, "a large call", &sent, Ending::Memory).await;
 }
 
+/// Unfinished calls fill the memory again and again. Their connections are closed, and nobody else's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_calls_cost_those_who_sent_them() {
+    let limits =
+        Limits { max_total_inflight_bytes: 1 << 20, max_connections: 100, ..Limits::default() };
+    let running = start(limits).await;
+    let call = |id| frame(id, "getFilesystemName", vec![]);
+    let mut idle = Raw::open(&running).await;
+    idle.send(&call(1)).await;
+    assert_eq!(idle.receive::<Reply>().await.id, 1);
+    let mut busy = Raw::open(&running).await;
+    let port = running.address.port;
+    let attackers: Vec<_> = (0..8)
+        .map(|_| {
+            tokio::spawn(async move {
+                let mut sent = after_header("00100000");
+                sent.extend(vec![0; 200 << 10]);
+                loop {
+                    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                    let _ = stream.write_all(&sent).await;
+                    // Until it is closed.
+                    let _ = stream.read(&mut [0]).await;
+                }
+            })
+        })
+        .collect();
+    let mut id = 1;
+    while running.counters.ended(Ending::Memory) < 20 || id < 200 {
+        id += 1;
+        let served = async {
+            busy.send(&call(id)).await;
+            assert_eq!(busy.receive::<Reply>().await.id, id);
+            let mut fresh = Raw::open(&running).await;
+            fresh.send(&call(id)).await;
+            assert_eq!(fresh.receive::<Reply>().await.id, id);
+        };
+        tokio::time::timeout(Duration::from_secs(5), served).await.expect("replies in time");
+    }
+    idle.send(&call(2)).await;
+    assert_eq!(idle.receive::<Reply>().await.id, 2);
+    for attacker in attackers {
+        attacker.abort();
+        assert!(attacker.await.unwrap_err().is_cancelled());
+    }
+    drop((idle, busy));
+    until(|| running.counters.open() == 0).await;
+    assert_eq!(running.counters.inflight_bytes(), 0);
+}
+
 #[tokio::test]
 async fn a_peer_too_many() {
     let running = start(Limits { max_connections: 1, ..Limits::default() }).await;
