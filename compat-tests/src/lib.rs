@@ -64,12 +64,20 @@ pub fn repository() -> &'static Path {
 /// # Panics
 /// When the program does not start.
 pub fn start_plain() -> Running {
-    let overrides =
-        [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")];
+    start_with(&[])
+}
+
+/// The same with these settings.
+///
+/// # Panics
+/// When the program does not start.
+pub fn start_with(settings: &[(&str, &str)]) -> Running {
+    let ports = [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")];
+    let overrides = ports.iter().chain(settings);
     let launch = Launch {
         program: corona_program().to_path_buf(),
         conf_dir: None,
-        overrides: overrides.map(|(key, value)| (key.into(), value.into())).to_vec(),
+        overrides: overrides.map(|(key, value)| ((*key).into(), (*value).into())).collect(),
         arguments: vec![],
         ready_within: Duration::from_secs(20),
     };

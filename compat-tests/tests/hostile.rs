@@ -1,7 +1,7 @@
 //! Peers that send anything but messages. The process stays up, its memory stays where it was, and
 //! a well-behaved peer is served meanwhile.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use compat_tests::cluster_peers::{Connection, call as rpc, report};
-use compat_tests::start_plain;
+use compat_tests::{start_plain, start_with};
 use corona::wire::calls::ClusterManager;
 use corona::wire::client::{Client, ClientOptions};
 use corona::wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
@@ -143,6 +143,58 @@ fn page(address: SocketAddr, path: &str) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
+}
+
+/// The memory for messages is full all the time. Whoever fills it loses its connections; a peer that
+/// heartbeats, one that was idle, and new ones are served as ever.
+#[test]
+fn unfinished_messages_do_not_disturb_other_peers() {
+    let manager = start_with(&[("corona.cm.wire.max.total.inflight.bytes", "4194304")]);
+    let address = manager.thrift();
+    let mut idle = TcpStream::connect(address).unwrap();
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(answer_to(&mut idle), 2, "a reply");
+    let peer = GoodPeer::start(address);
+
+    let stop = AtomicBool::new(false);
+    let closed = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..ATTACKERS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    let mut stream = half_frame(address);
+                    let _ = stream.write_all(&vec![0; 1 << 20]);
+                    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+                    let ended = stream.read(&mut [0]);
+                    let in_time = ended.as_ref().is_err_and(|error| {
+                        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+                    });
+                    closed.fetch_add(u64::from(!in_time), Ordering::SeqCst);
+                }
+            });
+        }
+        let mut answered = 0;
+        while answered < 200 || closed.load(Ordering::SeqCst) < 20 {
+            peer.answers_within_patience();
+            let mut fresh = TcpStream::connect(address).unwrap();
+            fresh.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert_eq!(answer_to(&mut fresh), 2, "a reply");
+            answered += 1;
+        }
+        assert_eq!(answer_to(&mut idle), 2, "a reply");
+        stop.store(true, Ordering::SeqCst);
+    });
+    peer.stop();
+}
+
+/// Calls `getNextSessionId` and gives the kind of the message that comes back.
+fn answer_to(stream: &mut TcpStream) -> u8 {
+    stream.write_all(&framed(&call("getNextSessionId", b"\0"))).unwrap();
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).unwrap();
+    let mut message = vec![0; u32::from_be_bytes(head) as usize];
+    stream.read_exact(&mut message).unwrap();
+    message[3]
 }
 
 /// Sends malformed frames of every kind over many connections, each to its end.

@@ -329,6 +329,7 @@ fn limits(settings: &ClusterManagerSettings) -> Limits {
         max_depth: usize::try_from(wire.max_depth).unwrap_or(usize::MAX),
         max_connections: wire.max_connections,
         max_inflight_bytes: wire.max_inflight_bytes,
+        max_total_inflight_bytes: wire.max_total_inflight_bytes,
         idle_timeout: settings.socket_timeout.unwrap_or_default(),
         frame_timeout: wire.frame_timeout,
         drain_timeout: DRAIN_TIMEOUT,

@@ -254,6 +254,8 @@ keys! {
         "Connections that may be open at a time.";
     WIRE_MAX_INFLIGHT = "corona.cm.wire.max.inflight.bytes", long(1024), "134217728", "bytes", Own,
         "Bytes of messages of one connection that may wait for their answer.";
+    WIRE_MAX_TOTAL_INFLIGHT = "corona.cm.wire.max.total.inflight.bytes", long(1024), "1073741824", "bytes", Own,
+        "The same bytes of all connections, answers to notifications included. When they are more, those who hold most of them lose their connections.";
     WIRE_FRAME_TIMEOUT = "corona.cm.wire.frame.timeout.ms", int(1), "60000", "ms", Own,
         "Time for a message that has begun to be there as a whole.";
     NOTIFIER_MAX_QUEUE = "corona.cm.notifier.max.queue", int(1), "100000", "calls", Own,
@@ -373,6 +375,8 @@ keys! {
     TT_HTTP_WRITE_TIMEOUT = "corona.tt.http.write.timeout.ms", span(1), "180000", "ms", TrackerOwn,
         "A connection for map output, logs or pages is closed when its peer reads nothing for this long.";
 
+    TT_RPC_TOTAL = "corona.tt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", TrackerOwn,
+        "Bytes of calls of job trackers, or of tasks, that may wait for their answer. When they are more, those who hold most of them lose their connections.";
     TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "false", "", TrackerOwn,
         "Whether remote job trackers run here. Without it no JOBTRACKER slots are offered.";
     TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,

@@ -84,6 +84,8 @@ pub struct WireSettings {
     pub max_connections: usize,
     /// Bytes of messages of one connection that may wait for their answer.
     pub max_inflight_bytes: usize,
+    /// The same bytes of all connections together.
+    pub max_total_inflight_bytes: usize,
     /// Time for a message that has begun to be there as a whole.
     pub frame_timeout: Duration,
 }
@@ -243,6 +245,7 @@ impl<'a> SettingsReader<'a> {
             max_depth: self.number(&keys::WIRE_MAX_DEPTH),
             max_connections: self.number(&keys::WIRE_MAX_CONNECTIONS),
             max_inflight_bytes: self.number(&keys::WIRE_MAX_INFLIGHT),
+            max_total_inflight_bytes: self.number(&keys::WIRE_MAX_TOTAL_INFLIGHT),
             frame_timeout: self.span(&keys::WIRE_FRAME_TIMEOUT),
         }
     }

@@ -39,6 +39,8 @@ pub struct TaskTrackerSettings {
     pub host: Option<String>,
     /// How map output, task logs and pages are served.
     pub http: TrackerHttpSettings,
+    /// Bytes of unfinished calls that each of the two servers for calls holds at most.
+    pub rpc_max_total_inflight_bytes: usize,
     /// Where tasks report to.
     pub report_address: HostPort,
     /// How job trackers are told of their tasks.
@@ -219,6 +221,7 @@ impl SettingsReader<'_> {
                 threads: self.number(&keys::TT_HTTP_THREADS),
                 write_timeout: self.span(&keys::TT_HTTP_WRITE_TIMEOUT),
             },
+            rpc_max_total_inflight_bytes: self.number(&keys::TT_RPC_TOTAL),
             report_address: self.value(&keys::TT_REPORT_ADDRESS, typed::address),
             job_trackers: self.job_trackers(),
             local: LocalSettings {

@@ -95,6 +95,7 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
             max_depth: 64,
             max_connections: 100_000,
             max_inflight_bytes: 128 << 20,
+            max_total_inflight_bytes: 1 << 30,
             frame_timeout: Duration::from_secs(60),
         },
         engine,

@@ -225,6 +225,10 @@ impl TaskTracker {
                 tracing::warn!(%attempt, "killed, as the local directories are full");
             }
         });
+        let rpc_limits = rpc::Limits {
+            max_total_inflight_bytes: settings.rpc_max_total_inflight_bytes,
+            ..rpc::Limits::default()
+        };
         let link = Arc::new(Link::default());
         let about = About {
             addresses,
@@ -250,8 +254,8 @@ impl TaskTracker {
                 make_room,
             ),
             callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
-            actions: rpc::Server::new(actions, services.clone(), rpc::Limits::default()),
-            umbilical: rpc::Server::new(umbilical, services, rpc::Limits::default()),
+            actions: rpc::Server::new(actions, services.clone(), rpc_limits.clone()),
+            umbilical: rpc::Server::new(umbilical, services, rpc_limits),
             http: Arc::new(http.with_pages(Arc::new(pages))),
             web,
             lost,

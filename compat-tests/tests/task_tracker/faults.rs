@@ -5,6 +5,9 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use compat_tests::skipping::{Missing, skip};
 use compat_tests::task_tracker::job::Job;
@@ -15,6 +18,7 @@ use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{Phase, TaskState};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::{World, block_on, note, process};
 
@@ -348,6 +352,44 @@ fn local_directories_that_vanish_fail_tasks_and_nothing_else() {
             fs::rename(dir.with_extension("away"), dir).unwrap();
         }
         world.home.nothing_left().await;
+    });
+}
+
+/// Unfinished calls fill the memory for calls again and again: their connections are closed, and job
+/// trackers and tasks are served as ever.
+#[test]
+fn unfinished_calls_do_not_disturb_job_trackers_and_tasks() {
+    block_on(async {
+        let world = World::with(&[("corona.tt.rpc.max.total.inflight.bytes", "262144")]).await;
+        let (job_tracker, _) = world.session().await;
+        let actions = world.manager.actions().await;
+        let closed = Arc::new(AtomicUsize::new(0));
+        let attackers: Vec<_> = (0..16)
+            .map(|_| {
+                let (actions, closed) = (actions.clone(), closed.clone());
+                tokio::spawn(async move {
+                    let unfinished = [&b"hrpc\x03\0\x01\0\0"[..], &vec![0; 40 << 10]].concat();
+                    loop {
+                        let mut stream = TcpStream::connect(&actions).await.unwrap();
+                        let _ = stream.write_all(&unfinished).await;
+                        // Until it is closed.
+                        let _ = stream.read(&mut [0]).await;
+                        closed.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let mut calls = 0;
+        while closed.load(Ordering::Relaxed) < 50 || calls < 100 {
+            let call = job_tracker.submit(Vec::new());
+            timeout(Duration::from_secs(5), call).await.expect("a reply in time");
+            calls += 1;
+        }
+        world.still_works().await;
+        for attacker in attackers {
+            attacker.abort();
+            assert!(attacker.await.unwrap_err().is_cancelled());
+        }
     });
 }
 
