@@ -21,8 +21,9 @@ mod state_file;
 mod translate;
 mod web;
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,7 @@ use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::web::events::Events;
 use self::web::{Pages, Parts};
-use corona_config::{ClusterManagerSettings, ConfigErrors, Loaded};
+use corona_config::{ClusterManagerSettings, ConfigErrors, Interfaces, Loaded};
 use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
@@ -83,13 +84,16 @@ pub enum Beginning {
     Clean,
     /// From the state file, which stays where it is.
     StateFile,
+    /// From the state file if there is one, which is moved aside, so that no later start recovers
+    /// from what is out of date by then; else from nothing.
+    StateFileIfPresent,
 }
 
 /// Why a cluster manager cannot start.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} ({key}): {error}")]
+    #[error("cannot listen on {address}: {error}{}", Remedy(.error, .key))]
     Listen {
         /// The configuration key.
         key: &'static str,
@@ -103,8 +107,8 @@ pub enum StartError {
     HostFiles(#[from] ConfigErrors),
     /// A state file of an earlier run lies there. Spec: cluster-manager/02 §1.
     #[error(
-        "state file {} exists: start with --recover-from-disk to go on from it, or move it away \
-         to start with a clean state", path.display()
+        "state file {} exists: start with --recover-from-disk or --recover-if-present to go on \
+         from it, or move it away to start with a clean state", path.display()
     )]
     StateFileExists {
         /// The file.
@@ -118,6 +122,14 @@ pub enum StartError {
         /// Why.
         error: RecoveryError,
     },
+    /// The state file cannot be moved aside after the recovery.
+    #[error("cannot move state file {} aside: {error}", path.display())]
+    SetAside {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
     /// The clock shows no time.
     #[error("the machine's clock is wrong: {0}")]
     Clock(Wrong),
@@ -130,9 +142,15 @@ impl ClusterManager {
         let settings = loaded.settings.clone();
         let state_path = std::path::absolute(&settings.state_file)
             .unwrap_or_else(|_| settings.state_file.clone());
-        if beginning == Beginning::Clean && state_path.exists() {
+        let is_there = state_path.exists();
+        if beginning == Beginning::Clean && is_there {
             return Err(StartError::StateFileExists { path: state_path });
         }
+        let from_file = match beginning {
+            Beginning::Clean => false,
+            Beginning::StateFile => true,
+            Beginning::StateFileIfPresent => is_there,
+        };
         let hosts = settings.host_files.load()?.hosts;
         tracing::info!(
             "Included hosts: {} Excluded hosts: {}",
@@ -141,16 +159,12 @@ impl ClusterManager {
         );
         let clock = Clock::new();
         let racks = Racks::new(settings.topology.clone());
-        let (engine, undelivered) = match beginning {
-            Beginning::Clean => {
-                tracing::info!("Starting Cluster Manager with clean state");
-                (new_engine(&settings, clock.now(), hosts)?, Vec::new())
-            }
-            Beginning::StateFile => {
-                let recovered = recover(&settings, &state_path, clock.now(), hosts, &racks).await;
-                recovered
-                    .map_err(|error| StartError::Recovery { path: state_path.clone(), error })?
-            }
+        let (engine, undelivered) = if from_file {
+            let recovered = recover(&settings, &state_path, clock.now(), hosts, &racks).await;
+            recovered.map_err(|error| StartError::Recovery { path: state_path.clone(), error })?
+        } else {
+            tracing::info!("Starting Cluster Manager with clean state");
+            (new_engine(&settings, clock.now(), hosts)?, Vec::new())
         };
         let web = bind_web(&settings).await?;
         let thrift = bind_thrift(&settings)?;
@@ -171,7 +185,7 @@ impl ClusterManager {
         let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
         let safe_mode = Arc::new(safe_mode);
         let compress = settings.compress_state;
-        let persist = Persist::new(core.clone(), safe_mode.clone(), state_path, compress);
+        let persist = Persist::new(core.clone(), safe_mode.clone(), state_path.clone(), compress);
         let persist = Arc::new(persist);
         let operations = Arc::new(Operations::default());
         let rpc = Rpc {
@@ -195,6 +209,12 @@ impl ClusterManager {
         let thrift_address = address(&thrift, SERVER_ADDRESS)?;
         let thrift = Server::new(thrift, rpc, limits);
         let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
+        // Last, so that a start that fails leaves the file for the next one.
+        if from_file && beginning == Beginning::StateFileIfPresent {
+            let aside = state_file::set_aside(&state_path)
+                .map_err(|error| StartError::SetAside { path: state_path.clone(), error })?;
+            tracing::info!("The state file is now {}", aside.display());
+        }
         let parts = Parts {
             core: core.clone(),
             notifier,
@@ -271,10 +291,29 @@ impl ClusterManager {
 const SERVER_ADDRESS: &str = "cm.server.address";
 const HTTP_ADDRESS: &str = "cm.server.http.address";
 
+/// What to do when an address cannot be listened on.
+struct Remedy<'a>(&'a io::Error, &'a str);
+
+impl fmt::Display for Remedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Remedy(error, key) = self;
+        match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                write!(f, "; set {key} to another port, or to port 0 for any free one")
+            }
+            _ => write!(f, "; set {key} to another address"),
+        }
+    }
+}
+
 /// Only the port of the address is used: the original listens on all interfaces.
 fn bind_thrift(settings: &ClusterManagerSettings) -> Result<TcpListener, StartError> {
     let address = &settings.server_address;
-    listen(ListenOn::AnyAddress(address.port)).map_err(|error| StartError::Listen {
+    let on = match settings.interfaces {
+        Interfaces::All => ListenOn::AnyAddress(address.port),
+        Interfaces::Loopback => ListenOn::Address((Ipv4Addr::LOCALHOST, address.port).into()),
+    };
+    listen(on).map_err(|error| StartError::Listen {
         key: SERVER_ADDRESS,
         address: address.to_string(),
         error,

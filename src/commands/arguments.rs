@@ -41,10 +41,14 @@ pub(super) fn existing_conf_dir(
         || variable("HADOOP_CONF_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let conf_dir = named.or_else(from_environment);
     if let Some(dir) = &conf_dir {
+        let shown = dir.display();
+        ensure!(
+            dir.exists(),
+            "configuration directory {shown} does not exist; name one with --conf-dir"
+        );
         ensure!(
             dir.is_dir(),
-            "configuration directory {} does not exist; name one with --conf-dir",
-            dir.display()
+            "{shown} is a file; name the directory of core-site.xml with --conf-dir"
         );
     }
     Ok(conf_dir)

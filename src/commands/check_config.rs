@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use corona::config::{Checked, InForce, Origin, Problem, ProblemKind, Severity, Source};
+use corona::config::{
+    Checked, InForce, Origin, Problem, ProblemKind, Severity, SimilarKey, Source,
+};
 use serde::Serialize;
 
 use super::EXIT_FAILED;
@@ -29,7 +31,7 @@ Examples:
 Exit status: 0 a cluster manager starts with it, there may be warnings;
 1 it does not; 2 wrong usage.";
 
-/// Tell what is wrong with a configuration
+/// Report what is wrong with a configuration
 ///
 /// Every problem is one line: file and line, key or element, the value, what
 /// was expected.
@@ -46,7 +48,7 @@ pub(super) struct Arguments {
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// Also tell every key with the value in force, and where it is set
+    /// Also list every key with the value in force, and where it is set
     #[arg(long)]
     show: bool,
 
@@ -71,7 +73,12 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             let mut text = lines(&checked, &report, console.colours);
             if arguments.show {
                 text.push('\n');
-                text.push_str(&values(&checked).render(console, arguments.output.wide));
+                let values = values(&checked);
+                // Padded to the longest value, a line would not be read by anybody.
+                text.push_str(&match console.width.is_some() && !arguments.output.wide {
+                    true => values.render(console, false),
+                    false => values.render_unaligned(console),
+                });
             }
             console.print(&text)?;
         }
@@ -107,6 +114,9 @@ struct ProblemReport {
     value: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<String>,
+    /// The known key or element that is spelled like this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    did_you_mean: Option<String>,
 }
 
 /// Where a problem is, or a value comes from.
@@ -151,7 +161,15 @@ impl From<&Problem> for ProblemReport {
             ProblemKind::Replaced { value, .. } => (Some(value.to_string()), None),
             ProblemKind::UndefinedVariable { value, .. } => (Some(value.clone()), None),
             ProblemKind::Required { expected } => (None, Some(expected.clone())),
+            ProblemKind::Absent { path, .. } => (Some(path.to_string()), None),
             _ => (None, None),
+        };
+        let did_you_mean = match &problem.kind {
+            ProblemKind::UnknownElement { meant, .. } => meant.as_deref().map(str::to_owned),
+            ProblemKind::UnknownKey { meant } => {
+                meant.as_ref().map(|SimilarKey { name, .. }| (*name).to_owned())
+            }
+            _ => None,
         };
         ProblemReport {
             severity: severity_name(problem.severity),
@@ -160,6 +178,7 @@ impl From<&Problem> for ProblemReport {
             message: problem.kind.to_string(),
             value,
             expected,
+            did_you_mean,
         }
     }
 }

@@ -107,7 +107,7 @@ impl WebArguments {
         ensure!(
             address.port != 0,
             "the port of the pages is not known: cm.server.http.address is {address}, where 0 stands \
-             for any free port; name it with --http-address"
+             for any free port; name the one in the cluster manager's ready line with --http-address"
         );
         Ok((address, timeout))
     }
@@ -312,8 +312,10 @@ mod tests {
             let found = WebArguments { http_address, configuration }.find();
             found.map(|(address, _)| address.to_string()).map_err(|error| error.to_string())
         };
-        let error = web(None, &[]).unwrap_err();
+        let any = [("cm.server.http.address", "localhost:0")];
+        let error = web(None, &any).unwrap_err();
         assert!(error.contains("localhost:0") && error.contains("--http-address"), "{error}");
+        assert_eq!(web(None, &[]), Ok("localhost:8889".into()));
         assert_eq!(web(Some("h:1"), &[]), Ok("h:1".into()));
         assert_eq!(web(None, &[("cm.server.http.address", "h:2")]), Ok("h:2".into()));
     }

@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -40,8 +41,9 @@ on stderr that says why; 2 wrong usage.";
 ///
 /// Reads core-site.xml, mapred-site.xml and the files that they name, listens
 /// on the port of cm.server.address for task trackers and sessions, and runs
-/// until it is told to stop. When it is ready it prints one line with the
-/// addresses of its Thrift service and of its pages.
+/// until it is stopped. Without a configured address it listens for programs of
+/// this machine only. When it is ready it prints a line with the addresses of
+/// its Thrift service and of its pages, and a line with the URL of the pages.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -55,9 +57,19 @@ pub(super) struct Arguments {
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// Go on from the state file, as the original's -recoverFromDisk
+    /// Recover from the state file, as the original's -recoverFromDisk
+    ///
+    /// The file stays in place. Without it there is no start.
     #[arg(long)]
     recover_from_disk: bool,
+
+    /// Recover from the state file if there is one, then rename it
+    ///
+    /// The file gets the name <cm.state>.recovered, so that no later start
+    /// recovers from it again. For services, which start with the same options
+    /// each time.
+    #[arg(long, conflicts_with = "recover_from_disk")]
+    recover_if_present: bool,
 
     #[command(flatten)]
     log: LogArguments,
@@ -70,8 +82,8 @@ struct Start {
     conf_dir: Option<PathBuf>,
     /// Settings that win over the files, in the order given.
     overrides: Vec<Override>,
-    /// Whether to go on from the state file.
-    recover_from_disk: bool,
+    /// Whether to recover from the state file.
+    beginning: Beginning,
 }
 
 /// Runs the cluster manager until a signal stops it.
@@ -100,13 +112,12 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
-    let beginning = match start.recover_from_disk {
-        true => Beginning::StateFile,
-        false => Beginning::Clean,
-    };
-    let manager = ClusterManager::bind(loaded, beginning).await?;
+    let manager = ClusterManager::bind(loaded, start.beginning).await?;
     let (thrift, web) = (manager.thrift_address(), manager.web_address());
-    announce(&format!("corona cluster manager ready: thrift {thrift} http {web}"));
+    announce(&format!(
+        "corona cluster manager ready: thrift {thrift} http {web}\npages http://{}/",
+        shown_address(web)
+    ));
     tell_systemd(NotifyState::Ready);
     let hangups = reload_on_hangup(manager.reload_request())?;
     let (stop_sender, stop_receiver) = watch::channel(false);
@@ -114,6 +125,16 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
     let served = serve_until("ClusterManager", serving, stop, &stop_sender).await;
     hangups.abort();
     Ok(served??)
+}
+
+/// The address of a listener as a person of this machine can use it.
+fn shown_address(listener: SocketAddr) -> SocketAddr {
+    let shown = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    SocketAddr::new(shown, listener.port())
 }
 
 /// SIGHUP has the scheduling files read again, as operators expect of a daemon.
@@ -129,7 +150,12 @@ fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
 impl Arguments {
     fn into_start(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Start> {
         let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
-        Ok(Start { conf_dir, overrides: self.overrides, recover_from_disk: self.recover_from_disk })
+        let beginning = match (self.recover_from_disk, self.recover_if_present) {
+            (true, _) => Beginning::StateFile,
+            (false, true) => Beginning::StateFileIfPresent,
+            (false, false) => Beginning::Clean,
+        };
+        Ok(Start { conf_dir, overrides: self.overrides, beginning })
     }
 }
 
@@ -155,23 +181,43 @@ mod tests {
     #[test]
     fn command_line_becomes_a_start() {
         let setting = |key: &str, value: &str| Override { key: key.into(), value: value.into() };
-        for (line, overrides, recover_from_disk) in [
-            (&[][..], vec![], false),
-            (&["--recover-from-disk"], vec![], true),
-            (&["-recoverFromDisk"], vec![], true),
-            (&["-D", "a=b"], vec![setting("a", "b")], false),
-            (&["-Da=b"], vec![setting("a", "b")], false),
+        let (clean, from_file) = (Beginning::Clean, Beginning::StateFile);
+        for (line, overrides, beginning) in [
+            (&[][..], vec![], clean),
+            (&["--recover-from-disk"], vec![], from_file),
+            (&["--recover-if-present"], vec![], Beginning::StateFileIfPresent),
+            (&["-recoverFromDisk"], vec![], from_file),
+            (&["-D", "a=b"], vec![setting("a", "b")], clean),
+            (&["-Da=b"], vec![setting("a", "b")], clean),
             (
                 &["-Da={\"1\":{\"MAP\":1}}", "-recoverFromDisk", "-D", "a=2"],
                 vec![setting("a", "{\"1\":{\"MAP\":1}}"), setting("a", "2")],
-                true,
+                from_file,
             ),
         ] {
             let line = [&["--conf-dir", "/"], line].concat();
             let conf_dir = Some("/".into());
-            let expected = Start { conf_dir, overrides, recover_from_disk };
+            let expected = Start { conf_dir, overrides, beginning };
             assert_eq!(start_of(&line).unwrap(), expected, "{line:?}");
         }
+    }
+
+    #[test]
+    fn the_url_of_the_pages_can_be_opened() {
+        for (listener, shown) in [
+            ("127.0.0.1:8889", "127.0.0.1:8889"),
+            ("0.0.0.0:8889", "127.0.0.1:8889"),
+            ("[::]:8889", "[::1]:8889"),
+            ("10.1.2.3:80", "10.1.2.3:80"),
+        ] {
+            assert_eq!(shown_address(listener.parse().unwrap()).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn both_ways_to_recover_at_once_are_wrong_usage() {
+        let line = ["cluster-manager", "--recover-if-present", "--recover-from-disk"];
+        assert!(Line::try_parse_from(line).is_err());
     }
 
     #[test]

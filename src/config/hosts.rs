@@ -1,10 +1,11 @@
 //! The include and exclude host files. Spec: cluster-manager/06 §5.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::files::{FileReader, FileStamp, is_there};
+use super::keys;
 use super::problem::{ConfigErrors, Origin, Problem, ProblemKind, warnings_or_errors};
 use corona_model::settings::Hosts;
 
@@ -12,9 +13,18 @@ use corona_model::settings::Hosts;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFiles {
     /// `cm.hosts`
-    pub include: Option<PathBuf>,
+    pub include: Option<HostFile>,
     /// `cm.hosts.exclude`
-    pub exclude: Option<PathBuf>,
+    pub exclude: Option<HostFile>,
+}
+
+/// One of the host files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFile {
+    /// The file. A relative path starts at the working directory.
+    pub path: PathBuf,
+    /// Where its key is set.
+    pub set_in: Origin,
 }
 
 /// What the host files say.
@@ -37,29 +47,50 @@ impl HostFiles {
         let mut files = FileReader::default();
         let mut problems = Vec::new();
         let mut loaded = LoadedHosts::default();
-        let mut load = |path: &Option<PathBuf>, entries: &mut BTreeSet<Arc<str>>| {
-            let Some(path) = path else { return };
-            match read(path, &mut files) {
+        let mut load = |file: &Option<HostFile>, of: &HostFileKey, entries: &mut BTreeSet<_>| {
+            let Some(file) = file else { return };
+            match read(file, of, &mut files) {
                 Ok(found) => {
-                    loaded.read.push((path.clone(), found.len()));
+                    loaded.read.push((file.path.clone(), found.len()));
                     *entries = found;
                 }
                 Err(problem) => problems.push(problem),
             }
         };
-        load(&self.include, &mut loaded.hosts.include);
-        load(&self.exclude, &mut loaded.hosts.exclude);
+        load(&self.include, &INCLUDE, &mut loaded.hosts.include);
+        load(&self.exclude, &EXCLUDE, &mut loaded.hosts.exclude);
         loaded.warnings = warnings_or_errors(problems)?;
         loaded.files = files.into_stamps();
         Ok(loaded)
     }
 }
 
-fn read(path: &Path, files: &mut FileReader) -> Result<BTreeSet<Arc<str>>, Problem> {
+/// What a host file is for.
+struct HostFileKey {
+    name: &'static str,
+    /// What happens when the file is not there.
+    without: &'static str,
+}
+
+const INCLUDE: HostFileKey =
+    HostFileKey { name: keys::HOSTS.name, without: "every host may heartbeat" };
+const EXCLUDE: HostFileKey =
+    HostFileKey { name: keys::HOSTS_EXCLUDE.name, without: "no host is excluded" };
+
+fn read(
+    file: &HostFile,
+    of: &HostFileKey,
+    files: &mut FileReader,
+) -> Result<BTreeSet<Arc<str>>, Problem> {
+    let HostFile { path, set_in } = file;
     if !is_there(path) {
         files.note(path);
-        let kind = ProblemKind::Absent { used: "an empty one is used" };
-        return Err(Problem::warning(Origin::file(path), kind));
+        let kind = ProblemKind::Absent {
+            path: path.display().to_string().into(),
+            looked_in: Vec::new(),
+            used: of.without.into(),
+        };
+        return Err(Problem::warning(set_in.clone(), kind).of(of.name));
     }
     // Comments may be in any encoding; a host name with other bytes matches nobody.
     Ok(entries(&String::from_utf8_lossy(&files.read(path)?)))
@@ -110,13 +141,20 @@ mod tests {
         let include = dir.path().join("include");
         std::fs::write(&include, b"a b\n# caf\xe9\n").unwrap();
         let exclude = dir.path().join("exclude");
-        let files = HostFiles { include: Some(include.clone()), exclude: Some(exclude.clone()) };
+        let file = |path: &std::path::Path| HostFile {
+            path: path.to_path_buf(),
+            set_in: Origin::CommandLine,
+        };
+        let files = HostFiles { include: Some(file(&include)), exclude: Some(file(&exclude)) };
         let loaded = files.load().unwrap();
         assert_eq!(loaded.hosts.include.len(), 2);
         assert!(loaded.hosts.exclude.is_empty());
         assert_eq!(loaded.read, [(include, 2)]);
         let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
-        let expected = format!("{}: File does not exist; an empty one is used", exclude.display());
+        let expected = format!(
+            "-D: cm.hosts.exclude: file {} does not exist; no host is excluded",
+            exclude.display()
+        );
         assert_eq!(warnings, [expected]);
         assert!(loaded.files.iter().all(|stamp| !stamp.has_changed()));
         std::fs::write(&exclude, "a").unwrap();
@@ -126,7 +164,8 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_read_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let files = HostFiles { include: Some(dir.path().into()), exclude: None };
+        let include = HostFile { path: dir.path().into(), set_in: Origin::CommandLine };
+        let files = HostFiles { include: Some(include), exclude: None };
         assert!(files.load().unwrap_err().to_string().ends_with("cannot be read: not a file"));
         assert_eq!(HostFiles::default().load().unwrap().hosts, Hosts::default());
     }

@@ -149,22 +149,22 @@ macro_rules! keys {
 
 keys! {
     SERVER_ADDRESS = "cm.server.address", Address, "localhost:8888", "", Used,
-        "Where clients reach the cluster manager. It listens on this port on every interface.";
-    HTTP_ADDRESS = "cm.server.http.address", Address, "localhost:0", "", Used,
-        "Where the web pages are served, and the name that they show. Port 0: any free port.";
+        "Where clients reach the cluster manager. It listens on this port, on every interface if the key is set and for the same machine only if it is not.";
+    HTTP_ADDRESS = "cm.server.http.address", Address, "localhost:8889", "", Used,
+        "Where the web pages are served, and the name that they show. Port 0: any free port, which the original has as its default.";
     SOCKET_TIMEOUT = "cm.server.sotimeout", int(0), "60000", "ms", Used,
-        "Time for a connection to say something, and for a session to connect and to answer. 0: for ever.";
+        "Idle timeout of connections, and timeout for connecting to a session and for its reply. 0: no timeout.";
     PROXY_JOB_TRACKER_THRIFT = "corona.proxy.job.tracker.thriftaddr", Address, "localhost:50036", "", Used,
-        "The proxy job tracker's Thrift service, which is told of safe mode.";
+        "The proxy job tracker's Thrift service, which is notified of safe mode. Unset: that there is none at this address is not reported at the start.";
     PROXY_JOB_TRACKER_RPC = "corona.proxy.job.tracker.rpcaddr", Address, "localhost:50035", "", Accepted,
         "The proxy job tracker's Hadoop RPC.";
     PARTITIONING = "cm.cpu.to.resource.partitioning", Partitioning,
         "{\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}", "", Used,
         "Slots of a node by its CPU count. The default is for a start without any files: with a configuration directory the key must be set.";
     HOSTS = "cm.hosts", Path, "", "", Used,
-        "File with the hosts that may heartbeat; none: every host.";
+        "File listing the hosts that may heartbeat; unset: every host.";
     HOSTS_EXCLUDE = "cm.hosts.exclude", Path, "", "", Used,
-        "File with the hosts that may not; it wins.";
+        "File listing hosts that may not; it overrides cm.hosts.";
     NODE_EXPIRY = "cm.node.expiryinterval", int(1), "600000", "ms", Used,
         "A node without a heartbeat for longer than this is gone.";
     RESERVED_MEMORY = "cm.node.reserved.memory.mb", int(0), "0", "MB", Used,

@@ -27,6 +27,7 @@ mod problem;
 mod properties;
 mod scheduling;
 mod settings;
+mod suggest;
 mod system;
 mod task_tracker;
 mod topology;
@@ -37,11 +38,11 @@ mod xml;
 pub use access::{AccessSettings, Networks};
 pub use client::{ClientSettings, ClientSource};
 pub use files::FileStamp;
-pub use hosts::{HostFiles, LoadedHosts};
+pub use hosts::{HostFile, HostFiles, LoadedHosts};
 pub use job_conf::{JobConf, SiteProperties, WriteError};
-pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity};
+pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity, SimilarKey};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
-pub use settings::{ClusterManagerSettings, NotifierSettings, WireSettings};
+pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
 pub use task_tracker::{
     ChildSettings, JobFileSettings, JobTrackerSettings, LoadedTaskTracker, LocalSettings,
     MemorySettings, TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
@@ -133,9 +134,15 @@ impl Source<'_> {
         if let Topology::Script { path, .. } = &loaded.settings.topology
             && !path.is_file()
         {
-            let kind = ProblemKind::Absent { used: "no host can be put into a rack" };
-            problems
-                .push(Problem::warning(Origin::file(path), kind).of(keys::TOPOLOGY_SCRIPT.name));
+            let key = keys::TOPOLOGY_SCRIPT.name;
+            let set = loaded.in_force.iter().find(|in_force| in_force.key == key);
+            let set_in = set.map_or(Origin::Default, |in_force| in_force.origin.clone());
+            let kind = ProblemKind::Absent {
+                path: path.display().to_string().into(),
+                looked_in: Vec::new(),
+                used: "no host can be put into a rack".into(),
+            };
+            problems.push(Problem::warning(set_in, kind).of(key));
         }
         let mut in_force = loaded.in_force;
         in_force.sort_by_key(|value| keys::ALL.iter().position(|key| key.name == value.key));

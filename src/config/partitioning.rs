@@ -17,14 +17,10 @@ const MOST: i64 = 64;
 
 /// The partitioning that a text says. CPU counts without any type are dropped.
 pub(super) fn parse(text: &str) -> Result<Partitioning, Wrong> {
-    let not_valid = |why: String| {
-        let key = super::keys::PARTITIONING.name;
-        Wrong::new(format!("is not a valid value for option: {key} ({why})"), EXPECTED)
-    };
     let document: Value =
-        serde_json::from_str(text).map_err(|error| not_valid(error.to_string()))?;
+        serde_json::from_str(text).map_err(|error| Wrong::new(not_json(text, &error), EXPECTED))?;
     let Value::Object(entries) = document else {
-        return Err(not_valid("it is no object".into()));
+        return Err(Wrong::new("is JSON, but not an object", EXPECTED));
     };
     let mut partitioning = BTreeMap::new();
     for (cpus, slots) in &entries {
@@ -35,6 +31,25 @@ pub(super) fn parse(text: &str) -> Result<Partitioning, Wrong> {
         }
     }
     Ok(Partitioning(partitioning))
+}
+
+/// What is wrong with a text that is not JSON, and where. The value is usually one long line, so the
+/// place is a character of it and the text around.
+fn not_json(text: &str, error: &serde_json::Error) -> String {
+    const AROUND: usize = 12;
+    let what = error.to_string();
+    let what = what.split(" at line ").next().unwrap_or_default();
+    // A column counts bytes of its line, from 1; 0 is the end of the line before.
+    let lines = text.split('\n').take(error.line().saturating_sub(1));
+    let at = lines.map(|line| line.len() + 1).sum::<usize>() + error.column().saturating_sub(1);
+    let before = text.char_indices().take_while(|(index, _)| *index < at).count();
+    let skipped = before.saturating_sub(AROUND);
+    let near: String = text.chars().skip(skipped).take(2 * AROUND + 1).collect();
+    let near = near.replace(char::is_control, " ");
+    match near.trim() {
+        "" => format!("is not JSON: {what}"),
+        near => format!("is not JSON: {what}, at character {} near {near}", before + 1),
+    }
 }
 
 fn illegal(what: String) -> Wrong {
@@ -91,13 +106,19 @@ mod tests {
 
     #[test]
     fn the_original_s_complaints() {
-        let option = "is not a valid value for option: cm.cpu.to.resource.partitioning (";
+        let json = "is not JSON: ";
         let entry = "has an illegal entry: ";
         let cases = [
-            ("", option, "EOF while parsing a value at line 1 column 0)"),
-            ("{", option, "EOF while parsing an object at line 1 column 1)"),
-            ("{} x", option, "trailing characters at line 1 column 4)"),
-            ("[]", option, "it is no object)"),
+            ("", json, "EOF while parsing a value"),
+            ("{", json, "EOF while parsing an object, at character 1 near {"),
+            ("{} x", json, "trailing characters, at character 4 near {} x"),
+            (
+                r#"{"1":{"MAP":1,"REDUCE":1},"2":{"MAP":2,"REDUCE":2,},"4":{"MAP":4}}"#,
+                json,
+                r#"trailing comma, at character 51 near ,"REDUCE":2,},"4":{"MAP":"#,
+            ),
+            ("{\"1\":\n{\"MAP\" 1}}", json, r#"expected `:`, at character 15 near ":  {"MAP" 1}}"#),
+            ("[]", "is JSON, ", "but not an object"),
             (r#"{"65":{}}"#, entry, "Number of CPUs: 65 is not in range 0-64"),
             (r#"{"-1":{}}"#, entry, "Number of CPUs: -1 is not in range 0-64"),
             (r#"{"x":{}}"#, entry, "\"x\" is not a whole number of CPUs"),

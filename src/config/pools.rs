@@ -3,11 +3,13 @@
 //! Spec: cluster-manager/06 §4. It reads no file. Settings are made anew on each load: `preemptable`
 //! and `requestMax` can be taken back, unlike in the original (09 §4.9).
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::general;
-use super::problem::{Problem, ProblemKind};
+use super::problem::{Origin, Problem, ProblemKind};
 use super::scheduling::{Context, Field, TypeName, pool_name};
+use super::suggest::similar;
 use super::typed::{Wrong, whole};
 use super::xml::{Element, trim};
 use corona_model::settings::{Pools, SizeRedirect};
@@ -19,18 +21,28 @@ const SIZE_REDIRECT: &str = "redirectJobWithLimit";
 /// The settings in the file. What cannot be used is an error; what is ignored, replaced or hardly
 /// meant so is a warning. Of repeated elements the last one holds.
 pub(super) fn read(root: &Element, context: Context, problems: &mut Vec<Problem>) -> Pools {
-    let mut reader = PoolsReader { context, problems, pools: Pools::default() };
+    let mut reader = PoolsReader {
+        context,
+        problems,
+        pools: Pools::default(),
+        groups: BTreeMap::new(),
+        named: BTreeMap::new(),
+        size_redirects: Vec::new(),
+    };
     for child in &root.children {
         if child.name == "group" {
             reader.group(child);
         } else if !general::is_general(&child.name) {
-            let kind = ProblemKind::UnknownElement(child.name.clone());
+            let meant = similar(&child.name, ["group"]).map(Into::into);
+            let kind = ProblemKind::UnknownElement { name: child.name.as_str().into(), meant };
             reader.problems.push(Problem::warning(child.origin.clone(), kind));
         } else if !context.one_file {
             let what = "has no effect in this file: it is read from the general file";
             reader.no_effect(child, child.name.clone(), what);
         }
     }
+    reader.check_groups();
+    reader.check_size_redirects();
     reader.pools
 }
 
@@ -38,6 +50,12 @@ struct PoolsReader<'a> {
     context: Context,
     problems: &'a mut Vec<Problem>,
     pools: Pools,
+    /// Where each group stands.
+    groups: BTreeMap<String, Origin>,
+    /// Where each pool stands.
+    named: BTreeMap<PoolName, Origin>,
+    /// Where redirects by size lead to, and where they stand.
+    size_redirects: Vec<(PoolName, String, Origin)>,
 }
 
 impl PoolsReader<'_> {
@@ -70,6 +88,7 @@ impl PoolsReader<'_> {
             }
         }
         self.check_limits(element, &subject, group.minimum, group.maximum);
+        self.groups.insert(name.to_owned(), element.origin.clone());
         self.pools.groups.insert(name.into(), group);
     }
 
@@ -77,10 +96,19 @@ impl PoolsReader<'_> {
         let name = PoolName::new(group, element.attribute("name").unwrap_or_default());
         let subject = format!("pool {name}");
         if name.pool.is_empty() {
-            self.no_effect(element, subject.clone(), "has no name");
-        } else if self.context.configured_pools_only && !name.is_legal() {
-            let what = "no session can use it: only 0-9 a-z - _ are legal in names while \
-                        cm.configured.pools.only is true";
+            let what = "a pool has no name, so no session can use it; expected <pool name=\"...\">";
+            self.no_effect(element, format!("group {group}"), what);
+        } else if !name.is_legal() {
+            let what = match self.context.configured_pools_only {
+                true => {
+                    "no session can use it: only 0-9 a-z - _ are legal in names while \
+                     cm.configured.pools.only is true"
+                }
+                false => {
+                    "its settings are for no session: only 0-9 a-z - _ are legal in names, and \
+                     sessions that ask for it are scheduled in default.defaultpool"
+                }
+            };
             self.no_effect(element, subject.clone(), what);
         }
         let mut settings = match self.pools.pools.entry(name.clone()) {
@@ -105,6 +133,7 @@ impl PoolsReader<'_> {
             }
         }
         self.check_limits(element, &subject, settings.minimum, settings.maximum);
+        self.named.insert(name.clone(), element.origin.clone());
         self.pools.pools.insert(name, settings);
     }
 
@@ -194,6 +223,8 @@ impl PoolsReader<'_> {
             self.no_effect(element, subject.to_owned(), &what);
             return Ok(());
         }
+        let at = (destination.clone(), subject.to_owned(), element.origin.clone());
+        self.size_redirects.push(at);
         let redirect = SizeRedirect { input_size_limit_bytes: limit, destination };
         self.pools.size_redirects.insert(source, redirect);
         Ok(())
@@ -215,8 +246,57 @@ impl PoolsReader<'_> {
         }
     }
 
+    /// Warns where pools cannot have their minima, as their group may not hold that much.
+    fn check_groups(&mut self) {
+        let mut told = Vec::new();
+        for (group, limits) in &self.pools.groups {
+            let of_group = |pool: &PoolName| *pool.group == **group;
+            for kind in ResourceType::ALL {
+                let most = limits.maximum[kind];
+                let pools = self.pools.pools.iter().filter(|(pool, _)| of_group(pool));
+                let minima: Vec<(&PoolName, i32)> =
+                    pools.map(|(pool, settings)| (pool, settings.minimum[kind])).collect();
+                let above: Vec<_> = minima.iter().filter(|(_, least)| *least > most).collect();
+                for (pool, least) in &above {
+                    let what =
+                        format!("min{kind} {least} is above max{kind} {most} of its group {group}");
+                    told.push((self.named.get(*pool), format!("pool {pool}"), what));
+                }
+                let sum: i64 = minima.iter().map(|(_, least)| i64::from(*least)).sum();
+                if above.is_empty() && sum > i64::from(most) {
+                    let what = format!(
+                        "the min{kind} of its pools add up to {sum}, which is above max{kind} {most}"
+                    );
+                    told.push((self.groups.get(&**group), format!("group {group}"), what));
+                }
+            }
+        }
+        for (origin, subject, what) in told {
+            let origin = origin.cloned().unwrap_or(Origin::Default);
+            let problem = Problem::warning(origin, ProblemKind::NoEffect(what));
+            self.problems.push(problem.of(subject));
+        }
+    }
+
+    /// Warns of redirects by size into pools that the file does not have.
+    fn check_size_redirects(&mut self) {
+        for (destination, subject, origin) in &self.size_redirects {
+            if !self.pools.pools.contains_key(destination) {
+                let kind = general::unconfigured(destination, &self.pools);
+                self.problems.push(Problem::warning(origin.clone(), kind).of(subject));
+            }
+        }
+    }
+
+    /// An element that means nothing in a group or a pool.
     fn unknown(&mut self, element: &Element, subject: &str) {
-        let kind = ProblemKind::UnknownElement(element.name.clone());
+        let limits = ["min", "max"].map(|prefix| self.context.names(prefix)).concat();
+        // A group has its pools and redirects, and a pool its fields.
+        let own: &[&str] =
+            if subject.starts_with("pool ") { &POOL_FIELDS } else { &[POOL, SIZE_REDIRECT] };
+        let known = own.iter().copied().chain(limits.iter().map(String::as_str));
+        let meant = similar(&element.name, known).map(Into::into);
+        let kind = ProblemKind::UnknownElement { name: element.name.as_str().into(), meant };
         self.problems.push(Problem::warning(element.origin.clone(), kind).of(subject));
     }
 
@@ -315,7 +395,7 @@ mod tests {
         let in_pool =
             |inside: &str| format!("<group name='g'><pool name='p'>{inside}</pool></group>");
         let in_group = |inside: &str| format!("<group name='g'>{inside}</group>");
-        let cases: [(&str, &str); 23] = [
+        let cases: [(&str, &str); 29] = [
             ("<pool name='p'/>", "f:1: unknown element <pool>"),
             ("<group/>", "f:1: group: has no name"),
             (
@@ -330,7 +410,36 @@ mod tests {
                 &in_group("<schedulingMode>PRIORITY</schedulingMode>"),
                 "f:1: group g: schedulingMode: has no effect on a group: only pools have one",
             ),
-            (&in_group("<minmap>1</minmap>"), "f:1: group g: minmap: unknown element <minmap>"),
+            (
+                &in_group("<minmap>1</minmap>"),
+                "f:1: group g: minmap: unknown element <minmap>; did you mean <minMAP>?",
+            ),
+            (
+                &in_pool("<maxMaps>1</maxMaps>"),
+                "f:1: pool g.p: maxMaps: unknown element <maxMaps>; did you mean <maxMAP>?",
+            ),
+            (
+                &in_pool("<schedulingMode>Fair</schedulingMode>"),
+                "f:1: pool g.p: schedulingMode: value \"Fair\" is not a scheduling mode; expected FIFO, FAIR or DEADLINE; did you mean FAIR?",
+            ),
+            ("<grupo name='g'/>", "f:1: unknown element <grupo>; did you mean <group>?"),
+            (
+                &in_group("<maxMAP>400</maxMAP>\n<pool name='p'><minMAP>500</minMAP></pool>"),
+                "f:2: pool g.p: minMAP 500 is above maxMAP 400 of its group g",
+            ),
+            (
+                &in_group(
+                    "<maxMAP>400</maxMAP>\n<pool name='p'><minMAP>300</minMAP></pool>\
+                     <pool name='q'><minMAP>300</minMAP></pool>",
+                ),
+                "f:1: group g: the minMAP of its pools add up to 600, which is above maxMAP 400",
+            ),
+            (
+                &in_group(
+                    "<pool name='p'/>\n<redirectJobWithLimit source='p' destination='qq' inputSizeLimit='1'/>",
+                ),
+                "f:2: group g: redirectJobWithLimit: destination g.qq is not in the pools file, so it has no limits and no weight",
+            ),
             (
                 &in_group("<minMAP>5</minMAP><maxMAP>4</maxMAP>"),
                 "f:1: group g: minMAP 5 is above maxMAP 4",
@@ -347,7 +456,10 @@ mod tests {
                 &in_group("<minJOBTRACKER>x</minJOBTRACKER>"),
                 "f:1: minJOBTRACKER: has no effect: cm.cpu.to.resource.partitioning has no slots of JOBTRACKER",
             ),
-            (&in_group("<pool/>"), "f:1: pool g.: has no name"),
+            (
+                &in_group("<pool/>"),
+                "f:1: group g: a pool has no name, so no session can use it; expected <pool name=\"...\">",
+            ),
             (
                 &in_group("<pool name='p'/>\n<pool name='p'/>"),
                 "f:2: pool g.p: Already added pool info; the later values win",
@@ -405,7 +517,8 @@ mod tests {
     #[test]
     fn illegal_names_are_told_where_they_shut_sessions_out() {
         let file = "<group name='G'><pool name='p'/></group>";
-        assert_eq!(pools(file, false).1, [""; 0]);
+        let told = "f:1: pool G.p: its settings are for no session: only 0-9 a-z - _ are legal in names, and sessions that ask for it are scheduled in default.defaultpool";
+        assert_eq!(pools(file, false).1, [told]);
         let told = "f:1: pool G.p: no session can use it: only 0-9 a-z - _ are legal in names while cm.configured.pools.only is true";
         assert_eq!(pools(file, true).1, [told]);
     }

@@ -124,11 +124,15 @@ pub enum ProblemKind {
     /// The operating system refused, or it is not a file.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// There is nothing at that path.
-    #[error("File does not exist; {used}")]
+    /// A file that is named somewhere is not there.
+    #[error("file {path} does not exist{}; {used}", LookedIn(.looked_in))]
     Absent {
+        /// The file, as it is named.
+        path: Box<str>,
+        /// The directories in which a relative path was looked for, if there are several.
+        looked_in: Vec<Box<str>>,
         /// What happens without it.
-        used: &'static str,
+        used: Box<str>,
     },
     /// More than is read of any configuration.
     #[error("is larger than {limit_bytes} bytes")]
@@ -158,11 +162,19 @@ pub enum ProblemKind {
         found: String,
     },
     /// An element that means nothing at its place.
-    #[error("unknown element <{0}>")]
-    UnknownElement(String),
+    #[error("unknown element <{name}>{}", Meant(.meant))]
+    UnknownElement {
+        /// Its name.
+        name: Box<str>,
+        /// A known element that is spelled like it.
+        meant: Option<Box<str>>,
+    },
     /// A key in one of our name spaces that nothing reads.
-    #[error("unknown key, ignored")]
-    UnknownKey,
+    #[error("unknown key, ignored{}", MeantKey(.meant))]
+    UnknownKey {
+        /// A known key that is spelled like it.
+        meant: Option<SimilarKey>,
+    },
     /// An element without the child or attribute that it needs.
     #[error("has no {0}")]
     Incomplete(&'static str),
@@ -211,16 +223,76 @@ pub enum ProblemKind {
     NoEffect(String),
 }
 
-/// The start of a value, so that a line stays a line.
+/// A key that may have been meant where another one is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimilarKey {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default, which is used; none when the key is set as well.
+    pub default: Option<&'static str>,
+}
+
+/// The end of a problem that may be a typing error.
+struct Meant<'a>(&'a Option<Box<str>>);
+
+impl fmt::Display for Meant<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, "; did you mean <{name}>?"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The same for keys.
+struct MeantKey<'a>(&'a Option<SimilarKey>);
+
+impl fmt::Display for MeantKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(SimilarKey { name, default }) = self.0 else { return Ok(()) };
+        write!(f, "; did you mean {name}? ")?;
+        match default {
+            None => f.write_str("It is set as well"),
+            Some("") => f.write_str("It is not set"),
+            Some(default) => write!(f, "It is not set, so its default {default} is used"),
+        }
+    }
+}
+
+/// Where a file was looked for.
+struct LookedIn<'a>(&'a [Box<str>]);
+
+impl fmt::Display for LookedIn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, place) in self.0.iter().enumerate() {
+            write!(f, "{}{place}", if index == 0 { " in " } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+/// The start of a value, so that a line stays a line. Quotation marks inside are not escaped where
+/// the others are around it.
 struct Excerpt<'a>(&'a str);
 
 impl fmt::Debug for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 200;
-        match self.0.char_indices().nth(LONGEST) {
-            Some((end, _)) => write!(f, "{:?}...", &self.0[..end]),
-            None => write!(f, "{:?}", self.0),
+        let (start, more) = match self.0.char_indices().nth(LONGEST) {
+            Some((end, _)) => (self.0.get(..end).unwrap_or_default(), "..."),
+            None => (self.0, ""),
+        };
+        if !start.contains('"') || start.contains('\'') {
+            return write!(f, "{start:?}{more}");
         }
+        f.write_char('\'')?;
+        for character in start.chars() {
+            match character {
+                '"' => f.write_char('"')?,
+                other => write!(f, "{}", other.escape_debug())?,
+            }
+        }
+        write!(f, "'{more}")
     }
 }
 
@@ -310,8 +382,33 @@ mod tests {
     }
 
     #[test]
+    fn quotation_marks_in_a_value_are_not_escaped() {
+        for (value, shown) in [
+            (r#"{"1": 2}"#, r#"'{"1": 2}'"#),
+            ("{\"1\":\n\\}", r#"'{"1":\n\\}'"#),
+            (r#"it's "quoted""#, r#""it's \"quoted\"""#),
+            ("it's", r#""it's""#),
+        ] {
+            assert_eq!(format!("{:?}", Excerpt(value)), shown);
+        }
+    }
+
+    #[test]
+    fn a_similar_key_is_named_with_the_value_that_is_used() {
+        for (default, end) in [
+            (Some("localhost:8888"), "It is not set, so its default localhost:8888 is used"),
+            (Some(""), "It is not set"),
+            (None, "It is set as well"),
+        ] {
+            let meant = Some(SimilarKey { name: "cm.server.address", default });
+            let expected = format!("unknown key, ignored; did you mean cm.server.address? {end}");
+            assert_eq!(ProblemKind::UnknownKey { meant }.to_string(), expected);
+        }
+    }
+
+    #[test]
     fn only_errors_refuse() {
-        let warning = Problem::warning(Origin::Default, ProblemKind::UnknownKey);
+        let warning = Problem::warning(Origin::Default, ProblemKind::UnknownKey { meant: None });
         let error = Problem::error(Origin::CommandLine, ProblemKind::NotText);
         assert_eq!(warnings_or_errors(vec![warning.clone()]), Ok(vec![warning.clone()]));
         let refused = warnings_or_errors(vec![warning, error.clone()]).unwrap_err();

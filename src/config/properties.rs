@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::files::{FileReader, is_there};
 use super::keys::Key;
 use super::problem::{Origin, Problem, ProblemKind};
+use super::suggest::similar;
 use super::system::SystemProperties;
 use super::xml::{self, Element, Includes};
 
@@ -213,7 +214,8 @@ impl Properties {
                 continue;
             }
             if child.name != "property" {
-                let kind = ProblemKind::UnknownElement(child.name.clone());
+                let meant = similar(&child.name, ["property", "configuration"]).map(Into::into);
+                let kind = ProblemKind::UnknownElement { name: child.name.as_str().into(), meant };
                 problems.push(Problem::warning(child.origin.clone(), kind));
             }
             if let Err(problem) = self.load_property(child, problems) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::files::{FileReader, FileStamp, is_there};
 use super::problem::{ConfigErrors, Origin, Problem, ProblemKind, warnings_or_errors};
 use super::properties::{MATERIALIZED_JSON, json_name, read_json};
+use super::suggest::similar;
 use super::typed::{self, Wrong};
 use super::xml::{self, Element, Includes};
 use super::{general, keys, pools};
@@ -21,8 +22,12 @@ use corona_model::types::{PerType, ResourceType};
 pub struct SchedulingFiles {
     /// `cm.config.file`, as set.
     pub general: String,
+    /// Where that is set.
+    pub general_set_in: Origin,
     /// `cm.pools.config.file`, as set.
     pub pools: String,
+    /// Where that is set.
+    pub pools_set_in: Origin,
     /// Whether a general file is expected: it is named, or there is a configuration directory.
     pub named: bool,
     /// Where a file is looked for that is not at its path.
@@ -81,32 +86,44 @@ impl SchedulingFiles {
             one_file: general.is_some() && general == pools,
             configured_pools_only: self.configured_pools_only,
         };
-        let scheduling = self.read_general(general.as_deref(), context, files, problems);
+        let items = self.general_items(general.as_deref(), files, problems);
+        let scheduling = general::read(&items, context, problems);
+        general::check_waits(&items, &scheduling, problems);
+        let there_are_pools = pools.is_some();
         let pools = self.read_pools(pools.as_deref(), context, files, problems);
+        if there_are_pools {
+            general::check_redirects(&items, &pools, problems);
+        }
         (scheduling, pools)
     }
 
-    fn read_general(
+    /// What the general file says; nothing when there is none or when it cannot be read.
+    fn general_items(
         &self,
         path: Option<&Path>,
-        context: Context,
         files: &mut FileReader,
         problems: &mut Vec<Problem>,
-    ) -> Scheduling {
+    ) -> Vec<general::Item> {
         if let Some(items) = self.json_items(files, problems) {
-            return general::read(&items, context, problems);
+            return items;
         }
         let Some(path) = path else {
             if self.named {
-                problems.push(absent(&self.general, keys::GENERAL_FILE.name));
+                // The default name is that of both files.
+                let used = match self.general == self.pools && !self.configured_pools_only {
+                    true => format!("the defaults are used, and {NO_LIMITS}"),
+                    false => "the defaults are used".to_owned(),
+                };
+                let (name, set_in) = (&self.general, &self.general_set_in);
+                problems.push(self.absent(name, set_in, &used).of(keys::GENERAL_FILE.name));
             }
-            return Scheduling::default();
+            return Vec::new();
         };
         match root(path, files) {
-            Ok(root) => general::read(&general::xml_items(&root), context, problems),
+            Ok(root) => general::xml_items(&root),
             Err(problem) => {
                 problems.push(problem);
-                Scheduling::default()
+                Vec::new()
             }
         }
     }
@@ -121,7 +138,12 @@ impl SchedulingFiles {
         let Some(path) = path else {
             // Without one the original only logs, and only in strict mode.
             if self.configured_pools_only || self.pools != keys::POOLS_FILE.default {
-                problems.push(absent(&self.pools, keys::POOLS_FILE.name));
+                let used = match self.configured_pools_only {
+                    true => "no session can start, as only pools of this file may be used",
+                    false => NO_LIMITS,
+                };
+                let (name, set_in) = (&self.pools, &self.pools_set_in);
+                problems.push(self.absent(name, set_in, used).of(keys::POOLS_FILE.name));
             }
             return Pools::default();
         };
@@ -154,6 +176,19 @@ impl SchedulingFiles {
         Some(general::json_items(section, &Origin::file(&path), problems))
     }
 
+    /// A file that is expected and is not there.
+    fn absent(&self, name: &str, set_in: &Origin, used: &str) -> Problem {
+        let directories: Vec<Box<str>> = match &self.conf_dir {
+            Some(dir) if Path::new(name).is_relative() => {
+                vec!["the working directory".into(), dir.display().to_string().into()]
+            }
+            _ => Vec::new(),
+        };
+        let kind =
+            ProblemKind::Absent { path: name.into(), looked_in: directories, used: used.into() };
+        Problem::warning(set_in.clone(), kind)
+    }
+
     /// The first place where there is something: the path from the working directory, then in the
     /// configuration directory. All places are noted, so that a file that appears is noticed.
     fn locate(&self, name: &str, files: &mut FileReader) -> Option<PathBuf> {
@@ -183,6 +218,12 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// The names that start so and end with a type that has slots.
+    pub(super) fn names(&self, prefix: &str) -> Vec<String> {
+        let kinds = ResourceType::ALL.into_iter().filter(|kind| self.legal_types[*kind]);
+        kinds.map(|kind| format!("{prefix}{kind}")).collect()
+    }
+
     /// The type of a name like `minMAP`; a type without slots has no settings and is told.
     pub(super) fn type_of(
         &self,
@@ -219,10 +260,8 @@ fn root(path: &Path, files: &mut FileReader) -> Result<Element, Problem> {
     }
 }
 
-fn absent(path: &str, key: &str) -> Problem {
-    let kind = ProblemKind::Absent { used: "the defaults are used" };
-    Problem::warning(Origin::file(Path::new(path)), kind).of(key)
-}
+/// What it means that there is no pools file.
+const NO_LIMITS: &str = "no pool has a minimum, a maximum or a weight";
 
 /// A value of one of the files with all that a problem needs.
 #[derive(Clone, Copy, Debug)]
@@ -290,8 +329,12 @@ impl Field<'_> {
             "FIFO" => Ok(SchedulingMode::Fifo),
             "FAIR" => Ok(SchedulingMode::Fair),
             "DEADLINE" => Ok(SchedulingMode::Deadline),
-            _ => {
-                Err(self.refused(Wrong::new("is not a scheduling mode", "FIFO, FAIR or DEADLINE")))
+            other => {
+                let expected = match similar(other, ["FIFO", "FAIR", "DEADLINE"]) {
+                    Some(meant) => format!("FIFO, FAIR or DEADLINE; did you mean {meant}?"),
+                    None => "FIFO, FAIR or DEADLINE".to_owned(),
+                };
+                Err(self.refused(Wrong::new("is not a scheduling mode", expected)))
             }
         }
     }
@@ -317,7 +360,9 @@ mod tests {
     fn files_in(dir: &Path) -> SchedulingFiles {
         SchedulingFiles {
             general: "corona.xml".into(),
+            general_set_in: Origin::Default,
             pools: "corona.xml".into(),
+            pools_set_in: Origin::CommandLine,
             named: true,
             conf_dir: Some(dir.into()),
             lookup: Lookup::AsGiven,
@@ -390,17 +435,32 @@ mod tests {
     fn missing_files_give_defaults_and_where_they_are_expected_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let expected = files_in(dir.path());
-        let general = "corona.xml: cm.config.file: File does not exist; the defaults are used";
-        let pools = "corona.xml: cm.pools.config.file: File does not exist; the defaults are used";
-        let other = "p.xml: cm.pools.config.file: File does not exist; the defaults are used";
+        let no_limits = "no pool has a minimum, a maximum or a weight";
+        let there = "does not exist in the working directory or DIR";
+        let both = format!(
+            "default: cm.config.file: file corona.xml {there}; the defaults are used, and {no_limits}"
+        );
+        let general =
+            format!("default: cm.config.file: file corona.xml {there}; the defaults are used");
+        let pools = format!(
+            "-D: cm.pools.config.file: file corona.xml {there}; no session can start, as only pools \
+             of this file may be used"
+        );
+        let other = format!("-D: cm.pools.config.file: file p.xml {there}; {no_limits}");
+        let absolute =
+            format!("-D: cm.pools.config.file: file /no/p.xml does not exist; {no_limits}");
         let cases = [
-            (expected.clone(), vec![general]),
+            (expected.clone(), vec![both]),
             (SchedulingFiles { named: false, conf_dir: None, ..expected.clone() }, vec![]),
             (
                 SchedulingFiles { configured_pools_only: true, ..expected.clone() },
-                vec![general, pools],
+                vec![general.clone(), pools],
             ),
-            (SchedulingFiles { pools: "p.xml".into(), ..expected }, vec![general, other]),
+            (
+                SchedulingFiles { pools: "p.xml".into(), ..expected.clone() },
+                vec![general.clone(), other],
+            ),
+            (SchedulingFiles { pools: "/no/p.xml".into(), ..expected }, vec![general, absolute]),
         ];
         for (files, warnings) in cases {
             let loaded = files.load().unwrap();
@@ -408,7 +468,10 @@ mod tests {
                 (&loaded.scheduling, &loaded.pools),
                 (&Scheduling::default(), &Pools::default())
             );
-            assert_eq!(lines(&loaded.warnings, dir.path()), warnings);
+            let place = dir.path().display().to_string();
+            let told = lines(&loaded.warnings, dir.path());
+            let told: Vec<String> = told.iter().map(|line| line.replace(&place, "DIR")).collect();
+            assert_eq!(told, warnings);
         }
         let loaded = files_in(dir.path()).load().unwrap();
         std::fs::write(dir.path().join("corona.xml"), "<configuration/>").unwrap();
@@ -437,6 +500,36 @@ mod tests {
             ]
         );
         assert_eq!(refused.errors().count(), 3);
+    }
+
+    #[test]
+    fn waits_and_redirects_without_effect_are_warned_of_at_their_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let general = "<configuration>\n<nodeLocalityWaitMAP>8000</nodeLocalityWaitMAP>\n\
+            <redirect source='a.b' destination='ads.nightlyy'/>\n\
+            <redirect source='a.c' destination='ads.nightly'/>\n\
+            <redirect source='a.d' destination='research.x'/></configuration>";
+        let pools =
+            "<configuration><group name='ads'><pool name='nightly'/></group></configuration>";
+        std::fs::write(dir.path().join("corona.xml"), general).unwrap();
+        std::fs::write(dir.path().join("pools.xml"), pools).unwrap();
+        let files = SchedulingFiles { pools: "pools.xml".into(), ..files_in(dir.path()) };
+        let unconfigured = "is not in the pools file, so it has no limits and no weight";
+        let expected = [
+            "corona.xml:2: nodeLocalityWaitMAP: 8000 ms has no effect without rackLocalityWaitMAP, \
+             which switches the wait on; set rackLocalityWaitMAP to any number but 0"
+                .to_owned(),
+            format!(
+                "corona.xml:3: redirect: destination ads.nightlyy {unconfigured}; did you mean \
+                 ads.nightly?"
+            ),
+            format!("corona.xml:5: redirect: destination research.x {unconfigured}"),
+        ];
+        assert_eq!(lines(&files.load().unwrap().warnings, dir.path()), expected);
+        // Without any pools file the warning is of the file.
+        let files = SchedulingFiles { pools: "none.xml".into(), ..files };
+        let told = lines(&files.load().unwrap().warnings, dir.path());
+        assert!(!told.iter().any(|line| line.contains("redirect")), "{told:?}");
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::access::{self, AccessSettings};
 use super::client::ClientSettings;
-use super::hosts::HostFiles;
+use super::hosts::{HostFile, HostFiles};
 use super::keys::{self, Key, Kind, Use};
 use super::partitioning;
-use super::problem::{Origin, Problem, ProblemKind};
+use super::problem::{Origin, Problem, ProblemKind, SimilarKey};
 use super::properties::{Properties, Property};
 use super::scheduling::SchedulingFiles;
+use super::suggest::similar;
 use super::topology::{self, Mapping, Topology};
 use super::typed::{self, HostPort, Wrong};
 use super::web::{self, Secret, WebSettings};
@@ -20,11 +21,22 @@ use super::{InForce, Source};
 use corona_model::settings::{Bounds, FaultLimits, Partitioning, Settings};
 use corona_model::types::PerType;
 
+/// On which of the machine's addresses calls are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interfaces {
+    /// Only on that for programs of the same machine.
+    Loopback,
+    /// On every one, as the original.
+    All,
+}
+
 /// Everything that the cluster manager can be configured with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterManagerSettings {
-    /// Where clients reach the cluster manager; it listens on the port, on every interface.
+    /// Where clients reach the cluster manager. Only the port says where it listens.
     pub server_address: HostPort,
+    /// Where it listens on that port: on every interface once the address is set.
+    pub interfaces: Interfaces,
     /// Where the web pages are served, and the name that they show.
     pub http_address: HostPort,
     /// Time for a connection to say something, and for a session to connect and to answer; `None`
@@ -32,6 +44,8 @@ pub struct ClusterManagerSettings {
     pub socket_timeout: Option<Duration>,
     /// The proxy job tracker's Thrift service.
     pub proxy_job_tracker_address: HostPort,
+    /// Whether that is set, and so there should be one.
+    pub proxy_job_tracker_expected: bool,
     /// How sessions are notified.
     pub notifier: NotifierSettings,
     /// The state file of safe mode.
@@ -116,15 +130,22 @@ impl<'a> SettingsReader<'a> {
         };
         let settings = ClusterManagerSettings {
             server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
+            interfaces: match self.is_set(&keys::SERVER_ADDRESS) {
+                true => Interfaces::All,
+                false => Interfaces::Loopback,
+            },
             http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
             socket_timeout: Some(self.span(&keys::SOCKET_TIMEOUT)).filter(|span| !span.is_zero()),
             proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            proxy_job_tracker_expected: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT),
             notifier: self.notifier(),
             state_file: self.text(&keys::STATE_FILE).into(),
             compress_state: self.value(&keys::COMPRESS_STATE, typed::boolean),
             scheduling_files: SchedulingFiles {
                 general: self.text(&keys::GENERAL_FILE),
+                general_set_in: self.property(&keys::GENERAL_FILE).origin,
                 pools: self.text(&keys::POOLS_FILE),
+                pools_set_in: self.property(&keys::POOLS_FILE).origin,
                 named: self.is_set(&keys::GENERAL_FILE) || self.source.conf_dir.is_some(),
                 conf_dir: self.source.conf_dir.map(Path::to_path_buf),
                 lookup: self.source.lookup,
@@ -133,8 +154,8 @@ impl<'a> SettingsReader<'a> {
             },
             reload_period: self.span(&keys::RELOAD_PERIOD),
             host_files: HostFiles {
-                include: self.path(&keys::HOSTS),
-                exclude: self.path(&keys::HOSTS_EXCLUDE),
+                include: self.host_file(&keys::HOSTS),
+                exclude: self.host_file(&keys::HOSTS_EXCLUDE),
             },
             topology: self.topology(),
             restart_batch: self.number(&keys::RESTART_BATCH),
@@ -143,9 +164,74 @@ impl<'a> SettingsReader<'a> {
             web: self.web(),
             engine,
         };
+        self.check_ports(&settings);
+        self.check_expiries();
         self.look_at_the_rest();
         self.hide_secrets();
         (settings, self.in_force)
+    }
+
+    fn host_file(&mut self, key: &'static Key) -> Option<HostFile> {
+        let path = self.path(key)?;
+        Some(HostFile { path, set_in: self.property(key).origin })
+    }
+
+    /// Calls and pages cannot be on one port.
+    fn check_ports(&mut self, settings: &ClusterManagerSettings) {
+        let (calls, pages) = (&settings.server_address, &settings.http_address);
+        let is_shared = match settings.interfaces {
+            Interfaces::All => true,
+            Interfaces::Loopback => is_on_loopback(&pages.host),
+        };
+        if calls.port == 0 || calls.port != pages.port || !is_shared {
+            return;
+        }
+        let property = self.property(&keys::HTTP_ADDRESS);
+        let wrong = Wrong::new(
+            format!("has the port of {}, {calls}", keys::SERVER_ADDRESS.name),
+            "another port, or 0 for any free one",
+        );
+        self.problems.push(wrong_value(&keys::HTTP_ADDRESS, property, wrong));
+    }
+
+    /// Warns of intervals that end nodes and sessions between two of their heartbeats.
+    fn check_expiries(&mut self) {
+        let heartbeat = self.number_beside(&keys::TT_HEARTBEAT);
+        let (expiry, at) = self.number_with_origin(&keys::NODE_EXPIRY);
+        if expiry < heartbeat.saturating_mul(2) {
+            let what = format!(
+                "{expiry} ms is less than two intervals of {}, {heartbeat} ms: nodes are lost while \
+                 they work",
+                keys::TT_HEARTBEAT.name
+            );
+            let problem = Problem::warning(at, ProblemKind::NoEffect(what));
+            self.problems.push(problem.of(keys::NODE_EXPIRY.name));
+        }
+        let poll = self.number_with_origin(&keys::NOTIFIER_POLL).0;
+        let (expiry, at) = self.number_with_origin(&keys::SESSION_EXPIRY);
+        // Sessions look each interval whether a heartbeat is due. Spec: cluster-manager/05 §6.
+        if expiry != 0 && expiry < poll.saturating_mul(2) {
+            let what = format!(
+                "{expiry} ms is less than two intervals of {}, {poll} ms, at which job trackers \
+                 heartbeat at most: sessions are ended while they work",
+                keys::NOTIFIER_POLL.name
+            );
+            let problem = Problem::warning(at, ProblemKind::NoEffect(what));
+            self.problems.push(problem.of(keys::SESSION_EXPIRY.name));
+        }
+    }
+
+    /// The number that is used for a key of the cluster manager, and where it is set.
+    fn number_with_origin(&mut self, key: &'static Key) -> (i64, Origin) {
+        let Property { value, origin } = self.property(key);
+        (number_or_default(key, &value), origin)
+    }
+
+    /// The number of a key that others read. What is wrong with it is theirs to complain about.
+    fn number_beside(&self, key: &'static Key) -> i64 {
+        let set = self.properties.get(key.name, &mut Vec::new());
+        let value = set.ok().flatten().map(|property| property.value);
+        number_or_default(key, value.as_deref().unwrap_or(key.default))
     }
 
     /// Only what a tool needs; other keys are not looked at.
@@ -221,7 +307,7 @@ impl<'a> SettingsReader<'a> {
             let kind = ProblemKind::Value {
                 value: "0".into(),
                 wrong: "is computed from cm.notifier.retry.* and becomes too large".into(),
-                expected: "ms from 1 to 2147483647, or fewer retries".into(),
+                expected: "milliseconds, 1 to 2147483647, or fewer retries".into(),
             };
             let origin = self.property(&keys::SESSION_EXPIRY).origin;
             self.problems.push(Problem::error(origin, kind).of(keys::SESSION_EXPIRY.name));
@@ -400,11 +486,29 @@ impl<'a> SettingsReader<'a> {
             let ours =
                 ["cm.", "corona.cm.", "corona.tt."].iter().any(|prefix| name.starts_with(prefix));
             if ours && keys::find(name).is_none() {
-                let problem = Problem::warning(origin.clone(), ProblemKind::UnknownKey);
-                self.problems.push(problem.of(name));
+                let meant = similar(name, keys::ALL.iter().map(|key| key.name));
+                let meant = meant.and_then(keys::find).map(|key| SimilarKey {
+                    name: key.name,
+                    default: (!self.is_set(key)).then_some(key.default),
+                });
+                let kind = ProblemKind::UnknownKey { meant };
+                self.problems.push(Problem::warning(origin.clone(), kind).of(name));
             }
         }
     }
+}
+
+/// A whole number of a key, or its default where that is not one: it is complained of elsewhere.
+fn number_or_default(key: &Key, text: &str) -> i64 {
+    let (Kind::Int { least, most } | Kind::Long { least, most }) = key.kind else { return 0 };
+    let number = |text: &str| typed::whole(text, least, most, key.unit);
+    number(text).or_else(|_| number(key.default)).unwrap_or_default()
+}
+
+/// Whether a service on this host is on the loopback interface, among others perhaps.
+fn is_on_loopback(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
 fn wrong_value(key: &Key, property: Property, wrong: Wrong) -> Problem {

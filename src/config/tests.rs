@@ -58,9 +58,11 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
     let address = |host: &str, port| HostPort { host: host.into(), port };
     let expected = ClusterManagerSettings {
         server_address: address("localhost", 8888),
-        http_address: address("localhost", 0),
+        interfaces: Interfaces::Loopback,
+        http_address: address("localhost", 8889),
         socket_timeout: Some(Duration::from_secs(60)),
         proxy_job_tracker_address: address("localhost", 50036),
+        proxy_job_tracker_expected: false,
         notifier: NotifierSettings {
             poll_interval: Duration::from_secs(1),
             retry_start: Duration::from_secs(5),
@@ -72,7 +74,9 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
         compress_state: false,
         scheduling_files: SchedulingFiles {
             general: "corona.xml".into(),
+            general_set_in: Origin::Default,
             pools: "corona.xml".into(),
+            pools_set_in: Origin::Default,
             named: false,
             conf_dir: None,
             lookup: Lookup::AsGiven,
@@ -148,12 +152,12 @@ fn wrong_values_are_refused_with_what_was_expected() {
         (
             "cm.cpu.to.resource.partitioning",
             "",
-            "value \"\" is not a valid value for option: cm.cpu.to.resource.partitioning (EOF while parsing a value at line 1 column 0); expected a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}",
+            "value \"\" is not JSON: EOF while parsing a value; expected a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}",
         ),
         (
             "cm.cpu.to.resource.partitioning",
             "{\"65\":{}}",
-            "value \"{\\\"65\\\":{}}\" has an illegal entry: Number of CPUs: 65 is not in range 0-64; expected a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}",
+            "value '{\"65\":{}}' has an illegal entry: Number of CPUs: 65 is not in range 0-64; expected a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}",
         ),
         (
             "cm.server.address",
@@ -168,22 +172,22 @@ fn wrong_values_are_refused_with_what_was_expected() {
         (
             "cm.server.sotimeout",
             "-1",
-            "value \"-1\" is out of range; expected ms from 0 to 2147483647",
+            "value \"-1\" is out of range; expected milliseconds, 0 to 2147483647",
         ),
         (
             "cm.node.expiryinterval",
             "10m",
-            "value \"10m\" is not a whole number; expected ms from 1 to 2147483647",
+            "value \"10m\" is not a whole number; expected milliseconds, 1 to 2147483647",
         ),
         (
             "cm.node.expiryinterval",
             " 5",
-            "value \" 5\" is not a whole number (blanks count); expected ms from 1 to 2147483647",
+            "value \" 5\" is not a whole number (blanks count); expected milliseconds, 1 to 2147483647",
         ),
         (
             "cm.session.expiryinterval",
             "-5",
-            "value \"-5\" is out of range; expected ms from 0 to 2147483647",
+            "value \"-5\" is out of range; expected milliseconds, 0 to 2147483647",
         ),
         (
             "cm.configured.pools.only",
@@ -193,17 +197,17 @@ fn wrong_values_are_refused_with_what_was_expected() {
         (
             "cm.heartbeat.delay.max",
             "9223372036854775807",
-            "value \"9223372036854775807\" is out of range; expected ms from 0 to 31557600000000",
+            "value \"9223372036854775807\" is out of range; expected milliseconds, 0 to 31557600000000",
         ),
         (
             "corona.history.max.per.dir",
             "0",
-            "value \"0\" is out of range; expected sessions from 1 to 2147483647",
+            "value \"0\" is out of range; expected sessions, 1 to 2147483647",
         ),
         (
             "corona.cm.wire.max.depth",
             "1000000",
-            "value \"1000000\" is out of range; expected levels from 8 to 256",
+            "value \"1000000\" is out of range; expected levels, 8 to 256",
         ),
         (
             "topology.node.switch.mapping.impl",
@@ -240,8 +244,8 @@ fn all_errors_are_told_together_with_file_and_line() {
         lines(&refused.problems, dir.path()),
         [
             "mapred-site.xml:2: is not well-formed XML: <property> is never closed",
-            "core-site.xml:2: cm.node.expiryinterval: value \"soon\" is not a whole number; expected ms from 1 to 2147483647",
-            "default: cm.session.expiryinterval: value \"0\" is computed from cm.notifier.retry.* and becomes too large; expected ms from 1 to 2147483647, or fewer retries",
+            "core-site.xml:2: cm.node.expiryinterval: value \"soon\" is not a whole number; expected milliseconds, 1 to 2147483647",
+            "default: cm.session.expiryinterval: value \"0\" is computed from cm.notifier.retry.* and becomes too large; expected milliseconds, 1 to 2147483647, or fewer retries",
             "core-site.xml:5: cm.state: value \"${cm.state}\" needs more than 20 replacements of variables; expected variables that do not lead back to themselves",
             "core-site.xml:3: cm.compress.state: value \"maybe\" is neither true nor false; expected true or false",
             "core-site.xml:5: cm.loop: unknown key, ignored",
@@ -271,10 +275,10 @@ fn keys_without_effect_are_told_when_someone_may_miss_it() {
     assert_eq!(
         lines(&loaded.warnings, dir.path()),
         [
-            "core-site.xml:4: hadoop.http.max.threads: value \"many\" is not a whole number; expected threads from -1 to 2147483647",
+            "core-site.xml:4: hadoop.http.max.threads: value \"many\" is not a whole number; expected threads, -1 to 2147483647",
             "core-site.xml:5: hadoop.http.filter.initializers: has no effect: Java servlet filters. If one of them restricts access to the pages, put a proxy before them.",
-            "core-site.xml:7: cm.sesion.expiryinterval: unknown key, ignored",
-            "core-site.xml:8: corona.cm.max.session: unknown key, ignored",
+            "core-site.xml:7: cm.sesion.expiryinterval: unknown key, ignored; did you mean cm.session.expiryinterval? It is not set, so its default 0 is used",
+            "core-site.xml:8: corona.cm.max.session: unknown key, ignored; did you mean corona.cm.max.sessions? It is not set, so its default 100000 is used",
         ]
     );
 }
@@ -309,7 +313,13 @@ fn values_reach_their_fields() {
     assert_eq!(set.engine.session_expiry_ms, 25_000);
     assert_eq!(
         set.host_files,
-        HostFiles { include: Some("/etc/hosts.allow".into()), exclude: None }
+        HostFiles {
+            include: Some(HostFile {
+                path: "/etc/hosts.allow".into(),
+                set_in: Origin::CommandLine
+            }),
+            exclude: None
+        }
     );
     assert!(set.engine.configured_pools_only && set.scheduling_files.configured_pools_only);
     assert_eq!(set.engine.bounds.nodes, 7);
@@ -453,6 +463,125 @@ fn a_change_of_the_pools_file_is_noticed_and_loaded() {
     assert_eq!(
         lines(&refused.problems, dir.path()),
         ["pools.xml:1: is not well-formed XML: <group> is never closed"]
+    );
+}
+
+/// Overrides, and the one problem that they make.
+#[test]
+fn settings_that_do_not_go_together_are_told() {
+    const PORT: &str = "-D: cm.server.http.address: value";
+    const OTHER: &str = "expected another port, or 0 for any free one";
+    let address = "cm.server.address";
+    let pages = "cm.server.http.address";
+    let cases: [(&[(&str, &str)], Option<String>); 13] = [
+        (
+            &[(address, "cm:7000"), (pages, "0.0.0.0:7000")],
+            Some(format!(
+                "{PORT} \"0.0.0.0:7000\" has the port of cm.server.address, cm:7000; {OTHER}"
+            )),
+        ),
+        (
+            &[(pages, "localhost:8888")],
+            Some(format!(
+                "{PORT} \"localhost:8888\" has the port of cm.server.address, localhost:8888; {OTHER}"
+            )),
+        ),
+        (
+            &[(address, "cm:8889")],
+            Some(format!(
+                "default: cm.server.http.address: value \"localhost:8889\" has the port of \
+                 cm.server.address, cm:8889; {OTHER}"
+            )),
+        ),
+        // Calls are taken on the loopback interface only.
+        (&[(pages, "10.1.2.3:8888")], None),
+        (&[(address, "cm:0"), (pages, "cm:0")], None),
+        (
+            &[("cm.node.expiryinterval", "1000")],
+            Some(
+                "-D: cm.node.expiryinterval: 1000 ms is less than two intervals of \
+                 corona.clustermanager.heartbeat.interval, 3000 ms: nodes are lost while they work"
+                    .into(),
+            ),
+        ),
+        (
+            &[
+                ("cm.node.expiryinterval", "6000"),
+                ("corona.clustermanager.heartbeat.interval", "3001"),
+            ],
+            Some(
+                "-D: cm.node.expiryinterval: 6000 ms is less than two intervals of \
+                 corona.clustermanager.heartbeat.interval, 3001 ms: nodes are lost while they work"
+                    .into(),
+            ),
+        ),
+        (&[("cm.node.expiryinterval", "6000")], None),
+        (
+            &[
+                ("cm.node.expiryinterval", "6000"),
+                ("corona.clustermanager.heartbeat.interval", "x"),
+            ],
+            None,
+        ),
+        (
+            &[("cm.session.expiryinterval", "1000")],
+            Some(
+                "-D: cm.session.expiryinterval: 1000 ms is less than two intervals of \
+                 cm.notifier.pollinterval, 1000 ms, at which job trackers heartbeat at most: \
+                 sessions are ended while they work"
+                    .into(),
+            ),
+        ),
+        (&[("cm.session.expiryinterval", "2000")], None),
+        (&[("cm.session.expiryinterval", "1000"), ("cm.notifier.pollinterval", "100")], None),
+        (&[("cm.session.expiryinterval", "0")], None),
+    ];
+    for (pairs, expected) in cases {
+        let problems = match load(None, &overrides(pairs)) {
+            Ok(loaded) => loaded.warnings,
+            Err(refused) => refused.problems,
+        };
+        let expected: Vec<String> = expected.into_iter().collect();
+        assert_eq!(lines(&problems, Path::new("-")), expected, "{pairs:?}");
+    }
+}
+
+#[test]
+fn an_address_that_is_set_opens_every_interface() {
+    for (pairs, interfaces) in [
+        (&[][..], Interfaces::Loopback),
+        (&[("cm.server.address", "localhost:8888")], Interfaces::All),
+    ] {
+        assert_eq!(settings(pairs).interfaces, interfaces, "{pairs:?}");
+    }
+    let proxy = [("corona.proxy.job.tracker.thriftaddr", "localhost:50036")];
+    assert!(settings(&proxy).proxy_job_tracker_expected);
+}
+
+#[test]
+fn missing_files_are_told_where_they_are_named() {
+    let named = [
+        ("cm.hosts.exclude", "/no/excluded"),
+        ("topology.script.file.name", "/no/script"),
+        ("cm.pools.config.file", "poolz.xml"),
+    ];
+    let inside: Vec<String> = std::iter::once(PARTITIONING.to_owned())
+        .chain(named.map(|(key, file)| property(key, file)))
+        .collect();
+    let dir = directory(&inside.join("\n"));
+    let checked = Source { conf_dir: Some(dir.path()), ..Source::default() }.check();
+    let place = dir.path().display().to_string();
+    let told = lines(&checked.problems, dir.path());
+    let told: Vec<String> = told.iter().map(|line| line.replace(&place, "DIR")).collect();
+    assert_eq!(
+        told,
+        [
+            "core-site.xml:5: cm.pools.config.file: file poolz.xml does not exist in the working \
+             directory or DIR; no pool has a minimum, a maximum or a weight",
+            "core-site.xml:3: cm.hosts.exclude: file /no/excluded does not exist; no host is excluded",
+            "core-site.xml:4: topology.script.file.name: file /no/script does not exist; no host can \
+             be put into a rack",
+        ]
     );
 }
 

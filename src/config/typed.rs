@@ -65,9 +65,10 @@ impl Wrong {
 
 /// A whole number between two bounds: decimal, or hexadecimal after `0x`. No blanks.
 pub(super) fn whole(text: &str, least: i64, most: i64, unit: &str) -> Result<i64, Wrong> {
-    let expected = || {
-        let unit = if unit.is_empty() { "a whole number" } else { unit };
-        format!("{unit} from {least} to {most}")
+    let expected = || match unit {
+        "" => format!("a whole number from {least} to {most}"),
+        "ms" => format!("milliseconds, {least} to {most}"),
+        unit => format!("{unit}, {least} to {most}"),
     };
     let number = digits(text).ok_or_else(|| {
         let blank = if text.trim() != text { " (blanks count)" } else { "" };
@@ -228,7 +229,8 @@ mod tests {
             let number = whole(text, -3, 255, "ms").map_err(|wrong| wrong.wrong);
             assert_eq!(number, expected.map_err(str::to_owned), "{text:?}");
         }
-        assert_eq!(whole("x", 1, 5, "ms").unwrap_err().expected, "ms from 1 to 5");
+        assert_eq!(whole("x", 1, 5, "ms").unwrap_err().expected, "milliseconds, 1 to 5");
+        assert_eq!(whole("x", 1, 5, "nodes").unwrap_err().expected, "nodes, 1 to 5");
         assert_eq!(whole("x", 1, 5, "").unwrap_err().expected, "a whole number from 1 to 5");
         assert_eq!(whole("-9223372036854775808", i64::MIN, i64::MAX, ""), Ok(i64::MIN));
         assert!(whole("9223372036854775808", i64::MIN, i64::MAX, "").is_err());

@@ -19,7 +19,7 @@ pub(super) fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = followed(path);
     let path = target.as_path();
     let new = beside(path, ".new");
     // Left there by a process that was stopped while it wrote.
@@ -36,6 +36,27 @@ pub(super) fn replace(
         return Err(error);
     }
     File::open(directory_of(path))?.sync_all()
+}
+
+/// Gives the file at `path` the name `<path>.recovered`, in the place of an earlier one of that name,
+/// and returns it. Of a symbolic link the file that it names is renamed.
+///
+/// # Errors
+/// What the system says. The file then still has its name.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let path = followed(path);
+    let aside = beside(&path, ".recovered");
+    fs::rename(&path, &aside)?;
+    File::open(directory_of(&path))?.sync_all()?;
+    Ok(aside)
+}
+
+/// The file that a path names, also where it is a symbolic link to a file that is not there.
+fn followed(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| match fs::read_link(path) {
+        Ok(target) => directory_of(path).join(target),
+        Err(_) => path.to_owned(),
+    })
 }
 
 /// Where the file that was replaced last is kept.
@@ -103,6 +124,27 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(previous(&path)).unwrap(), "two");
         assert_eq!(names(dir.path()), ["cm.state", "cm.state.previous"]);
+    }
+
+    #[test]
+    fn a_file_that_is_set_aside_leaves_its_name_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cm.state");
+        for text in ["one", "two"] {
+            put(&path, text).unwrap();
+            let aside = set_aside(&path).unwrap();
+            assert_eq!(fs::read_to_string(aside).unwrap(), text);
+            assert_eq!(names(dir.path()), ["cm.state.recovered"]);
+        }
+        assert_eq!(set_aside(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("cm.state", &link).unwrap();
+        put(&link, "three").unwrap();
+        set_aside(&link).unwrap();
+        assert_eq!(names(dir.path()), ["cm.state.recovered", "link"]);
+        put(&link, "four").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "four");
     }
 
     #[test]

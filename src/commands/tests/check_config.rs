@@ -53,8 +53,8 @@ fn every_problem_is_one_line_with_its_place() {
         "error: -D: corona.node.restart.batch: value \"x\" is not a whole number; expected ",
         "error: DIR/core-site.xml:3: cm.node.expiryinterval: value \"10m\" is not a whole number; ",
         "error: DIR/corona.xml:2: grantsPerIteration: value \"0\" ",
-        "warning: /no/such/hosts: File does not exist; an empty one is used",
-        "warning: DIR/core-site.xml:4: cm.server.adress: unknown key, ignored",
+        "warning: -D: cm.hosts: file /no/such/hosts does not exist; every host may heartbeat",
+        "warning: DIR/core-site.xml:4: cm.server.adress: unknown key, ignored; did you mean cm.server.address? It is not set, so its default localhost:8888 is used",
     ];
     assert_eq!(lines.len(), starts.len(), "{lines:#?}");
     for (line, start) in lines.iter().zip(starts) {
@@ -79,8 +79,8 @@ fn problems_are_data_for_programs() {
             "severity": "error", "origin": "file", "line": 3,
             "file": dir.path().join("core-site.xml").to_str().unwrap(),
             "subject": "cm.node.expiryinterval", "value": "10m",
-            "expected": "ms from 1 to 2147483647",
-            "message": "value \"10m\" is not a whole number; expected ms from 1 to 2147483647",
+            "expected": "milliseconds, 1 to 2147483647",
+            "message": "value \"10m\" is not a whole number; expected milliseconds, 1 to 2147483647",
         })]
     );
 }
@@ -93,6 +93,9 @@ fn a_good_configuration_is_shown_with_origins() {
 
     let shown = check(dir.path(), &["--show", "-D", "cm.session.expiryinterval=7", "--wide"]);
     assert_eq!(shown.status, ExitCode::SUCCESS);
+    // Nothing is padded: values can be very long.
+    let line = shown.out.lines().find(|line| line.starts_with("cm.compress.state"));
+    assert_eq!(line, Some("cm.compress.state  false  default"));
     let row = |key: &str| {
         let row = shown.out.lines().find(|line| line.starts_with(&format!("{key} ")));
         row.unwrap_or_default().split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
@@ -120,14 +123,19 @@ fn warnings_alone_leave_it_usable() {
     let site = format!("<configuration>\n{PARTITIONING}\n</configuration>");
     let dir = directory(&[("core-site.xml", &site), ("corona.xml", "<configuration/>")]);
     let done = check(dir.path(), &["-D", "topology.script.file.name=/no/such/script"]);
-    let warning = "warning: /no/such/script: topology.script.file.name: File does not exist; \
+    let warning = "warning: -D: topology.script.file.name: file /no/such/script does not exist; \
         no host can be put into a rack\n1 warning; the configuration can be used.\n";
     done.is(0, warning, "");
 }
 
 #[test]
 fn a_missing_directory_is_a_failure() {
-    let done = check(Path::new("/no/such/directory"), &[]);
-    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
-    assert!(done.err.contains("/no/such/directory"), "{}", done.err);
+    for (path, expected) in [
+        ("/no/such/directory", "configuration directory /no/such/directory does not exist; "),
+        ("/etc/passwd", "/etc/passwd is a file; name the directory of core-site.xml "),
+    ] {
+        let done = check(Path::new(path), &[]);
+        assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+        assert!(done.err.starts_with(&format!("corona: {expected}")), "{}", done.err);
+    }
 }
