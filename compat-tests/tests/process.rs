@@ -25,10 +25,20 @@ const FREE_PORTS: [&str; 4] =
 
 /// Starts it on embedded defaults and waits for its line.
 fn start(command: &mut Command) -> (Child, String) {
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let (child, line, _) = start_and_read_pages(command);
     (child, line)
+}
+
+/// The same with its second line.
+fn start_and_read_pages(command: &mut Command) -> (Child, String, String) {
+    let mut child = command.spawn().unwrap();
+    let mut lines = [String::new(), String::new()];
+    let mut stdout = BufReader::new(child.stdout.as_mut().unwrap());
+    for line in &mut lines {
+        stdout.read_line(line).unwrap();
+    }
+    let [line, pages] = lines;
+    (child, line, pages)
 }
 
 fn send(signal: &str, child: &Child) {
@@ -72,6 +82,35 @@ fn it_starts_on_defaults_says_where_it_listens_and_ends_on_signals() {
 }
 
 #[test]
+fn its_second_line_is_the_url_of_its_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = cluster_manager(directory.path(), &FREE_PORTS);
+    let (child, line, pages) = start_and_read_pages(&mut command);
+    assert_eq!(pages, format!("pages http://{}/\n", address(&line, "http")));
+    send("TERM", &child);
+    assert_eq!(wait(child), Some(0));
+}
+
+#[test]
+fn a_start_without_configuration_warns_of_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut child, _) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
+    let mut log = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    // The last thing that a start does.
+    while !log.contains("roxy job tracker") && !log.contains("ProxyJobTracker") {
+        assert_ne!(stderr.read_line(&mut log).unwrap(), 0, "it ended:\n{log}");
+    }
+    send("TERM", &child);
+    stderr.read_to_string(&mut log).unwrap();
+    assert_eq!(wait(child), Some(0));
+    let bad: Vec<&str> =
+        log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR ")).collect();
+    assert_eq!(bad, [""; 0]);
+    assert!(log.contains("none is configured (corona.proxy.job.tracker.thriftaddr)"), "{log}");
+}
+
+#[test]
 fn it_tells_systemd_that_it_is_ready_and_that_it_stops() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
@@ -94,10 +133,21 @@ fn it_tells_systemd_that_it_is_ready_and_that_it_stops() {
 fn what_keeps_it_from_starting_is_told_in_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("[::]:0").unwrap();
+    let taken_too = TcpListener::bind("127.0.0.1:0").unwrap();
     let thrift = format!("cm.server.address=localhost:{}", taken.local_addr().unwrap().port());
     std::fs::write(directory.path().join("cm.state"), "{}").unwrap();
-    let cases: [(&[&str], &[&str]); 5] = [
-        (&["-D", "cm.state=none", "-D", &thrift], &["cm.server.address", "in use"]),
+    let http = format!("cm.server.http.address={}", taken_too.local_addr().unwrap());
+    let any = "cm.server.address=localhost:0";
+    let any_page = "cm.server.http.address=localhost:0";
+    let cases: [(&[&str], &[&str]); 6] = [
+        (
+            &["-D", "cm.state=none", "-D", any_page, "-D", &thrift],
+            &["in use", "set cm.server.address to another port, or to port 0 for any free one"],
+        ),
+        (
+            &["-D", "cm.state=none", "-D", any, "-D", &http],
+            &["in use", "set cm.server.http.address to another port"],
+        ),
         (&["--conf-dir", "/no/such/directory"], &["/no/such/directory", "--conf-dir"]),
         (&["--conf-dir", "."], &["cm.cpu.to.resource.partitioning"]),
         (

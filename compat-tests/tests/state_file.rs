@@ -392,6 +392,51 @@ async fn upgrade(compress: bool) {
     new.stop().await;
 }
 
+/// A service, which is started with the same option each time, recovers once and from nothing that
+/// is out of date.
+#[tokio::test]
+async fn a_service_recovers_from_a_state_file_once() {
+    const OPTION: &[&str] = &["--recover-if-present"];
+    let world = World::new();
+    let recovered = world.directory.path().join("cm.state.recovered");
+    let outdated = world.directory.path().join("cm.state.outdated");
+    let old = world.start(OPTION).await;
+    world.flags_become(&[false]).await;
+    old.heartbeat_node().await;
+    let handle = old.start_session(free_port().local_addr().unwrap()).await;
+    assert!(old.set_safe_mode(true).await && old.persist().await);
+    let written = std::fs::read(world.state_file()).unwrap();
+    old.stop().await;
+
+    let new = world.start(OPTION).await;
+    assert_eq!(new.sessions().await.iter().map(|s| &s.handle).collect::<Vec<_>>(), [&handle]);
+    assert!(!world.state_file().exists());
+    assert_eq!(std::fs::read(&recovered).unwrap(), written);
+    // An upgrade that is given up leaves nothing to recover from.
+    assert!(new.set_safe_mode(true).await && new.persist().await);
+    assert!(world.state_file().exists() && !outdated.exists());
+    assert!(new.set_safe_mode(false).await);
+    until("the file is set aside", || outdated.exists()).await;
+    assert!(!world.state_file().exists());
+    new.stop().await;
+
+    // A crash leaves none either: the next one starts with nothing.
+    let next = world.start(OPTION).await;
+    assert_eq!(next.sessions().await, []);
+    next.stop().await;
+    assert_eq!(std::fs::read(&recovered).unwrap(), written);
+}
+
+#[tokio::test]
+async fn a_plain_recovery_leaves_a_state_file_that_is_out_of_date() {
+    let world = World::new();
+    let manager = world.start(&[]).await;
+    assert!(manager.set_safe_mode(true).await && manager.persist().await);
+    assert!(manager.set_safe_mode(false).await);
+    manager.stop().await;
+    assert!(world.state_file().exists());
+}
+
 #[tokio::test]
 async fn an_upgrade_that_is_given_up_costs_nothing() {
     let world = World::new();

@@ -84,8 +84,9 @@ pub enum Beginning {
     Clean,
     /// From the state file, which stays where it is.
     StateFile,
-    /// From the state file if there is one, which is moved aside, so that no later start recovers
-    /// from what is out of date by then; else from nothing.
+    /// From the state file if there is one, else from nothing. The file is moved aside, and so is
+    /// one that is written later when safe mode ends without a stop: no later start recovers from
+    /// what is out of date by then.
     StateFileIfPresent,
 }
 
@@ -182,10 +183,17 @@ impl ClusterManager {
         let limits = limits(&settings);
         let access = Arc::new(Access::new(settings.access));
         access.log_openness();
-        let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
+        let mut safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
+        if !settings.proxy_job_tracker_expected {
+            safe_mode = safe_mode.without_expecting_a_proxy_job_tracker();
+        }
         let safe_mode = Arc::new(safe_mode);
         let compress = settings.compress_state;
-        let persist = Persist::new(core.clone(), safe_mode.clone(), state_path.clone(), compress);
+        let mut persist =
+            Persist::new(core.clone(), safe_mode.clone(), state_path.clone(), compress);
+        if beginning == Beginning::StateFileIfPresent {
+            persist = persist.setting_aside_what_is_outdated();
+        }
         let persist = Arc::new(persist);
         let operations = Arc::new(Operations::default());
         let rpc = Rpc {
@@ -211,8 +219,9 @@ impl ClusterManager {
         let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
         // Last, so that a start that fails leaves the file for the next one.
         if from_file && beginning == Beginning::StateFileIfPresent {
-            let aside = state_file::set_aside(&state_path)
+            let aside = state_file::set_aside(&state_path, ".recovered")
                 .map_err(|error| StartError::SetAside { path: state_path.clone(), error })?;
+            persist.file_is_gone();
             tracing::info!("The state file is now {}", aside.display());
         }
         let parts = Parts {
@@ -373,5 +382,46 @@ fn limits(settings: &ClusterManagerSettings) -> Limits {
         frame_timeout: wire.frame_timeout,
         drain_timeout: DRAIN_TIMEOUT,
         ..Limits::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster manager on free ports, which keeps its state file in a directory.
+    async fn bind(
+        directory: &std::path::Path,
+        interfaces: Interfaces,
+        beginning: Beginning,
+    ) -> Result<ClusterManager, StartError> {
+        let overrides = [("cm.server.http.address".to_owned(), "localhost:0".to_owned())];
+        let mut loaded = corona_config::load(None, &overrides).unwrap();
+        loaded.settings.server_address.port = 0;
+        loaded.settings.interfaces = interfaces;
+        loaded.settings.state_file = directory.join("cm.state");
+        ClusterManager::bind(loaded, beginning).await
+    }
+
+    #[tokio::test]
+    async fn calls_come_from_this_machine_only_unless_an_address_is_configured() {
+        let directory = tempfile::tempdir().unwrap();
+        for (interfaces, is_loopback) in [(Interfaces::Loopback, true), (Interfaces::All, false)] {
+            let manager = bind(directory.path(), interfaces, Beginning::Clean).await.unwrap();
+            assert_eq!(manager.thrift_address().ip().is_loopback(), is_loopback, "{interfaces:?}");
+            assert_eq!(manager.thrift_address().ip().is_unspecified(), !is_loopback);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_state_file_that_is_of_no_use_is_not_set_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let state_file = directory.path().join("cm.state");
+        let beginning = Beginning::StateFileIfPresent;
+        bind(directory.path(), Interfaces::Loopback, beginning).await.unwrap();
+        std::fs::write(&state_file, "{").unwrap();
+        let refused = bind(directory.path(), Interfaces::Loopback, beginning).await.unwrap_err();
+        assert!(matches!(refused, StartError::Recovery { .. }), "{refused}");
+        assert_eq!(std::fs::read_to_string(&state_file).unwrap(), "{");
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Persist {
     safe_mode: Arc<SafeModeSwitch>,
     path: PathBuf,
     compress: bool,
+    /// Whether a file is set aside when safe mode ends, so that no later start recovers from it.
+    sets_aside: bool,
     /// The file as it was when it was last written, or when the process started.
     saved: Mutex<Option<Saved>>,
 }
@@ -52,7 +54,45 @@ impl Persist {
         compress: bool,
     ) -> Persist {
         let saved = Mutex::new(saved(&path));
-        Persist { core, safe_mode, path, compress, saved }
+        Persist { core, safe_mode, path, compress, sets_aside: false, saved }
+    }
+
+    /// For a start that recovers whenever there is a file: a file that is out of date must not stay.
+    pub(super) fn setting_aside_what_is_outdated(self) -> Persist {
+        Persist { sets_aside: true, ..self }
+    }
+
+    /// The file has been moved.
+    pub(super) fn file_is_gone(&self) {
+        *self.saved() = None;
+    }
+
+    /// To be called when safe mode has ended: what was written is out of date.
+    pub(super) async fn safe_mode_ended(self: Arc<Self>) {
+        if !self.sets_aside {
+            return;
+        }
+        let _unchanged = self.safe_mode.hold().await;
+        if self.core.look(|engine, _| engine.safe_mode()) {
+            return;
+        }
+        let path = self.path.clone();
+        let moved = tokio::task::spawn_blocking(move || match path.exists() {
+            true => state_file::set_aside(&path, ".outdated").map(Some),
+            false => Ok(None),
+        });
+        match moved.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(None) => {}
+            Ok(Some(aside)) => {
+                self.file_is_gone();
+                tracing::info!("The state file is out of date, and is now {}", aside.display());
+            }
+            Err(error) => tracing::error!(
+                "State file {} is out of date and cannot be moved aside: {error}; move it before \
+                 the next start",
+                self.path.display()
+            ),
+        }
     }
 
     /// Writes the state. To be spawned, so that it runs to its end even if the caller does not wait

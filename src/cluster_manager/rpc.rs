@@ -148,6 +148,10 @@ impl Rpc {
                 let outcome = self.safe_mode.set(&self.core, on).await;
                 let done = outcome.is_ok();
                 self.note(peer, Operation::SetSafeMode { on }, outcome.map_err(|e| e.to_string()));
+                if !on {
+                    // It runs to its end even if the caller is gone.
+                    tokio::spawn(self.persist.clone().safe_mode_ended());
+                }
                 Answer::Reply(Answered::SetSafeMode(done))
             }
             Call::PersistState => self.persist_state(peer).await,

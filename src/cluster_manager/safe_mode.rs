@@ -3,6 +3,7 @@
 //! Spec: cluster-manager/02 §3.17, 07 §6. The proxy job tracker is called with a time limit and
 //! outside the engine, so that one that hangs blocks nobody but the caller who wants the change.
 
+use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct SafeModeSwitch {
     proxy_job_tracker: HostPort,
+    /// Whether there should be one. At the default address there may be none.
+    expected: bool,
     clock: Clock,
     one_at_a_time: Arc<Mutex<()>>,
     history: std::sync::Mutex<History>,
@@ -54,15 +57,30 @@ enum CallFailure {
     Call(#[from] CallError),
 }
 
+impl CallFailure {
+    /// Nobody listens at the address.
+    fn is_refused(&self) -> bool {
+        matches!(self, CallFailure::Connect(ConnectError::Io(error))
+            if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
 impl SafeModeSwitch {
     pub(super) fn new(proxy_job_tracker: HostPort, clock: Clock) -> SafeModeSwitch {
         let history = History { since: clock.now(), acknowledged: None };
         SafeModeSwitch {
             proxy_job_tracker,
+            expected: true,
             clock,
             one_at_a_time: Arc::default(),
             history: std::sync::Mutex::new(history),
         }
+    }
+
+    /// Where the configuration names no proxy job tracker: that none is there at the start is not a
+    /// problem.
+    pub(super) fn without_expecting_a_proxy_job_tracker(self) -> SafeModeSwitch {
+        SafeModeSwitch { expected: false, ..self }
     }
 
     /// Ends safe mode at the start: at once here; the returned future notifies the proxy job tracker,
@@ -74,8 +92,17 @@ impl SafeModeSwitch {
         self.apply(core, false);
         async move {
             let _turn = turn;
-            // The failure is in the log, and nobody waits for the outcome.
-            let _ = self.notify(false).await;
+            match self.call_proxy_job_tracker(false).await {
+                Err(error) if !self.expected && error.is_refused() => tracing::info!(
+                    "No proxy job tracker is notified: none is configured \
+                     (corona.proxy.job.tracker.thriftaddr), and none is at {}",
+                    self.proxy_job_tracker
+                ),
+                // A failure is in the log, and nobody waits for the outcome.
+                outcome => {
+                    let _ = self.conclude(false, outcome);
+                }
+            }
         }
     }
 
@@ -122,7 +149,12 @@ impl SafeModeSwitch {
     }
 
     async fn notify(&self, on: bool) -> Result<(), NotAccepted> {
-        match self.call_proxy_job_tracker(on).await {
+        let outcome = self.call_proxy_job_tracker(on).await;
+        self.conclude(on, outcome)
+    }
+
+    fn conclude(&self, on: bool, outcome: Result<(), CallFailure>) -> Result<(), NotAccepted> {
+        match outcome {
             Ok(()) => {
                 self.history().acknowledged = Some((on, self.clock.now()));
                 tracing::info!("Flag successfully set in ProxyJobTracker");

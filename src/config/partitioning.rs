@@ -117,7 +117,11 @@ mod tests {
                 json,
                 r#"trailing comma, at character 51 near ,"REDUCE":2,},"4":{"MAP":"#,
             ),
-            ("{\"1\":\n{\"MAP\" 1}}", json, r#"expected `:`, at character 15 near ":  {"MAP" 1}}"#),
+            (
+                "{\"1\":\n{\"MAP\" 1}}",
+                json,
+                r#"expected `:`, at character 14 near "1": {"MAP" 1}}"#,
+            ),
             ("[]", "is JSON, ", "but not an object"),
             (r#"{"65":{}}"#, entry, "Number of CPUs: 65 is not in range 0-64"),
             (r#"{"-1":{}}"#, entry, "Number of CPUs: -1 is not in range 0-64"),

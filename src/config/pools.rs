@@ -422,7 +422,7 @@ mod tests {
                 &in_pool("<schedulingMode>Fair</schedulingMode>"),
                 "f:1: pool g.p: schedulingMode: value \"Fair\" is not a scheduling mode; expected FIFO, FAIR or DEADLINE; did you mean FAIR?",
             ),
-            ("<grupo name='g'/>", "f:1: unknown element <grupo>; did you mean <group>?"),
+            ("<grup name='g'/>", "f:1: unknown element <grup>; did you mean <group>?"),
             (
                 &in_group("<maxMAP>400</maxMAP>\n<pool name='p'><minMAP>500</minMAP></pool>"),
                 "f:2: pool g.p: minMAP 500 is above maxMAP 400 of its group g",

@@ -430,6 +430,9 @@ mod tests {
         }
         let unknown = load(&[("corona.tt.java_home", "/jdk")]).unwrap().warnings;
         assert_eq!(unknown.len(), 1);
-        assert_eq!(unknown[0].to_string(), "-D: corona.tt.java_home: unknown key, ignored");
+        assert_eq!(
+            unknown[0].to_string(),
+            "-D: corona.tt.java_home: unknown key, ignored; did you mean corona.tt.java.home? It is not set"
+        );
     }
 }

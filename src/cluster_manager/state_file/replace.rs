@@ -38,14 +38,14 @@ pub(super) fn replace(
     File::open(directory_of(path))?.sync_all()
 }
 
-/// Gives the file at `path` the name `<path>.recovered`, in the place of an earlier one of that name,
-/// and returns it. Of a symbolic link the file that it names is renamed.
+/// Gives the file at `path` a name that ends with `suffix`, in the place of an earlier file of that
+/// name, and returns it. Of a symbolic link the file that it names is renamed.
 ///
 /// # Errors
 /// What the system says. The file then still has its name.
-pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn set_aside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
     let path = followed(path);
-    let aside = beside(&path, ".recovered");
+    let aside = beside(&path, suffix);
     fs::rename(&path, &aside)?;
     File::open(directory_of(&path))?.sync_all()?;
     Ok(aside)
@@ -132,16 +132,16 @@ mod tests {
         let path = dir.path().join("cm.state");
         for text in ["one", "two"] {
             put(&path, text).unwrap();
-            let aside = set_aside(&path).unwrap();
+            let aside = set_aside(&path, ".recovered").unwrap();
             assert_eq!(fs::read_to_string(aside).unwrap(), text);
             assert_eq!(names(dir.path()), ["cm.state.recovered"]);
         }
-        assert_eq!(set_aside(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(set_aside(&path, ".recovered").unwrap_err().kind(), io::ErrorKind::NotFound);
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("cm.state", &link).unwrap();
         put(&link, "three").unwrap();
-        set_aside(&link).unwrap();
+        set_aside(&link, ".recovered").unwrap();
         assert_eq!(names(dir.path()), ["cm.state.recovered", "link"]);
         put(&link, "four").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "four");

@@ -18,8 +18,19 @@ fn every_command_is_in_the_table_of_compatibility() {
         assert!(table.contains(&row), "docs/compatibility/commands.md has no row {row}");
     }
     for row in table.lines().filter_map(|line| line.strip_prefix("| `corona ")) {
-        let name = row.split('`').next().unwrap_or_default();
-        assert!(Cli::command().find_subcommand(name).is_some(), "there is no corona {name}");
+        let line = row.split('`').next().unwrap_or_default();
+        let mut command = Cli::command();
+        for word in line.split(' ') {
+            let is_there = match word.strip_prefix("--") {
+                Some(option) => {
+                    command.get_arguments().any(|argument| argument.get_long() == Some(option))
+                }
+                None => {
+                    command.find_subcommand(word).cloned().map(|found| command = found).is_some()
+                }
+            };
+            assert!(is_there, "there is no corona {line}");
+        }
     }
     let theirs = java::admin_commands().chain(["-recoverFromDisk", "-help", "-list", "-kill"]);
     for option in theirs {
