@@ -382,6 +382,55 @@ mod tests {
         assert!(loaded.in_force.iter().all(|in_force| !in_force.value.contains("${")));
     }
 
+    /// A value of each key, and how the setting that it names reads then.
+    const EFFECTS: &[(&str, &str, &str)] = &[
+        ("corona.clustermanager.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
+        ("corona.task.tracker.server.clienttimeout", "1234", "callback_timeout: 1.234s"),
+        ("mapred.coronatasktracker.num.cpus", "7", "num_cpus: Some(7)"),
+        ("corona.slot.multiplier", "7", "slot_multiplier: 7"),
+        ("slave.host.name", "node7", "host: Some(\"node7\")"),
+        ("mapred.task.tracker.http.address", "10.0.0.7:7", "port: 7"),
+        ("mapred.task.tracker.report.address", "127.0.0.1:77", "port: 77"),
+        ("mapreduce.tasktracker.outofband.heartbeat", "true", "out_of_band: true"),
+        ("corona.jobtracker.connect.timeout.msec", "1234", "connect_timeout: 1.234s"),
+        ("mapred.local.dir", "/seven", "dirs: [\"/seven\"]"),
+        ("mapred.local.dir.minspacestart", "7", "min_space_start_bytes: 7"),
+        ("mapred.local.dir.minspacekill", "7", "min_space_kill_bytes: Some(7)"),
+        ("mapred.system.dir", "/seven", "system_dir: \"/seven\""),
+        ("fs.default.name", "hdfs://seven", "default_fs: \"hdfs://seven\""),
+        ("hadoop.log.dir", "/seven", "log_dir: \"/seven\""),
+        ("mapred.tasktracker.log.dir", "/seven", "task_log_dir: Some(\"/seven\")"),
+        ("mapred.userlog.retain.hours", "1", "retain: 3600s"),
+        ("mapred.userlog.cleanup.interval", "1234", "cleanup_interval: 1.234s"),
+        ("mapred.userlog.files.limit", "7", "max_attempts: 7"),
+        ("mapred.tasktracker.tasks.sleeptime.before.sigkill", "1234", "sigkill_delay: 1.234s"),
+        ("local.cache.size", "7", "cache_bytes: 7"),
+        ("local.cache.numbersubdir", "7", "cache_entries: 7"),
+        ("mapred.tasktracker.indexcache.mb", "7", "index_cache_bytes: 7340032"),
+        ("mapred.tasktracker.reserved.physicalmemory.mb", "7", "reserved_bytes: Some(7340032)"),
+        ("mapred.tasktracker.taskmemorymanager.monitoring-interval", "1234", "interval: 1.234s"),
+        ("corona.tt.hadoop.command", "/seven", "hadoop_command: \"/seven\""),
+        ("corona.tt.java.home", "/seven", "java_home: Some(\"/seven\")"),
+        ("corona.tt.child.class.path", "/seven", "class_path: Some(\"/seven\")"),
+        ("corona.tt.library.path", "/seven", "library_path: \"/seven\""),
+        ("corona.tt.fetch.timeout.ms", "1234", "timeout: 1.234s"),
+        ("corona.tt.fetch.max.bytes", "7", "max_bytes: 7,"),
+        ("corona.tt.unpack.max.bytes", "7", "max_unpacked_bytes: 7"),
+        ("corona.tt.unpack.max.entries", "7", "max_unpacked_entries: 7"),
+        ("corona.tt.task.log.max.mb", "7", "max_output_bytes: Some(7340032)"),
+        ("corona.tt.http.max.connections", "7", "http_max_connections: 7"),
+    ];
+
+    #[test]
+    fn each_key_changes_the_setting_that_it_names() {
+        let defaults = format!("{:?}", load(&[]).unwrap().settings);
+        for (key, value, expected) in EFFECTS {
+            let settings = format!("{:?}", load(&[(*key, *value)]).unwrap().settings);
+            assert!(settings.contains(expected), "{key}: no {expected} in {settings}");
+            assert!(!defaults.contains(expected), "{key}: {expected} is the default");
+        }
+    }
+
     #[test]
     fn job_trackers_run_only_where_they_are_wanted() {
         let command = ("corona.tt.job.tracker.command", " /opt/jt  --fast ");

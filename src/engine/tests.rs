@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::settings::{PoolSettings, SchedulingMode, Settings};
+use super::settings::{PoolSettings, SchedulingMode, Settings, SizeRedirect};
 use super::types::*;
 use super::*;
 

@@ -147,3 +147,39 @@ fn a_session_without_young_grants_hears_nothing_of_a_preemption() {
     world.wait(2_000);
     assert_eq!(world.told("2026.1"), []);
 }
+
+/// D-6.7.
+#[test]
+fn more_sessions_requests_and_nodes_than_allowed_are_refused() {
+    let mut world = World::new(|settings| {
+        settings.bounds.sessions = 1;
+        settings.bounds.requests_per_session = 3;
+        settings.bounds.nodes = 1;
+    });
+    world.node("n1", "h1", 1);
+    assert!(world.try_node(report("n2", "h2", 1)).is_err());
+    world.node("n1", "h1", 2);
+    world.start("2026.1", "g.p");
+    assert!(world.start_with("2026.2", "g.p", |_| {}).is_err());
+    world.ask("2026.1", requests(1..=3, Map));
+    assert!(world.try_ask("2026.1", requests(4..=4, Map)).is_err());
+    assert_eq!(world.counts("2026.1", Map).requested, 3);
+    world.release("2026.1", &[1]);
+    world.ask("2026.1", requests(4..=4, Map));
+    world.end("2026.1");
+    world.start("2026.2", "g.p");
+}
+
+/// `corona.history.max.per.dir`.
+#[test]
+fn so_many_sessions_share_a_log_directory() {
+    let mut world = World::new(|settings| {
+        settings.sessions_log_dir = "/logs".into();
+        settings.sessions_per_log_dir = 10;
+    });
+    for (handle, expected) in [("2026.9", "/logs/2026.0"), ("2026.10", "/logs/2026.1")] {
+        let reply = world.start_with(handle, "g.p", |_| {}).unwrap();
+        let Reply::Started { log_path, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(&*log_path, expected);
+    }
+}

@@ -154,3 +154,35 @@ fn a_pool_starves_from_the_end_of_its_patience() {
     assert_eq!(starving(&world, "poor"), PerType([500, -2_000, -2_000]));
     assert_eq!(starving(&world, "rich"), PerType([-2_000, -2_000, -2_000]));
 }
+
+/// Spec: cluster-manager/02 §3.16.
+#[test]
+fn a_job_is_sent_to_the_pool_of_its_size_with_that_pools_whitelist() {
+    let mut world = World::new(|settings| {
+        let name = |pool: &str| PoolName::new("g", pool);
+        settings.scheduling.redirects.insert(name("old"), name("small"));
+        let redirect = SizeRedirect { input_size_limit_bytes: 100, destination: name("big") };
+        settings.pools.size_redirects.insert(name("small"), redirect);
+        pool(settings, "g.small", |pool| pool.whitelist = Some("all".into()));
+        pool(settings, "g.big", |pool| pool.whitelist = Some("alice,bob".into()));
+    });
+    for (asked, input_size_bytes, expected, whitelist) in [
+        ("small", 99, "small", "all"),
+        ("small", 100, "big", "alice,bob"),
+        ("old", 0, "small", "all"),
+        ("old", 101, "big", "alice,bob"),
+        ("other", 1_000, "other", ""),
+    ] {
+        let answer = world.engine.actual_pool(&PoolName::new("g", asked), input_size_bytes);
+        let expected = Ok((PoolName::new("g", expected), whitelist.into()));
+        assert_eq!(answer, expected, "{asked} {input_size_bytes}");
+    }
+    let mut settings = Settings::clone(world.engine.settings());
+    settings.configured_pools_only = true;
+    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    let refused = world.engine.actual_pool(&PoolName::new("g", "other"), 0);
+    assert!(matches!(refused, Err(Refusal::InvalidPool(_))), "{refused:?}");
+    world.run(Input::SetSafeMode { on: true }).unwrap();
+    let refused = world.engine.actual_pool(&PoolName::new("g", "small"), 0);
+    assert_eq!(refused, Err(Refusal::SafeMode));
+}

@@ -495,6 +495,47 @@ mod tests {
         }
     }
 
+    /// Each key of options, limits and variables, the kind of task that it is for, and a word of the
+    /// command line or a variable that follows from it. Other tasks do not have it.
+    #[test]
+    fn options_limits_and_variables_go_by_the_kind_of_task() {
+        use TaskKind::{AttemptCleanup, JobCleanup, JobSetup, Work};
+        let tasks = [
+            (Work, true),
+            (Work, false),
+            (JobSetup, true),
+            (JobCleanup, true),
+            (AttemptCleanup, true),
+        ];
+        type Case<'a> = (&'a str, &'a str, &'a str, fn(TaskKind, bool) -> bool);
+        let cases: [Case<'_>; 12] = [
+            ("mapred.child.java.opts", "-Done", "'-Done'", |kind, _| kind == Work),
+            ("mapred.map.child.java.opts", "-Done", "'-Done'", |_, is_map| is_map),
+            ("mapred.reduce.child.java.opts", "-Done", "'-Done'", |_, is_map| !is_map),
+            ("mapred.jobsetup.child.java.opts", "-Done", "'-Done'", |kind, _| kind == JobSetup),
+            ("mapred.jobcleanup.child.java.opts", "-Done", "'-Done'", |kind, _| kind == JobCleanup),
+            ("mapred.taskcleanup.child.java.opts", "-Done", "'-Done'", |kind, _| {
+                kind == AttemptCleanup
+            }),
+            ("mapred.map.child.ulimit", "77", "'-v' '77'", |_, is_map| is_map),
+            ("mapred.reduce.child.ulimit", "77", "'-v' '77'", |_, is_map| !is_map),
+            ("mapred.map.child.env", "SEVEN=7", "SEVEN=7", |_, is_map| is_map),
+            ("mapred.reduce.child.env", "SEVEN=7", "SEVEN=7", |_, is_map| !is_map),
+            ("mapred.child.tmp", "./seven", "'-Djava.io.tmpdir=/l/A/work/seven'", |_, _| true),
+            ("mapred.taskrunner.child.class", "a.Seven", "'a.Seven'", |_, _| true),
+        ];
+        for (key, value, expected, applies) in cases {
+            for (kind, is_map) in tasks {
+                let child = built(&attempt(&[(key, value)], kind, is_map), &[]).unwrap();
+                let variables =
+                    child.environment.iter().map(|(name, value)| format!("{name}={value}"));
+                let all = format!("{} {}", child.line, variables.collect::<Vec<_>>().join(" "));
+                let is_there = all.contains(expected);
+                assert_eq!(is_there, applies(kind, is_map), "{key} {kind:?} {is_map}\n{all}");
+            }
+        }
+    }
+
     #[test]
     fn any_path_is_one_word() {
         let mut strange = attempt(&[], TaskKind::Work, true);

@@ -330,6 +330,29 @@ async fn cached_files_are_shared_and_told_to_the_task() {
 }
 
 #[tokio::test]
+async fn cached_files_of_the_class_path_and_shared_ones_reach_the_task() {
+    let world = World::new(100, 100);
+    let jar = world.file("plain.jar", &zip_of(&[("A.class", b"a")]));
+    let shared = world.file("shared.dat", b"data");
+    let jar_path = world.root.path().join("plain.jar");
+    let spec = world.job(&[
+        ("mapred.cache.files", &jar),
+        ("mapred.cache.files.timestamps", &world.modified_ms("plain.jar")),
+        ("mapred.job.classpath.files", jar_path.to_str().unwrap()),
+        ("mapred.cache.shared.enabled", "true"),
+        ("mapred.cache.shared.files", &shared),
+        ("mapred.create.symlink", "yes"),
+        ("corona.task.command", "/bin/cat"),
+    ]);
+    let job = world.localiser.job(&spec).await.unwrap();
+    let map = world.localiser.attempt(&job, &attempt(TaskKind::Work, true)).await.unwrap();
+    let [class_path] = &map.cached_classes[..] else { panic!("{:?}", map.cached_classes) };
+    assert!(class_path.ends_with("plain.jar") && class_path.is_file(), "{class_path:?}");
+    let shared = map.conf.get("mapred.cache.shared.localFiles").unwrap();
+    assert_eq!(fs::read(shared).unwrap(), b"data");
+}
+
+#[tokio::test]
 async fn a_changed_file_and_lists_that_do_not_fit_fail_the_attempt() {
     let world = World::new(100, 100);
     let text = world.file("words.txt", b"words");

@@ -386,6 +386,23 @@ async fn too_much_memory() {
     world.end(&task).await;
 }
 
+/// A map may use what it likes here, a reduce nothing: only the reduce is too large.
+#[tokio::test]
+async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
+    let total = procfs::Machine::now().memory_bytes;
+    let world = World::with(|parts| {
+        parts.settings.memory.reserved_bytes = Some(total);
+        parts.settings.memory.interval = Duration::from_millis(10);
+    })
+    .await;
+    let sizes = [("mapred.job.map.memory.mb", "1000000000"), ("mapred.job.reduce.memory.mb", "0")];
+    let task = world.task("reduce", PROGRAM, &sizes);
+    world.launch(&task).await;
+    let why = end_of(&world, &task, TaskState::FailedUnclean).await;
+    assert!(why.starts_with(&format!("Failing high-memory task:{} pid:", task.attempt)), "{why}");
+    world.end(&task).await;
+}
+
 #[tokio::test]
 async fn no_room_on_the_disks() {
     let world = World::new().await;
