@@ -12,6 +12,7 @@
 //!
 //! | path | shape |
 //! |---|---|
+//! | `/api/v1` | [`Index`] |
 //! | `/api/v1/cluster` | [`Cluster`] |
 //! | `/api/v1/status` | [`Status`] |
 //! | `/api/v1/nodes` | [`Nodes`], pages by [`Paging`] with the node's name |
@@ -48,6 +49,41 @@ use corona_model::types::ResourceType;
 
 /// One value for each resource type that the cluster has.
 pub type ByType<T> = BTreeMap<ResourceType, T>;
+
+/// The paths behind `/api/v1/` and what they are for.
+pub const PATHS: [(&str, &str); 13] = [
+    ("cluster", "The cluster at a glance: version, safe mode, nodes, sessions and slots"),
+    ("status", "Uptime, safe mode, the state file, administrative calls and problems"),
+    ("nodes", "Nodes by name; ?limit=N, ?after=NAME"),
+    ("nodes/{name}", "A node with its grants and the complaints of sessions"),
+    ("pools", "Pool groups and pools with their slots, shares and limits"),
+    ("sessions", "Running sessions by id; ?limit=N, ?after=ID"),
+    ("sessions/{id}", "A running session with its grants and why its requests wait"),
+    ("retired", "Sessions that have ended, the latest first; ?limit=N"),
+    ("silent-hosts", "Hosts of the include file that send no heartbeats"),
+    ("configuration", "Every value in force, and the problems of the configuration files"),
+    ("history", "Slots in use over the last hour"),
+    ("latencies", "How long requests, deliveries and scheduler passes take"),
+    ("events", "A stream of server-sent events"),
+];
+
+/// `/api/v1`: the paths of this version of the API.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Index {
+    /// The version of the cluster manager.
+    pub version: String,
+    /// All paths.
+    pub paths: Vec<IndexEntry>,
+}
+
+/// A path of the API.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IndexEntry {
+    /// The path, with names in braces that are to be replaced.
+    pub path: String,
+    /// What the answer is.
+    pub meaning: String,
+}
 
 /// Where a list goes on: `?limit=500&after=NAME`. A list is sorted by what `after` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -656,6 +692,41 @@ pub fn handle_order(a: &str, b: &str) -> Ordering {
     (key(a), a).cmp(&(key(b), b))
 }
 
+/// The order of names in which `node9` stands before `node10`: runs of digits compare as numbers.
+/// Names that differ only in leading zeros are ordered by their text.
+pub fn natural_order(a: &str, b: &str) -> Ordering {
+    let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
+    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = |text: &'_ [u8], length: usize| -> (usize, usize) {
+        let zeros = text[..length].iter().take_while(|byte| **byte == b'0').count();
+        (zeros, length)
+    };
+    loop {
+        let (left_digits, right_digits) = (digits(left), digits(right));
+        if left_digits > 0 && right_digits > 0 {
+            let (left_zeros, left_end) = number(left, left_digits);
+            let (right_zeros, right_end) = number(right, right_digits);
+            let (x, y) = (&left[left_zeros..left_end], &right[right_zeros..right_end]);
+            // Without leading zeros the longer number is the larger one.
+            match x.len().cmp(&y.len()).then_with(|| x.cmp(y)) {
+                Ordering::Equal => {}
+                other => return other,
+            }
+            (left, right) = (&left[left_end..], &right[right_end..]);
+            continue;
+        }
+        match (left.split_first(), right.split_first()) {
+            (Some((x, left_rest)), Some((y, right_rest))) if x == y => {
+                (left, right) = (left_rest, right_rest);
+            }
+            (Some((x, _)), Some((y, _))) => return x.cmp(y),
+            (None, None) => return a.cmp(b),
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -719,5 +790,34 @@ mod tests {
         let text = serde_json::to_value(&pool).unwrap();
         assert_eq!(text["weight"], json!(1.5));
         assert_eq!(serde_json::from_value::<Pool>(text).unwrap(), pool);
+    }
+
+    #[test]
+    fn numbers_in_names_are_ordered_as_numbers() {
+        let sorted = [
+            "",
+            "9",
+            "10",
+            "a",
+            "a.b",
+            "n",
+            "n01",
+            "n1",
+            "n2",
+            "n2.b",
+            "n10",
+            "n10.a",
+            "n10.b2",
+            "n10.b11",
+            "n99999999999999999999998",
+            "n99999999999999999999999",
+            "é1",
+            "é2",
+        ];
+        for (at, a) in sorted.iter().enumerate() {
+            for (other, b) in sorted.iter().enumerate() {
+                assert_eq!(natural_order(a, b), at.cmp(&other), "{a} {b}");
+            }
+        }
     }
 }

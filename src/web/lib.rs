@@ -3,6 +3,7 @@
 //!
 //! It knows no service.
 
+pub mod compression;
 pub mod connections;
 pub mod files;
 pub mod process;

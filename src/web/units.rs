@@ -5,31 +5,111 @@
 
 use std::fmt::{self, Display};
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use maud::{Markup, html};
+use jiff::{Timestamp, Zoned};
+use maud::{Markup, Render, html};
 
 use corona_model::types::{Millis, ResourceType};
 
-/// A point in time, in the machine's time zone.
+/// A point in time, in the machine's time zone. [`as_of`] names the zone on each page.
 pub struct Time(pub Millis);
 
 impl Time {
     fn timestamp(&self) -> Timestamp {
         Timestamp::from_millisecond(self.0.0).unwrap_or(Timestamp::UNIX_EPOCH)
     }
+
+    fn zoned(&self) -> Zoned {
+        self.timestamp().to_zoned(TimeZone::system())
+    }
 }
 
 impl Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let zoned = self.timestamp().to_zoned(TimeZone::system());
-        write!(f, "{}", zoned.strftime("%Y-%m-%d %H:%M:%S"))
+        write!(f, "{}", self.zoned().strftime("%Y-%m-%d %H:%M:%S"))
     }
 }
 
-impl maud::Render for Time {
+impl Render for Time {
     fn render(&self) -> Markup {
         html! { time datetime=(self.timestamp()) { (self.to_string()) } }
+    }
+}
+
+/// The time of the day of a point in time; the whole of it appears when it is pointed at.
+pub struct Clock(pub Millis);
+
+impl Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Time(self.0).zoned().strftime("%H:%M:%S"))
+    }
+}
+
+impl Render for Clock {
+    fn render(&self) -> Markup {
+        let whole = Time(self.0);
+        html! { time datetime=(whole.timestamp()) title=(whole.to_string()) { (self.to_string()) } }
+    }
+}
+
+/// The foot of a page: which program made it, when, and in which time zone all its times are.
+pub fn as_of(now: Millis) -> Markup {
+    let at = Time(now);
+    let zone = Zone::of(&at.zoned());
+    html! {
+        p {
+            "corona " (env!("CARGO_PKG_VERSION")) ". As of "
+            // The script shows the clock at the top of the page.
+            span #as-of data-live data-clock={ (Clock(now).to_string()) " " (zone.short) } { (at) }
+            ". All times are in the server’s time zone, " (zone.name) "."
+        }
+    }
+}
+
+/// A time zone at some time.
+#[derive(Debug, PartialEq, Eq)]
+struct Zone {
+    /// `Europe/Berlin (UTC+01:00)`, `UTC`
+    name: String,
+    /// `CET`, `UTC`
+    short: String,
+}
+
+impl Zone {
+    fn of(at: &Zoned) -> Zone {
+        let utc = || "UTC".to_owned();
+        let offset = at.strftime("UTC%:z").to_string();
+        match at.time_zone().iana_name() {
+            None | Some("UTC" | "Etc/UTC" | "Etc/Unknown") if at.offset().is_zero() => {
+                Zone { name: utc(), short: utc() }
+            }
+            None => Zone { name: offset.clone(), short: offset },
+            Some(name) => {
+                Zone { name: format!("{name} ({offset})"), short: at.strftime("%Z").to_string() }
+            }
+        }
+    }
+}
+
+/// A name that peers or operators chose. It may wrap behind its punctuation, and in a word only if
+/// that is wider than the place for the whole.
+pub struct Name<N>(pub N);
+
+impl<N: Display> Render for Name<N> {
+    fn render_to(&self, buffer: &mut String) {
+        let name = self.0.to_string();
+        let ends_word = |c: char| ".-_/:@,=+&?;|".contains(c);
+        let mut rest = &*name;
+        while let Some(at) = rest.find(ends_word) {
+            let after = rest[at..].find(|c| !ends_word(c)).map_or(rest.len(), |more| at + more);
+            let (word, next) = rest.split_at(after);
+            word.render_to(buffer);
+            if !next.is_empty() {
+                buffer.push_str("<wbr>");
+            }
+            rest = next;
+        }
+        rest.render_to(buffer);
     }
 }
 
@@ -192,5 +272,35 @@ mod tests {
         }
         assert_eq!(plural(1, "node", "nodes"), "1 node");
         assert_eq!(plural(0, "node", "nodes"), "0 nodes");
+    }
+    #[test]
+    fn names_may_wrap_behind_their_punctuation_only() {
+        for (name, html) in [
+            ("", ""),
+            ("word", "word"),
+            ("ads.adhoc", "ads.<wbr>adhoc"),
+            ("a--b.", "a--<wbr>b."),
+            ("n1.example.com:localhost/127", "n1.<wbr>example.<wbr>com:<wbr>localhost/<wbr>127"),
+            ("<b>-\"é&x", "&lt;b&gt;-<wbr>&quot;é&amp;<wbr>x"),
+        ] {
+            assert_eq!(Name(name).render().into_string(), html, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_page_names_the_time_zone_of_its_times() {
+        let at = |zone: TimeZone| Zone::of(&Timestamp::UNIX_EPOCH.to_zoned(zone));
+        let zone = |name: &str, short: &str| Zone { name: name.into(), short: short.into() };
+        assert_eq!(at(TimeZone::UTC), zone("UTC", "UTC"));
+        let offset = jiff::tz::offset(-3);
+        assert_eq!(at(TimeZone::fixed(offset)), zone("UTC-03:00", "UTC-03:00"));
+        let berlin = TimeZone::posix("CET-1").unwrap();
+        assert_eq!(at(berlin).name, "UTC+01:00");
+        if let Ok(berlin) = TimeZone::get("Europe/Berlin") {
+            assert_eq!(at(berlin), zone("Europe/Berlin (UTC+01:00)", "CET"));
+        }
+        let foot = as_of(Millis(0)).into_string();
+        assert!(foot.contains("All times are in the server’s time zone"), "{foot}");
+        assert!(foot.contains("data-clock=\""), "{foot}");
     }
 }

@@ -8,14 +8,14 @@ use hyper::StatusCode;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
-use super::exchange::{self, Answer, Parameters};
+use super::exchange::{self, Answer};
 use super::gather::{Overview, Pools, count_nodes, silent_hosts};
 use super::problems::Problem;
-use super::{Denial, Pages, history, loaded_at};
+use super::{Denial, Form, Pages, history, loaded_at};
 use crate::api::answers::{self, PoolRemarks, by_type};
 use crate::api::{
-    self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History,
-    Latencies, LatenciesOf, Latency, Paging, Sample, SilentHosts, Slots, Status,
+    self, BlacklistCleared, Cluster, Configuration, ConfigurationValue, Failure, History, Index,
+    IndexEntry, Latencies, LatenciesOf, Latency, Paging, Sample, SilentHosts, Slots, Status,
 };
 use crate::metrics::Snapshot;
 use crate::reload::ConfigStatus;
@@ -35,9 +35,7 @@ impl Pages {
             Some(("sessions", handle)) => self.answer_session(handle).await,
             Some(_) => Err(no_such_path()),
         };
-        answered.unwrap_or_else(|(status, error)| {
-            exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
-        })
+        answered.unwrap_or_else(refuse)
     }
 
     async fn answer_list(&self, path: &str, query: &str) -> Result<Answer, Refused> {
@@ -142,7 +140,7 @@ impl Pages {
     pub(super) async fn clear_blacklist_by_api(
         &self,
         name: &str,
-        form: Option<&Parameters>,
+        form: &Form,
         peer: SocketAddr,
     ) -> Answer {
         let (status, error) = match self.clear_blacklist(name, form, peer).await {
@@ -150,7 +148,7 @@ impl Pages {
             Err(Denial::UnknownNode) => no_such_node(name),
             Err(denial) => (denial.status(), denial.sentence().to_owned()),
         };
-        exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
+        refuse((status, error))
     }
 
     /// Makes an answer on a thread that may take its time.
@@ -170,7 +168,29 @@ fn no_such_node(name: &str) -> Refused {
 }
 
 fn no_such_path() -> Refused {
-    (StatusCode::NOT_FOUND, "no such path in the API".into())
+    (StatusCode::NOT_FOUND, "no such path in the API; /api/v1 lists its paths".into())
+}
+
+fn refuse((status, error): Refused) -> Answer {
+    exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
+}
+
+/// The answer for an address below `/api` that is none of this version.
+pub(super) fn no_such_address() -> Answer {
+    refuse(no_such_path())
+}
+
+/// `/api/v1`: what there is.
+pub(super) fn index() -> Answer {
+    let path = |(path, meaning): &(&str, &str)| IndexEntry {
+        path: format!("{PREFIX}{path}"),
+        meaning: (*meaning).to_owned(),
+    };
+    let index = Index {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        paths: api::PATHS.iter().map(path).collect(),
+    };
+    exchange::json(StatusCode::OK, serde_json::to_string(&index).unwrap_or_default())
 }
 
 fn cluster(overview: &Overview, nodes: usize, pages: &Pages) -> Cluster {

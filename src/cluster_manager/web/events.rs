@@ -209,6 +209,13 @@ pub(crate) struct Event {
     pub(crate) happening: Happening,
 }
 
+impl Event {
+    /// Its number: one more than that of the event before.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// All events, and the way to those who listen.
 #[derive(Debug)]
 pub(crate) struct Events {

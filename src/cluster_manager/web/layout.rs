@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use corona_model::types::Millis;
 use corona_web::files;
-use corona_web::units::Time;
+use corona_web::units::as_of;
 
 /// The pages that every page leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +95,9 @@ fn head(frame: &Frame<'_>) -> Markup {
 fn foot(frame: &Frame<'_>) -> Markup {
     html! {
         footer {
-            p {
-                "corona " (env!("CARGO_PKG_VERSION")) ". As of "
-                span #as-of data-live { (Time(frame.now)) } "."
-            }
+            (as_of(frame.now))
             ul {
-                li { a href="/api/v1/cluster" { "API" } }
+                li { a href="/api/v1" { "API" } }
                 li { a href="/metrics" { "Metrics" } }
             }
         }

@@ -24,9 +24,10 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Body;
-use hyper::header::{HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, StatusCode};
+use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode};
 use maud::Markup;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{interval, sleep};
@@ -52,7 +53,7 @@ use super::safe_mode::SafeModeSwitch;
 use corona_config::{Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
-use corona_web::files;
+use corona_web::{compression, files};
 use corona_wire::server::Counters;
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
@@ -164,7 +165,42 @@ impl Pages {
         }
     }
 
+    /// The answer to a request, compressed if the reader takes that.
     async fn answer<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: SocketAddr,
+        stop: watch::Receiver<bool>,
+    ) -> Answer
+    where
+        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        let is_accepted = compression::is_accepted(request.headers());
+        let answer = self.clone().answer_plain(request, peer, stop).await;
+        self.compress(answer, is_accepted).await
+    }
+
+    /// Compresses whole answers where it is worthwhile; streams of events stay as they are. The work
+    /// is done where pages are made, and so takes no more threads than they.
+    async fn compress(&self, answer: Answer, is_accepted: bool) -> Answer {
+        let (mut head, body) = answer.into_parts();
+        let Either::Left(body) = body else { return Response::from_parts(head, body) };
+        let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes);
+        compression::mark_varying(&mut head.headers);
+        if !is_accepted || !compression::is_worthwhile(&head.headers, plain.len()) {
+            return Response::from_parts(head, Either::Left(Full::new(plain)));
+        }
+        self.make_answer(move || match compression::gzip(&plain) {
+            Ok(packed) => {
+                compression::mark_compressed(&mut head.headers);
+                Response::from_parts(head, Either::Left(Full::new(packed)))
+            }
+            Err(_) => Response::from_parts(head, Either::Left(Full::new(plain))),
+        })
+        .await
+    }
+
+    async fn answer_plain<B>(
         self: Arc<Self>,
         request: Request<B>,
         peer: SocketAddr,
@@ -180,22 +216,19 @@ impl Pages {
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         match (&head.method, &segments[..]) {
             (&Method::POST, ["sessions", handle, "kill"]) => {
-                let own = exchange::is_own_form(&head.headers);
-                let form = exchange::read_form(&head.headers, body).await.filter(|_| own);
+                let form = read_own_form(&head.headers, body).await;
                 let handle = exchange::decode_segment(handle).into_owned();
                 return self.kill(&handle, form, peer).await;
             }
             (&Method::POST, ["nodes", name, "clear-blacklist"]) => {
-                let own = exchange::is_own_form(&head.headers);
-                let form = exchange::read_form(&head.headers, body).await.filter(|_| own);
+                let form = read_own_form(&head.headers, body).await;
                 let name = exchange::decode_segment(name).into_owned();
-                return self.clear_blacklist_by_form(&name, form.as_ref(), peer).await;
+                return self.clear_blacklist_by_form(&name, &form, peer).await;
             }
             (&Method::POST, ["api", "v1", "nodes", name, "clear-blacklist"]) => {
-                let own = exchange::is_own_form(&head.headers);
-                let form = exchange::read_form(&head.headers, body).await.filter(|_| own);
+                let form = read_own_form(&head.headers, body).await;
                 let name = exchange::decode_segment(name).into_owned();
-                return self.clear_blacklist_by_api(&name, form.as_ref(), peer).await;
+                return self.clear_blacklist_by_api(&name, &form, peer).await;
             }
             // The original takes both, and scripts may send either.
             (&Method::POST, ["active_json.jsp" | "retired_json.jsp" | "pool_json.jsp"]) => {
@@ -213,8 +246,14 @@ impl Pages {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
             return self.subscribe(last, stop);
         }
-        if let Some(path) = path.strip_prefix(api::PREFIX) {
-            return self.answer_api(path, &query).await;
+        match segments[..] {
+            ["api", "v1"] | ["api", "v1", ""] => return api::index(),
+            ["api", "v1", ..] => {
+                let path = path.strip_prefix(api::PREFIX).unwrap_or_default();
+                return self.answer_api(path, &query).await;
+            }
+            ["api", ..] => return api::no_such_address(),
+            _ => {}
         }
         let answered = match segments[..] {
             ["static", name] => files::file(name).map(|(kind, text)| exchange::file(kind, text)),
@@ -393,9 +432,9 @@ impl Pages {
     }
 
     /// Ends a session, if whoever asks knows the token and may make administrative calls.
-    async fn kill(&self, handle: &str, form: Option<Parameters>, peer: SocketAddr) -> Answer {
+    async fn kill(&self, handle: &str, form: Form, peer: SocketAddr) -> Answer {
         let action = format!("end session {handle}");
-        match self.authorise(form.as_ref(), peer, &action).await {
+        match self.authorise(&form, peer, &action).await {
             Ok(()) => {}
             Err(Denial::Objection(objection)) => {
                 return self.kill_page(handle, Some(objection)).await;
@@ -418,17 +457,12 @@ impl Pages {
 
     /// Whether whoever has sent a form knows the token and may make administrative calls.
     /// `action` says in the log what was tried with a wrong token.
-    async fn authorise(
-        &self,
-        form: Option<&Parameters>,
-        peer: SocketAddr,
-        action: &str,
-    ) -> Result<(), Denial> {
+    async fn authorise(&self, form: &Form, peer: SocketAddr, action: &str) -> Result<(), Denial> {
         let token = self.kill_token.as_ref().ok_or(Denial::NoToken)?;
         if !self.access.may_administer(peer) {
             return Err(Denial::Elsewhere);
         }
-        let form = form.ok_or(Denial::Objection(Objection::Unreadable))?;
+        let form = form.as_ref().map_err(|objection| Denial::Objection(*objection))?;
         if !token.is(form.get("token").unwrap_or_default()) {
             tracing::warn!("Wrong token to {action} from {}", peer.ip());
             sleep(WRONG_TOKEN_PAUSE).await;
@@ -476,12 +510,7 @@ impl Pages {
     }
 
     /// Lifts a blacklisting from the form of the page.
-    async fn clear_blacklist_by_form(
-        &self,
-        name: &str,
-        form: Option<&Parameters>,
-        peer: SocketAddr,
-    ) -> Answer {
+    async fn clear_blacklist_by_form(&self, name: &str, form: &Form, peer: SocketAddr) -> Answer {
         match self.clear_blacklist(name, form, peer).await {
             Ok(_) => exchange::see_other(&pages::node::path(name)),
             Err(Denial::Objection(objection)) => {
@@ -497,11 +526,11 @@ impl Pages {
     async fn clear_blacklist(
         &self,
         name: &str,
-        form: Option<&Parameters>,
+        form: &Form,
         peer: SocketAddr,
     ) -> Result<Vec<ResourceType>, Denial> {
         self.authorise(form, peer, &format!("lift the blacklisting of node {name}")).await?;
-        let kind = match form.and_then(|form| form.text("type")) {
+        let kind = match form.as_ref().ok().and_then(|form| form.text("type")) {
             None => None,
             Some(name) => Some(ResourceType::from_name(name).ok_or(Denial::UnknownType)?),
         };
@@ -721,6 +750,20 @@ impl Denial {
             Denial::UnknownType => "type: one of MAP, REDUCE, JOBTRACKER",
         }
     }
+}
+
+/// A form that was sent, or why it is not taken.
+type Form = Result<Parameters, Objection>;
+
+/// Reads a form that one of these pages has sent.
+async fn read_own_form<B>(headers: &HeaderMap, body: B) -> Form
+where
+    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+{
+    if !exchange::is_own_form(headers) {
+        return Err(Objection::Foreign);
+    }
+    exchange::read_form(headers, body).await.ok_or(Objection::Unreadable)
 }
 
 const NOT_DRIVEN: &str = "the engine is not driven\n";

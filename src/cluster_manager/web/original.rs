@@ -283,15 +283,13 @@ pub(super) fn machines(parameters: &Parameters) -> Answer {
         Some("alive") => "alive",
         Some("blacklisted") => "blacklisted",
         Some("excluded") => "excluded",
-        Some("all") => "",
+        // The original refuses an address without a type; here it leads to the page.
+        Some("all") | None => "",
         Some("free") if ResourceType::from_name(kind).is_some() => "usable",
         Some("free") => {
             return text(StatusCode::BAD_REQUEST, "resourceType: one of MAP, REDUCE, JOBTRACKER\n");
         }
-        other => {
-            let unknown = format!("Unknown type {}\n", other.unwrap_or("null"));
-            return text(StatusCode::BAD_REQUEST, unknown);
-        }
+        Some(other) => return text(StatusCode::BAD_REQUEST, format!("Unknown type {other}\n")),
     };
     let kind = if state == "usable" { kind } else { "" };
     see_other(&Parameters::default().with(&[("state", state), ("type", kind)]).address("/nodes"))
@@ -481,11 +479,13 @@ mod tests {
             ("type=blacklisted&resourceType=MAP", "/nodes?state=blacklisted"),
             ("type=excluded", "/nodes?state=excluded"),
             ("type=all", "/nodes"),
+            ("", "/nodes"),
+            ("type=", "/nodes"),
             ("type=free&resourceType=MAP", "/nodes?state=usable&type=MAP"),
         ] {
             assert_eq!(to(machines(&query(asked))), place);
         }
-        for asked in ["", "type=odd", "type=free", "type=free&resourceType=X"] {
+        for asked in ["type=odd", "type=free", "type=free&resourceType=X"] {
             assert_eq!(machines(&query(asked)).status(), StatusCode::BAD_REQUEST, "{asked}");
         }
     }

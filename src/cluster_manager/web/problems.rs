@@ -90,7 +90,7 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
     problems.extend(starving(sources));
     if queues.longest >= LONG_QUEUE {
         let longest = Count(queues.longest);
-        let sentence = format!("A session has {longest} pending notifications.");
+        let sentence = format!("One session has {longest} pending notifications.");
         problems.push(Problem::plain(Warning, sentence));
     }
     problems
@@ -144,6 +144,6 @@ fn starving(sources: &Sources<'_>) -> Option<Problem> {
     if more > 0 {
         rest.push_str(&format!(" and {more} more"));
     }
-    let text = plural(pools.len() as u64, "pool starves", "pools starve");
+    let text = plural(pools.len() as u64, "pool is starved", "pools are starved");
     Some(Problem::linked(Severity::Warning, text, "/pools", rest))
 }

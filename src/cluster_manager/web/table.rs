@@ -1,5 +1,8 @@
 //! Tables that can be sorted and come in pages, with links alone: `?sort=name`, `?sort=-name` for
 //! the other direction, `?page=2`. The script of the pages follows the same links.
+//!
+//! Each cell carries its heading: where the window is too narrow for a table, each row becomes a card
+//! of headings and values.
 
 use std::cmp::Ordering;
 
@@ -78,6 +81,20 @@ impl<'a, Row> Column<'a, Row> {
         self
     }
 
+    /// Gives the column a line of its own where rows become cards.
+    pub(super) fn wide(mut self) -> Self {
+        self.class = "wide";
+        self
+    }
+
+    /// The heading of a cell that stands alone.
+    fn label(&self) -> String {
+        match self.group {
+            Some(group) => format!("{group}: {}", self.title.to_lowercase()),
+            None => self.title.to_owned(),
+        }
+    }
+
     /// Puts the column under a common heading with its neighbours.
     pub(super) fn under(mut self, group: &'static str) -> Self {
         self.group = Some(group);
@@ -93,6 +110,8 @@ pub(super) struct Table<'a, Row> {
     pub(super) caption: &'static str,
     /// What one row is, and several: `session`, `sessions`.
     pub(super) rows_are: (&'static str, &'static str),
+    /// What tells a row from all others, now and in the next refresh.
+    pub(super) key: fn(&Row) -> String,
     /// The page's path.
     pub(super) path: &'a str,
     /// The page's parameters.
@@ -116,23 +135,26 @@ impl<Row> Table<'_, Row> {
         }
         let page = Page::of(self.parameters, chosen.len());
         let shown = chosen.get(page.first..page.end).unwrap_or_default();
+        let labels: Vec<String> = self.columns.iter().map(Column::label).collect();
         html! {
             div.table-head {
                 h2 #(format!("{}-title", self.id)) { (self.caption) }
                 p.count { (self.count(chosen.len(), all)) }
             }
-            (self.pager(&page))
+            (self.pager(&page, "above"))
             div.scroll tabindex="0" role="region" aria-labelledby=(format!("{}-title", self.id)) {
-                table #(self.id) {
+                table.rows #(self.id) {
                     (self.header(key, descending))
                     tbody {
                         @for row in shown {
-                            tr {
-                                @for (position, column) in self.columns.iter().enumerate() {
+                            tr data-key=((self.key)(row)) {
+                                @for (position, (column, label)) in self.columns.iter().zip(&labels).enumerate() {
                                     @if position == 0 {
                                         th scope="row" class=[class(column)] { ((column.cell)(row)) }
                                     } @else {
-                                        td class=[class(column)] { ((column.cell)(row)) }
+                                        td class=[class(column)] data-label=(label) {
+                                            ((column.cell)(row))
+                                        }
                                     }
                                 }
                             }
@@ -143,7 +165,7 @@ impl<Row> Table<'_, Row> {
                     }
                 }
             }
-            (self.pager(&page))
+            (self.pager(&page, "below"))
         }
     }
 
@@ -165,6 +187,8 @@ impl<Row> Table<'_, Row> {
                     aria-sort=[is_sorted.then_some(direction)] {
                     @if column.order.is_some() {
                         a href=(self.sort_address(column, is_sorted, descending)) data-swap {
+                            // A heading above says it, except where rows are cards.
+                            @if let Some(group) = column.group { span.of { (group) ": " } }
                             (column.title)
                             @if is_sorted {
                                 span.arrow aria-hidden="true" { (if descending { " ▾" } else { " ▴" }) }
@@ -208,7 +232,7 @@ impl<Row> Table<'_, Row> {
     }
 
     /// Links to the other pages; nothing when there is one.
-    fn pager(&self, page: &Page) -> Markup {
+    fn pager(&self, page: &Page, place: &str) -> Markup {
         if page.count < 2 {
             return html! {};
         }
@@ -218,7 +242,7 @@ impl<Row> Table<'_, Row> {
             html! { a href=(address) rel=(rel) data-swap { (name) } }
         };
         html! {
-            nav.pager aria-label=(format!("Pages of {}", self.rows_are.1)) {
+            nav.pager aria-label=(format!("Pages of {}, {place} the table", self.rows_are.1)) {
                 @if page.number > 1 { (link(page.number - 1, "Previous", "prev")) }
                 span { "Page " (page.number) " of " (page.count) }
                 @if page.number < page.count { (link(page.number + 1, "Next", "next")) }
@@ -284,6 +308,7 @@ mod tests {
             path: "/things",
             parameters: query,
             usual_sort: "name",
+            key: |row: &Row| row.0.clone(),
             columns: vec![
                 Column::text("name", "Name", |row: &Row| html! { (row.0) })
                     .sorted_by(|a, b| a.0.cmp(&b.0)),

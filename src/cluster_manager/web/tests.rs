@@ -1,8 +1,11 @@
 //! The pages as a browser without JavaScript gets them, over an engine in the same process.
 
+use std::io::Read;
+
 use http_body_util::{BodyExt, Full};
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, LOCATION, ORIGIN,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
+    HeaderName, LOCATION, ORIGIN, VARY,
 };
 
 use super::*;
@@ -180,11 +183,17 @@ impl World {
         self.send(Request::get(address).body(Full::default()).unwrap()).await
     }
 
-    /// The body of an answer that must be fine.
+    /// The body of an answer that must be fine, without the places where names may wrap.
     async fn body(&self, address: &str) -> String {
         let answer = self.get(address).await;
         assert_eq!(answer.status(), StatusCode::OK, "{address}");
-        text(answer).await
+        text(answer).await.replace("<wbr>", "")
+    }
+
+    /// An answer for a reader that takes gzip.
+    async fn get_packed(&self, address: &str) -> Answer {
+        let request = Request::get(address).header(ACCEPT_ENCODING, "gzip, deflate, br");
+        self.send(request.body(Full::default()).unwrap()).await
     }
 
     async fn kill(&self, handle: &str, form: &str, headers: &[(HeaderName, &str)]) -> Answer {
@@ -372,13 +381,13 @@ async fn only_a_post_with_the_token_ends_a_session() {
     for (form, headers, status) in [
         ("token=wrong", &[][..], StatusCode::FORBIDDEN),
         ("", &[], StatusCode::FORBIDDEN),
-        (right, &evil, StatusCode::BAD_REQUEST),
+        (right, &evil, StatusCode::FORBIDDEN),
     ] {
         tokio::time::pause();
         let answer = world.kill("2026.1", form, headers).await;
         tokio::time::resume();
         assert_eq!(answer.status(), status, "{form}");
-        assert!(text(answer).await.contains("The session goes on."), "{form}");
+        assert!(text(answer).await.contains("The session is still running."), "{form}");
         assert!(world.runs("2026.1"), "{form}");
     }
     let get = Request::get("/cm.jsp?toKillSessionId=2026.1&killSessionsToken=prism");
@@ -644,7 +653,12 @@ async fn addresses_that_do_not_exist_and_methods_that_are_not_known() {
         let answer = world.send(request.unwrap()).await;
         assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{method} {address}");
     }
-    assert_eq!(world.get("/api/v1/nonsense").await.status(), StatusCode::NOT_FOUND);
+    for address in ["/api", "/api/", "/api/v2/cluster", "/api/v1/nonsense", "/api/v1/nodes/x/y/z"] {
+        let answer = world.get(address).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{address}");
+        let failure: shapes::Failure = serde_json::from_str(&text(answer).await).unwrap();
+        assert!(!failure.error.is_empty(), "{address}");
+    }
     let file = world.get("/static/corona.css?v=1").await;
     assert!(file.headers()[CACHE_CONTROL].to_str().unwrap().contains("immutable"));
 }
@@ -680,6 +694,97 @@ async fn events_are_streamed_within_bounds() {
         seen.push_str(std::str::from_utf8(frame.unwrap().unwrap().data_ref().unwrap()).unwrap());
     }
     assert!(seen.contains("\"node\":\"n1\"}"), "{seen}");
+}
+
+#[tokio::test]
+async fn answers_are_compressed_for_readers_that_take_it() {
+    let world = World::new(&[]);
+    for number in 0..100 {
+        world.node(&format!("n{number}"), 1);
+    }
+    world.session("2026.1", "job");
+    for address in [
+        "/",
+        "/nodes",
+        "/sessions",
+        "/api/v1/nodes",
+        "/metrics",
+        "/metrics?format=json",
+        "/static/corona.js",
+        "/static/corona.css",
+        "/conf",
+    ] {
+        let plain = world.get(address).await;
+        assert_eq!(plain.headers()[VARY], "accept-encoding", "{address}");
+        assert!(!plain.headers().contains_key(CONTENT_ENCODING), "{address}");
+        let length = text(plain).await.len();
+        let packed = world.get_packed(address).await;
+        assert_eq!(packed.headers()[VARY], "accept-encoding", "{address}");
+        assert_eq!(packed.headers()[CONTENT_ENCODING], "gzip", "{address}");
+        assert!(packed.headers().contains_key(CONTENT_SECURITY_POLICY), "{address}");
+        let packed = packed.into_body().collect().await.unwrap().to_bytes();
+        assert!(packed.len() < length / 2, "{address}: {} of {length}", packed.len());
+        let mut unpacked = String::new();
+        flate2::read::GzDecoder::new(&*packed).read_to_string(&mut unpacked).unwrap();
+        // Times move on between the two.
+        assert!(unpacked.len().abs_diff(length) < 200, "{address}: {} {length}", unpacked.len());
+    }
+    let short = world.get_packed("/healthz").await;
+    assert!(!short.headers().contains_key(CONTENT_ENCODING));
+    let events = world.get_packed("/api/v1/events").await;
+    assert!(!events.headers().contains_key(CONTENT_ENCODING));
+    assert!(!events.headers().contains_key(VARY));
+}
+
+#[tokio::test]
+async fn the_api_lists_its_paths() {
+    let world = World::new(&[]);
+    world.node("n1", 1);
+    world.session("2026.1", "job");
+    let index: shapes::Index = serde_json::from_str(&world.body("/api/v1").await).unwrap();
+    assert_eq!(index, serde_json::from_str(&world.body("/api/v1/").await).unwrap());
+    assert!(index.paths.len() > 8, "{index:?}");
+    for entry in &index.paths {
+        let path = entry.path.replace("{id}", "2026.1").replace("{name}", "n1");
+        assert_eq!(world.get(&path).await.status(), StatusCode::OK, "{path}");
+        let documented = include_str!("../../../docs/compatibility/pages.md");
+        let row = format!("| `{}` |", entry.path.replace("{id}", "{handle}"));
+        assert!(documented.contains(&row), "{row} is not in docs/compatibility/pages.md");
+    }
+}
+
+#[tokio::test]
+async fn rows_have_keys_and_cells_have_headings() {
+    let world = World::new(&[]);
+    for name in ["n10", "n9"] {
+        world.node(name, 2);
+    }
+    world.session("2026.1", "job");
+    world.ask("2026.1", 1..=9);
+    world.session("2026.2", "job");
+    world.apply(Input::EndSession { handle: "2026.2".into(), status: SessionStatus::Failed });
+    for address in
+        ["/", "/pools", "/sessions", "/nodes", "/retired", "/configuration", "/sessions/2026.1"]
+    {
+        let page = world.body(address).await;
+        let mut tables = 0;
+        for table in page.split("<table ").skip(1) {
+            let body = table.split("<tbody>").nth(1).unwrap().split("</tbody>").next().unwrap();
+            let mut keys: Vec<&str> = body.split("<tr data-key=\"").skip(1).collect();
+            keys.iter_mut().for_each(|row| *row = row.split('"').next().unwrap());
+            let rows = keys.len();
+            assert_eq!(rows, body.matches("<tr").count(), "{address}: {body}");
+            keys.sort_unstable();
+            keys.dedup();
+            assert_eq!(keys.len(), rows, "{address}: a key occurs twice in {keys:?}");
+            let labels = body.matches(" data-label=\"").count();
+            assert_eq!(labels, body.matches("<td").count(), "{address}: {body}");
+            tables += 1;
+        }
+        assert!(tables > 0, "{address}");
+    }
+    let nodes = world.body("/nodes").await;
+    assert!(nodes.find(">n9<") < nodes.find(">n10<"), "nodes are ordered by their numbers");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::localise::TaskKind;
 use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 use corona_model::types::{Millis, ResourceType};
 use corona_web::files;
-use corona_web::units::{Bytes, Count, Span, Time, bar, class_of, plural};
+use corona_web::units::{Bytes, Count, Span, Time, as_of, bar, class_of, plural};
 
 /// The least pause between two looks of one browser at the same page.
 const REFRESH_MS: u64 = 1000;
@@ -104,10 +104,7 @@ fn page(view: &View<'_>, title: &str, content: &Markup) -> Markup {
                 p.unseen #live-news role="status" aria-live="polite" {}
                 main #main tabindex="-1" { (content) }
                 footer {
-                    p {
-                        "corona " (env!("CARGO_PKG_VERSION")) ". As of "
-                        span #as-of data-live { (time(view.now)) } "."
-                    }
+                    (as_of(Millis(since_epoch_ms(view.now))))
                     ul {
                         li { a href="/api/v1/tracker" { "API" } }
                         li { a href="/metrics" { "Metrics" } }

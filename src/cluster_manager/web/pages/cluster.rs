@@ -14,8 +14,10 @@ use crate::web::exchange::encode_segment;
 use crate::web::gather::{Overview, Pools};
 use crate::web::history::{Latencies, Sample};
 use crate::web::problems::Problem;
-use corona_model::types::{Millis, ResourceType};
-use corona_web::units::{Count, ShortSpan, Span, Time, bar, class_of, percent};
+use corona_model::types::ResourceType;
+use corona_web::units::{
+    Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
+};
 
 /// Events that are shown.
 const EVENTS: usize = 15;
@@ -56,11 +58,11 @@ pub(in crate::web) fn content(view: &View) -> Markup {
         }
         div.columns {
             section aria-labelledby="latency-title" {
-                h2 #latency-title { "How fast" }
+                h2 #latency-title { "Latency" }
                 div #latency data-live { (latencies(view)) }
             }
             section aria-labelledby="events-title" {
-                h2 #events-title { "What happened last" }
+                h2 #events-title { "Recent events" }
                 div #events data-live { (events(&view.events)) }
             }
         }
@@ -73,7 +75,7 @@ fn facts(view: &View) -> Markup {
         dl.facts {
             div { dt { "Sessions" } dd { a href="/sessions" { (Count(*sessions)) } } }
             div { dt { "Nodes" } dd { a href="/nodes" { (Count(view.nodes.alive)) } } }
-            div { dt { "Notifications waiting" } dd { (Count(view.queues.calls)) } }
+            div { dt { "Pending notifications" } dd { (Count(view.queues.calls)) } }
             div { dt { "Safe mode" } dd { (if view.overview.safe_mode { "on" } else { "off" }) } }
             div {
                 dt { "First started" }
@@ -134,25 +136,26 @@ fn slots(view: &View, kind: ResourceType) -> Markup {
 fn latencies(view: &View) -> Markup {
     type Part = fn(&Latencies) -> &Snapshot;
     let rows: [(&str, &str, Part); 4] = [
-        ("Request to grant", "from a request's arrival to the decision", |all| {
+        ("Request to grant", "from the arrival of a request to its grant", |all| {
             &all.request_to_grant
         }),
-        ("Grant to delivered", "from the decision to the session's answer", |all| {
+        ("Grant to delivered", "from the grant to the session's reply", |all| {
             &all.grant_to_delivered
         }),
         ("Scheduler pass", "one pass over all types", |all| &all.pass),
-        ("Wait for the engine", "of calls and passes", |all| &all.lock_wait),
+        ("Wait for the engine", "before a call or a pass", |all| &all.lock_wait),
     ];
     let quantile = |snapshot: &Snapshot, part: f64| match snapshot.quantile(part) {
         Some(span) => ShortSpan(span).to_string(),
         None => "–".to_owned(),
     };
     html! {
-        div.scroll tabindex="0" role="region" aria-labelledby="latency-title" {
-            table {
+        // The section around it is the region.
+        div.scroll tabindex="0" role="group" aria-labelledby="latency-title" {
+            table.rows #latency-table {
                 thead {
                     tr {
-                        th scope="col" rowspan="2" { "What" }
+                        th scope="col" rowspan="2" { "Measure" }
                         th.group scope="colgroup" colspan="3" { "Last minute" }
                         th.group scope="colgroup" colspan="3" { "Since the start" }
                     }
@@ -166,12 +169,13 @@ fn latencies(view: &View) -> Markup {
                 }
                 tbody {
                     @for (name, meaning, part) in rows {
-                        tr {
+                        tr data-key=(name) {
                             th scope="row" { (name) span.note { (meaning) } }
-                            @for snapshot in [part(&view.lately), part(&view.since_start)] {
-                                td.n { (quantile(snapshot, 0.5)) }
-                                td.n { (quantile(snapshot, 0.99)) }
-                                td.n { (Count(snapshot.count())) }
+                            @for (of, time) in [(&view.lately, "Last minute"), (&view.since_start, "All")] {
+                                @let snapshot = part(of);
+                                td.n data-label={ (time) ": median" } { (quantile(snapshot, 0.5)) }
+                                td.n data-label={ (time) ": 99 %" } { (quantile(snapshot, 0.99)) }
+                                td.n data-label={ (time) ": count" } { (Count(snapshot.count())) }
                             }
                         }
                     }
@@ -184,58 +188,59 @@ fn latencies(view: &View) -> Markup {
 fn events(events: &[Arc<Event>]) -> Markup {
     html! {
         @if events.is_empty() {
-            p { "Nothing since the start." }
+            p { "No events since the start." }
         } @else {
             ol.events {
                 @for event in events.iter().take(EVENTS) {
-                    li { span.when { (clock(event.at)) } span { (sentence(&event.happening)) } }
+                    li data-key=(event.number()) {
+                        span.when { (Clock(event.at)) }
+                        span { (sentence(&event.happening)) }
+                    }
                 }
             }
         }
     }
 }
 
-/// Only the time of the day; the whole is in the attribute.
-fn clock(at: Millis) -> Markup {
-    let whole = Time(at).to_string();
-    let day = whole.split_once(' ').map_or("", |(_, time)| time).to_owned();
-    html! { time datetime=(whole.replace(' ', "T")) title=(whole) { (day) } }
-}
-
 fn session_link(session: &str) -> Markup {
     html! { a href=(format!("/sessions/{}", encode_segment(session))) { (session) } }
+}
+
+fn slots_were(count: u64, kind: ResourceType) -> String {
+    plural(count, &format!("{kind} slot was"), &format!("{kind} slots were"))
 }
 
 fn sentence(happening: &Happening) -> Markup {
     match happening {
         Happening::SessionStarted { session, name, pool } => html! {
-            "Session " (session_link(session)) " started in " (pool) ": " (name)
+            "Session " (session_link(session)) " started in " (Name(pool)) ": " (Name(name))
         },
         Happening::SessionGranted { session, kind, count } => html! {
-            "Session " (session_link(session)) " was given " (Count(count)) " " (kind)
+            (slots_were(*count, *kind)) " granted to session " (session_link(session))
         },
         Happening::SessionRevoked { session, kind, count } => html! {
-            (Count(count)) " " (kind) " were taken back from session " (session_link(session))
+            (slots_were(*count, *kind)) " preempted from session " (session_link(session))
         },
         Happening::SessionEnded { session, status } => html! {
             "Session " (session_link(session)) " ended: " (status.name())
         },
-        Happening::NodeAdded { node } => html! { "Node " (node) " came" },
+        Happening::NodeAdded { node } => html! { "Node " (Name(node)) " joined" },
         Happening::NodeLost { node, expired: true } => {
-            html! { "Node " (node) " is silent and lost" }
+            html! { "Node " (Name(node)) " was lost: its heartbeats stopped" }
         }
-        Happening::NodeLost { node, expired: false } => html! { "Node " (node) " restarts" },
+        Happening::NodeLost { node, expired: false } => html! { "Node " (Name(node)) " restarted" },
         Happening::NodeBlacklisted { node, kind } => html! {
-            "Node " (node) " is blacklisted for " (kind)
+            "Node " (Name(node)) " was blacklisted for " (kind)
         },
         Happening::BlacklistCleared { node, kind } => html! {
-            "The blacklisting of node " (node) " for " (kind) " was lifted"
+            "The blacklisting of node " (Name(node)) " for " (kind) " was lifted"
         },
         Happening::PoolStarving { pool, kind, cause, granted } => html! {
-            "Pool " (pool) " starves for its " (cause) ": it has " (Count(granted)) " " (kind)
+            "Pool " (Name(pool)) " is below its " (cause) ": it holds "
+            (Count(granted)) " " (kind) (if *granted == 1 { " slot" } else { " slots" })
         },
-        Happening::SafeMode { on: true } => html! { "Safe mode was switched on" },
-        Happening::SafeMode { on: false } => html! { "Safe mode was switched off" },
-        Happening::ConfigurationReloaded {} => html! { "Changed scheduling files are in force" },
+        Happening::SafeMode { on: true } => html! { "Safe mode was turned on" },
+        Happening::SafeMode { on: false } => html! { "Safe mode was turned off" },
+        Happening::ConfigurationReloaded {} => html! { "Scheduling files were reloaded" },
     }
 }

@@ -7,7 +7,7 @@ use crate::web::exchange::Parameters;
 use crate::web::table::{Column, Table};
 use corona_config::{InForce, Origin, keys};
 use corona_model::types::Millis;
-use corona_web::units::{Count, Time};
+use corona_web::units::{Count, Name, Time};
 
 const PATH: &str = "/configuration";
 
@@ -22,11 +22,11 @@ pub(in crate::web) fn content(
         div #status data-live {
             dl.facts {
                 div { dt { "In force since" } dd { (Time(loaded_at)) } }
-                div { dt { "Changes taken over" } dd { (Count(status.reloads)) } }
-                div { dt { "Changes refused" } dd { (Count(status.failures)) } }
+                div { dt { "Reloads" } dd { (Count(status.reloads)) } }
+                div { dt { "Failed reloads" } dd { (Count(status.failures)) } }
             }
-            (problems("Errors", "bad", &status.errors, "The scheduling files as they are now are not in force. What was read before is."))
-            (problems("Warnings", "warn", &status.warnings, "This is in force, and may not be what was meant."))
+            (problems("Errors", "bad", &status.errors, "The scheduling files have errors. The values read before stay in force."))
+            (problems("Warnings", "warn", &status.warnings, "These values are in force, and may not be what was meant."))
             @if status.errors.is_empty() && status.warnings.is_empty() {
                 p.fine { span aria-hidden="true" { "✓ " } "No problems." }
             }
@@ -95,8 +95,9 @@ fn table(status: &ConfigStatus, parameters: &Parameters) -> Markup {
         path: PATH,
         parameters,
         usual_sort: "",
+        key: |row: &Row| row.key.to_owned(),
         columns: vec![
-            Column::text("key", "Key", |row: &Row| html! { code { (row.key) } })
+            Column::text("key", "Key", |row: &Row| html! { code { (Name(row.key)) } })
                 .sorted_by(|a: &Row, b| a.key.cmp(b.key)),
             Column::text("value", "Value", |row: &Row| {
                 let unit = keys::find(row.key).map_or("", |key| key.unit);
@@ -104,7 +105,7 @@ fn table(status: &ConfigStatus, parameters: &Parameters) -> Markup {
                     @if row.value.is_empty() {
                         span.note { "none" }
                     } @else {
-                        code.value { (row.value) } " " (unit)
+                        code.value { (Name(&row.value)) } " " (unit)
                     }
                 }
             }),
@@ -112,14 +113,14 @@ fn table(status: &ConfigStatus, parameters: &Parameters) -> Markup {
                 html! {
                     @match row.origin {
                         Origin::Default => span.note { "default" },
-                        _ => strong.origin { (row.origin) },
+                        _ => strong.origin { (Name(&row.origin)) },
                     }
                 }
             })
             .sorted_by(|a: &Row, b| a.origin.to_string().cmp(&b.origin.to_string())),
-            Column::text("meaning", "Meaning", |row: &Row| html! { (meaning(row.key)) }),
+            Column::text("meaning", "Meaning", |row: &Row| html! { (meaning(row.key)) }).wide(),
         ],
-        empty: "No key fits.",
+        empty: "No key matches.",
     };
     table.render(chosen, status.in_force.len())
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::session::path;
 use crate::web::gather::Overview;
 use corona_engine::RunningSession;
-use corona_web::units::{Count, class_of};
+use corona_web::units::{Count, Name, class_of};
 
 /// What stands above the question when it is asked again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(in crate::web) enum Objection {
     WrongToken,
     /// The form could not be read.
     Unreadable,
+    /// The form comes from another site, as its headers say.
+    Foreign,
     /// The engine refuses it.
     SafeMode,
 }
@@ -22,8 +24,12 @@ impl Objection {
     /// What is wrong. What that means for what was asked for follows.
     pub(in crate::web) fn sentence(self) -> &'static str {
         match self {
-            Objection::WrongToken => "That is not the token.",
-            Objection::Unreadable => "The form did not arrive whole.",
+            Objection::WrongToken => "This is not the token.",
+            Objection::Unreadable => "The request was rejected: its form could not be read.",
+            Objection::Foreign => {
+                "The request was rejected: it did not come from this page. A proxy in between must \
+                 pass on the Host header unchanged."
+            }
             Objection::SafeMode => "Safe mode is on: nothing can be changed.",
         }
     }
@@ -40,12 +46,12 @@ pub(in crate::web) fn content(
         p.crumbs { a href=(page) { "Session " (session.handle) } }
         h1 { "End session " (session.handle) "?" }
         @if let Some(objection) = objection {
-            p.problem role="alert" { (objection.sentence()) " The session goes on." }
+            p.problem role="alert" { (objection.sentence()) " The session is still running." }
         }
         dl.facts {
-            div.wide { dt { "Name" } dd { (session.info.name) } }
-            div { dt { "User" } dd { (session.info.user_id) } }
-            div { dt { "Pool" } dd { (session.scheduling_pool) } }
+            div.wide { dt { "Name" } dd { (Name(&session.info.name)) } }
+            div { dt { "User" } dd { (Name(&session.info.user_id)) } }
+            div { dt { "Pool" } dd { (Name(&session.scheduling_pool)) } }
             @for kind in &overview.kinds {
                 div {
                     dt { (kind) }
@@ -57,7 +63,7 @@ pub(in crate::web) fn content(
                 }
             }
         }
-        p { "Its tasks are stopped and its slots are given to others. This cannot be taken back." }
+        p { "Its tasks are stopped and its slots are granted to other sessions. This cannot be undone." }
         form.kill method="post" action=(format!("{page}/kill")) {
             (token_field(objection))
             div.actions {

@@ -5,13 +5,14 @@ use maud::{Markup, html};
 use super::kill::{Objection, token_field};
 use super::nodes::{resource, state, used};
 use super::session;
+use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
 use crate::web::table::{Column, Table};
 use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
 use corona_model::settings::FaultLimits;
 use corona_model::types::ResourceType;
-use corona_web::units::{Count, Span, Time, class_of};
+use corona_web::units::{Count, Name, Span, Time, class_of};
 
 /// What the page shows.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(in crate::web) fn path(name: &str) -> String {
 
 /// The name of a node, which leads to its page.
 pub(super) fn link(name: &str) -> Markup {
-    html! { a href=(path(name)) { (name) } }
+    html! { a href=(path(name)) { (Name(name)) } }
 }
 
 /// The content of the page.
@@ -39,7 +40,7 @@ pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Par
     html! {
         p.crumbs { a href="/nodes" { "Nodes" } }
         div.title {
-            h1 { "Node " (node.name) }
+            h1 { "Node " (Name(&node.name)) }
             @if blacklisted && view.may_be_changed {
                 a.button href=(format!("{}/clear-blacklist", path(&node.name))) {
                     "Lift the blacklisting…"
@@ -60,8 +61,8 @@ fn facts(view: &View, overview: &Overview) -> Markup {
     html! {
         dl.facts {
             div { dt { "State" } dd { (state(node, &overview.kinds)) } }
-            div { dt { "Address" } dd { (node.address.host) ":" (node.address.port) } }
-            div { dt { "Rack" } dd { (node.rack) } }
+            div { dt { "Address" } dd { (Name(&node.address.host)) ":" (node.address.port) } }
+            div { dt { "Rack" } dd { (Name(&node.rack)) } }
             div { dt { "CPUs" } dd { (Count(node.total.num_cpus)) } }
             div {
                 dt { "Memory free" }
@@ -84,7 +85,7 @@ fn types(detail: &NodeDetail, overview: &Overview) -> Markup {
     html! {
         h2 #types-title { "Slots" }
         div.scroll tabindex="0" role="region" aria-labelledby="types-title" {
-            table #type-table {
+            table.rows #type-table {
                 thead {
                     tr {
                         th scope="col" { "Type" }
@@ -97,12 +98,12 @@ fn types(detail: &NodeDetail, overview: &Overview) -> Markup {
                 }
                 tbody {
                     @for kind in overview.kinds.iter().copied() {
-                        tr {
+                        tr data-key=(kind) {
                             th scope="row" { span.dot.(class_of(kind)) {} (kind) }
-                            td { (used(node, kind)) }
-                            td {
+                            td data-label="Used" { (used(node, kind)) }
+                            td.wide data-label="Served at" {
                                 @match &node.apps[kind] {
-                                    Some(app) => span.word { (app) },
+                                    Some(app) => span.word { (Name(app)) },
                                     None => "–",
                                 }
                             }
@@ -117,14 +118,18 @@ fn types(detail: &NodeDetail, overview: &Overview) -> Markup {
 
 fn faults(faults: NodeFaults, limits: &FaultLimits) -> Markup {
     let counts = [
-        (faults.failures, limits.failure_sessions),
-        (faults.failed_connections, limits.failed_connection_sessions),
+        ("Sessions that reported failures", faults.failures, limits.failure_sessions),
+        (
+            "Sessions that could not connect",
+            faults.failed_connections,
+            limits.failed_connection_sessions,
+        ),
     ];
     html! {
-        @for (count, limit) in counts {
-            td { (Count(count)) " (at most " (Count(limit)) ")" }
+        @for (label, count, limit) in counts {
+            td data-label=(label) { (Count(count)) " (at most " (Count(limit)) ")" }
         }
-        td {
+        td data-label="Blacklisted" {
             @match faults.blacklisted_since {
                 Some(since) => span.badge.bad { "since " (Time(since)) },
                 None => "no",
@@ -142,7 +147,7 @@ fn complaints(complaints: &[Complaint], overview: &Overview) -> Markup {
         @if !complaints.is_empty() {
             h2 #complaints-title { "Complaints of sessions" }
             div.scroll tabindex="0" role="region" aria-labelledby="complaints-title" {
-                table #complaint-table {
+                table.rows #complaint-table {
                     thead {
                         tr {
                             th scope="col" { "Session" }
@@ -155,20 +160,20 @@ fn complaints(complaints: &[Complaint], overview: &Overview) -> Markup {
                     }
                     tbody {
                         @for complaint in complaints.iter().rev() {
-                            tr {
+                            tr data-key=(complaint.session) {
                                 th scope="row" {
                                     a href=(session::path(&complaint.session)) {
                                         (complaint.session)
                                     }
                                 }
-                                td { (complaint.user) }
-                                td {
+                                td data-label="User" { span.word { (Name(&complaint.user)) } }
+                                td data-label="Reported" {
                                     (Time(complaint.at))
                                     span.note { (Span(overview.now.since(complaint.at))) " ago" }
                                 }
-                                td { (types(complaint)) }
-                                td.n { (Count(complaint.failed)) }
-                                td.n { (Count(complaint.failed_connections)) }
+                                td data-label="Counted for" { (types(complaint)) }
+                                td.n data-label="Failures" { (Count(complaint.failed)) }
+                                td.n data-label="Failed connections" { (Count(complaint.failed_connections)) }
                             }
                         }
                     }
@@ -191,16 +196,18 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
         path: &path,
         parameters,
         usual_sort: "age",
+        key: |grant: &Row| format!("{} {} {}", grant.session, grant.id, grant.granted_at.0),
         columns: vec![
             Column::text("session", "Session", |row: &Row| {
                 html! { a href=(session::path(&row.session)) { (row.session) } }
             })
-            .sorted_by(|a: &Row, b| a.session.cmp(&b.session)),
-            Column::text("name", "Name", |row: &Row| html! { span.word { (row.name) } })
-                .sorted_by(|a: &Row, b| a.name.cmp(&b.name)),
-            Column::text("user", "User", |row: &Row| html! { (row.user) })
+            .sorted_by(|a: &Row, b| handle_order(&a.session, &b.session)),
+            Column::text("name", "Name", |row: &Row| html! { span.long { (Name(&row.name)) } })
+                .wide()
+                .sorted_by(|a: &Row, b| natural_order(&a.name, &b.name)),
+            Column::text("user", "User", |row: &Row| html! { span.word { (Name(&row.user)) } })
                 .sorted_by(|a: &Row, b| a.user.cmp(&b.user)),
-            Column::text("pool", "Pool", |row: &Row| html! { (row.pool) })
+            Column::text("pool", "Pool", |row: &Row| html! { span.word { (Name(&row.pool)) } })
                 .sorted_by(|a: &Row, b| a.pool.cmp(&b.pool)),
             Column::text("type", "Type", |row: &Row| {
                 html! { span.dot.(class_of(row.kind)) {} (row.kind) }
@@ -231,8 +238,8 @@ pub(in crate::web) fn question(
     let page = path(&node.name);
     let blacklisted = overview.kinds.iter().filter(|kind| node.blacklisted[**kind]);
     html! {
-        p.crumbs { a href=(page) { "Node " (node.name) } }
-        h1 { "Lift the blacklisting of node " (node.name) "?" }
+        p.crumbs { a href=(page) { "Node " (Name(&node.name)) } }
+        h1 { "Lift the blacklisting of node " (Name(&node.name)) "?" }
         @if let Some(objection) = objection {
             p.problem role="alert" { (objection.sentence()) " The node stays as it is." }
         }

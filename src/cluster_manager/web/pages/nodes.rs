@@ -5,12 +5,13 @@ use std::sync::Arc;
 use maud::{Markup, html};
 
 use super::node::link;
+use crate::api::natural_order;
 use crate::web::exchange::Parameters;
 use crate::web::gather::{Overview, silent_hosts};
 use crate::web::table::{Column, Table};
 use corona_engine::NodeView;
 use corona_model::types::ResourceType;
-use corona_web::units::{Bytes, Count, Span, bar, class_of};
+use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};
 
 const PATH: &str = "/nodes";
 
@@ -22,7 +23,7 @@ const STATES: [(&str, &str); 7] = [
     ("excluded", "excluded by the host files"),
     ("blacklisted", "blacklisted"),
     ("below-reserve", "short of memory or disk"),
-    ("silent", "silent: included, but not heard"),
+    ("silent", "silent: included, but no heartbeats"),
 ];
 
 /// The content of the page.
@@ -111,7 +112,7 @@ fn table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters) -> Ma
         .filter(|node| text.is_empty() || named(node))
         .filter(|node| is_in_state(node, state, &kinds))
         .collect();
-    chosen.sort_by(|a, b| a.name.cmp(&b.name));
+    chosen.sort_by(|a, b| natural_order(&a.name, &b.name));
     let table = Table {
         id: "node-table",
         caption: "Nodes",
@@ -119,8 +120,13 @@ fn table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters) -> Ma
         path: PATH,
         parameters,
         usual_sort: "name",
+        key: |node: &NodeView| node.name.to_string(),
         columns: columns(overview, &kinds),
-        empty: if nodes.is_empty() { "No node heartbeats." } else { "No node fits." },
+        empty: if nodes.is_empty() {
+            "No node has joined the cluster."
+        } else {
+            "No node matches."
+        },
     };
     table.render(chosen, nodes.len())
 }
@@ -131,17 +137,22 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
     let now = overview.now;
     let mut columns = vec![
         Column::text("name", "Node", |row: &Row| html! { span.word { (link(&row.name)) } })
-            .sorted_by(|a: &Row, b| a.name.cmp(&b.name)),
+            .sorted_by(|a: &Row, b| natural_order(&a.name, &b.name)),
         Column::text("state", "State", |row: &Row| state(row, kinds))
             .sorted_by(|a: &Row, b| problems(a, kinds).len().cmp(&problems(b, kinds).len()))
             .largest_first(),
         Column::text("place", "Host and rack", |row: &Row| {
             html! {
-                span.word { (row.address.host) ":" (row.address.port) }
-                span.note { (row.rack) }
+                span.word { (Name(&row.address.host)) ":" (row.address.port) }
+                span.note { (Name(&row.rack)) }
             }
         })
-        .sorted_by(|a: &Row, b| (&a.rack, &a.address).cmp(&(&b.rack, &b.address))),
+        .wide()
+        .sorted_by(|a: &Row, b| {
+            natural_order(&a.rack, &b.rack)
+                .then_with(|| natural_order(&a.address.host, &b.address.host))
+                .then_with(|| a.address.port.cmp(&b.address.port))
+        }),
     ];
     for kind in overview.kinds.iter().copied() {
         let key = format!("{}-used", class_of(kind));
@@ -163,7 +174,7 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
         .sorted_by(|a: &Row, b| a.free.disk_gb.cmp(&b.free.disk_gb))
         .numeric(),
         Column::number("sessions", "Sessions", |row: &Row| row.sessions as i64),
-        Column::text("heard", "Heard", move |row: &Row| {
+        Column::text("heard", "Last heartbeat", move |row: &Row| {
             html! { (Span(now.since(row.last_heartbeat)).to_string()) " ago" }
         })
         .sorted_by(|a: &Row, b| b.last_heartbeat.cmp(&a.last_heartbeat))
@@ -238,19 +249,20 @@ fn silent_table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters
         silent.iter().filter(|host| host.to_lowercase().contains(&text)).collect();
     let table = Table {
         id: "node-table",
-        caption: "Hosts of the include file that do not heartbeat",
+        caption: "Hosts of the include file that send no heartbeats",
         rows_are: ("host", "hosts"),
         path: PATH,
         parameters,
         usual_sort: "name",
+        key: |host: &Arc<str>| host.to_string(),
         columns: vec![
-            Column::text("name", "Host", |host: &Arc<str>| html! { (host) })
-                .sorted_by(|a: &Arc<str>, b| a.cmp(b)),
+            Column::text("name", "Host", |host: &Arc<str>| html! { span.word { (Name(host)) } })
+                .sorted_by(|a: &Arc<str>, b| natural_order(a, b)),
         ],
         empty: if overview.hosts.include.is_empty() {
-            "There is no include file: every host may heartbeat."
+            "There is no include file: every host may join."
         } else {
-            "All of them heartbeat."
+            "All of them send heartbeats."
         },
     };
     table.render(chosen, silent.len())

@@ -1,9 +1,10 @@
-//! Pools: what each is due, has and may have, as numbers and as bars on one scale.
+//! Pools: the slots, share, minimum and maximum of each, as numbers and as bars on one scale.
 
 use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
+use crate::api::natural_order;
 use crate::web::exchange::Parameters;
 use crate::web::filter::Filter;
 use crate::web::gather::{Overview, Pools};
@@ -12,7 +13,7 @@ use crate::web::table::{Column, Table};
 use corona_engine::PoolView;
 use corona_model::settings::UNLIMITED;
 use corona_model::types::{PoolName, ResourceType};
-use corona_web::units::{Count, Span, class_of};
+use corona_web::units::{Count, Name, Span, class_of};
 
 const PATH: &str = "/pools";
 
@@ -73,8 +74,12 @@ fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup 
         path: PATH,
         parameters,
         usual_sort: "name",
+        // No pool has an empty name.
+        key: |view: &PoolView| {
+            format!("{}.{}", view.group, view.pool.as_deref().unwrap_or_default())
+        },
         columns: columns(pools, overview),
-        empty: "No pool fits.",
+        empty: "No pool matches.",
     };
     table.render(chosen, pools.views.len())
 }
@@ -87,36 +92,40 @@ fn columns<'a>(pools: &'a Pools, overview: &'a Overview) -> Vec<Column<'a, PoolV
     for kind in overview.kinds.iter().copied() {
         let scale = scale(&pools.views, kind);
         let key = format!("{}-granted", class_of(kind));
-        let quota = Column::text(&key, "Has of its share", move |view| quota(view, kind, scale))
-            .sorted_by(move |a: &PoolView, b| a.counts[kind].granted.cmp(&b.counts[kind].granted))
-            .largest_first()
-            .under(kind.name());
+        let quota =
+            Column::text(&key, "Slots (held / share)", move |view| quota(view, kind, scale))
+                .sorted_by(move |a: &PoolView, b| {
+                    a.counts[kind].granted.cmp(&b.counts[kind].granted)
+                })
+                .largest_first()
+                .under(kind.name());
         let key = format!("{}-waiting", class_of(kind));
         let waiting =
             Column::number(&key, "Waiting", move |view: &PoolView| view.counts[kind].pending)
                 .under(kind.name());
         columns.extend([quota, waiting]);
     }
-    columns.push(Column::text("remarks", "Settings and remarks", move |view| {
-        html! { (settings(view)) (remarks(view, pools, overview)) }
-    }));
+    let remarks =
+        move |view: &PoolView| html! { (settings(view)) (remarks(view, pools, overview)) };
+    columns.push(Column::text("remarks", "Settings and remarks", remarks).wide());
     columns
 }
 
 fn by_name(a: &PoolView, b: &PoolView) -> Ordering {
-    (&a.group, &a.pool).cmp(&(&b.group, &b.pool))
+    let pool = |view: &'_ PoolView| view.pool.clone().unwrap_or_default();
+    natural_order(&a.group, &b.group).then_with(|| natural_order(&pool(a), &pool(b)))
 }
 
 fn name_cell(view: &PoolView, overview: &Overview) -> Markup {
     let Some(pool) = &view.pool else {
         let address = sessions_address("poolGroups", &view.group);
-        return html! { a.groupname href=(address) { span.word { (view.group) } } span.note { "group" } };
+        return html! { a.groupname href=(address) { span.word { (Name(&view.group)) } } span.note { "group" } };
     };
     let name = PoolName { group: view.group.clone(), pool: pool.clone() };
     let redirect = overview.settings.scheduling.redirects.get(&name);
     html! {
-        a href=(sessions_address("poolInfos", &name.to_string())) { span.word { (name) } }
-        @if let Some(to) = redirect { span.note { "redirected to " (to) } }
+        a href=(sessions_address("poolInfos", &name.to_string())) { span.word { (Name(&name)) } }
+        @if let Some(to) = redirect { span.note { "redirected to " (Name(to)) } }
     }
 }
 
@@ -142,7 +151,7 @@ fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
     let maximum = Some(view.maximum[kind]).filter(|most| *most != UNLIMITED).map(f64::from);
     let share = view.share[kind];
     if granted == 0.0 && share == 0.0 && minimum == 0.0 && maximum.is_none() {
-        return html! { span.note { "nothing" } };
+        return html! { span.note { "–" } };
     }
     html! {
         div.quota {
@@ -157,7 +166,7 @@ fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
             }
             span.numbers {
                 strong { (Count(view.counts[kind].granted)) }
-                " of share " (format!("{share:.1}"))
+                " / " (format!("{share:.1}"))
                 @if minimum > 0.0 { ", min " (Count(minimum)) }
                 @if let Some(maximum) = maximum { ", max " (Count(maximum)) }
             }
@@ -194,10 +203,10 @@ fn remarks(view: &PoolView, pools: &Pools, overview: &Overview) -> Markup {
     });
     html! {
         @for (kind, starving_ms) in starving {
-            span.badge.warn { "starving for " (kind) " since " (Span(starving_ms)) }
+            span.badge.warn { "starved of " (kind) " slots for " (Span(starving_ms)) }
         }
         @for (kind, wait_ms) in waits {
-            span.note { "first " (kind) " after " (Span(wait_ms)) " on average" }
+            span.note { "first " (kind) " slot after " (Span(wait_ms)) " on average" }
         }
     }
 }
@@ -209,15 +218,15 @@ fn legend() -> Markup {
             dl {
                 div {
                     dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { rect.fill y="2" width="24" height="8" {} } }
-                    dd { "slots that the pool has; all bars of a type have the same scale" }
+                    dd { "slots that the pool holds; all bars of a type have the same scale" }
                 }
                 div {
                     dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { line.share x1="12" x2="12" y1="0" y2="12" {} } }
-                    dd { "its share: what it is due of the slots in use, by weight and demand" }
+                    dd { "its share of the slots in use, by weight and demand" }
                 }
                 div {
                     dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { line.minimum x1="12" x2="12" y1="0" y2="12" {} } }
-                    dd { "its minimum: what it is guaranteed" }
+                    dd { "its minimum, which is guaranteed" }
                 }
                 div {
                     dt { svg.bar.map viewBox="0 0 24 12" aria-hidden="true" { rect.beyond y="2" width="24" height="8" {} } }

@@ -3,14 +3,14 @@
 use maud::{Markup, html};
 
 use super::sessions::{is_named, search};
-use crate::api::handle_order;
+use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
 use crate::web::table::{Column, Table};
 use corona_engine::RetiredSession;
 use corona_model::types::SessionStatus;
-use corona_web::units::{Span, Time, class_of};
+use corona_web::units::{Name, Span, Time, class_of};
 
 const PATH: &str = "/retired";
 
@@ -61,8 +61,9 @@ fn table(sessions: &[RetiredSession], overview: &Overview, parameters: &Paramete
         path: PATH,
         parameters,
         usual_sort: "-ended",
+        key: |session: &RetiredSession| session.handle.to_string(),
         columns: columns(overview),
-        empty: if sessions.is_empty() { "No session has ended." } else { "No session fits." },
+        empty: if sessions.is_empty() { "No session has ended." } else { "No session matches." },
     };
     table.render(chosen, sessions.len())
 }
@@ -88,12 +89,13 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
         Column::text(
             "name",
             "Name",
-            |row: &Row| html! { span.long title=(row.info.name) { (row.info.name) } },
+            |row: &Row| html! { span.long title=(row.info.name) { (Name(&row.info.name)) } },
         )
-        .sorted_by(|a: &Row, b| a.info.name.cmp(&b.info.name)),
-        Column::text("user", "User", |row: &Row| html! { span.word { (row.info.user_id) } })
+        .wide()
+        .sorted_by(|a: &Row, b| natural_order(&a.info.name, &b.info.name)),
+        Column::text("user", "User", |row: &Row| html! { span.word { (Name(&row.info.user_id)) } })
             .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
-        Column::text("pool", "Pool", |row: &Row| html! { span.word { (row.pool) } })
+        Column::text("pool", "Pool", |row: &Row| html! { span.word { (Name(&row.pool)) } })
             .sorted_by(|a: &Row, b| a.pool.cmp(&b.pool)),
         Column::text("status", "Status", |row: &Row| status_badge(row.status))
             .sorted_by(|a: &Row, b| a.status.cmp(&b.status)),
@@ -109,9 +111,9 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
     for kind in overview.kinds.iter().copied() {
         let key = |what: &str| format!("{}-{what}", class_of(kind));
         columns.extend([
-            Column::number(&key("fulfilled"), "Had", move |row: &Row| row.fulfilled[kind])
+            Column::number(&key("fulfilled"), "Granted", move |row: &Row| row.fulfilled[kind])
                 .under(kind.name()),
-            Column::number(&key("revoked"), "Lost", move |row: &Row| row.revoked[kind])
+            Column::number(&key("revoked"), "Preempted", move |row: &Row| row.revoked[kind])
                 .under(kind.name()),
         ]);
     }

@@ -1,19 +1,20 @@
-//! One session: what it says of itself, what it has and asks for, and why it waits.
+//! One session: its description, its slots and requests, and why it waits.
 
 use maud::{Markup, html};
 
 use super::node::link;
 use super::retired::status_badge;
+use crate::api::natural_order;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
 use crate::web::original::web_address;
 use crate::web::table::{Column, Table};
 use corona_engine::{RetiredSession, RunningSession, WaitReason, WaitingRequests};
 use corona_model::types::{Grant, ResourceType, SessionInfo};
-use corona_web::units::{Bytes, Count, Span, Time, class_of};
+use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
-const RANGES: usize = 20;
+const RANGES: usize = 12;
 
 /// What the page shows of a running session.
 #[derive(Debug)]
@@ -60,7 +61,7 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
                 dt { "Pool" }
                 dd {
                     (pool_link(&scheduling_pool.to_string()))
-                    @if pool != scheduling_pool { span.note { "asked for " (pool) } }
+                    @if pool != scheduling_pool { span.note { "requested " (Name(pool)) } }
                 }
             }
             div { dt { "Priority" } dd { (session.priority.name()) } }
@@ -74,10 +75,10 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
                 dt { "Started" }
                 dd { (Time(session.started)) " (" (Span(now.since(session.started))) " ago)" }
             }
-            div { dt { "Heard" } dd { (Span(now.since(session.last_heartbeat))) " ago" } }
-            div { dt { "Told at" } dd { (info.address.host) ":" (info.address.port) } }
+            div { dt { "Last heartbeat" } dd { (Span(now.since(session.last_heartbeat))) " ago" } }
+            div { dt { "Callback address" } dd { (Name(&info.address.host)) ":" (info.address.port) } }
             @if info.no_preempt == Some(true) {
-                div { dt { "Preemption" } dd { "asked not to be taken from" } }
+                div { dt { "Preemption" } dd { "Requested no preemption" } }
             }
         }
     }
@@ -87,30 +88,30 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
 fn identity(info: &SessionInfo) -> Markup {
     let groups = info.group_ids.as_deref().unwrap_or_default();
     html! {
-        div.wide { dt { "Name" } dd { (info.name) } }
+        div.wide { dt { "Name" } dd { (Name(&info.name)) } }
         @if let Some(url) = info.url.as_deref().filter(|url| !url.is_empty()) {
             div.wide {
                 dt { "Page" }
                 dd {
                     @match web_address(url) {
-                        Some(address) => a href=(address) rel="noreferrer" { (url) },
-                        None => (url),
+                        Some(address) => a href=(address) rel="noreferrer" { (Name(url)) },
+                        None => (Name(url)),
                     }
                 }
             }
         }
-        div { dt { "User" } dd { (info.user_id) } }
-        @if !groups.is_empty() { div { dt { "Groups" } dd { (groups.join(", ")) } } }
+        div { dt { "User" } dd { (Name(&info.user_id)) } }
+        @if !groups.is_empty() { div { dt { "Groups" } dd { (Name(groups.join(", "))) } } }
     }
 }
 
 fn pool_link(pool: &str) -> Markup {
     let address = Parameters::default().with(&[("poolInfos", pool)]).address("/sessions");
-    html! { a href=(address) { (pool) } }
+    html! { a href=(address) { (Name(pool)) } }
 }
 
 /// Memory, as sessions report it. Spec: cluster-manager/02 §3.6.
-const USAGES: [&str; 3] = ["Most", "At a time", "Resident"];
+const USAGES: [&str; 3] = ["Maximum", "Momentary maximum", "Resident maximum"];
 
 /// The heading of a table of requests, which ends with the memory.
 fn requests_head(titles: &[&str]) -> Markup {
@@ -131,11 +132,11 @@ fn requests(session: &RunningSession, overview: &Overview) -> Markup {
     html! {
         h2 #requests-title { "Requests" }
         div.scroll tabindex="0" role="region" aria-labelledby="requests-title" {
-            table #request-table {
+            table.rows #request-table {
                 thead {
                     (requests_head(&[
-                        "Type", "Running", "Waiting", "Lost", "Most at a time", "Had", "Taken back",
-                        "First wait",
+                        "Type", "Running", "Waiting", "Awaiting release", "Most at a time",
+                        "Granted in total", "Revoked", "First wait",
                     ]))
                 }
                 tbody {
@@ -148,24 +149,35 @@ fn requests(session: &RunningSession, overview: &Overview) -> Markup {
 
 fn requests_row(session: &RunningSession, kind: ResourceType) -> Markup {
     let counts = session.counts[kind];
-    let lost = counts.now.requested - counts.now.granted - counts.now.pending;
+    // Their slots were revoked, and the session has not released the requests yet.
+    let unreleased = counts.now.requested - counts.now.granted - counts.now.pending;
     let usages = session.usages.get(kind.index()).map(Vec::as_slice).unwrap_or_default();
     html! {
-        tr {
+        tr data-key=(kind) {
             th scope="row" { span.dot.(class_of(kind)) {} (kind) }
-            @for number in [
-                counts.now.granted,
-                counts.now.pending,
-                lost,
-                counts.max_concurrent,
-                counts.fulfilled,
-                counts.revoked,
+            @for (label, number) in [
+                ("Running", counts.now.granted),
+                ("Waiting", counts.now.pending),
+                ("Awaiting release", unreleased),
+                ("Most at a time", counts.max_concurrent),
+                ("Granted in total", counts.fulfilled),
+                ("Revoked", counts.revoked),
             ] {
-                td.n { (Count(number)) }
+                td.n data-label=(label) { (Count(number)) }
             }
-            td.n { @match counts.first_wait_ms { Some(ms) => (Span(ms)), None => "–" } }
-            @for usage in 0..USAGES.len() {
-                td.n { @match usages.get(usage) { Some(bytes) => (Bytes(*bytes)), None => "–" } }
+            td.n data-label="First wait" {
+                @match counts.first_wait_ms { Some(ms) => (Span(ms)), None => "–" }
+            }
+            (usage_cells(usages))
+        }
+    }
+}
+
+fn usage_cells(usages: &[i64]) -> Markup {
+    html! {
+        @for (at, title) in USAGES.iter().enumerate() {
+            td.n data-label={ "Memory: " (title.to_lowercase()) } {
+                @match usages.get(at) { Some(bytes) => (Bytes(*bytes)), None => "–" }
             }
         }
     }
@@ -175,10 +187,10 @@ fn waits(waits: &[WaitingRequests], overview: &Overview) -> Markup {
     html! {
         h2 #waits-title { "Why it waits" }
         @if waits.is_empty() {
-            p { "No request waits." }
+            p { "No request is waiting." }
         } @else {
             div.scroll tabindex="0" role="region" aria-labelledby="waits-title" {
-                table #wait-table {
+                table.rows #wait-table {
                     thead {
                         tr {
                             th scope="col" { "Type" }
@@ -189,11 +201,11 @@ fn waits(waits: &[WaitingRequests], overview: &Overview) -> Markup {
                     }
                     tbody {
                         @for wait in waits {
-                            tr {
+                            tr data-key={ (wait.kind) " " (wait.ids.first().map_or(0, |range| range.first)) } {
                                 th scope="row" { span.dot.(class_of(wait.kind)) {} (wait.kind) }
-                                td.n { (Count(wait.count)) }
-                                td { (reason(&wait.reason, overview)) }
-                                td.ids { (ids(wait)) }
+                                td.n data-label="Requests" { (Count(wait.count)) }
+                                td.wide data-label="Why" { (reason(&wait.reason, overview)) }
+                                td.ids data-label="Ids" { (ids(wait)) }
                             }
                         }
                     }
@@ -222,7 +234,7 @@ fn ids(wait: &WaitingRequests) -> Markup {
     let ranges: Vec<String> = ranges.collect();
     html! {
         (ranges.join(", "))
-        @if wait.ids.len() > RANGES { ", …" }
+        @if wait.ids.len() > RANGES { " and more" }
     }
 }
 
@@ -239,6 +251,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
         path: &path,
         parameters,
         usual_sort: "id",
+        key: |grant: &Grant| format!("{} {}", grant.id, grant.granted_at.0),
         columns: vec![
             Column::text("id", "Request", |row: &Row| html! { (row.id) })
                 .sorted_by(|a: &Row, b| a.id.cmp(&b.id)),
@@ -251,9 +264,10 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
                 "Node",
                 |row: &Row| html! { span.word { (link(&row.node_name)) } },
             )
-            .sorted_by(|a: &Row, b| a.node_name.cmp(&b.node_name)),
+            .wide()
+            .sorted_by(|a: &Row, b| natural_order(&a.node_name, &b.node_name)),
             Column::text("address", "Address", |row: &Row| {
-                html! { span.word { (row.address.host) ":" (row.address.port) } }
+                html! { span.word { (Name(&row.address.host)) ":" (row.address.port) } }
             })
             .sorted_by(|a: &Row, b| a.address.cmp(&b.address)),
             Column::text("granted", "Granted", |row: &Row| html! { (Time(row.granted_at)) })
@@ -264,7 +278,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
             })
             .numeric(),
         ],
-        empty: "It holds no slot.",
+        empty: "This session holds no slots.",
     };
     table.render(grants, view.grants.len())
 }
@@ -284,26 +298,23 @@ pub(in crate::web) fn ended(session: &RetiredSession, overview: &Overview) -> Ma
         }
         h2 #requests-title { "Requests" }
         div.scroll tabindex="0" role="region" aria-labelledby="requests-title" {
-            table #request-table {
+            table.rows #request-table {
                 thead {
-                    (requests_head(&["Type", "Most at a time", "Had", "Taken back"]))
+                    (requests_head(&["Type", "Most at a time", "Granted in total", "Revoked"]))
                 }
                 tbody {
                     @for kind in &overview.kinds {
                         @let usages = session.usages.get(kind.index());
-                        tr {
+                        tr data-key=(kind) {
                             th scope="row" { span.dot.(class_of(*kind)) {} (kind) }
-                            td.n { (Count(session.max_concurrent[*kind])) }
-                            td.n { (Count(session.fulfilled[*kind])) }
-                            td.n { (Count(session.revoked[*kind])) }
-                            @for usage in 0..USAGES.len() {
-                                td.n {
-                                    @match usages.and_then(|usages| usages.get(usage)) {
-                                        Some(bytes) => (Bytes(*bytes)),
-                                        None => "–",
-                                    }
-                                }
+                            td.n data-label="Most at a time" {
+                                (Count(session.max_concurrent[*kind]))
                             }
+                            td.n data-label="Granted in total" {
+                                (Count(session.fulfilled[*kind]))
+                            }
+                            td.n data-label="Revoked" { (Count(session.revoked[*kind])) }
+                            (usage_cells(usages.map(Vec::as_slice).unwrap_or_default()))
                         }
                     }
                 }

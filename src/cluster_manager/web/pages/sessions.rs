@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use crate::api::handle_order;
+use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
 use crate::web::table::{Column, Table};
 use corona_engine::RunningSession;
 use corona_model::types::{SessionInfo, SessionPriority};
-use corona_web::units::{Span, class_of};
+use corona_web::units::{Name, Span, class_of};
 
 const PATH: &str = "/sessions";
 
@@ -98,8 +98,9 @@ fn table(sessions: &[RunningSession], overview: &Overview, parameters: &Paramete
         path: PATH,
         parameters,
         usual_sort: "id",
+        key: |session: &RunningSession| session.handle.to_string(),
         columns: columns(overview),
-        empty: if sessions.is_empty() { "No session runs." } else { "No session fits." },
+        empty: if sessions.is_empty() { "No session is running." } else { "No session matches." },
     };
     table.render(chosen, sessions.len())
 }
@@ -115,17 +116,22 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RunningSession>> {
         Column::text(
             "name",
             "Name",
-            |row: &Row| html! { span.long title=(row.info.name) { (row.info.name) } },
+            |row: &Row| html! { span.long title=(row.info.name) { (Name(&row.info.name)) } },
         )
-        .sorted_by(|a: &Row, b| a.info.name.cmp(&b.info.name)),
-        Column::text("user", "User", |row: &Row| html! { span.word { (row.info.user_id) } })
+        .wide()
+        .sorted_by(|a: &Row, b| natural_order(&a.info.name, &b.info.name)),
+        Column::text("user", "User", |row: &Row| html! { span.word { (Name(&row.info.user_id)) } })
             .sorted_by(|a: &Row, b| a.info.user_id.cmp(&b.info.user_id)),
-        Column::text("pool", "Pool", |row: &Row| html! { span.word { (row.scheduling_pool) } })
-            .sorted_by(|a: &Row, b| a.scheduling_pool.cmp(&b.scheduling_pool)),
+        Column::text(
+            "pool",
+            "Pool",
+            |row: &Row| html! { span.word { (Name(&row.scheduling_pool)) } },
+        )
+        .sorted_by(|a: &Row, b| a.scheduling_pool.cmp(&b.scheduling_pool)),
         Column::text("priority", "Priority", |row: &Row| html! { (row.priority.name()) })
             .sorted_by(|a: &Row, b| a.priority.cmp(&b.priority))
             .largest_first(),
-        Column::text("runs", "Runs for", move |row: &Row| {
+        Column::text("runs", "Age", move |row: &Row| {
             html! { (Span(now.since(row.started)).to_string()) }
         })
         .sorted_by(|a: &Row, b| b.started.cmp(&a.started))
