@@ -32,7 +32,10 @@ impl Display for Time {
 
 impl Render for Time {
     fn render(&self) -> Markup {
-        html! { time datetime=(self.timestamp()) { (self.to_string()) } }
+        let whole = self.to_string();
+        let (date, clock) = whole.split_once(' ').unwrap_or((&whole, ""));
+        // Each half stays in one piece.
+        html! { time datetime=(self.timestamp()) { span { (date) } " " span { (clock) } } }
     }
 }
 

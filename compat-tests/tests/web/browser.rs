@@ -189,12 +189,21 @@ impl Browser {
              return [box.x + Math.min(box.width / 2, 20), box.y + box.height / 2]; }})()"
         ));
         assert!(place.is_array(), "what fits {selector} is gone again");
-        for kind in ["mousePressed", "mouseReleased"] {
-            let event = json!({
-                "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1
-            });
-            self.command("Input.dispatchMouseEvent", event);
-        }
+        self.mouse("mousePressed", &place);
+        self.mouse("mouseReleased", &place);
+    }
+
+    /// Moves, presses or releases the left button of a mouse at a place `[x, y]` of the window.
+    pub(crate) fn mouse(&mut self, kind: &str, place: &Value) {
+        let event = json!({
+            "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1
+        });
+        self.command("Input.dispatchMouseEvent", event);
+    }
+
+    /// Shows times as in another time zone, as far as the browser decides on that.
+    pub(crate) fn move_to(&mut self, zone: &str) {
+        self.command("Emulation.setTimezoneOverride", json!({ "timezoneId": zone }));
     }
 
     /// Types text into what has the focus.

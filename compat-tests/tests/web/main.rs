@@ -12,7 +12,7 @@ use cluster::{Cluster, TOKEN};
 use compat_tests::repository;
 use corona::wire::calls::ClusterManagerCall as Call;
 use corona::wire::generated::{ResourceType, SessionStatus};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const MAP: ResourceType = ResourceType::MAP;
 const REDUCE: ResourceType = ResourceType::REDUCE;
@@ -70,6 +70,35 @@ fn picture(name: &str) -> PathBuf {
     directory.join(format!("{name}.png"))
 }
 
+/// How many tables show only a part of themselves.
+const CUT_OFF: &str = "[...document.querySelectorAll('.scroll')] \
+                       .filter((box) => box.scrollWidth > box.clientWidth).length";
+
+/// Words of names that stand on two lines, though a line has room for them.
+const BROKEN_WORDS: &str = "(() => { const broken = []; \
+    for (const name of document.querySelectorAll('.word, .long, .facts dd')) { \
+      const texts = document.createTreeWalker(name, NodeFilter.SHOW_TEXT); \
+      while (texts.nextNode()) { \
+        const text = texts.currentNode; \
+        for (const { 0: word, index } of text.data.matchAll(/[\\w-]+/g)) { \
+          const range = document.createRange(); \
+          range.setStart(text, index); range.setEnd(text, index + word.length); \
+          const tops = new Set([...range.getClientRects()].map((box) => Math.round(box.top))); \
+          if (tops.size > 1 && word.length < 24) broken.push(word); \
+        } \
+      } \
+    } \
+    return broken; })()";
+
+/// Names that two landmarks of the page share.
+const TWIN_LANDMARKS: &str = "(() => { \
+    const named = [...document.querySelectorAll('nav, section, [role=region], [role=search]')]; \
+    const names = named.map((part) => (part.getAttribute('role') || part.tagName) + ' ' \
+      + (part.getAttribute('aria-label') || \
+         document.getElementById(part.getAttribute('aria-labelledby'))?.textContent || '')) \
+      .map((name) => name.replace('SECTION', 'region')); \
+    return names.filter((name, at) => names.indexOf(name) !== at); })()";
+
 fn first_column(browser: &mut Browser, table: &str) -> Vec<String> {
     browser.texts(&format!("#{table} tbody th"))
 }
@@ -105,11 +134,20 @@ fn all_pages_fit_light_and_dark_wide_and_narrow() {
         ("missing", "/nothing/here"),
     ];
     for (name, path) in pages {
-        for (width, dark) in [(1280, false), (1280, true), (360, false), (360, true)] {
+        for (width, dark) in
+            [(1920, false), (1280, false), (1280, true), (400, false), (360, false), (360, true)]
+        {
             browser.look_through(width, dark);
             browser.open(&busy.cluster.address(path));
             let wider = "document.documentElement.scrollWidth - window.innerWidth";
             assert_eq!(browser.value(wider), 0, "{path} is wider than {width}");
+            if width < 600 {
+                assert_eq!(browser.value(CUT_OFF), 0, "{path}: a table is wider than {width}");
+            }
+            let broken = browser.value(BROKEN_WORDS);
+            assert_eq!(broken, json!([]), "{path} at {width}: words are broken");
+            let twins = browser.value(TWIN_LANDMARKS);
+            assert_eq!(twins, json!([]), "{path}: landmarks of the same name");
             let scheme = if dark { "dark" } else { "light" };
             browser.picture(&picture(&format!("{name}-{scheme}-{width}")));
         }
@@ -159,6 +197,150 @@ fn what_happens_is_seen_without_a_reload() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
+/// Where the first element that fits is, somewhat inside of it.
+fn place_of(browser: &mut Browser, selector: &str) -> Value {
+    browser.value(&format!(
+        "(() => {{ const element = document.querySelector({}); element.scrollIntoView({{ block: 'center' }}); \
+         const box = element.getBoundingClientRect(); return [box.x + 8, box.y + box.height / 2]; }})()",
+        json!(selector)
+    ))
+}
+
+#[test]
+fn a_click_is_not_lost_to_a_refresh() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.look_through(1280, false);
+    // New sessions come in at the top and move what is aimed at.
+    browser.open(&busy.cluster.address("/sessions?sort=-id"));
+    browser.value(
+        "window.clicked = []; window.refreshed = 0; \
+         new MutationObserver(() => window.refreshed++) \
+           .observe(document.getElementById('as-of'), { subtree: true, childList: true, characterData: true }); \
+         document.addEventListener('click', (event) => { \
+           event.preventDefault(); window.clicked.push(event.target.getAttribute('href')); })",
+    );
+    let target = format!("/sessions/{}", busy.near);
+    let link = format!("a[href=\"{target}\"]");
+    // The long ones last longer than the pause between two refreshes.
+    let presses = [1500, 110, 110, 110, 110, 110, 1500, 110, 110, 110, 110, 110, 1500];
+    for (number, held_ms) in presses.into_iter().enumerate() {
+        let place = place_of(&mut browser, &link);
+        browser.mouse("mousePressed", &place);
+        let before = browser.value("window.refreshed");
+        let new = busy.cluster.session("comes while a button is down", "erin", ("search", "crawl"));
+        browser.value(&format!("new Promise((done) => setTimeout(done, {held_ms}))"));
+        assert_eq!(browser.value("window.refreshed"), before, "nothing moves under the pointer");
+        browser.mouse("mouseReleased", &place);
+        assert_eq!(browser.value("window.clicked.length"), number + 1, "a click was lost");
+        assert_eq!(browser.value("window.clicked.at(-1)"), json!(target));
+        if held_ms > 1000 {
+            browser.until("the refresh is made up for", |browser| {
+                first_column(browser, "session-table").contains(&new)
+            });
+        }
+    }
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn a_selection_the_focus_and_the_place_survive_refreshes() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.look_through(1280, false);
+    browser.open(&busy.cluster.address("/sessions?sort=-map-waiting"));
+    let link = format!("a[href=\"/sessions/{}\"]", busy.adhoc);
+    browser.value(&format!(
+        "(() => {{ const link = document.querySelector({0}); link.closest('tr').known = true; \
+         document.querySelector('#session-table thead a').focus(); scrollTo(0, 60); \
+         getSelection().selectAllChildren(link); }})()",
+        json!(link)
+    ));
+    let selected = |browser: &mut Browser| browser.value("getSelection().toString()");
+    assert_eq!(selected(&mut browser), json!(busy.adhoc));
+    let place = browser.value("scrollY");
+    let state = format!(
+        "[document.querySelector({0})?.closest('tr').known, \
+         document.activeElement.closest('thead') !== null, scrollY]",
+        json!(link)
+    );
+    // Its own row changes, and its place among the others.
+    let waiting = format!("tr[data-key=\"{}\"] [data-label=\"MAP: waiting\"]", busy.adhoc);
+    let before = browser.text(&waiting);
+    busy.cluster.release(&busy.adhoc, 13..=40);
+    browser.until("its numbers change", |browser| browser.text(&waiting) != before);
+    let new = busy.cluster.session("waits for more than all others", "erin", ("search", "crawl"));
+    busy.cluster.ask(&new, MAP, 1..=500, &[]);
+    browser.until("the order changes", |browser| {
+        first_column(browser, "session-table").first() == Some(&new)
+    });
+    assert_eq!(selected(&mut browser), json!(busy.adhoc));
+    assert_eq!(browser.value(&state), json!([true, true, place]));
+    // Even when it is gone the text can be copied, and is marked as gone until then.
+    busy.cluster.end(&busy.adhoc, SessionStatus::SUCCESSFUL);
+    browser.until("the row is marked", |browser| browser.texts("tr.gone").len() == 1);
+    assert_eq!(selected(&mut browser), json!(busy.adhoc));
+    browser.until("the header says what is not new", |browser| {
+        browser.text("#live-time").contains("except what is selected")
+    });
+    browser.value("getSelection().removeAllRanges()");
+    browser.until("the row goes", |browser| {
+        !first_column(browser, "session-table").contains(&busy.adhoc)
+    });
+    assert_eq!(browser.value("document.activeElement.closest('thead') !== null"), true);
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn a_pause_lasts_from_page_to_page() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.open(&busy.cluster.address("/pools"));
+    browser.click("#live-toggle");
+    browser.open(&busy.cluster.address("/sessions"));
+    assert_eq!(browser.text("#live-toggle"), "Paused");
+    let pressed = "document.getElementById('live-toggle').getAttribute('aria-pressed')";
+    assert_eq!(browser.value(pressed), "false");
+    let unseen = busy.cluster.session("comes during the pause", "erin", ("search", "crawl"));
+    browser.value("new Promise((done) => setTimeout(done, 2500))");
+    assert!(!first_column(&mut browser, "session-table").contains(&unseen));
+    // What is asked for comes nevertheless.
+    browser.click("th a[href*='sort=user']");
+    browser.until("the asked order", |browser| {
+        first_column(browser, "session-table").contains(&unseen)
+    });
+    browser.click("#live-toggle");
+    browser.open(&busy.cluster.address("/sessions"));
+    assert_eq!(browser.text("#live-toggle"), "Live");
+    let seen = busy.cluster.session("comes after the pause", "erin", ("search", "crawl"));
+    browser
+        .until("refreshes go on", |browser| first_column(browser, "session-table").contains(&seen));
+}
+
+#[test]
+fn all_times_of_a_page_are_the_servers() {
+    let mut busy = busy(&[]);
+    let mut browser = Browser::start();
+    browser.look_through(1280, false);
+    browser.move_to("America/Los_Angeles");
+    browser.open(&busy.cluster.address("/"));
+    let zone = browser.text("footer");
+    assert!(zone.contains("All times are in the server’s time zone, "), "{zone}");
+    let first = browser.text("#live-time");
+    busy.cluster.session("comes while you look", "erin", ("search", "crawl"));
+    browser.until("a refresh", |browser| browser.text("#live-time") != first);
+    let shown = browser.value(
+        "(() => { const asOf = document.getElementById('as-of'); \
+         return [document.getElementById('live-time').textContent, \
+                 'updated ' + asOf.dataset.clock, \
+                 asOf.textContent.split(' ')[1], asOf.dataset.clock.split(' ')[0]]; })()",
+    );
+    assert_eq!(shown[0], shown[1]);
+    assert_eq!(shown[2], shown[3]);
+    let clock = shown[3].as_str().expect("a time");
+    assert!(clock.len() == 8 && !shown[0].as_str().unwrap().contains('M'), "24 hours: {clock}");
+}
+
 #[test]
 fn the_cluster_page_follows_nodes_and_safe_mode() {
     let mut busy = busy(&[]);
@@ -173,7 +355,7 @@ fn the_cluster_page_follows_nodes_and_safe_mode() {
     assert!(browser.text("#facts").contains("Nodes\n13"));
     busy.cluster.node("tracker_node14", "node14.example.com", 8);
     browser.until("the node is counted", |browser| browser.text("#facts").contains("Nodes\n14"));
-    assert!(browser.text("#events").contains("tracker_node14 came"));
+    assert!(browser.text("#events").contains("tracker_node14 joined"));
     // Without a proxy job tracker safe mode cannot be switched on: nothing changes.
     busy.cluster.call(Call::SetSafeMode { safe_mode: true });
     assert_eq!(browser.text("#safe-mode"), "");
@@ -233,7 +415,7 @@ fn a_session_says_why_it_waits() {
     assert_eq!(first_column(&mut browser, "grant-table").len(), 12);
     busy.cluster.release(&busy.adhoc, 1..=40);
     browser.until("nothing waits any more", |browser| {
-        browser.text("#session").contains("No request waits.")
+        browser.text("#session").contains("No request is waiting.")
     });
     // The page becomes that of an ended session by itself.
     busy.cluster.end(&busy.adhoc, SessionStatus::FAILED);
@@ -268,7 +450,7 @@ fn a_session_is_ended_from_its_page_with_the_token_only() {
             there(&mut browser, "Session");
             assert!(browser.text("main").contains("KILLED"), "{}", browser.text("main"));
         } else {
-            assert!(browser.text("[role=alert]").contains("That is not the token"));
+            assert!(browser.text("[role=alert]").contains("This is not the token"));
             browser.picture(&picture("wrong-token-light-1280"));
         }
         assert_eq!(busy.cluster.running().contains(&busy.adhoc), !ends);

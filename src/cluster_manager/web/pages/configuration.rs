@@ -113,7 +113,7 @@ fn table(status: &ConfigStatus, parameters: &Parameters) -> Markup {
                 html! {
                     @match row.origin {
                         Origin::Default => span.note { "default" },
-                        _ => strong.origin { (Name(&row.origin)) },
+                        _ => strong.origin { (row.origin) },
                     }
                 }
             })

@@ -113,7 +113,7 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
         columns.extend([
             Column::number(&key("fulfilled"), "Granted", move |row: &Row| row.fulfilled[kind])
                 .under(kind.name()),
-            Column::number(&key("revoked"), "Preempted", move |row: &Row| row.revoked[kind])
+            Column::number(&key("revoked"), "Revoked", move |row: &Row| row.revoked[kind])
                 .under(kind.name()),
         ]);
     }

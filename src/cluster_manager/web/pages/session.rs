@@ -269,6 +269,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
             Column::text("address", "Address", |row: &Row| {
                 html! { span.word { (Name(&row.address.host)) ":" (row.address.port) } }
             })
+            .wide()
             .sorted_by(|a: &Row, b| a.address.cmp(&b.address)),
             Column::text("granted", "Granted", |row: &Row| html! { (Time(row.granted_at)) })
                 .sorted_by(|a: &Row, b| a.granted_at.cmp(&b.granted_at))
