@@ -731,7 +731,7 @@ impl Denial {
     fn status(self) -> StatusCode {
         match self {
             Denial::NoToken | Denial::Elsewhere => StatusCode::FORBIDDEN,
-            Denial::Objection(Objection::WrongToken) => StatusCode::FORBIDDEN,
+            Denial::Objection(Objection::WrongToken | Objection::Foreign) => StatusCode::FORBIDDEN,
             Denial::Objection(Objection::Unreadable) => StatusCode::BAD_REQUEST,
             Denial::Objection(Objection::SafeMode) => StatusCode::SERVICE_UNAVAILABLE,
             Denial::UnknownNode => StatusCode::NOT_FOUND,
