@@ -9,6 +9,7 @@ pub use corona_cluster_manager as cluster_manager;
 mod compatibility_tests;
 pub use corona_config as config;
 pub use corona_conformance as conformance;
+pub use corona_demo as demo;
 pub use corona_engine as engine;
 pub use corona_hadoop as hadoop;
 pub use corona_load as load;

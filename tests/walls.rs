@@ -20,6 +20,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         "conformance",
         &["cluster_manager", "config", "engine", "hadoop", "model", "process", "web", "wire"],
     ),
+    ("demo", &["cluster_manager", "config", "model", "process", "session_driver", "wire"]),
     ("load", &["model", "process", "wire"]),
     ("task_tracker", &["config", "hadoop", "model", "process", "web", "wire"]),
 ];

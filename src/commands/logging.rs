@@ -60,6 +60,11 @@ enum LogFormat {
 }
 
 impl LogArguments {
+    /// Text lines of these levels, for a command without the other options of the log.
+    pub(super) fn of_levels(log_level: String) -> LogArguments {
+        LogArguments { log_format: LogFormat::Text, log_level, log_rate: DEFAULT_RATE }
+    }
+
     /// Sends the process's log to stderr from now on, through a thread of its own: a terminal or
     /// a pipe that does not take lines must not hold up the cluster. Lines that do not fit into
     /// its queue are lost and counted. What is still in the queue is written when the guard is
@@ -134,7 +139,7 @@ impl LogFormat {
 
 /// Checks a filter while it can still be reported as wrong usage. An empty variable in the
 /// environment counts as none.
-fn parse_filter(text: &str) -> Result<String, String> {
+pub(super) fn parse_filter(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Ok(DEFAULT_LEVEL.into());
     }

@@ -12,6 +12,7 @@ mod cluster_manager;
 mod completions;
 mod console;
 mod daemon;
+mod demo;
 mod import;
 mod inspect;
 mod java;
@@ -104,6 +105,7 @@ enum Command {
     Replay(replay::Arguments),
     Shadow(shadow::Arguments),
     Load(load::Arguments),
+    Demo(demo::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
 }
@@ -129,6 +131,7 @@ impl Command {
             Command::Replay(arguments) => replay::run(arguments, console),
             Command::Shadow(arguments) => shadow::run(arguments, console),
             Command::Load(arguments) => load::run(arguments, console),
+            Command::Demo(arguments) => demo::run(arguments, console),
             Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Completions(arguments) => completions::run(arguments, console),
         }

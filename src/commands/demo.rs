@@ -1,0 +1,270 @@
+//! `corona demo`: a small busy cluster in one process, for a first look.
+//!
+//! Wiring only: what the demo is like, when it ends, and how its news are printed.
+
+use std::future::pending;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use corona::demo::{self, Demo, DemoError, News, Options};
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::console::Console;
+use super::daemon::{allow_open_files, threads};
+use super::logging::{LogArguments, parse_filter};
+use super::signals::shutdown_signal;
+
+/// Where tools look for the Thrift service when nothing says otherwise.
+const THRIFT_PORT: u16 = 8888;
+/// Where tools look for the pages.
+const WEB_PORT: u16 = 50_032;
+
+const EXAMPLES: &str = "\
+Examples:
+  A cluster of 24 nodes until Ctrl-C:
+    corona demo
+  A larger one, in which everything happens three times as fast:
+    corona demo --nodes 120 --speed 3
+  On free ports for a minute, with everything that happens as JSON:
+    corona demo --port 0 --thrift-port 0 --for 60 --output json
+
+Nothing listens on other interfaces than loopback, and nothing is left behind.
+SIGHUP has the pools file read again at once.
+Exit status: 0 stopped; 1 could not start or failed; 2 wrong usage.";
+
+/// Show a small busy cluster: manager, pages, nodes and jobs in one process
+///
+/// Starts a cluster manager with its pages, emulated nodes in several racks and
+/// users whose jobs come and go. Within a minute a job fills the cluster, a
+/// pool with a minimum gets slots back by preemption, a node dies, another one
+/// is blacklisted, and a new one joins. No tasks are started and no other
+/// program is needed. Every other command works with it from another terminal.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Port of the pages; 0: any free one
+    #[arg(long, value_name = "PORT", default_value_t = WEB_PORT)]
+    port: u16,
+
+    /// Port of the Thrift service; 0: any free one
+    #[arg(long, value_name = "PORT", default_value_t = THRIFT_PORT)]
+    thrift_port: u16,
+
+    /// Emulated nodes, from 6 to 500
+    #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = parse_nodes)]
+    nodes: usize,
+
+    /// How many times faster everything happens, from 0.1 to 20
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_speed)]
+    speed: f64,
+
+    /// Which jobs come and which nodes fail: another number, another story
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+
+    /// Stop after so many seconds [default: at SIGINT or SIGTERM]
+    #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    duration: Option<u64>,
+
+    /// Sentences about what is notable, or every event as a line of JSON
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
+    output: Form,
+
+    /// What to log on stderr: a level, or levels by part of the program
+    #[arg(long, value_name = "FILTER", default_value = "error", value_parser = parse_filter)]
+    log_level: String,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Text,
+    Json,
+}
+
+fn parse_nodes(text: &str) -> Result<usize, String> {
+    let nodes = text.parse().ok().filter(|nodes| demo::NODES.contains(nodes));
+    nodes.ok_or_else(|| {
+        let (least, most) = (demo::NODES.start(), demo::NODES.end());
+        format!("expected a number of nodes from {least} to {most}")
+    })
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| demo::SPEEDS.contains(speed));
+    speed.ok_or_else(|| {
+        let (least, most) = (demo::SPEEDS.start(), demo::SPEEDS.end());
+        format!("expected a factor from {least} to {most}")
+    })
+}
+
+/// Runs the demo until it is stopped.
+///
+/// # Errors
+/// When it cannot start, such as when a port is taken, or the cluster manager fails.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let _log = LogArguments::of_levels(arguments.log_level.clone()).init()?;
+    allow_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the demo")?;
+    let status = runtime.block_on(show(&arguments, console));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    status.map(|()| ExitCode::SUCCESS)
+}
+
+async fn show(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
+    let signal = shutdown_signal().context("cannot listen for signals")?;
+    let options = Options {
+        web_port: arguments.port,
+        thrift_port: arguments.thrift_port,
+        nodes: arguments.nodes,
+        seed: arguments.seed,
+        speed: arguments.speed,
+    };
+    let demo = Demo::start(&options).await.map_err(|error| explain(error, &options))?;
+    let mut printer = Printer { form: arguments.output, console };
+    printer.welcome(&demo)?;
+    reload_on_hangup(&demo)?;
+    let time_is_up = async {
+        match arguments.duration {
+            Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+            None => pending().await,
+        }
+    };
+    let stop = async {
+        tokio::select! {
+            _ = signal => {}
+            () = time_is_up => {}
+        }
+    };
+    let mut failed = None;
+    let report = |elapsed, news: &News| {
+        if let Err(error) = printer.tell(elapsed, news) {
+            failed.get_or_insert(error);
+        }
+    };
+    let summary = demo.run(stop, report).await?;
+    if let Some(error) = failed {
+        return Err(error.context("cannot write to stdout"));
+    }
+    printer.farewell(&summary)
+}
+
+/// A taken port is the one thing that a newcomer may well run into.
+fn explain(error: DemoError, options: &Options) -> anyhow::Error {
+    let (web, thrift) = (options.web_port, options.thrift_port);
+    match &error {
+        DemoError::Start(start) if start.to_string().contains("cannot listen") => anyhow!(
+            "{error}; the demo uses port {web} for pages and {thrift} for calls: choose others \
+             with --port and --thrift-port, or 0 for any free one"
+        ),
+        _ => error.into(),
+    }
+}
+
+/// SIGHUP has the scheduling files read again at once, as with a cluster manager in service.
+fn reload_on_hangup(demo: &Demo) -> anyhow::Result<()> {
+    let request = demo.reload_request();
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            request.send();
+        }
+    });
+    Ok(())
+}
+
+struct Printer<'a, 'c> {
+    form: Form,
+    console: &'a mut Console<'c>,
+}
+
+/// The first line of JSON.
+#[derive(Serialize)]
+struct Ready<'a> {
+    event: &'a str,
+    pages: &'a str,
+    thrift: &'a str,
+    directory: &'a str,
+    nodes: usize,
+    racks: usize,
+    slots: demo::Slots,
+}
+
+/// A line of JSON about something that happened, or the last one.
+#[derive(Serialize)]
+struct Line<'a, T> {
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<&'a str>,
+    #[serde(flatten)]
+    what: &'a T,
+}
+
+impl Printer<'_, '_> {
+    fn welcome(&mut self, demo: &Demo) -> anyhow::Result<()> {
+        let (web, thrift) = (demo.web_address().port(), demo.thrift_address().port());
+        let (pages, calls) = (format!("http://localhost:{web}/"), format!("localhost:{thrift}"));
+        let (nodes, racks, slots) = demo.size();
+        let directory = demo.directory().display().to_string();
+        if self.form == Form::Json {
+            let (pages, thrift, directory) = (&*pages, &*calls, &*directory);
+            let event = "ready";
+            let ready = Ready { event, pages, thrift, directory, nodes, racks, slots };
+            return self.line(&ready);
+        }
+        let over_http = format!(" --http-address localhost:{web}");
+        let over_thrift =
+            if thrift == THRIFT_PORT { String::new() } else { format!(" --address {calls}") };
+        let text = format!(
+            "corona demo: {nodes} emulated nodes in {racks} racks, {} MAP and {} REDUCE slots
+
+    {pages}
+
+In another terminal, for example:
+    corona sessions list{over_thrift}
+    corona nodes list{over_http}
+    corona pools{over_http}
+Pools: {directory}/pools.xml, read again when it changes.
+Ctrl-C stops everything.
+
+",
+            slots.map, slots.reduce,
+        );
+        Ok(self.console.print(&text)?)
+    }
+
+    fn tell(&mut self, elapsed: Duration, news: &News) -> anyhow::Result<()> {
+        match self.form {
+            Form::Json => {
+                self.line(&Line { seconds: elapsed.as_secs_f64(), event: None, what: news })
+            }
+            Form::Text if !news.is_notable() => Ok(()),
+            Form::Text => {
+                let seconds = elapsed.as_secs();
+                let text = format!("{:>3}:{:02}  {news}\n", seconds / 60, seconds % 60);
+                Ok(self.console.print(&text)?)
+            }
+        }
+    }
+
+    fn farewell(&mut self, summary: &demo::Summary) -> anyhow::Result<()> {
+        match self.form {
+            Form::Json => {
+                self.line(&Line { seconds: summary.seconds, event: Some("summary"), what: summary })
+            }
+            Form::Text => Ok(self.console.print(&format!("\n{summary}\n"))?),
+        }
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
+        Ok(self.console.print(&(serde_json::to_string(value)? + "\n"))?)
+    }
+}
