@@ -21,7 +21,7 @@ use super::signals::shutdown_signal;
 /// Where tools look for the Thrift service when nothing says otherwise.
 const THRIFT_PORT: u16 = 8888;
 /// Where tools look for the pages.
-const WEB_PORT: u16 = 50_032;
+const WEB_PORT: u16 = 8889;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -220,9 +220,12 @@ impl Printer<'_, '_> {
             let ready = Ready { event, pages, thrift, directory, nodes, racks, slots };
             return self.line(&ready);
         }
-        let over_http = format!(" --http-address localhost:{web}");
-        let over_thrift =
-            if thrift == THRIFT_PORT { String::new() } else { format!(" --address {calls}") };
+        let option = |is_usual: bool, option: &str, port: u16| match is_usual {
+            true => String::new(),
+            false => format!(" {option} localhost:{port}"),
+        };
+        let over_http = option(web == WEB_PORT, "--http-address", web);
+        let over_thrift = option(thrift == THRIFT_PORT, "--address", thrift);
         let text = format!(
             "corona demo: {nodes} emulated nodes in {racks} racks, {} MAP and {} REDUCE slots
 

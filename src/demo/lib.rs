@@ -42,7 +42,7 @@ pub use settings::Directory;
 use stage::Stage;
 
 use corona_cluster_manager::{Beginning, ClusterManager, ReloadRequest, StartError};
-use corona_config::ConfigErrors;
+use corona_config::{ConfigErrors, Interfaces};
 use corona_process::panics::BrokenDown;
 use corona_session_driver::{DriverHost, Endpoint, Listen};
 
@@ -133,7 +133,9 @@ impl Demo {
         let directory = Directory::create().map_err(DemoError::Files)?;
         settings::write(&directory, &machines, pace).map_err(DemoError::Files)?;
         let overrides = settings::overrides(&directory, &machines, options, pace);
-        let loaded = corona_config::load(None, &overrides)?;
+        let mut loaded = corona_config::load(None, &overrides)?;
+        // A demo is for the machine that it runs on.
+        loaded.settings.interfaces = Interfaces::Loopback;
         let manager = ClusterManager::bind(loaded, Beginning::Clean).await?;
         let (web, port) = (manager.web_address(), manager.thrift_address().port());
         let thrift = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
