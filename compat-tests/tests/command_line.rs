@@ -35,7 +35,8 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster manager with the pools `g.limited`, of at most two map slots, and `g.plain`.
+    /// A cluster manager with the pools `g.limited`, of at most two maps, `g.plain`, and `g.old`,
+    /// which is redirected to `g.limited`.
     fn start(proxy_job_tracker: Option<SocketAddr>) -> Cluster {
         let conf_dir = tempfile::tempdir().unwrap();
         let path = |name: &str| conf_dir.path().join(name).display().to_string();
@@ -55,10 +56,12 @@ impl Cluster {
         });
         let site = format!("<configuration>\n{}</configuration>\n", properties.concat());
         let pools = "<configuration><group name=\"g\"><pool name=\"limited\"><maxMAP>2</maxMAP>\
-            </pool><pool name=\"plain\"/></group></configuration>";
+            </pool><pool name=\"plain\"/><pool name=\"old\"/></group></configuration>";
+        let scheduling = "<configuration><redirect source=\"g.old\" destination=\"g.limited\"/>\
+            </configuration>";
         for (name, text) in [
             ("core-site.xml", site.as_str()),
-            ("corona.xml", "<configuration/>"),
+            ("corona.xml", scheduling),
             ("pools.xml", pools),
             ("excluded", ""),
         ] {
@@ -355,7 +358,8 @@ fn sessions_are_listed_explained_and_killed() {
     let explained = cluster.corona(&format!("sessions explain --grants {limited}"));
     assert!(explained.status.success(), "{}", explained.err);
     assert!(explained.out.contains("example.com:9001"), "{}", explained.out);
-    let reason = "1 MAP: pool g.limited holds 2 slots of at most 2\n";
+    let reason =
+        "1 MAP: pool g.limited holds 2 grants, its maximum; this session is next in the pool\n";
     assert!(explained.out.contains(reason), "{}", explained.out);
     let served = cluster.corona(&format!("sessions explain {plain}")).out;
     assert!(served.ends_with("Nothing waits.\n"), "{served}");
@@ -387,6 +391,40 @@ fn sessions_are_listed_explained_and_killed() {
         &format!("corona: no session {plain} is running\n"),
     );
     cluster.corona("sessions list").is(0, "No sessions.\n", "");
+}
+
+#[test]
+fn a_redirect_is_shown_wherever_one_asks() {
+    let cluster = Cluster::start(None);
+    for name in ["n1", "n2"] {
+        cluster.heartbeat(name, &format!("{name}.example.com"));
+    }
+    let handle = cluster.session("Moved", "old", 3);
+    let limited = json!({"group": "g", "pool": "limited"});
+    let list = cluster.json_until("sessions list --pool g.old", |_| true);
+    assert_eq!(list, json!({"sessions": [], "redirected_to": limited}));
+    let moved = "No sessions.\nSessions that ask for g.old run in g.limited.\n";
+    cluster.corona("sessions list --pool g.old").is(0, moved, "");
+    let list = cluster.corona("sessions list --pool g.limited").out;
+    assert!(list.contains(&handle) && !list.contains("ask for"), "{list}");
+    cluster.corona("sessions list --pool old").is(0, "No sessions.\n", "");
+
+    let waits = |detail: &Value| detail["types"]["MAP"]["waiting"] == 1;
+    let detail = cluster.json_until(&format!("sessions explain {handle}"), waits);
+    assert_eq!(detail["asked_pool"], json!({"group": "g", "pool": "old"}));
+    assert_eq!((&detail["pool"], &detail["scheduling_pool"]), (&limited, &limited));
+    assert_eq!(detail["types"]["MAP"]["max_concurrent"], 2);
+    let text = "pool g.limited (the session asked for g.old) holds 2 grants, its maximum; this \
+                session is next in the pool";
+    assert_eq!(detail["waits"][0]["text"], text);
+    let explained = cluster.corona(&format!("sessions explain {handle}")).out;
+    assert!(explained.contains("of ann in pool g.limited (asked for g.old), "), "{explained}");
+    assert!(explained.ends_with(&format!("\n1 MAP: {text}\n")), "{explained}");
+
+    let pools = cluster.corona("pools").out;
+    let old = pools.lines().find(|line| line.trim_start().starts_with("old ")).unwrap();
+    assert!(pools.lines().next().unwrap().ends_with("REDIRECTED TO"), "{pools}");
+    assert!(old.ends_with(" g.limited"), "{pools}");
 }
 
 /// One page after the other, and limits that are none.

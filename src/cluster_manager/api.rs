@@ -386,8 +386,8 @@ pub struct PoolCounts {
     /// The span for which it has been allowed to take slots from others; left out while it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starving_ms: Option<i64>,
-    /// The span that its running sessions waited for their first slot, on average; those that still
-    /// wait are counted until now.
+    /// The span that its running sessions waited for their first slot, on average; sessions that have
+    /// had none do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_wait_ms: Option<i64>,
 }
@@ -424,6 +424,9 @@ pub struct Session {
     pub name: String,
     /// Its user.
     pub user: String,
+    /// The pool that it asked for; left out if it named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_pool: Option<PoolName>,
     /// Its pool after redirects.
     pub pool: PoolName,
     /// The pool in which it is scheduled: another one when the name of its pool is not legal.
@@ -453,14 +456,13 @@ pub struct SessionCounts {
     pub waiting: i64,
     /// Requests that hold a slot.
     pub granted: i64,
-    /// The most requests that it had at a time.
+    /// The most grants that it held at a time.
     pub max_concurrent: i64,
     /// Slots that it was given and that were not taken back.
     pub fulfilled: i64,
     /// Slots that were taken back or lost with their node.
     pub revoked: i64,
-    /// The span until its first slot, or until now while there is none; left out when it never
-    /// asked for one.
+    /// The span from its start until its first slot; left out while it has had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_wait_ms: Option<i64>,
     /// Bytes of memory as it last reported them: the most, the most at a time, the most resident.
@@ -522,7 +524,11 @@ pub struct Wait {
     /// Their ids, ascending, at most [`Wait::MOST_IDS`] ranges.
     #[serde(default)]
     pub ids: Vec<IdRange>,
-    /// What they wait for.
+    /// Why they wait, in English, as clauses without a capital or a full stop. Left out by versions
+    /// before 0.2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Why they wait.
     #[serde(flatten)]
     pub reason: WaitReason,
 }
@@ -545,44 +551,69 @@ pub struct IdRange {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum WaitReason {
-    /// Nothing is given out in safe mode.
+    /// Nothing is granted in safe mode.
     SafeMode,
-    /// The pool's group holds as many slots as it may.
+    /// The pool's group holds as many grants as it may.
     GroupAtMaximum {
         /// The group.
         group: String,
-        /// Slots that it holds.
+        /// Grants that it holds.
         granted: i64,
-        /// Slots that it may hold.
+        /// Grants that it may hold.
         maximum: i64,
+        /// What is served before the session within the group.
+        #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
+        ahead: Ahead,
     },
-    /// The pool holds as many slots as it may.
+    /// The pool holds as many grants as it may.
     PoolAtMaximum {
         /// The pool in which the session is scheduled.
         pool: PoolName,
-        /// Slots that it holds.
+        /// Grants that it holds.
         granted: i64,
-        /// Slots that it may hold.
+        /// Grants that it may hold.
         maximum: i64,
+        /// The sessions that are served before this one within the pool.
+        #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
+        ahead: Ahead,
     },
-    /// No node has slots of the type and says where it serves it.
-    NotServed,
-    /// All slots of the type are given away, to those who come first.
+    /// No node has slots of the type and offers a service for it.
+    NotServed {
+        /// All nodes of the cluster.
+        #[serde(default)]
+        nodes: usize,
+    },
+    /// All slots of the type on usable nodes are in use.
     NoFreeSlot {
-        /// Slots that are given away.
+        /// Slots in use on usable nodes that serve the type.
         used: u64,
-        /// All slots.
+        /// All slots of these nodes.
         total: u64,
         /// The pool in which the session is scheduled.
         pool: PoolName,
-        /// Slots that it holds.
+        /// Grants that it holds.
         pool_granted: i64,
-        /// Slots that it is due.
+        /// Grants that it is guaranteed.
+        #[serde(default)]
+        pool_minimum: i64,
+        /// Grants that it should have in equilibrium.
         pool_share: f64,
         /// Sessions of the pool that are served first.
         sessions_ahead: usize,
+        /// What is served before the session.
+        #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
+        ahead: Ahead,
+        /// Other pools that hold grants, those with the most first; at most a few.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        holders: Vec<Holder>,
+        /// When slots are taken from others for the pool; left out if it lacks none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preemption: Option<Preemption>,
+        /// Nodes with free slots that may not be used; left out if there are none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unusable: Option<Unusable>,
     },
-    /// There are nodes with free slots, but none may be given anything now.
+    /// Nodes serve the type, but none of them may be used.
     NodesUnusable {
         /// Nodes that are blacklisted for the type.
         blacklisted: usize,
@@ -591,35 +622,128 @@ pub enum WaitReason {
         /// Nodes that have less memory or disk space free than they must keep.
         below_reserve: usize,
     },
-    /// No node has as many slots free as a request takes.
+    /// No usable node has as many slots free as a request takes.
     TooLarge {
         /// Slots that a request takes.
         need: u32,
-        /// The most that one node has free.
+        /// The most that one usable node has free.
         most_free: u32,
+        /// The most that one node has, free or not.
+        #[serde(default)]
+        most_slots: u32,
+        /// Whether no node can ever serve the requests, whatever becomes free.
+        #[serde(default)]
+        never: bool,
     },
-    /// The requests exclude the hosts of all nodes that could serve them.
+    /// The requests exclude the hosts of all nodes with enough free slots.
     HostsExcluded {
-        /// How many nodes these are.
+        /// How many nodes these are; if `never` is set, all nodes with enough slots.
         nodes: usize,
+        /// Usable nodes on other hosts, which have too few slots free.
+        #[serde(default)]
+        full: usize,
+        /// Whether no node can ever serve the requests, whatever becomes free.
+        #[serde(default)]
+        never: bool,
     },
-    /// A node could serve them, but the session still waits for a nearer one.
+    /// A node could serve them, but the session still waits for a preferred host.
     NearNode {
         /// When it stops waiting.
         until_ms: i64,
-        /// The first few of the hosts that the requests want.
+        /// The first few of the hosts that the requests prefer.
         hosts: Vec<String>,
-        /// How many hosts they want.
+        /// How many hosts they prefer.
         host_count: usize,
     },
-    /// A slot is free, and the next pass looks at the requests.
+    /// A slot is free, and the next pass considers the requests.
     NextPass {
         /// Sessions of the pool that are served first.
         sessions_ahead: usize,
+        /// What is served before the session.
+        #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
+        ahead: Ahead,
     },
     /// A reason that this version does not know.
     #[serde(other)]
     Other,
+}
+
+/// What is served before a session at present.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ahead {
+    /// How many other groups.
+    pub groups: usize,
+    /// How many other pools of its group.
+    pub pools: usize,
+    /// How many other sessions of its pool.
+    pub sessions: usize,
+    /// The first few of each, in the order in which they are served.
+    pub first: Vec<First>,
+}
+
+impl Ahead {
+    fn is_nothing(&self) -> bool {
+        *self == Ahead::default()
+    }
+}
+
+/// A group, a pool or a session that is served before another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct First {
+    /// The group, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The pool, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
+    /// The session's handle, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// What puts it first: `below_minimum`, `further_below_minimum`, `higher_priority`,
+    /// `fewer_grants`, `earlier_deadline`, `earlier_start` or `name`.
+    pub because: String,
+}
+
+/// Another pool that holds grants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The pool.
+    pub pool: PoolName,
+    /// Its grants.
+    pub granted: i64,
+    /// Grants that are guaranteed to it, where that counts against the session's pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum: Option<i64>,
+    /// Grants that are guaranteed to its group, where that counts against the session's pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_minimum: Option<i64>,
+    /// Whether its priority is higher than that of the session's pool, in the same group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub higher_priority: bool,
+}
+
+/// When slots are taken from others for a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preemption {
+    /// What the pool lacks: `minimum` or `share`.
+    pub cause: String,
+    /// The time from which slots are taken.
+    pub due_ms: i64,
+    /// Whether some session holds more than its share and may be taken from.
+    pub possible: bool,
+}
+
+/// Nodes with free slots that may not be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unusable {
+    /// Their free slots.
+    pub free_slots: u64,
+    /// Nodes that are blacklisted for the type.
+    pub blacklisted: usize,
+    /// Nodes on hosts that the host files do not allow.
+    pub excluded: usize,
+    /// Nodes that have less memory or disk space free than they must keep.
+    pub below_reserve: usize,
 }
 
 /// Sessions that have ended and are remembered, the latest first.
@@ -642,6 +766,9 @@ pub struct RetiredSession {
     pub name: String,
     /// Its user.
     pub user: String,
+    /// The pool that it asked for; left out if it named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_pool: Option<PoolName>,
     /// Its pool after redirects.
     pub pool: PoolName,
     /// `VERY_LOW`, `LOW`, `NORMAL`, `HIGH` or `VERY_HIGH`.
@@ -663,7 +790,7 @@ pub struct RetiredSession {
 /// What an ended session used of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetiredCounts {
-    /// The most requests that it had at a time.
+    /// The most grants that it held at a time.
     pub max_concurrent: i64,
     /// Slots that it was given and that were not taken back.
     pub fulfilled: i64,
@@ -747,16 +874,36 @@ mod tests {
     #[test]
     fn a_reason_is_flat_and_an_unknown_one_can_be_read() {
         let pool = PoolName { group: "g".into(), pool: "p".into() };
-        let reason = WaitReason::PoolAtMaximum { pool, granted: 4, maximum: 4 };
+        let first = First {
+            group: None,
+            pool: None,
+            session: Some("1.2".into()),
+            because: "earlier_start".into(),
+        };
+        let ahead = Ahead { sessions: 1, first: vec![first], ..Ahead::default() };
+        let reason = WaitReason::PoolAtMaximum { pool, granted: 4, maximum: 4, ahead };
         let ids = vec![IdRange { first: 5, last: 7 }];
-        let wait = Wait { kind: ResourceType::Map, requests: 3, ids, reason };
-        let text = json!({
+        let text = Some("pool g.p is full".to_owned());
+        let wait = Wait { kind: ResourceType::Map, requests: 3, ids, text, reason };
+        let mut value = json!({
             "type": "MAP", "requests": 3, "ids": [{"first": 5, "last": 7}],
-            "reason": "pool_at_maximum",
+            "text": "pool g.p is full", "reason": "pool_at_maximum",
             "pool": {"group": "g", "pool": "p"}, "granted": 4, "maximum": 4,
+            "ahead": {
+                "groups": 0, "pools": 0, "sessions": 1,
+                "first": [{"session": "1.2", "because": "earlier_start"}],
+            },
         });
-        assert_eq!(serde_json::to_value(&wait).unwrap(), text);
-        assert_eq!(serde_json::from_value::<Wait>(text).unwrap(), wait);
+        assert_eq!(serde_json::to_value(&wait).unwrap(), value);
+        assert_eq!(serde_json::from_value::<Wait>(value.clone()).unwrap(), wait);
+
+        // As version 0.1.0 serves it.
+        let members = value.as_object_mut().unwrap();
+        members.remove("text");
+        members.remove("ahead");
+        let old = serde_json::from_value::<Wait>(value).unwrap();
+        let WaitReason::PoolAtMaximum { ahead, .. } = old.reason else { panic!("{old:?}") };
+        assert_eq!((old.text, ahead), (None, Ahead::default()));
 
         let text = json!({"type": "MAP", "requests": 1, "reason": "phase_of_the_moon", "day": 3});
         assert_eq!(serde_json::from_value::<Wait>(text).unwrap().reason, WaitReason::Other);

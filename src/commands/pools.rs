@@ -75,7 +75,7 @@ async fn read(web: &Web) -> anyhow::Result<Pools> {
 }
 
 fn table(pools: &[Pool]) -> Table {
-    let mut table = Table::new(&[
+    let mut columns = vec![
         Column::text("POOL", 12),
         Column::whole("MODE"),
         Column::number("SESSIONS"),
@@ -85,11 +85,20 @@ fn table(pools: &[Pool]) -> Table {
         Column::number("SHARE"),
         Column::number("MIN"),
         Column::number("MAX"),
-    ]);
+    ];
+    if pools.iter().any(|pool| pool.redirected_to.is_some()) {
+        columns.push(Column::text("REDIRECTED TO", 13));
+    }
+    let mut table = Table::new(&columns);
     for pool in pools {
         let mut lines = pool.types.iter().filter(|(_, counts)| says_something(counts));
-        let first = lines.next();
-        table.row(head(pool).into_iter().chain(first.into_iter().flat_map(counts)));
+        let counts_or_nothing = match lines.next() {
+            Some(line) => counts(line),
+            None => <[Cell; 6]>::default(),
+        };
+        let to = pool.redirected_to.as_ref().map(|to| format!("{}.{}", to.group, to.pool));
+        let to = to.map(Cell::from);
+        table.row(head(pool).into_iter().chain(counts_or_nothing).chain(to));
         for line in lines {
             table.row(
                 [Cell::default(), Cell::default(), Cell::default()].into_iter().chain(counts(line)),

@@ -16,7 +16,9 @@ use corona::wire::Exception;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
-use corona::wire::generated::{self as wire, KillSessionsArgs};
+use corona::wire::generated::{
+    self as wire, ActualPoolInfoArgs, KillSessionsArgs, PoolInfoStrings,
+};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
@@ -106,7 +108,7 @@ struct Kill {
     cluster: ClusterArguments,
 }
 
-/// Tell why the requests of a session wait
+/// Explain why the requests of a session wait
 #[derive(Args, Clone, Debug)]
 struct Explain {
     /// The session's handle, as the list has it
@@ -140,6 +142,9 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 #[derive(Serialize)]
 struct Sessions {
     sessions: Vec<Session>,
+    /// The pool in which sessions run that ask for the pool of `--pool`, if that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redirected_to: Option<PoolName>,
 }
 
 /// A session as any cluster manager tells it.
@@ -180,24 +185,48 @@ impl From<wire::RunningSession> for Session {
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         let cluster = self.cluster.find()?;
-        let sessions = block_on(async { running(&mut cluster.cluster_manager().await?).await })?;
+        let wanted = self.pool.as_deref();
+        let (sessions, redirected_to) = block_on(async {
+            let mut manager = cluster.cluster_manager().await?;
+            let sessions = running(&mut manager).await?;
+            Ok((sessions, redirect(&mut manager, wanted).await))
+        })?;
         let mut sessions: Vec<Session> =
             unless_in_safe_mode(sessions, "list sessions")?.into_iter().map(Into::into).collect();
         sessions.retain(|session| {
             self.user.as_deref().is_none_or(|user| session.user == user)
-                && self.pool.as_deref().is_none_or(|pool| is_in(&session.pool, pool))
+                && wanted.is_none_or(|pool| is_in(&session.pool, pool))
         });
         sessions.sort_by(|a, b| handle_order(&a.handle, &b.handle));
         match self.output.output {
-            Form::Json => console.print_json(&Sessions { sessions })?,
-            Form::Table if sessions.is_empty() => console.print("No sessions.\n")?,
+            Form::Json => console.print_json(&Sessions { sessions, redirected_to })?,
             Form::Table => {
-                let text = session_table(&sessions).render(console, self.output.wide);
+                let mut text = match sessions.is_empty() {
+                    true => "No sessions.\n".into(),
+                    false => session_table(&sessions).render(console, self.output.wide),
+                };
+                if let (Some(from), Some(to)) = (wanted, &redirected_to) {
+                    let (from, to) = (printable(from), pool_text(to));
+                    let _ =
+                        writeln!(text, "Sessions that ask for {from} run in {}.", printable(&to));
+                }
                 console.print(&text)?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The pool in which sessions run that ask for `wanted`, if that is another pool. A group has none.
+/// Beside the point of a list, so that a cluster manager that does not say is not an error.
+async fn redirect(manager: &mut Peer<ClusterManager>, wanted: Option<&str>) -> Option<PoolName> {
+    let (group, pool) = wanted?.split_once('.')?;
+    let asked = PoolInfoStrings { pool_group_name: group.into(), pool_name: pool.into() };
+    // The pool of a small job; only large ones are redirected by their size.
+    let args = ActualPoolInfoArgs { pool_info_string: asked.clone(), job_input_size: 0 };
+    let call = Call::GetActualPoolInfo { args: Some(args) };
+    let Ok(Ok(Reply::GetActualPoolInfo(actual))) = manager.call(&call).await else { return None };
+    (actual != asked).then(|| pool_name(&actual))
 }
 
 fn is_in(pool: &PoolName, wanted: &str) -> bool {
@@ -453,11 +482,15 @@ fn explanation(
     let session = &detail.session;
     let title = format!("{} {}", printable(&session.handle), printable(&session.name));
     let width = console.width.filter(|_| !wide).unwrap_or(usize::MAX);
+    let pool = pool_text(&session.scheduling_pool);
+    let asked = session.asked_pool.as_ref().map(pool_text).filter(|asked| *asked != pool);
+    let asked = asked.map(|asked| format!(" (asked for {asked})")).unwrap_or_default();
     let mut text = format!(
-        "{}\nof {} in pool {}, priority {}, started {}\n\n",
+        "{}\nof {} in pool {}{}, priority {}, started {}\n\n",
         cut(&title, width),
         printable(&session.user),
-        printable(&pool_text(&session.scheduling_pool)),
+        printable(&pool),
+        printable(&asked),
         session.priority,
         Ago { now_ms: detail.now_ms, then_ms: session.started_ms },
     );
@@ -503,7 +536,7 @@ fn waits(session: &api::Session, waits: Option<&[Wait]>) -> String {
     let Some(waits) = waits else {
         return match waiting {
             0 => "Nothing waits.\n".into(),
-            _ => "This cluster manager does not tell why requests wait.\n".into(),
+            _ => "This cluster manager does not report why requests wait.\n".into(),
         };
     };
     if waits.is_empty() {
@@ -511,59 +544,22 @@ fn waits(session: &api::Session, waits: Option<&[Wait]>) -> String {
     }
     let mut text = String::new();
     for wait in waits {
-        let reason = reason_text(&wait.reason);
+        let reason = reason_text(wait);
         let _ = writeln!(text, "{} {}: {}", wait.requests, wait.kind, printable(&reason));
     }
     text
 }
 
-/// A reason as the end of a sentence that begins with requests.
-fn reason_text(reason: &WaitReason) -> String {
-    match reason {
-        WaitReason::SafeMode => "safe mode is on".into(),
-        WaitReason::GroupAtMaximum { group, granted, maximum } => {
-            format!("group {group} holds {granted} slots of at most {maximum}")
-        }
-        WaitReason::PoolAtMaximum { pool, granted, maximum } => {
-            format!("pool {} holds {granted} slots of at most {maximum}", pool_text(pool))
-        }
-        WaitReason::NotServed => "no node serves the type".into(),
-        WaitReason::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead } => {
-            let pool = pool_text(pool);
-            format!(
-                "{used} of {total} slots are in use; pool {pool} holds {pool_granted}, is due \
-                 {pool_share:.1}, {}",
-                ahead(*sessions_ahead)
-            )
-        }
-        WaitReason::NodesUnusable { blacklisted, excluded, below_reserve } => format!(
-            "no node with free slots may be used: {blacklisted} blacklisted, {excluded} excluded, \
-             {below_reserve} short of memory or disk"
-        ),
-        WaitReason::TooLarge { need, most_free } => {
-            format!("each takes {need} slots of one node, and {most_free} are free at most")
-        }
-        WaitReason::HostsExcluded { nodes } => {
-            format!("they exclude the hosts of all {nodes} nodes that could serve them")
-        }
-        WaitReason::NearNode { until_ms, hosts, host_count } => {
-            let more = if *host_count > hosts.len() { ", ..." } else { "" };
-            let until = Date(*until_ms);
-            format!("until {until} for a node near {}{more}", hosts.join(", "))
-        }
-        WaitReason::NextPass { sessions_ahead } => match sessions_ahead {
-            0 => "looked at next".into(),
-            more => format!("looked at after {more} other sessions of the pool"),
-        },
-        WaitReason::Other => "for a reason that this version does not know".into(),
+/// The reason in English. Cluster managers before version 0.2 send none, so what remains is the name
+/// of the reason.
+fn reason_text(wait: &Wait) -> String {
+    if let Some(text) = &wait.text {
+        return text.clone();
     }
-}
-
-fn ahead(sessions: usize) -> String {
-    match sessions {
-        0 => "no session of it comes first".into(),
-        1 => "1 session of it comes first".into(),
-        many => format!("{many} sessions of it come first"),
+    let reason = serde_json::to_value(&wait.reason).unwrap_or_default();
+    match reason["reason"].as_str() {
+        Some(name) if wait.reason != WaitReason::Other => name.replace('_', " "),
+        _ => "the reason is not known to this version of corona".into(),
     }
 }
 
@@ -586,70 +582,4 @@ fn grants_table(detail: &SessionDetail) -> Table {
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_reason_is_a_sentence() {
-        let pool = || PoolName { group: "g".into(), pool: "p".into() };
-        let near = |host_count| WaitReason::NearNode {
-            until_ms: i64::MAX,
-            hosts: vec!["h1".into(), "h2".into()],
-            host_count,
-        };
-        let no_free_slot = |sessions_ahead| WaitReason::NoFreeSlot {
-            used: 8,
-            total: 8,
-            pool: pool(),
-            pool_granted: 3,
-            pool_share: 2.5,
-            sessions_ahead,
-        };
-        for (reason, text) in [
-            (WaitReason::SafeMode, "safe mode is on"),
-            (
-                WaitReason::GroupAtMaximum { group: "g".into(), granted: 5, maximum: 4 },
-                "group g holds 5 slots of at most 4",
-            ),
-            (
-                WaitReason::PoolAtMaximum { pool: pool(), granted: 4, maximum: 4 },
-                "pool g.p holds 4 slots of at most 4",
-            ),
-            (WaitReason::NotServed, "no node serves the type"),
-            (
-                no_free_slot(0),
-                "8 of 8 slots are in use; pool g.p holds 3, is due 2.5, no session of it comes first",
-            ),
-            (
-                no_free_slot(2),
-                "8 of 8 slots are in use; pool g.p holds 3, is due 2.5, 2 sessions of it come first",
-            ),
-            (
-                WaitReason::NodesUnusable { blacklisted: 1, excluded: 2, below_reserve: 0 },
-                "no node with free slots may be used: 1 blacklisted, 2 excluded, \
-                 0 short of memory or disk",
-            ),
-            (
-                WaitReason::TooLarge { need: 4, most_free: 3 },
-                "each takes 4 slots of one node, and 3 are free at most",
-            ),
-            (
-                WaitReason::HostsExcluded { nodes: 7 },
-                "they exclude the hosts of all 7 nodes that could serve them",
-            ),
-            (near(2), "until 9223372036854775807 ms for a node near h1, h2"),
-            (near(3), "until 9223372036854775807 ms for a node near h1, h2, ..."),
-            (WaitReason::NextPass { sessions_ahead: 0 }, "looked at next"),
-            (
-                WaitReason::NextPass { sessions_ahead: 2 },
-                "looked at after 2 other sessions of the pool",
-            ),
-            (WaitReason::Other, "for a reason that this version does not know"),
-        ] {
-            assert_eq!(reason_text(&reason), text);
-        }
-    }
 }

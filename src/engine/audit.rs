@@ -49,7 +49,7 @@ impl Engine {
                 }
             }
             hold(demand.tally == tally, || format!("{kind}: {tally:?}, not {:?}", demand.tally))?;
-            hold(demand.max_concurrent >= tally.requested, || format!("{kind}: maximum"))?;
+            hold(demand.max_granted >= tally.granted, || format!("{kind}: maximum"))?;
             hold(demand.batch.is_empty(), || format!("{kind}: grants that nobody was told"))?;
             demand
                 .pending

@@ -55,7 +55,10 @@ pub use self::nodes::Complaint;
 use self::nodes::Nodes;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
-pub use self::scheduler::{IdRange, WaitReason, WaitingRequests};
+pub use self::scheduler::{
+    Ahead, Competition, Holder, HolderClaim, IdRange, Precedence, Preemption, Rivals, Unusable,
+    WaitReason, WaitingRequests,
+};
 pub use self::sessions::RetiredSession;
 use self::sessions::Sessions;
 use self::settings::{Hosts, Settings};

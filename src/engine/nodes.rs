@@ -110,6 +110,23 @@ pub(super) struct Visit {
     pub(super) blamed_for_failures: Kinds,
 }
 
+/// Why a node is given no grants, apart from its room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// The host files do not allow its host.
+    Excluded,
+    /// Sessions reported too many failures of the type.
+    Blacklisted,
+    /// It has less memory or disk space free than it must keep.
+    BelowReserve,
+}
+
+impl Obstacle {
+    /// All of them; each one's number is its place here.
+    pub(super) const ALL: [Obstacle; 3] =
+        [Obstacle::Excluded, Obstacle::Blacklisted, Obstacle::BelowReserve];
+}
+
 /// A task tracker as the engine knows it. Grants go to one node here, one there, so that each look
 /// costs lines of the cache; the order of the fields keeps together what is looked at together.
 #[derive(Debug)]
@@ -209,10 +226,20 @@ impl Node {
 
     /// Whether the node may be given grants of the type, apart from its room.
     pub(super) fn serves(&self, kind: ResourceType, settings: &Settings) -> bool {
-        self.allowed
-            && self.apps[kind].is_some()
-            && !self.faults[kind.index()].blacklisted
-            && self.has_reserve(settings)
+        self.apps[kind].is_some() && self.obstacle(kind, settings).is_none()
+    }
+
+    /// What keeps a node that serves the type from being given grants of it: the first that holds.
+    pub(super) fn obstacle(&self, kind: ResourceType, settings: &Settings) -> Option<Obstacle> {
+        if !self.allowed {
+            Some(Obstacle::Excluded)
+        } else if self.faults[kind.index()].blacklisted {
+            Some(Obstacle::Blacklisted)
+        } else if !self.has_reserve(settings) {
+            Some(Obstacle::BelowReserve)
+        } else {
+            None
+        }
     }
 }
 

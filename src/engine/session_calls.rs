@@ -554,7 +554,7 @@ fn retired(session: Session, status: SessionStatus, now: Millis) -> RetiredSessi
         started: session.started,
         ended: now,
         status,
-        max_concurrent: PerType([0, 1, 2].map(|kind: usize| kinds[kind].max_concurrent)),
+        max_granted: PerType([0, 1, 2].map(|kind: usize| kinds[kind].max_granted)),
         fulfilled: PerType([0, 1, 2].map(|kind: usize| kinds[kind].fulfilled)),
         revoked: PerType([0, 1, 2].map(|kind: usize| kinds[kind].revoked)),
         usages: kinds.map(|demand| demand.usages),

@@ -55,7 +55,8 @@ pub enum FirstWait {
 pub(super) struct Demand {
     pub(super) tally: Tally,
     pub(super) pending: Pending,
-    pub(super) max_concurrent: i64,
+    /// The most grants that it held at a time.
+    pub(super) max_granted: i64,
     pub(super) fulfilled: i64,
     pub(super) revoked: i64,
     pub(super) usages: Vec<i64>,
@@ -154,8 +155,8 @@ pub struct RetiredSession {
     pub ended: Millis,
     /// How it ended.
     pub status: SessionStatus,
-    /// Most requests that it had at a time.
-    pub max_concurrent: PerType<i64>,
+    /// The most grants that it held at a time.
+    pub max_granted: PerType<i64>,
     /// Grants that were not taken back.
     pub fulfilled: PerType<i64>,
     /// Grants that were taken back or lost.
@@ -234,7 +235,7 @@ impl Sessions {
         let demand = |kind: ResourceType| Demand {
             tally: Tally::default(),
             pending: Pending::new(seed, kind == ResourceType::Map),
-            max_concurrent: 0,
+            max_granted: 0,
             fulfilled: 0,
             revoked: 0,
             usages: Vec::new(),

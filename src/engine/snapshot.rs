@@ -808,7 +808,7 @@ mod tests {
         let session = engine.session_at("2026.7", Millis(1_000_000)).unwrap();
         let map = session.counts[ResourceType::Map];
         let now = (map.now.requested, map.now.pending, map.now.granted);
-        assert_eq!((now, map.fulfilled, map.max_concurrent), ((5, 2, 2), 2, 5), "lost ones count");
+        assert_eq!((now, map.fulfilled, map.max_granted), ((5, 2, 2), 2, 2), "lost ones count");
         // The pool is the stored one, whatever the configuration says today.
         assert_eq!(session.scheduling_pool, PoolName::new("stored", "pool"));
         assert_eq!(session.last_heartbeat, Millis(1_000_000));

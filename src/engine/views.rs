@@ -65,15 +65,17 @@ pub struct RunningSession {
 pub struct SessionTally {
     /// Counts now.
     pub now: TypeCounts,
-    /// Most requests at a time.
-    pub max_concurrent: i64,
+    /// The most grants that it held at a time.
+    pub max_granted: i64,
     /// Grants that were not taken back.
     pub fulfilled: i64,
     /// Grants that were taken back or lost.
     pub revoked: i64,
-    /// Milliseconds until the first grant, or until now while there is none; absent when nothing
-    /// of the type was ever asked for.
+    /// Milliseconds from the session's start until the first grant; absent while there was none.
     pub first_wait_ms: Option<i64>,
+    /// Milliseconds from the session's start until now, while something was asked for and nothing
+    /// has ever been granted.
+    pub ungranted_ms: Option<i64>,
 }
 
 /// A grant of a running session.
@@ -489,15 +491,17 @@ impl Engine {
 
 fn session_tally(session: &Session, kind: ResourceType, now: Millis) -> SessionTally {
     let demand = session.demand(kind);
+    let (first_wait_ms, ungranted_ms) = match demand.first_wait {
+        FirstWait::NotAsked => (None, None),
+        FirstWait::Waiting => (None, Some(now.since(session.started))),
+        FirstWait::After(ms) => (Some(ms), None),
+    };
     SessionTally {
         now: demand.tally.into(),
-        max_concurrent: demand.max_concurrent,
+        max_granted: demand.max_granted,
         fulfilled: demand.fulfilled,
         revoked: demand.revoked,
-        first_wait_ms: match demand.first_wait {
-            FirstWait::NotAsked => None,
-            FirstWait::Waiting => Some(now.since(session.started)),
-            FirstWait::After(ms) => Some(ms),
-        },
+        first_wait_ms,
+        ungranted_ms,
     }
 }

@@ -23,6 +23,22 @@ impl Millis {
     }
 }
 
+/// A span of milliseconds as people read it: `59 s`, `1 min 1 s`, `1 h 1 min`, `1 d 1 h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub i64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.max(0) / 1000;
+        match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+            (0, 0, 0, seconds) => write!(f, "{seconds} s"),
+            (0, 0, minutes, seconds) => write!(f, "{minutes} min {seconds} s"),
+            (0, hours, minutes, _) => write!(f, "{hours} h {minutes} min"),
+            (days, hours, ..) => write!(f, "{days} d {hours} h"),
+        }
+    }
+}
+
 /// What a slot of a node is for. Spec: cluster-manager/01 §5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use maud::{Markup, Render, html};
 
+pub use corona_model::types::Span;
 use corona_model::types::{Millis, ResourceType};
 
 /// A point in time, in the machine's time zone. [`as_of`] names the zone on each page.
@@ -113,21 +114,6 @@ impl<N: Display> Render for Name<N> {
             rest = next;
         }
         rest.render_to(buffer);
-    }
-}
-
-/// Milliseconds, for people: `59 s`, `1 min 1 s`, `1 h 1 min`, `1 d 1 h`.
-pub struct Span(pub i64);
-
-impl Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.max(0) / 1000;
-        match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
-            (0, 0, 0, seconds) => write!(f, "{seconds} s"),
-            (0, 0, minutes, seconds) => write!(f, "{minutes} min {seconds} s"),
-            (0, hours, minutes, _) => write!(f, "{hours} h {minutes} min"),
-            (days, hours, ..) => write!(f, "{days} d {hours} h"),
-        }
     }
 }
 

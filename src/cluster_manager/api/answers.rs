@@ -2,12 +2,15 @@
 //! decides nothing.
 
 use super::{
-    Address, ByType, Complaint, Grant, IdRange, Node, NodeDetail, NodeFaults, NodeGrant,
-    NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings, RetiredCounts,
-    RetiredSession, RetiredSessions, Session, SessionCounts, SessionDetail, Sessions, Specs, Wait,
-    WaitReason, handle_order,
+    Address, Ahead, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail, NodeFaults,
+    NodeGrant, NodeProblem, NodeSlots, Nodes, Paging, Pool, PoolCounts, PoolName, PoolSettings,
+    Preemption, RetiredCounts, RetiredSession, RetiredSessions, Session, SessionCounts,
+    SessionDetail, Sessions, Specs, Unusable, Wait, WaitReason, handle_order,
 };
-use corona_engine::{self as engine, NodeView, PoolView, RunningSession, WaitingRequests};
+use corona_engine::{
+    self as engine, HolderClaim, NodeView, PoolView, Precedence, RunningSession, Starvation,
+    WaitingRequests,
+};
 use corona_model::settings::{FaultLimits, SchedulingMode, UNLIMITED};
 use corona_model::types::{self, Millis, PerType, ResourceType};
 
@@ -222,7 +225,7 @@ fn session(view: &RunningSession, kinds: &[ResourceType]) -> Session {
             requested: counts.now.requested,
             waiting: counts.now.pending,
             granted: counts.now.granted,
-            max_concurrent: counts.max_concurrent,
+            max_concurrent: counts.max_granted,
             fulfilled: counts.fulfilled,
             revoked: counts.revoked,
             first_wait_ms: counts.first_wait_ms,
@@ -233,6 +236,7 @@ fn session(view: &RunningSession, kinds: &[ResourceType]) -> Session {
         handle: view.handle.to_string(),
         name: view.info.name.to_string(),
         user: view.info.user_id.to_string(),
+        asked_pool: view.info.pool.as_ref().map(pool_name),
         pool: pool_name(&view.pool),
         scheduling_pool: pool_name(&view.scheduling_pool),
         priority: view.priority.name().into(),
@@ -256,43 +260,119 @@ fn grant(grant: &types::Grant) -> Grant {
 }
 
 fn wait(waiting: WaitingRequests) -> Wait {
-    let WaitingRequests { kind, ids, count, reason } = waiting;
+    let WaitingRequests { kind, ids, count, reason, text } = waiting;
     let ids = ids.into_iter().take(Wait::MOST_IDS);
     let ids = ids.map(|engine::IdRange { first, last }| IdRange { first, last }).collect();
-    Wait { kind, requests: count, ids, reason: wait_reason(reason) }
+    Wait { kind, requests: count, ids, text: Some(text), reason: wait_reason(reason) }
 }
 
 fn wait_reason(reason: engine::WaitReason) -> WaitReason {
     use engine::WaitReason as Why;
     match reason {
         Why::SafeMode => WaitReason::SafeMode,
-        Why::GroupAtMaximum { group, granted, maximum } => {
-            WaitReason::GroupAtMaximum { group: group.to_string(), granted, maximum }
+        Why::GroupAtMaximum { group, granted, maximum, ahead } => {
+            let (group, ahead) = (group.to_string(), self::ahead(&ahead));
+            WaitReason::GroupAtMaximum { group, granted, maximum, ahead }
         }
-        Why::PoolAtMaximum { pool, granted, maximum } => {
-            WaitReason::PoolAtMaximum { pool: pool_name(&pool), granted, maximum }
+        Why::PoolAtMaximum { pool, granted, maximum, ahead } => {
+            let (pool, ahead) = (pool_name(&pool), self::ahead(&ahead));
+            WaitReason::PoolAtMaximum { pool, granted, maximum, ahead }
         }
-        Why::NotServed => WaitReason::NotServed,
-        Why::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead } => {
-            let pool = pool_name(&pool);
-            WaitReason::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead }
-        }
-        Why::NodesUnusable { blacklisted, excluded, below_reserve } => {
+        Why::NotServed { nodes } => WaitReason::NotServed { nodes },
+        Why::NoFreeSlot { used, total, unusable, competition } => WaitReason::NoFreeSlot {
+            used,
+            total,
+            pool: pool_name(&competition.pool),
+            pool_granted: competition.granted,
+            pool_minimum: competition.minimum,
+            pool_share: competition.share,
+            sessions_ahead: competition.ahead.sessions.count,
+            ahead: ahead(&competition.ahead),
+            holders: competition.holders.iter().map(holder).collect(),
+            preemption: competition.preemption.map(preemption),
+            unusable: (unusable.free_slots > 0).then_some(Unusable {
+                free_slots: unusable.free_slots,
+                blacklisted: unusable.blacklisted,
+                excluded: unusable.excluded,
+                below_reserve: unusable.below_reserve,
+            }),
+        },
+        Why::NodesUnusable(engine::Unusable { blacklisted, excluded, below_reserve, .. }) => {
             WaitReason::NodesUnusable { blacklisted, excluded, below_reserve }
         }
-        Why::TooLarge { need, most_free } => WaitReason::TooLarge { need, most_free },
-        Why::HostsExcluded { nodes } => WaitReason::HostsExcluded { nodes },
+        Why::TooLarge { need, most_free, most_slots, .. } => {
+            WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
+        }
+        Why::HostsExcluded { nodes, full, .. } => {
+            WaitReason::HostsExcluded { nodes, full, never: reason.is_for_ever() }
+        }
         Why::NearNode { until: Millis(until_ms), hosts, host_count } => {
             let hosts = hosts.iter().map(|host| host.to_string()).collect();
             WaitReason::NearNode { until_ms, hosts, host_count }
         }
-        Why::NextPass { sessions_ahead } => WaitReason::NextPass { sessions_ahead },
+        Why::NextPass { ahead } => WaitReason::NextPass {
+            sessions_ahead: ahead.sessions.count,
+            ahead: self::ahead(&ahead),
+        },
     }
+}
+
+fn ahead(ahead: &engine::Ahead) -> Ahead {
+    fn first(because: Precedence) -> First {
+        let because = because.name().to_owned();
+        First { group: None, pool: None, session: None, because }
+    }
+    let engine::Ahead { groups, pools, sessions } = ahead;
+    let named_groups = groups
+        .named
+        .iter()
+        .map(|(group, because)| First { group: Some(group.to_string()), ..first(*because) });
+    let named_pools = pools
+        .named
+        .iter()
+        .map(|(pool, because)| First { pool: Some(pool_name(pool)), ..first(*because) });
+    let named_sessions = sessions
+        .named
+        .iter()
+        .map(|(session, because)| First { session: Some(session.to_string()), ..first(*because) });
+    Ahead {
+        groups: groups.count,
+        pools: pools.count,
+        sessions: sessions.count,
+        first: named_groups.chain(named_pools).chain(named_sessions).collect(),
+    }
+}
+
+fn holder(holder: &engine::Holder) -> Holder {
+    let engine::Holder { pool, granted, claim } = holder;
+    let mut shown = Holder {
+        pool: pool_name(pool),
+        granted: *granted,
+        minimum: None,
+        group_minimum: None,
+        higher_priority: false,
+    };
+    match claim {
+        None => {}
+        Some(HolderClaim::Minimum(minimum)) => shown.minimum = Some(*minimum),
+        Some(HolderClaim::GroupMinimum(minimum)) => shown.group_minimum = Some(*minimum),
+        Some(HolderClaim::HigherPriority) => shown.higher_priority = true,
+    }
+    shown
+}
+
+fn preemption(preemption: engine::Preemption) -> Preemption {
+    let engine::Preemption { cause, due: Millis(due_ms), possible } = preemption;
+    let cause = match cause {
+        Starvation::Minimum => "minimum",
+        Starvation::Share => "share",
+    };
+    Preemption { cause: cause.into(), due_ms, possible }
 }
 
 fn retired_session(view: engine::RetiredSession, kinds: &[ResourceType]) -> RetiredSession {
     let types = by_type(kinds.iter().copied(), |kind| RetiredCounts {
-        max_concurrent: view.max_concurrent[kind],
+        max_concurrent: view.max_granted[kind],
         fulfilled: view.fulfilled[kind],
         revoked: view.revoked[kind],
         usage: view.usages.get(kind.index()).cloned().unwrap_or_default(),
@@ -301,6 +381,7 @@ fn retired_session(view: engine::RetiredSession, kinds: &[ResourceType]) -> Reti
         handle: view.handle.to_string(),
         name: view.info.name.to_string(),
         user: view.info.user_id.to_string(),
+        asked_pool: view.info.pool.as_ref().map(pool_name),
         pool: pool_name(&view.pool),
         priority: view.info.priority.unwrap_or_default().name().into(),
         url: text(view.info.url.as_deref()),

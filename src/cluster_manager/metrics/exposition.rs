@@ -46,8 +46,8 @@ pub(crate) struct Gauges {
     pub(crate) sessions: usize,
     /// All groups and pools, shares filled in.
     pub(crate) pools: Vec<PoolView>,
-    /// By pool: how long sessions waited for their first slot, on average, in milliseconds.
-    pub(crate) first_wait_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+    /// How long the sessions of each pool waited for their first slot.
+    pub(crate) first_waits: FirstWaits,
     /// Calls that sessions are still to be told.
     pub(crate) queues: QueueCounts,
     /// What the Thrift server counts.
@@ -56,6 +56,17 @@ pub(crate) struct Gauges {
     pub(crate) configuration: ConfigurationCounts,
     /// What the web serves now.
     pub(crate) web: WebCounts,
+}
+
+/// For each pool and type how long its running sessions waited for their first slot, on average, in
+/// milliseconds. Absent where no session counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FirstWaits {
+    /// Of the sessions that were granted a slot.
+    pub(crate) granted_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+    /// As the Java cluster manager counts it: those that have had no slot count with their wait
+    /// until now. Spec: cluster-manager/08 §4.2.
+    pub(crate) java_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
 }
 
 /// How many nodes are how. A node may be in several of them.
@@ -182,7 +193,7 @@ families! {
     POOL_MINIMUM = Gauge "corona_pool_minimum" "Slots that the pool is guaranteed.";
     POOL_MAXIMUM = Gauge "corona_pool_maximum" "Slots that the pool may have; left out without a limit.";
     POOL_STARVING = Gauge "corona_pool_starving_seconds" "Since when the pool may take slots from others; negative while it has patience.";
-    POOL_FIRST_WAIT = Gauge "corona_pool_first_wait_seconds" "How long the pool's sessions waited for their first slot, on average.";
+    POOL_FIRST_WAIT = Gauge "corona_pool_first_wait_seconds" "Average time that the pool's running sessions waited for their first slot; sessions that have had none do not count.";
     GROUP_SESSIONS = Gauge "corona_group_sessions" "Sessions that run in the group.";
     GROUP_REQUESTED = Gauge "corona_group_requested" "Requests of the group: waiting, running, or lost and not released.";
     GROUP_WAITING = Gauge "corona_group_waiting" "Requests of the group that wait.";
@@ -367,7 +378,7 @@ fn pools(text: &mut Text, gauges: &Gauges) {
         }
     }
     let mut family = text.family(POOL_FIRST_WAIT);
-    for (name, waits) in gauges.first_wait_ms.iter().take(MAX_POOLS) {
+    for (name, waits) in gauges.first_waits.granted_ms.iter().take(MAX_POOLS) {
         for kind in &gauges.kinds {
             let labels = [("group", &*name.group), ("pool", &*name.pool), ("type", kind.name())];
             family.labelled_if_any(&labels, waits[*kind].map(|wait_ms| wait_ms as f64 / 1000.0));
@@ -574,7 +585,10 @@ pub(crate) mod tests {
             nodes: NodeCounts { alive: 2, usable: PerType::all(1), ..NodeCounts::default() },
             sessions: 3,
             pools: vec![pool_view("g", None), pool_view("g", Some("p"))],
-            first_wait_ms: [(name, PerType([Some(250), None, None]))].into(),
+            first_waits: FirstWaits {
+                granted_ms: [(name.clone(), PerType([Some(250), None, None]))].into(),
+                java_ms: [(name, PerType([Some(700), Some(40), None]))].into(),
+            },
             queues: QueueCounts { calls: 5, queues: 2, longest: 4 },
             wire: Arc::default(),
             configuration: ConfigurationCounts::default(),

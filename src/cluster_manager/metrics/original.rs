@@ -164,13 +164,14 @@ fn pool_record(view: &PoolView, pool: &str, gauges: &Gauges) -> Record {
     record
 }
 
-/// The average wait of a pool's sessions for their first slot; 0 when none ever asked.
+/// The average wait of a pool's sessions for their first slot, where those that have had none count
+/// until now; 0 when none ever asked.
 pub(crate) fn first_wait_ms(
     gauges: &Gauges,
     group: &str,
     pool: &str,
 ) -> impl Fn(ResourceType) -> i64 + use<> {
-    let waits = gauges.first_wait_ms.get(&PoolName::new(group, pool)).copied();
+    let waits = gauges.first_waits.java_ms.get(&PoolName::new(group, pool)).copied();
     move |kind| waits.and_then(|waits| waits[kind]).unwrap_or(0)
 }
 
@@ -235,7 +236,7 @@ mod tests {
                     alive_nodes=2\n";
         assert!(text.starts_with(head), "{text}");
         assert!(text.contains("\n  pool-g.p\n    {}:\n      averagefirstwaitms_jobtracker=0\n"));
-        assert!(text.contains("\n      averagefirstwaitms_map=250\n"));
+        assert!(text.contains("\n      averagefirstwaitms_map=700\n"));
         assert!(text.contains("\n      granted_map=3\n"), "{text}");
         assert!(text.contains("\n      starvingtime_jobtracker=-180\n"));
         assert!(text.contains("\n      fairness_percent_unfair_MAP=0.0\n"));

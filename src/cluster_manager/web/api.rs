@@ -221,7 +221,7 @@ fn all_pools(pools: &Pools, overview: &Overview) -> api::Pools {
             let starving_ms = |kind| view.starving_ms(kind, overview.now, scheduling);
             PoolRemarks {
                 starving_ms: PerType(ResourceType::ALL.map(starving_ms)),
-                first_wait_ms: pools.first_wait_ms.get(&name).copied().unwrap_or_default(),
+                first_wait_ms: pools.first_waits.granted_ms.get(&name).copied().unwrap_or_default(),
                 redirected_to: scheduling.redirects.get(&name).cloned(),
             }
         });

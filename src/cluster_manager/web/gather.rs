@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::super::core::Core;
-use super::super::metrics::exposition::NodeCounts;
+use super::super::metrics::exposition::{FirstWaits, NodeCounts};
 use corona_engine::{
-    Engine, NodeDetail, NodeGrant, NodeView, PoolView, RetiredSession, RunningSession, Slice,
-    SlotCounts, WaitingRequests, fill_in_shares,
+    Engine, NodeDetail, NodeGrant, NodeView, PoolView, RetiredSession, RunningSession,
+    SessionTally, Slice, SlotCounts, WaitingRequests, fill_in_shares,
 };
 use corona_model::settings::{Hosts, Settings};
 use corona_model::types::{Grant, Millis, PerType, PoolName, ResourceType};
@@ -58,8 +58,8 @@ pub(super) struct Overview {
 pub(super) struct Pools {
     /// All groups and pools, by group name, each group before its pools; shares are of now.
     pub(super) views: Vec<PoolView>,
-    /// How long sessions waited for their first slot of a type, on average, in milliseconds.
-    pub(super) first_wait_ms: BTreeMap<PoolName, PerType<Option<i64>>>,
+    /// How long sessions waited for their first slot of each type.
+    pub(super) first_waits: FirstWaits,
 }
 
 impl Gather {
@@ -156,7 +156,7 @@ impl Gather {
                     (engine.pools(), PerType(used))
                 });
                 fill_in_shares(&mut views, used);
-                Pools { views, first_wait_ms: first_waits(&sessions) }
+                Pools { views, first_waits: first_waits(&sessions) }
             })
             .await
     }
@@ -226,14 +226,24 @@ impl<T> Cached<T> {
     }
 }
 
-/// The average first wait of each pool's sessions, those that still wait included.
-/// Spec: cluster-manager/08 §4.2.
-fn first_waits(sessions: &[RunningSession]) -> BTreeMap<PoolName, PerType<Option<i64>>> {
+fn first_waits(sessions: &[RunningSession]) -> FirstWaits {
+    let until_now = |counts: &SessionTally| counts.first_wait_ms.or(counts.ungranted_ms);
+    FirstWaits {
+        granted_ms: averages(sessions, |counts| counts.first_wait_ms),
+        java_ms: averages(sessions, until_now),
+    }
+}
+
+/// The average of a span for each pool and type, over the sessions that have it.
+fn averages(
+    sessions: &[RunningSession],
+    span: impl Fn(&SessionTally) -> Option<i64>,
+) -> BTreeMap<PoolName, PerType<Option<i64>>> {
     let mut sums: HashMap<&PoolName, PerType<(i64, i64)>> = HashMap::new();
     for session in sessions {
         let of_pool = sums.entry(&session.scheduling_pool).or_default();
         for kind in ResourceType::ALL {
-            if let Some(wait_ms) = session.counts[kind].first_wait_ms {
+            if let Some(wait_ms) = span(&session.counts[kind]) {
                 let (sum, count) = &mut of_pool[kind];
                 *sum = sum.saturating_add(wait_ms);
                 *count += 1;
@@ -269,4 +279,33 @@ pub(super) fn silent_hosts<'a>(
     };
     let included = hosts.include.iter().filter(|host| !hosts.exclude.contains(*host));
     included.filter(move |host| !heard.contains(&***host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::web::tests::running_session;
+
+    #[test]
+    fn only_sessions_that_were_granted_a_slot_have_a_first_wait() {
+        let session = |first_wait_ms, ungranted_ms| {
+            let mut session = running_session("1.1");
+            let map = &mut session.counts[ResourceType::Map];
+            (map.first_wait_ms, map.ungranted_ms) = (first_wait_ms, ungranted_ms);
+            session
+        };
+        let pool = PoolName::new("g", "p");
+        for (sessions, granted_ms, java_ms) in [
+            (vec![session(None, None)], None, None),
+            (vec![session(None, Some(900))], None, Some(900)),
+            (vec![session(Some(100), None), session(Some(201), None)], Some(150), Some(150)),
+            (vec![session(Some(100), None), session(None, Some(900))], Some(100), Some(500)),
+        ] {
+            let waits = first_waits(&sessions);
+            let map =
+                |waits: &BTreeMap<PoolName, PerType<Option<i64>>>| waits[&pool][ResourceType::Map];
+            let averages = (map(&waits.granted_ms), map(&waits.java_ms));
+            assert_eq!(averages, (granted_ms, java_ms));
+        }
+    }
 }

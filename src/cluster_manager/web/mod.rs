@@ -662,7 +662,7 @@ impl Pages {
             nodes,
             sessions: overview.sessions,
             pools: pools.views.clone(),
-            first_wait_ms: pools.first_wait_ms.clone(),
+            first_waits: pools.first_waits.clone(),
             queues: self.notifier.counts(),
             wire: self.wire.clone(),
             configuration: ConfigurationCounts {

@@ -115,7 +115,7 @@ const NUMBERS: usize = 9;
 fn pool_numbers(view: &PoolView, pools: &Pools, overview: &Overview) -> Vec<Option<i64>> {
     let first_wait = view.pool.as_ref().and_then(|pool| {
         let name = PoolName { group: view.group.clone(), pool: pool.clone() };
-        pools.first_wait_ms.get(&name).copied()
+        pools.first_waits.java_ms.get(&name).copied()
     });
     let scheduling = &overview.settings.scheduling;
     let mut numbers = Vec::with_capacity(overview.kinds.len() * NUMBERS);
@@ -309,6 +309,7 @@ mod tests {
     use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 
     use super::*;
+    use crate::metrics::exposition::FirstWaits;
     use crate::metrics::exposition::tests::pool_view;
     use crate::web::tests::{overview, retired_session, running_session};
 
@@ -422,7 +423,10 @@ mod tests {
         let name = PoolName::new("g", "p");
         let pools_seen = Pools {
             views: vec![pool_view("g", None), pool_view("g", Some("p")), pool_view("g", Some("q"))],
-            first_wait_ms: [(name.clone(), PerType([Some(560), None, None]))].into(),
+            first_waits: FirstWaits {
+                java_ms: [(name.clone(), PerType([Some(560), None, None]))].into(),
+                ..FirstWaits::default()
+            },
         };
         let mut overview = overview();
         let mut settings = Settings::default();
@@ -610,7 +614,7 @@ mod tests {
                 waits[kind] = number(8);
             }
             if let Some(pool) = pool {
-                pools_seen.first_wait_ms.insert(PoolName::new(&group, pool), waits);
+                pools_seen.first_waits.java_ms.insert(PoolName::new(&group, pool), waits);
             }
             pools_seen.views.push(view);
         }

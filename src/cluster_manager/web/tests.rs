@@ -21,6 +21,7 @@ use corona_model::types::{
     Address, ComputeSpecs, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
     SessionInfo, SessionPriority, SessionStatus,
 };
+use serde_json::{Value, json};
 
 const TOKEN: &str = "a token for tests";
 /// A name that would do harm if it were not escaped.
@@ -51,7 +52,7 @@ pub(super) fn retired_session(handle: &str) -> RetiredSession {
         started: Millis(1_000),
         ended: Millis(2_000),
         status: SessionStatus::Successful,
-        max_concurrent: PerType::all(0),
+        max_granted: PerType::all(0),
         fulfilled: PerType::all(0),
         revoked: PerType::all(0),
         usages: [vec![], vec![], vec![]],
@@ -251,11 +252,61 @@ async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
         }
     }
     let session = world.body("/sessions/2026.1").await;
-    for part in ["job one", "no free slot: 2 of 2 are in use", "n1.example.com:5000", "Grants"] {
+    for part in [
+        "job one",
+        "all 2 slots are in use; pool ads.nightly holds 2 grants",
+        "n1.example.com:5000",
+        "Grants",
+    ] {
         assert!(session.contains(part), "{part} is not in {session}");
     }
     let ended = world.body("/sessions/2026.2").await;
     assert!(ended.contains("FAILED") && ended.contains("job two"), "{ended}");
+}
+
+#[tokio::test]
+async fn the_page_and_the_api_explain_a_redirected_session_in_the_same_words() {
+    let world = World::new(&[]);
+    let mut settings = world.pages.core.look(|engine, _| (**engine.settings()).clone());
+    let (nightly, new) = (PoolName::new("ads", "nightly"), PoolName::new("ads", "new"));
+    settings.scheduling.redirects.insert(nightly, new.clone());
+    settings.pools.pools.entry(new).or_default().maximum[ResourceType::Map] = 2;
+    world.apply(Input::SettingsChanged { settings: settings.into() });
+    world.session("2026.1", "job");
+    world.ask("2026.1", 1..=5);
+    let before: Value = serde_json::from_str(&world.body("/api/v1/sessions/2026.1").await).unwrap();
+    let map = &before["types"]["MAP"];
+    assert_eq!((&map["max_concurrent"], map.get("first_wait_ms")), (&json!(0), None));
+
+    world.node("n1", 8);
+    while world.pages.core.look(|engine, _| engine.wants_pass()) {
+        world.apply(Input::Pass);
+    }
+    let page = world.body("/sessions/2026.1").await.replace("<wbr>", "");
+    let reason = "pool ads.new (the session asked for ads.nightly) holds 2 grants, its maximum; this \
+                  session is next in the pool";
+    assert!(page.contains(&format!("data-label=\"Why\">{reason}</td>")), "{page}");
+    assert!(
+        page.contains(">ads.new</a><span class=\"note\">asked for ads.nightly</span>"),
+        "{page}"
+    );
+    let session: Value =
+        serde_json::from_str(&world.body("/api/v1/sessions/2026.1").await).unwrap();
+    assert_eq!(session["waits"][0]["text"], reason);
+    assert_eq!(session["asked_pool"], json!({"group": "ads", "pool": "nightly"}));
+    assert_eq!(session["pool"], json!({"group": "ads", "pool": "new"}));
+    let map = &session["types"]["MAP"];
+    assert_eq!((&map["max_concurrent"], &map["requested"]), (&json!(2), &json!(5)));
+    assert!(map["first_wait_ms"].is_i64(), "{map}");
+
+    let status = SessionStatus::Successful;
+    world.apply(Input::EndSession { handle: "2026.1".into(), status });
+    let retired: Value = serde_json::from_str(&world.body("/api/v1/retired").await).unwrap();
+    let ended = &retired["sessions"][0];
+    assert_eq!(ended["asked_pool"], json!({"group": "ads", "pool": "nightly"}));
+    assert_eq!(ended["types"]["MAP"]["max_concurrent"], 2);
+    let page = world.body("/sessions/2026.1").await.replace("<wbr>", "");
+    assert!(page.contains("asked for ads.nightly"), "{page}");
 }
 
 #[tokio::test]

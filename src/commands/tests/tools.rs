@@ -370,6 +370,31 @@ group_a                     2  MAP             0      -      1    1    -
 }
 
 #[test]
+fn pools_show_where_they_are_redirected() {
+    let map =
+        json!({"MAP": {"requested": 3, "granted": 2, "waiting": 1, "share": 2.0, "minimum": 0}});
+    let settings = |name: &str| {
+        json!({
+            "group": "g", "pool": name, "sessions": 0, "types": {}, "mode": "FIFO",
+            "preemptable": true, "request_max": false, "priority": 0, "weight": 1.0,
+        })
+    };
+    let (mut old, mut new) = (settings("old"), settings("new"));
+    old["redirected_to"] = json!({"group": "g", "pool": "new"});
+    new["types"] = map.clone();
+    let group = json!({"group": "g", "sessions": 1, "types": map});
+    let pools = json!({"now_ms": 1000, "pools": [group, new, old]});
+    let at = pages(&[("/api/v1/pools", 200, pools.to_string())]);
+    let table = "\
+POOL   MODE  SESSIONS  TYPE  HOLDS  WAITS  SHARE  MIN  MAX  REDIRECTED TO
+g                   1  MAP       2      1      2    0    -
+  new  FIFO         0  MAP       2      1      2    0    -
+  old  FIFO         0                                       g.new
+";
+    corona(&format!("pools --http-address {at}")).is(0, table, "");
+}
+
+#[test]
 fn nodes_of_the_original_are_read_off_its_pages() {
     let page = |names: &[&str]| {
         let rows: String = names.iter().map(|name| format!("<td>{name}</td></tr>\n")).collect();
@@ -436,8 +461,8 @@ fn a_session_is_explained() {
     };
     let pool = json!({"group": "g", "pool": "p"});
     let mut detail = json!({
-        "now_ms": 61_000, "handle": "202611210005.1", "name": "Sleep", "user": "ann", "pool": pool,
-        "scheduling_pool": pool, "priority": "NORMAL", "started_ms": 0, "last_heartbeat_ms": 0,
+        "now_ms": 61_000, "handle": "202611210005.1", "name": "Sleep", "user": "ann",
+        "asked_pool": {"group": "g", "pool": "old"}, "pool": pool, "scheduling_pool": pool, "priority": "NORMAL", "started_ms": 0, "last_heartbeat_ms": 0,
         "types": {"MAP": counts(4, 5)}, "address": {"host": "h", "port": 1}, "group_ids": [],
         "no_preempt": false, "grants_total": 12,
         "grants": [{
@@ -446,21 +471,27 @@ fn a_session_is_explained() {
         }],
         "waits": [
             {"type": "MAP", "requests": 3, "reason": "pool_at_maximum", "pool": pool,
+             "granted": 4, "maximum": 4, "text": "pool g.p holds 4 grants,\u{7} its maximum"},
+            {"type": "MAP", "requests": 2, "reason": "eclipse", "text": "it is dark"},
+            {"type": "MAP", "requests": 1, "reason": "pool_at_maximum", "pool": pool,
              "granted": 4, "maximum": 4},
-            {"type": "MAP", "requests": 2, "reason": "eclipse"},
+            {"type": "MAP", "requests": 1, "reason": "eclipse"},
         ],
     });
     let head = "\
 202611210005.1 Sleep
-of ann in pool g.p, priority NORMAL, started 1 min 1 s ago
+of ann in pool g.p (asked for g.old), priority NORMAL, started 1 min 1 s ago
 
 TYPE  HOLDS  WAITING  REVOKED  MOST AT A TIME  FIRST WAIT
 MAP       4        5        1               9     1.500 s
 
 ";
+    // A cluster manager of version 0.1 sends no text.
     let waits = "\
-3 MAP: pool g.p holds 4 slots of at most 4
-2 MAP: for a reason that this version does not know
+3 MAP: pool g.p holds 4 grants,\\u{7} its maximum
+2 MAP: it is dark
+1 MAP: pool at maximum
+1 MAP: the reason is not known to this version of corona
 ";
     let grants = "
 REQUEST  TYPE  NODE  ADDRESS  HELD FOR
@@ -482,9 +513,9 @@ and 11 more
     let unknown = "corona: no session 1.1 is running\n";
     corona(&format!("sessions explain 1.1 {at}")).is(1, "", unknown);
 
-    // A cluster manager that does not tell why.
+    // A cluster manager that does not report why.
     detail.as_object_mut().unwrap().remove("waits");
     let silent = corona(&format!("sessions explain 202611210005.1 {}", serve(&detail)));
-    let end = "This cluster manager does not tell why requests wait.\n";
+    let end = "This cluster manager does not report why requests wait.\n";
     silent.is(0, &format!("{head}{end}"), "");
 }

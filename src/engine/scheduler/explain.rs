@@ -1,314 +1,306 @@
-//! Why requests wait.
+//! Finds out why requests wait.
 //!
-//! Looks only; it runs on demand, for one session, in time that grows with the nodes and with what
-//! the session asked for, not with both multiplied.
+//! Looks only; it runs on demand, for one session, in time that grows with the nodes, the pools and
+//! what the session asked for, not with these multiplied. Names of others are bounded in number.
 
+use std::cell::OnceCell;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
-
+use super::SessionKey;
+use super::order::{PoolKey, Precedence};
+use super::reasons::{
+    About, Ahead, Competition, Holder, HolderClaim, IdRange, Rivals, Unusable, WaitReason,
+    WaitingRequests,
+};
+use super::tree::{Group, Pool};
 use crate::Engine;
-use crate::nodes::{NodeIdx, SessionIdx};
+use crate::nodes::{Node, NodeIdx, Obstacle, SessionIdx};
 use crate::requests::{Request, RequestState};
+use crate::sessions::Session;
+use crate::settings::Settings;
 use crate::topology::HostIdx;
 use crate::types::{Millis, PoolName, ResourceType};
 
 /// Hosts that [`WaitReason::NearNode`] names at most.
 const HOSTS_NAMED: usize = 8;
-
-/// Requests of one session and type that wait for the same reason.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WaitingRequests {
-    /// Their type.
-    pub kind: ResourceType,
-    /// Their ids, ascending; neighbours are put together.
-    pub ids: Vec<IdRange>,
-    /// How many they are.
-    pub count: u64,
-    /// Why they wait.
-    pub reason: WaitReason,
-}
-
-/// Ids from `first` to `last`, both included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct IdRange {
-    /// The smallest id.
-    pub first: i32,
-    /// The largest id.
-    pub last: i32,
-}
-
-/// Why a request waits: the first of these that holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum WaitReason {
-    /// Nothing is given out in safe mode.
-    SafeMode,
-    /// The pool group has as many grants as it may.
-    GroupAtMaximum {
-        /// The group.
-        group: Arc<str>,
-        /// Its grants.
-        granted: i64,
-        /// Its maximum.
-        maximum: i64,
-    },
-    /// The pool has as many grants as it may.
-    PoolAtMaximum {
-        /// The pool in which the session is scheduled.
-        pool: PoolName,
-        /// Its grants.
-        granted: i64,
-        /// Its maximum.
-        maximum: i64,
-    },
-    /// No node has slots of the type and says where it serves it.
-    NotServed,
-    /// All slots of the type are in use by those who come first.
-    NoFreeSlot {
-        /// Slots in use.
-        used: u64,
-        /// All slots.
-        total: u64,
-        /// The pool in which the session is scheduled.
-        pool: PoolName,
-        /// Its grants.
-        pool_granted: i64,
-        /// What it should have in equilibrium, in slots.
-        pool_share: f64,
-        /// Sessions of the pool that are served first.
-        sessions_ahead: usize,
-    },
-    /// There are nodes with free slots of the type, but none may be given anything now.
-    NodesUnusable {
-        /// Nodes that are blacklisted for the type.
-        blacklisted: usize,
-        /// Nodes on hosts that the host files exclude.
-        excluded: usize,
-        /// Nodes that have less memory or disk space free than they must keep.
-        below_reserve: usize,
-    },
-    /// No node that may be used has so many slots free.
-    TooLarge {
-        /// Slots that the request takes.
-        need: u32,
-        /// Most slots that one node has free.
-        most_free: u32,
-    },
-    /// The request excludes the hosts of all nodes that could serve it.
-    HostsExcluded {
-        /// How many nodes these are.
-        nodes: usize,
-    },
-    /// A node could serve it, but the session still waits for one that is nearer.
-    NearNode {
-        /// When it stops waiting.
-        until: Millis,
-        /// Hosts that the requests want, the first few by name.
-        hosts: Vec<Arc<str>>,
-        /// How many hosts they want in all.
-        host_count: usize,
-    },
-    /// A slot is free, and the next pass looks at the request.
-    NextPass {
-        /// Sessions of the pool that are served first.
-        sessions_ahead: usize,
-    },
-}
-
-impl fmt::Display for WaitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::SafeMode => write!(f, "safe mode is on"),
-            Self::GroupAtMaximum { group, granted, maximum } => {
-                write!(f, "group {group} has {granted} slots of at most {maximum}")
-            }
-            Self::PoolAtMaximum { pool, granted, maximum } => {
-                write!(f, "pool {pool} has {granted} slots of at most {maximum}")
-            }
-            Self::NotServed => write!(f, "no node serves this type"),
-            Self::NoFreeSlot { used, total, pool, pool_granted, pool_share, sessions_ahead } => {
-                write!(
-                    f,
-                    "no free slot: {used} of {total} are in use; pool {pool} has {pool_granted}, \
-                     its share is {pool_share:.1}; {sessions_ahead} sessions of it come first"
-                )
-            }
-            Self::NodesUnusable { blacklisted, excluded, below_reserve } => write!(
-                f,
-                "no node with a free slot may be used: {blacklisted} are blacklisted, {excluded} \
-                 excluded by the host files, {below_reserve} short of memory or disk space"
-            ),
-            Self::TooLarge { need, most_free } => {
-                write!(f, "needs {need} slots on one node, which has {most_free} free at most")
-            }
-            Self::HostsExcluded { nodes } => {
-                write!(f, "excludes the hosts of all {nodes} nodes that could serve it")
-            }
-            Self::NearNode { until, hosts, host_count } => {
-                let more = if *host_count > hosts.len() { ", ..." } else { "" };
-                let hosts = hosts.join(", ");
-                write!(f, "waits until {} for a node near {hosts}{more}", until.0)
-            }
-            Self::NextPass { sessions_ahead } => {
-                write!(f, "is looked at next; {sessions_ahead} sessions of the pool come first")
-            }
-        }
-    }
-}
+/// Groups, pools and sessions that are named at most, each.
+const RIVALS_NAMED: usize = 3;
 
 impl Engine {
     /// Why each waiting request of a session waits at `now`, as far as the engine knows it before
     /// its next pass: by type, those with equal reasons together. `None` for an unknown session.
     pub fn explain(&self, handle: &str, now: Millis) -> Option<Vec<WaitingRequests>> {
         let session = self.sessions.find(handle)?;
-        let kinds = ResourceType::ALL.into_iter();
-        Some(kinds.flat_map(|kind| self.explain_kind(session, kind, now)).collect())
+        let entry = &self.sessions[session];
+        let waiting = |kind: &ResourceType| entry.demand(*kind).tally.pending > 0;
+        let kinds = ResourceType::ALL.into_iter().filter(waiting);
+        Some(kinds.flat_map(|kind| Question::new(self, session, kind, now).answer()).collect())
+    }
+}
+
+/// Why requests of a session for one type wait.
+struct Question<'a> {
+    engine: &'a Engine,
+    session: SessionIdx,
+    entry: &'a Session,
+    pool: &'a Pool,
+    group: &'a Group,
+    kind: ResourceType,
+    now: Millis,
+    offers: Offers,
+}
+
+impl<'a> Question<'a> {
+    fn new(engine: &'a Engine, session: SessionIdx, kind: ResourceType, now: Millis) -> Self {
+        let entry = &engine.sessions[session];
+        let pool = &engine.scheduler.tree[entry.pool];
+        let group = engine.scheduler.tree.group(pool.group);
+        let offers = Offers::new(engine, kind);
+        Question { engine, session, entry, pool, group, kind, now, offers }
     }
 
-    fn explain_kind(
-        &self,
-        session: SessionIdx,
-        kind: ResourceType,
-        now: Millis,
-    ) -> Vec<WaitingRequests> {
-        let entry = &self.sessions[session];
-        let pending = || {
-            let requests = entry.requests.iter().map(|(_, request)| request);
-            requests.filter(|request| {
-                request.kind == kind && matches!(request.state, RequestState::Pending { .. })
-            })
-        };
-        if entry.demand(kind).tally.pending == 0 {
-            return Vec::new();
+    fn answer(&self) -> Vec<WaitingRequests> {
+        if let Some(reason) = self.nothing_is_granted() {
+            let ids = self.pending().map(|(request, _)| request.id).collect();
+            return vec![self.explanation(Waiting { ids, hosts: BTreeSet::new() }, reason)];
         }
-        let offers = Offers::new(self, kind);
-        if let Some(reason) = self.common_reason(session, kind, &offers) {
-            let ids = pending().map(|request| request.id).collect();
-            return vec![Group { ids, ..Group::default() }.explanation(kind, reason)];
-        }
-        let until = entry.demand(kind).blocked.and_then(|blocked| blocked.until);
-        let until = until.filter(|until| *until > now);
-        let mut groups: BTreeMap<Own, Group> = BTreeMap::new();
-        for request in pending() {
-            let own = self.own_reason(request, &offers, until);
+        let common = self.common_reason();
+        let until = self.entry.demand(self.kind).blocked.and_then(|blocked| blocked.until);
+        let until = until.filter(|until| *until > self.now);
+        // Requests of a class take the same slots and exclude the same hosts.
+        let mut verdicts: BTreeMap<u32, Verdict> = BTreeMap::new();
+        let mut groups: BTreeMap<Own, Waiting> = BTreeMap::new();
+        for (request, class) in self.pending() {
+            let verdict = *verdicts.entry(class).or_insert_with(|| self.verdict(request));
+            let own = match verdict {
+                Verdict::Never(own) => own,
+                _ if common.is_some() => Own::Common,
+                Verdict::NotNow(own) => own,
+                Verdict::Fits => self.nearness(request, until),
+            };
             let group = groups.entry(own).or_default();
             group.ids.push(request.id);
             if let Own::NearNode { .. } = own {
                 group.hosts.extend(&*request.hosts);
             }
         }
-        let in_words = |(own, group): (Own, Group)| {
-            let reason = self.in_words(session, kind, own, &group, &offers);
-            group.explanation(kind, reason)
-        };
-        let mut explained: Vec<WaitingRequests> = groups.into_iter().map(in_words).collect();
+        let mut explained: Vec<WaitingRequests> = groups
+            .into_iter()
+            .map(|(own, waiting)| {
+                let reason = self.reason(own, &waiting, common.as_ref());
+                self.explanation(waiting, reason)
+            })
+            .collect();
         explained.sort_by_key(|each| each.ids.first().map(|range| range.first));
         explained
     }
 
-    /// What keeps all requests of the type waiting, whatever they ask for.
-    fn common_reason(
-        &self,
-        session: SessionIdx,
-        kind: ResourceType,
-        offers: &Offers,
-    ) -> Option<WaitReason> {
-        if self.safe_mode {
+    /// The requests that wait, with the numbers of their classes.
+    fn pending(&self) -> impl Iterator<Item = (&'a Request, u32)> {
+        let kind = self.kind;
+        self.entry.requests.iter().filter_map(move |(_, request)| match request.state {
+            RequestState::Pending { class } if request.kind == kind => Some((request, class)),
+            _ => None,
+        })
+    }
+
+    /// What keeps all requests waiting, so that nothing else about them matters.
+    fn nothing_is_granted(&self) -> Option<WaitReason> {
+        if self.engine.safe_mode {
             return Some(WaitReason::SafeMode);
         }
-        let pool = &self.scheduler.tree[self.sessions[session].pool];
-        let group = self.scheduler.tree.group(pool.group);
+        let nodes = self.engine.nodes.len();
+        (self.offers.serving == 0).then_some(WaitReason::NotServed { nodes })
+    }
+
+    /// What keeps all requests waiting that could be served at all.
+    fn common_reason(&self) -> Option<WaitReason> {
+        let kind = self.kind;
+        let (group, pool) = (self.group, self.pool);
         let maximum = i64::from(group.settings.maximum[kind]);
         let granted = group.kinds[kind.index()].tally.granted;
         if granted >= maximum {
+            let ahead = Ahead { pools: self.pools_ahead(), ..self.sessions_ahead() };
             let group = group.name.clone();
-            return Some(WaitReason::GroupAtMaximum { group, granted, maximum });
+            return Some(WaitReason::GroupAtMaximum { group, granted, maximum, ahead });
         }
         let maximum = i64::from(pool.settings.maximum[kind]);
         let granted = pool.kinds[kind.index()].tally.granted;
-        let name = pool.name.clone();
         if granted >= maximum {
-            return Some(WaitReason::PoolAtMaximum { pool: name, granted, maximum });
+            let (pool, ahead) = (pool.name.clone(), self.sessions_ahead());
+            return Some(WaitReason::PoolAtMaximum { pool, granted, maximum, ahead });
         }
-        if offers.serving == 0 {
-            return Some(WaitReason::NotServed);
+        let Offers { used, total, .. } = self.offers;
+        if self.offers.usable.is_empty() {
+            return Some(WaitReason::NodesUnusable(self.offers.unusable_with(1)));
         }
-        if offers.with_room == 0 {
-            return Some(WaitReason::NoFreeSlot {
-                used: self.nodes.allocated(kind),
-                total: self.nodes.capacity(kind),
-                pool: name,
-                pool_granted: granted,
-                pool_share: self.share_of_pool(kind, self.sessions[session].pool),
-                sessions_ahead: self.sessions_ahead(session, kind),
-            });
-        }
-        let Offers { blacklisted, excluded, below_reserve, .. } = *offers;
-        let unusable = WaitReason::NodesUnusable { blacklisted, excluded, below_reserve };
-        offers.rooms.is_empty().then_some(unusable)
+        self.offers.rooms.is_empty().then(|| WaitReason::NoFreeSlot {
+            used,
+            total,
+            unusable: self.offers.unusable_with_room,
+            competition: Box::new(self.competition()),
+        })
     }
 
-    /// What keeps one request waiting although nodes with free slots may be used.
-    fn own_reason(&self, request: &Request, offers: &Offers, until: Option<Millis>) -> Own {
+    /// What follows from the slots that a request takes and the hosts that it excludes.
+    fn verdict(&self, request: &Request) -> Verdict {
+        let offers = &self.offers;
         let need = request.need();
-        let fitting = offers.rooms.len() - offers.rooms.partition_point(|room| *room < need);
+        let able = at_least(&offers.usable, need);
+        let unusable = offers.unusable_with(need);
+        let serving = able + unusable.nodes();
+        let too_large = Own::TooLarge { need, able, unusable };
+        if serving == 0 {
+            return Verdict::Never(too_large);
+        }
+        let excluded = offers.on_hosts(&request.excluded, need);
+        if excluded.able + excluded.unusable.nodes() == serving {
+            let unusable = Unusable::default();
+            return Verdict::Never(Own::HostsExcluded { nodes: serving, full: 0, unusable });
+        }
+        let fitting = at_least(&offers.rooms, need);
         if fitting == 0 {
-            return Own::TooLarge { need };
+            return Verdict::NotNow(too_large);
         }
-        let excluded: BTreeSet<HostIdx> = request.excluded.iter().copied().collect();
-        let excluded: usize = excluded.iter().map(|host| self.fitting_on(*host, request)).sum();
-        if excluded == fitting {
-            return Own::HostsExcluded { nodes: fitting };
+        if excluded.fitting == fitting {
+            return Verdict::NotNow(Own::HostsExcluded {
+                nodes: fitting,
+                full: able - excluded.able,
+                unusable: unusable.without(excluded.unusable),
+            });
         }
-        let near = request.hosts.is_empty()
-            || request.hosts.iter().any(|host| self.fitting_on(*host, request) > 0);
+        Verdict::Fits
+    }
+
+    /// Whether a request waits for a preferred host although another node could serve it.
+    fn nearness(&self, request: &Request, until: Option<Millis>) -> Own {
+        let nodes = &self.engine.nodes;
+        let fits = |node: NodeIdx| nodes[node].room(request.kind) >= request.need();
+        let fits_on = |host: &HostIdx| nodes.runnable(request.kind).on_host(*host).any(fits);
         match until {
-            Some(until) if !near => Own::NearNode { until },
+            Some(until) if !request.hosts.is_empty() && !request.hosts.iter().any(fits_on) => {
+                Own::NearNode { until }
+            }
             _ => Own::NextPass,
         }
     }
 
-    fn in_words(
-        &self,
-        session: SessionIdx,
-        kind: ResourceType,
-        own: Own,
-        group: &Group,
-        offers: &Offers,
-    ) -> WaitReason {
-        match own {
-            Own::TooLarge { need } => {
-                let most_free = offers.rooms.last().copied().unwrap_or(0);
-                WaitReason::TooLarge { need, most_free }
+    fn reason(&self, own: Own, waiting: &Waiting, common: Option<&WaitReason>) -> WaitReason {
+        match (own, common) {
+            (Own::Common, Some(common)) => common.clone(),
+            (Own::TooLarge { need, able, unusable }, _) => WaitReason::TooLarge {
+                need,
+                most_free: self.offers.rooms.last().copied().unwrap_or(0),
+                most_slots: self.offers.most_slots(),
+                able,
+                unusable,
+            },
+            (Own::HostsExcluded { nodes, full, unusable }, _) => {
+                WaitReason::HostsExcluded { nodes, full, unusable }
             }
-            Own::HostsExcluded { nodes } => WaitReason::HostsExcluded { nodes },
-            Own::NearNode { until } => {
-                let hosts = group.hosts.iter().map(|host| self.topology.host_name(*host).clone());
+            (Own::NearNode { until }, _) => {
+                let topology = &self.engine.topology;
+                let hosts = waiting.hosts.iter().map(|host| topology.host_name(*host).clone());
                 let mut hosts: Vec<Arc<str>> = hosts.collect();
                 hosts.sort_unstable();
                 let host_count = hosts.len();
                 hosts.truncate(HOSTS_NAMED);
                 WaitReason::NearNode { until, hosts, host_count }
             }
-            Own::NextPass => {
-                let sessions_ahead = self.sessions_ahead(session, kind);
-                WaitReason::NextPass { sessions_ahead }
-            }
+            (Own::Common | Own::NextPass, _) => WaitReason::NextPass { ahead: self.ahead() },
         }
     }
 
-    fn fitting_on(&self, host: HostIdx, request: &Request) -> usize {
-        let fits = |node: &NodeIdx| self.nodes[*node].room(request.kind) >= request.need();
-        self.nodes.runnable(request.kind).on_host(host).filter(fits).count()
+    fn explanation(&self, mut waiting: Waiting, reason: WaitReason) -> WaitingRequests {
+        waiting.ids.sort_unstable();
+        let count = waiting.ids.len() as u64;
+        let asked = self.entry.info.pool.as_ref().filter(|asked| **asked != self.pool.name);
+        let text = reason.text(About { kind: self.kind, count, now: self.now, asked });
+        WaitingRequests { kind: self.kind, ids: ranges(&waiting.ids), count, reason, text }
     }
 
-    fn sessions_ahead(&self, session: SessionIdx, kind: ResourceType) -> usize {
-        let entry = &self.sessions[session];
-        let place = entry.demand(kind).place.as_ref();
-        place.map_or(0, |key| self.scheduler.tree.queued_before(entry.pool, kind, key))
+    fn ahead(&self) -> Ahead {
+        Ahead { groups: self.groups_ahead(), pools: self.pools_ahead(), ..self.sessions_ahead() }
     }
+
+    fn groups_ahead(&self) -> Rivals<Arc<str>> {
+        let tree = &self.engine.scheduler.tree;
+        let own = self.group.key(self.kind, self.pool.group);
+        let named = |key: &PoolKey| (tree.group(key.pool).name.clone(), key.precedence(&own));
+        rivals(tree.groups_before(self.kind, &own), named)
+    }
+
+    fn pools_ahead(&self) -> Rivals<PoolName> {
+        let tree = &self.engine.scheduler.tree;
+        let own = self.pool.key(self.kind, self.entry.pool);
+        let named = |key: &PoolKey| (tree[key.pool].name.clone(), key.precedence(&own));
+        rivals(tree.pools_before(self.pool.group, self.kind, &own), named)
+    }
+
+    /// The sessions that are ahead in the own pool; groups and pools are left out.
+    fn sessions_ahead(&self) -> Ahead {
+        let mode = self.pool.mode;
+        let own = SessionKey::new(mode, self.entry.standing(self.kind), self.session);
+        let named = |key: &SessionKey| {
+            let handle = self.engine.sessions[key.session].handle.clone();
+            (handle, key.precedence(&own, mode))
+        };
+        let tree = &self.engine.scheduler.tree;
+        let sessions = rivals(tree.sessions_before(self.entry.pool, self.kind, &own), named);
+        Ahead { sessions, ..Ahead::default() }
+    }
+
+    fn competition(&self) -> Competition {
+        let (kind, pool) = (self.kind, self.entry.pool);
+        let shares = self.engine.shares(kind);
+        let share = shares.iter().flat_map(|group| &group.pools).find(|(of, _)| *of == pool);
+        let share = share.map_or(0.0, |(_, share)| *share);
+        let granted = |pool: &Pool| pool.kinds[kind.index()].tally.granted;
+        let others = self.engine.scheduler.tree.pools().filter(|(other, _)| *other != pool);
+        let mut others: Vec<&Pool> =
+            others.map(|(_, other)| other).filter(|other| granted(other) > 0).collect();
+        others.sort_by_key(|other| (Reverse(granted(other)), &other.name));
+        let (named, more) = others.split_at(others.len().min(RIVALS_NAMED));
+        Competition {
+            pool: self.pool.name.clone(),
+            granted: granted(self.pool),
+            minimum: self.pool.settings.minimum[kind].into(),
+            share,
+            ahead: self.ahead(),
+            holders: named.iter().map(|other| self.holder(other)).collect(),
+            more_holders: more.len(),
+            more_granted: more.iter().map(|other| granted(other)).sum(),
+            preemption: self.engine.preemption_for(pool, kind, share, &shares, self.now),
+        }
+    }
+
+    fn holder(&self, other: &Pool) -> Holder {
+        let kind = self.kind;
+        let claim = if other.group == self.pool.group {
+            let minimum = i64::from(other.settings.minimum[kind]);
+            let before = other.settings.priority > self.pool.settings.priority;
+            let minimum = (minimum > 0).then_some(HolderClaim::Minimum(minimum));
+            minimum.or(before.then_some(HolderClaim::HigherPriority))
+        } else {
+            let group = self.engine.scheduler.tree.group(other.group);
+            let minimum = i64::from(group.settings.minimum[kind]);
+            (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum))
+        };
+        let granted = other.kinds[kind.index()].tally.granted;
+        Holder { pool: other.name.clone(), granted, claim }
+    }
+}
+
+/// The first few of `keys` by name, and how many they are.
+fn rivals<'k, K: 'k, N>(
+    mut keys: impl Iterator<Item = &'k K>,
+    named: impl FnMut(&'k K) -> (N, Precedence),
+) -> Rivals<N> {
+    let named: Vec<_> = keys.by_ref().take(RIVALS_NAMED).map(named).collect();
+    let count = named.len() + keys.count();
+    Rivals { named, count }
 }
 
 /// What the nodes offer of a type.
@@ -316,65 +308,194 @@ impl Engine {
 struct Offers {
     /// Nodes that have slots and serve the type.
     serving: usize,
-    /// Of these, nodes with a free slot.
-    with_room: usize,
-    /// Of these, nodes that may not be used, by the first reason.
-    excluded: usize,
-    blacklisted: usize,
-    below_reserve: usize,
-    /// Free slots of each node that may be used, ascending.
+    /// Slots in use on those of them that may be used.
+    used: u64,
+    /// All slots of these.
+    total: u64,
+    /// Slots of each node that may be used, ascending.
+    usable: Vec<u32>,
+    /// Free slots of each node that may be used and has any, ascending.
     rooms: Vec<u32>,
+    /// Slots of each node that may not be used, by obstacle, ascending.
+    unusable: [Vec<u32>; Obstacle::ALL.len()],
+    /// Nodes with free slots that may not be used.
+    unusable_with_room: Unusable,
+    /// All that serve the type.
+    all: Vec<Offer>,
+    /// These in the order of their hosts, once that is needed.
+    by_host: OnceCell<Vec<Offer>>,
+}
+
+/// What one node offers of a type.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    host: HostIdx,
+    slots: u32,
+    room: u32,
+    obstacle: Option<Obstacle>,
+}
+
+/// Those of the nodes on some hosts that have enough slots.
+#[derive(Clone, Copy, Debug, Default)]
+struct OnHosts {
+    /// Nodes that may be used.
+    able: usize,
+    /// Of these, nodes that have enough slots free.
+    fitting: usize,
+    unusable: Unusable,
 }
 
 impl Offers {
     fn new(engine: &Engine, kind: ResourceType) -> Self {
         let mut offers = Offers::default();
         for (_, node) in engine.nodes.iter() {
-            if node.apps[kind].is_none() || node.slots[kind] == 0 {
-                continue;
-            }
-            offers.serving += 1;
-            let room = node.room(kind);
-            if room == 0 {
-                continue;
-            }
-            offers.with_room += 1;
-            if !node.allowed {
-                offers.excluded += 1;
-            } else if node.faults[kind.index()].blacklisted {
-                offers.blacklisted += 1;
-            } else if !node.has_reserve(&engine.settings) {
-                offers.below_reserve += 1;
-            } else {
-                offers.rooms.push(room);
+            if let Some(offer) = Offer::of(node, kind, &engine.settings) {
+                offers.enter(offer, u64::from(node.used[kind]));
             }
         }
+        offers.usable.sort_unstable();
         offers.rooms.sort_unstable();
+        offers.unusable.iter_mut().for_each(|slots| slots.sort_unstable());
         offers
+    }
+
+    fn enter(&mut self, offer: Offer, used: u64) {
+        self.serving += 1;
+        self.all.push(offer);
+        if let Some(obstacle) = offer.obstacle {
+            self.unusable[obstacle as usize].push(offer.slots);
+            if offer.room > 0 {
+                self.unusable_with_room.count(obstacle);
+                self.unusable_with_room.free_slots += u64::from(offer.room);
+            }
+            return;
+        }
+        self.used += used;
+        self.total += u64::from(offer.slots);
+        self.usable.push(offer.slots);
+        if offer.room > 0 {
+            self.rooms.push(offer.room);
+        }
+    }
+
+    /// The nodes with at least `need` slots that may not be used. Their free slots are not counted.
+    fn unusable_with(&self, need: u32) -> Unusable {
+        let mut unusable = Unusable::default();
+        for obstacle in Obstacle::ALL {
+            *unusable.of(obstacle) = at_least(&self.unusable[obstacle as usize], need);
+        }
+        unusable
+    }
+
+    fn most_slots(&self) -> u32 {
+        let lists = self.unusable.iter().chain([&self.usable]);
+        lists.filter_map(|slots| slots.last()).max().copied().unwrap_or(0)
+    }
+
+    /// What nodes on these hosts offer to requests that take `need` slots.
+    fn on_hosts(&self, hosts: &[HostIdx], need: u32) -> OnHosts {
+        let mut found = OnHosts::default();
+        if hosts.is_empty() {
+            return found;
+        }
+        let by_host = self.by_host.get_or_init(|| {
+            let mut offers = self.all.clone();
+            offers.sort_unstable_by_key(|offer| offer.host);
+            offers
+        });
+        let hosts: BTreeSet<HostIdx> = hosts.iter().copied().collect();
+        for host in hosts {
+            let first = by_host.partition_point(|offer| offer.host < host);
+            let on_host = by_host[first..].iter().take_while(|offer| offer.host == host);
+            for offer in on_host.filter(|offer| offer.slots >= need) {
+                match offer.obstacle {
+                    Some(obstacle) => found.unusable.count(obstacle),
+                    None => found.able += 1,
+                }
+                found.fitting += usize::from(offer.obstacle.is_none() && offer.room >= need);
+            }
+        }
+        found
     }
 }
 
-/// Why one request waits, beside what holds for all of its type.
+impl Offer {
+    /// `None` for a node that does not serve the type.
+    fn of(node: &Node, kind: ResourceType, settings: &Settings) -> Option<Offer> {
+        if node.apps[kind].is_none() || node.slots[kind] == 0 {
+            return None;
+        }
+        let obstacle = node.obstacle(kind, settings);
+        Some(Offer { host: node.host, slots: node.slots[kind], room: node.room(kind), obstacle })
+    }
+}
+
+impl Unusable {
+    /// The number of nodes with this obstacle.
+    fn of(&mut self, obstacle: Obstacle) -> &mut usize {
+        match obstacle {
+            Obstacle::Excluded => &mut self.excluded,
+            Obstacle::Blacklisted => &mut self.blacklisted,
+            Obstacle::BelowReserve => &mut self.below_reserve,
+        }
+    }
+
+    fn count(&mut self, obstacle: Obstacle) {
+        *self.of(obstacle) += 1;
+    }
+
+    /// Without some of them.
+    fn without(mut self, mut some: Unusable) -> Unusable {
+        for obstacle in Obstacle::ALL {
+            *self.of(obstacle) -= *some.of(obstacle);
+        }
+        self
+    }
+}
+
+/// How many numbers of an ascending list are at least `least`.
+fn at_least(list: &[u32], least: u32) -> usize {
+    list.len() - list.partition_point(|number| *number < least)
+}
+
+/// What a request's slots and excluded hosts lead to.
+#[derive(Clone, Copy, Debug)]
+enum Verdict {
+    /// No node can serve it, whatever becomes free.
+    Never(Own),
+    /// No node can serve it now, though there are free slots.
+    NotNow(Own),
+    /// A node can serve it, if there are free slots.
+    Fits,
+}
+
+/// Why one request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Own {
-    TooLarge { need: u32 },
-    HostsExcluded { nodes: usize },
-    NearNode { until: Millis },
+    /// As the others of its type.
+    Common,
+    TooLarge {
+        need: u32,
+        able: usize,
+        unusable: Unusable,
+    },
+    HostsExcluded {
+        nodes: usize,
+        full: usize,
+        unusable: Unusable,
+    },
+    NearNode {
+        until: Millis,
+    },
     NextPass,
 }
 
 /// Requests that wait for the same reason.
 #[derive(Debug, Default)]
-struct Group {
+struct Waiting {
     ids: Vec<i32>,
+    /// Hosts that they prefer.
     hosts: BTreeSet<HostIdx>,
-}
-
-impl Group {
-    fn explanation(mut self, kind: ResourceType, reason: WaitReason) -> WaitingRequests {
-        self.ids.sort_unstable();
-        WaitingRequests { kind, count: self.ids.len() as u64, ids: ranges(&self.ids), reason }
-    }
 }
 
 /// Sorted ids as ranges.

@@ -9,6 +9,7 @@ mod matching;
 mod order;
 mod preemption;
 mod queue;
+mod reasons;
 pub(crate) mod shares;
 mod tree;
 
@@ -16,9 +17,13 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexSet;
 
-pub use self::explain::{IdRange, WaitReason, WaitingRequests};
 pub(crate) use self::matching::{Front, Search};
+pub use self::order::Precedence;
 pub(crate) use self::order::{PoolIdx, SessionKey, SessionStanding};
+pub use self::reasons::{
+    Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, Rivals, Unusable, WaitReason,
+    WaitingRequests,
+};
 pub(crate) use self::tree::Tree;
 use super::Engine;
 use super::audit::hold;
@@ -345,7 +350,7 @@ impl Engine {
         let pool = entry.pool;
         let demand = entry.demand_mut(kind);
         demand.tally.add(change);
-        demand.max_concurrent = demand.max_concurrent.max(demand.tally.requested);
+        demand.max_granted = demand.max_granted.max(demand.tally.granted);
         if demand.tally.pending == 0 {
             self.clear_block(session, kind);
         }

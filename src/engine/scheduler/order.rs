@@ -5,6 +5,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::shares::Claim;
 use crate::nodes::SessionIdx;
 use crate::settings::SchedulingMode;
@@ -52,6 +54,44 @@ impl PoolKey {
     pub(super) fn new(standing: PoolStanding, name: &Arc<str>, pool: PoolIdx) -> Self {
         PoolKey { standing, name: JavaStr(name.clone()), pool }
     }
+
+    /// What puts this pool or group before `later`.
+    pub(super) fn precedence(&self, later: &PoolKey) -> Precedence {
+        let (first, second) = (self.standing, later.standing);
+        if first.satisfied != second.satisfied {
+            Precedence::BelowMinimum
+        } else if first.rank != second.rank {
+            Precedence::HigherPriority
+        } else if first.ratio != second.ratio {
+            match first.satisfied {
+                true => Precedence::FewerGrants,
+                false => Precedence::FurtherBelowMinimum,
+            }
+        } else if first.priority != second.priority {
+            Precedence::HigherPriority
+        } else {
+            Precedence::Name
+        }
+    }
+}
+
+/// What puts a group, a pool or a session before another one: the first difference that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Precedence {
+    /// It has fewer grants than its minimum, and the other one has not.
+    BelowMinimum,
+    /// Both are below their minima, and it has the smaller part of its own.
+    FurtherBelowMinimum,
+    /// Its priority is higher.
+    HigherPriority,
+    /// It has fewer grants; a pool for its weight.
+    FewerGrants,
+    /// Its deadline is earlier.
+    EarlierDeadline,
+    /// It started earlier.
+    EarlierStart,
+    /// All that counts is equal, and the order of the names decides.
+    Name,
 }
 
 /// Orders the sessions of a pool by the pool's mode.
@@ -88,6 +128,19 @@ impl SessionKey {
             started: standing.started,
             name: JavaStr(standing.name.clone()),
             session,
+        }
+    }
+
+    /// What puts this session before `later`, which is in a pool of the same mode.
+    pub(super) fn precedence(&self, later: &SessionKey, mode: SchedulingMode) -> Precedence {
+        if self.priority != later.priority {
+            return Precedence::HigherPriority;
+        }
+        match mode {
+            SchedulingMode::Fair if self.rank != later.rank => Precedence::FewerGrants,
+            SchedulingMode::Deadline if self.rank != later.rank => Precedence::EarlierDeadline,
+            _ if self.started != later.started => Precedence::EarlierStart,
+            _ => Precedence::Name,
         }
     }
 

@@ -6,13 +6,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::order::PoolKey;
+use super::reasons::Preemption;
 use super::shares::{self, Claim};
 use super::tree::{Group, GroupIdx, Pool};
 use super::{PoolIdx, Scheduler, SessionKey};
 use crate::Engine;
 use crate::input::{Effect, Notification, Record, Starvation};
 use crate::nodes::SessionIdx;
-use crate::requests::{ReqIdx, RequestState};
+use crate::requests::{ReqIdx, Request, RequestState};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, ResourceType};
 use crate::views::Lack;
@@ -29,10 +30,10 @@ pub(super) struct Clock {
 }
 
 /// What a group and its pools should have, in slots.
-struct GroupShare {
+pub(super) struct GroupShare {
     group: GroupIdx,
     share: f64,
-    pools: Vec<(PoolIdx, f64)>,
+    pub(super) pools: Vec<(PoolIdx, f64)>,
 }
 
 impl Clock {
@@ -83,14 +84,8 @@ impl Engine {
         }
     }
 
-    /// The present share of a pool, in slots.
-    pub(super) fn share_of_pool(&self, kind: ResourceType, pool: PoolIdx) -> f64 {
-        let shares = self.shares(kind);
-        let mut pools = shares.iter().flat_map(|group| &group.pools);
-        pools.find(|(of, _)| *of == pool).map_or(0.0, |(_, share)| *share)
-    }
-
-    fn shares(&self, kind: ResourceType) -> Vec<GroupShare> {
+    /// The present shares of all groups and pools.
+    pub(super) fn shares(&self, kind: ResourceType) -> Vec<GroupShare> {
         let tree = &self.scheduler.tree;
         let claims: Vec<Claim> = tree.groups().map(|(_, entry)| entry.claim(kind)).collect();
         let shares = shares::fair(self.nodes.allocated(kind) as f64, &claims);
@@ -169,6 +164,77 @@ impl Engine {
             state.last_preempt = Some(now);
         }
         cause
+    }
+
+    /// When slots are taken back for a pool of that share, as far as is known at `now`. `None` if
+    /// it lacks nothing, or less than a whole slot. `shares` are the present ones of all pools.
+    pub(super) fn preemption_for(
+        &self,
+        pool: PoolIdx,
+        kind: ResourceType,
+        share: f64,
+        shares: &[GroupShare],
+        now: Millis,
+    ) -> Option<Preemption> {
+        self.scheduler.preemption_due(kind)?;
+        let scheduling = &self.settings.scheduling;
+        let entry = &self.scheduler.tree[pool];
+        let state = &entry.kinds[kind.index()];
+        let granted = state.tally.granted as f64;
+        if (share - granted).min(state.tally.pending as f64) < 1.0 {
+            return None;
+        }
+        let idle = self.scheduler.preemption[kind].nobody_waited_until;
+        let due = |lacks: bool, last: Option<Millis>, patience_ms: i64| {
+            lacks.then(|| last.max(idle).unwrap_or(now).plus_ms(patience_ms))
+        };
+        let minimum = share.min(f64::from(entry.settings.minimum[kind]));
+        let patience_ms = scheduling.starving_time_for_minimum_ms;
+        let minimum = due(granted < minimum, state.last_above_minimum, patience_ms);
+        let enough = (share * scheduling.share_starving_ratio).ceil();
+        let patience_ms = scheduling.starving_time_for_share_ms;
+        let fair = due(granted < enough, state.last_above_share, patience_ms);
+        let causes = [(minimum, Starvation::Minimum), (fair, Starvation::Share)];
+        let (due, cause) = causes
+            .into_iter()
+            .filter_map(|(due, cause)| Some((due?, cause)))
+            .min_by_key(|(due, _)| *due)?;
+        let rested = state.last_preempt.map(|last| last.plus_ms(scheduling.min_preempt_period_ms));
+        let due = rested.map_or(due, |rested| due.max(rested));
+        Some(Preemption { cause, due, possible: self.may_preempt_anything(kind, shares, now) })
+    }
+
+    /// Whether some session has a grant that a preemption may take back. Where it takes long to find
+    /// one, it says yes.
+    fn may_preempt_anything(&self, kind: ResourceType, shares: &[GroupShare], now: Millis) -> bool {
+        const REQUESTS_LOOKED_AT: usize = 100_000;
+        let scheduling = &self.settings.scheduling;
+        let doublings = scheduling.preemption_rounds.saturating_sub(1).min(62);
+        let limit_ms = scheduling.preempted_task_max_running_time_ms.saturating_mul(1 << doublings);
+        let is_young = |request: &Request| match request.state {
+            RequestState::Granted { at, .. } => request.kind == kind && now.since(at) < limit_ms,
+            _ => false,
+        };
+        let mut left = REQUESTS_LOOKED_AT;
+        for (pool, share) in shares.iter().flat_map(|group| &group.pools) {
+            if !self.scheduler.tree[*pool].settings.preemptable {
+                continue;
+            }
+            for (session, share) in session_shares(self, kind, *pool, *share) {
+                let entry = &self.sessions[session];
+                if entry.demand(kind).tally.granted as f64 - share < 1.0 {
+                    continue;
+                }
+                if entry.requests.iter().take(left).any(|(_, request)| is_young(request)) {
+                    return true;
+                }
+                left = left.saturating_sub(entry.requests.len());
+                if left == 0 {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Since when the pool lacks what it is due, as [`Self::is_starving`] counts it.
@@ -342,16 +408,22 @@ impl Queues {
         pool: PoolIdx,
     ) -> &mut Vec<(SessionIdx, f64)> {
         let position = self.sessions.iter().position(|(of, _)| *of == pool).unwrap_or_else(|| {
-            self.sessions.push((pool, session_shares(engine, kind, pool)));
+            let share = engine.scheduler.tree[pool].kinds[kind.index()].share;
+            self.sessions.push((pool, session_shares(engine, kind, pool, share)));
             self.sessions.len() - 1
         });
         &mut self.sessions[position].1
     }
 }
 
-/// The sessions of a pool that may be taken from, in scheduling order, with their shares.
-/// A session that asked not to be preempted counts when shares are computed but is left out.
-fn session_shares(engine: &Engine, kind: ResourceType, pool: PoolIdx) -> Vec<(SessionIdx, f64)> {
+/// The sessions of a pool that may be taken from, in scheduling order, with their parts of its
+/// share. A session that asked not to be preempted counts when shares are computed but is left out.
+fn session_shares(
+    engine: &Engine,
+    kind: ResourceType,
+    pool: PoolIdx,
+    share: f64,
+) -> Vec<(SessionIdx, f64)> {
     let entry = &engine.scheduler.tree[pool];
     let mut ordered: Vec<(SessionKey, SessionIdx)> = entry
         .sessions
@@ -367,7 +439,6 @@ fn session_shares(engine: &Engine, kind: ResourceType, pool: PoolIdx) -> Vec<(Se
         .map(|(_, session)| engine.sessions[*session].demand(kind).tally.requested)
         .map(Claim::of_session)
         .collect();
-    let share = entry.kinds[kind.index()].share;
     let shares = match entry.mode {
         SchedulingMode::Fair => shares::fair(share, &claims),
         SchedulingMode::Fifo | SchedulingMode::Deadline => shares::in_order(share, &claims),

@@ -185,14 +185,33 @@ impl Tree {
         Some((pool, session))
     }
 
-    /// How many sessions of a pool come before the one with the key.
-    pub(crate) fn queued_before(
+    /// The groups that come before one with the key, in order.
+    pub(super) fn groups_before(
+        &self,
+        kind: ResourceType,
+        key: &PoolKey,
+    ) -> impl Iterator<Item = &PoolKey> {
+        self.order[kind.index()].before(key)
+    }
+
+    /// The pools of a group that come before one with the key.
+    pub(super) fn pools_before(
+        &self,
+        group: GroupIdx,
+        kind: ResourceType,
+        key: &PoolKey,
+    ) -> impl Iterator<Item = &PoolKey> {
+        self.groups[group as usize].kinds[kind.index()].order.before(key)
+    }
+
+    /// The sessions of a pool that come before one with the key.
+    pub(super) fn sessions_before(
         &self,
         pool: PoolIdx,
         kind: ResourceType,
         key: &SessionKey,
-    ) -> usize {
-        self.pools[pool as usize].kinds[kind.index()].queue.count_before(key)
+    ) -> impl Iterator<Item = &SessionKey> {
+        self.pools[pool as usize].kinds[kind.index()].queue.before(key)
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.

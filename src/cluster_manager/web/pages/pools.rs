@@ -196,7 +196,7 @@ fn remarks(view: &PoolView, pools: &Pools, overview: &Overview) -> Markup {
         let starving_ms = view.starving_ms(*kind, overview.now, scheduling);
         (starving_ms >= 0).then_some((*kind, starving_ms))
     });
-    let waits = pools.first_wait_ms.get(&name);
+    let waits = pools.first_waits.granted_ms.get(&name);
     let waits = overview.kinds.iter().filter_map(|kind| {
         let wait_ms = waits?[*kind]?;
         (wait_ms >= 1000).then_some((*kind, wait_ms))

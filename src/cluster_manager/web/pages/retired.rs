@@ -111,8 +111,10 @@ fn columns(overview: &Overview) -> Vec<Column<'_, RetiredSession>> {
     for kind in overview.kinds.iter().copied() {
         let key = |what: &str| format!("{}-{what}", class_of(kind));
         columns.extend([
-            Column::number(&key("fulfilled"), "Granted", move |row: &Row| row.fulfilled[kind])
-                .under(kind.name()),
+            Column::number(&key("fulfilled"), "Granted", move |row: &Row| {
+                row.fulfilled[kind] + row.revoked[kind]
+            })
+            .under(kind.name()),
             Column::number(&key("revoked"), "Revoked", move |row: &Row| row.revoked[kind])
                 .under(kind.name()),
         ]);

@@ -9,8 +9,8 @@ use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
 use crate::web::original::web_address;
 use crate::web::table::{Column, Table};
-use corona_engine::{RetiredSession, RunningSession, WaitReason, WaitingRequests};
-use corona_model::types::{Grant, ResourceType, SessionInfo};
+use corona_engine::{RetiredSession, RunningSession, WaitingRequests};
+use corona_model::types::{Grant, PoolName, ResourceType, SessionInfo};
 use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
@@ -45,7 +45,7 @@ pub(in crate::web) fn running(view: &View, overview: &Overview, parameters: &Par
         div #session data-live {
             (facts(session, overview))
             (requests(session, overview))
-            (waits(&view.waits, overview))
+            (waits(&view.waits))
             (grants(view, overview, parameters))
         }
     }
@@ -53,17 +53,11 @@ pub(in crate::web) fn running(view: &View, overview: &Overview, parameters: &Par
 
 fn facts(session: &RunningSession, overview: &Overview) -> Markup {
     let now = overview.now;
-    let RunningSession { info, pool, scheduling_pool, .. } = session;
+    let RunningSession { info, scheduling_pool, .. } = session;
     html! {
         dl.facts {
             (identity(info))
-            div {
-                dt { "Pool" }
-                dd {
-                    (pool_link(&scheduling_pool.to_string()))
-                    @if pool != scheduling_pool { span.note { "requested " (Name(pool)) } }
-                }
-            }
+            div { dt { "Pool" } dd { (pool_link(scheduling_pool, info)) } }
             div { dt { "Priority" } dd { (session.priority.name()) } }
             @if session.deadline != 0 {
                 div {
@@ -105,9 +99,16 @@ fn identity(info: &SessionInfo) -> Markup {
     }
 }
 
-fn pool_link(pool: &str) -> Markup {
-    let address = Parameters::default().with(&[("poolInfos", pool)]).address("/sessions");
-    html! { a href=(address) { (Name(pool)) } }
+/// The pool in which a session is scheduled, and the one that it asked for if that is another.
+fn pool_link(pool: &PoolName, info: &SessionInfo) -> Markup {
+    let name = pool.to_string();
+    let address = Parameters::default().with(&[("poolInfos", &name)]).address("/sessions");
+    html! {
+        a href=(address) { (Name(&name)) }
+        @if let Some(asked) = info.pool.as_ref().filter(|asked| *asked != pool) {
+            span.note { "asked for " (Name(asked)) }
+        }
+    }
 }
 
 /// Memory, as sessions report it. Spec: cluster-manager/02 §3.6.
@@ -159,8 +160,8 @@ fn requests_row(session: &RunningSession, kind: ResourceType) -> Markup {
                 ("Running", counts.now.granted),
                 ("Waiting", counts.now.pending),
                 ("Awaiting release", unreleased),
-                ("Most at a time", counts.max_concurrent),
-                ("Granted in total", counts.fulfilled),
+                ("Most at a time", counts.max_granted),
+                ("Granted in total", counts.fulfilled + counts.revoked),
                 ("Revoked", counts.revoked),
             ] {
                 td.n data-label=(label) { (Count(number)) }
@@ -183,7 +184,7 @@ fn usage_cells(usages: &[i64]) -> Markup {
     }
 }
 
-fn waits(waits: &[WaitingRequests], overview: &Overview) -> Markup {
+fn waits(waits: &[WaitingRequests]) -> Markup {
     html! {
         h2 #waits-title { "Why it waits" }
         @if waits.is_empty() {
@@ -204,7 +205,7 @@ fn waits(waits: &[WaitingRequests], overview: &Overview) -> Markup {
                             tr data-key={ (wait.kind) " " (wait.ids.first().map_or(0, |range| range.first)) } {
                                 th scope="row" { span.dot.(class_of(wait.kind)) {} (wait.kind) }
                                 td.n data-label="Requests" { (Count(wait.count)) }
-                                td.wide data-label="Why" { (reason(&wait.reason, overview)) }
+                                td.wide data-label="Why" { (Name(&wait.text)) }
                                 td.ids data-label="Ids" { (ids(wait)) }
                             }
                         }
@@ -212,17 +213,6 @@ fn waits(waits: &[WaitingRequests], overview: &Overview) -> Markup {
                 }
             }
         }
-    }
-}
-
-fn reason(reason: &WaitReason, overview: &Overview) -> Markup {
-    match reason {
-        WaitReason::NearNode { until, hosts, host_count } => html! {
-            "waits another " (Span(until.since(overview.now))) " for a node near "
-            (hosts.join(", "))
-            @if *host_count > hosts.len() { " or " (host_count - hosts.len()) " other hosts" }
-        },
-        other => html! { (other) },
     }
 }
 
@@ -292,7 +282,7 @@ pub(in crate::web) fn ended(session: &RetiredSession, overview: &Overview) -> Ma
         h1 { "Session " (handle) }
         dl.facts {
             (identity(info))
-            div { dt { "Pool" } dd { (pool_link(&pool.to_string())) } }
+            div { dt { "Pool" } dd { (pool_link(pool, info)) } }
             div { dt { "Status" } dd { (status_badge(*status)) } }
             div { dt { "Started" } dd { (Time(*started)) } }
             div { dt { "Ended" } dd { (Time(*ended)) " after " (Span(ended.since(*started))) } }
@@ -309,10 +299,10 @@ pub(in crate::web) fn ended(session: &RetiredSession, overview: &Overview) -> Ma
                         tr data-key=(kind) {
                             th scope="row" { span.dot.(class_of(*kind)) {} (kind) }
                             td.n data-label="Most at a time" {
-                                (Count(session.max_concurrent[*kind]))
+                                (Count(session.max_granted[*kind]))
                             }
                             td.n data-label="Granted in total" {
-                                (Count(session.fulfilled[*kind]))
+                                (Count(session.fulfilled[*kind] + session.revoked[*kind]))
                             }
                             td.n data-label="Revoked" { (Count(session.revoked[*kind])) }
                             (usage_cells(usages.map(Vec::as_slice).unwrap_or_default()))

@@ -1,0 +1,590 @@
+//! Why requests wait: the reasons as data, and each as one English text.
+//!
+//! The text is made here and nowhere else, so that the pages, the JSON API and the tools show the
+//! same. It knows nothing of how a reason is found; see `explain.rs`.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::order::Precedence;
+use crate::input::Starvation;
+use crate::types::{Millis, PoolName, ResourceType, Span};
+
+/// Requests of one session and type that wait for the same reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitingRequests {
+    /// Their type.
+    pub kind: ResourceType,
+    /// Their ids in ascending order, as ranges.
+    pub ids: Vec<IdRange>,
+    /// The number of requests.
+    pub count: u64,
+    /// Why they wait.
+    pub reason: WaitReason,
+    /// The reason in English, as clauses without a capital or a full stop.
+    pub text: String,
+}
+
+/// Ids from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct IdRange {
+    /// The smallest id.
+    pub first: i32,
+    /// The largest id.
+    pub last: i32,
+}
+
+/// Why a request waits. If several reasons hold, the one that decides: a request that no node can
+/// ever serve comes before limits, limits before a full cluster, and that before what only some
+/// requests of the session wait for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum WaitReason {
+    /// Nothing is granted in safe mode.
+    SafeMode,
+    /// No node has slots of the type and offers a service for it.
+    NotServed {
+        /// All nodes of the cluster.
+        nodes: usize,
+    },
+    /// The pool group holds as many grants as it may.
+    GroupAtMaximum {
+        /// The group.
+        group: Arc<str>,
+        /// Its grants.
+        granted: i64,
+        /// Its maximum.
+        maximum: i64,
+        /// What is served before the session within the group.
+        ahead: Ahead,
+    },
+    /// The pool holds as many grants as it may.
+    PoolAtMaximum {
+        /// The pool in which the session is scheduled.
+        pool: PoolName,
+        /// Its grants.
+        granted: i64,
+        /// Its maximum.
+        maximum: i64,
+        /// The sessions that are served before this one within the pool.
+        ahead: Ahead,
+    },
+    /// Nodes serve the type, but none of them may be used.
+    NodesUnusable(Unusable),
+    /// All slots of the type on usable nodes are in use.
+    NoFreeSlot {
+        /// Slots in use on usable nodes that serve the type.
+        used: u64,
+        /// All slots of these nodes.
+        total: u64,
+        /// Nodes with free slots that may not be used.
+        unusable: Unusable,
+        /// What decides who holds the slots and who gets the next one.
+        competition: Box<Competition>,
+    },
+    /// No usable node has so many slots free.
+    TooLarge {
+        /// Slots that each request takes on one node.
+        need: u32,
+        /// The most slots that are free on one usable node.
+        most_free: u32,
+        /// The most slots that a node has, whether free and usable or not.
+        most_slots: u32,
+        /// Usable nodes that have enough slots when they are free.
+        able: usize,
+        /// Nodes that have enough slots but may not be used.
+        unusable: Unusable,
+    },
+    /// The requests exclude the hosts of all nodes with enough free slots.
+    HostsExcluded {
+        /// The nodes on excluded hosts: those with enough free slots or, if the requests allow no
+        /// other node, all that have enough slots.
+        nodes: usize,
+        /// Usable nodes on other hosts, which have too few slots free.
+        full: usize,
+        /// Nodes on other hosts that may not be used.
+        unusable: Unusable,
+    },
+    /// A node could serve the requests, but the session still waits for a preferred host.
+    NearNode {
+        /// When it stops waiting.
+        until: Millis,
+        /// Hosts that the requests prefer, the first few by name.
+        hosts: Vec<Arc<str>>,
+        /// How many hosts they prefer in all.
+        host_count: usize,
+    },
+    /// A slot is free, and the next pass considers the requests.
+    NextPass {
+        /// What is served before the session.
+        ahead: Ahead,
+    },
+}
+
+/// Nodes that serve a type but are granted nothing, each counted under the first reason that holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Unusable {
+    /// Nodes that are blacklisted for the type.
+    pub blacklisted: usize,
+    /// Nodes on hosts that the host files do not allow.
+    pub excluded: usize,
+    /// Nodes with less memory or disk space free than they must keep.
+    pub below_reserve: usize,
+    /// Free slots on all of them.
+    pub free_slots: u64,
+}
+
+/// What is served before a session at present.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Ahead {
+    /// Other groups.
+    pub groups: Rivals<Arc<str>>,
+    /// Other pools of the session's group.
+    pub pools: Rivals<PoolName>,
+    /// Other sessions of the session's pool.
+    pub sessions: Rivals<Arc<str>>,
+}
+
+/// Groups, pools or sessions that are served first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rivals<N> {
+    /// The first few, each with what puts it first.
+    pub named: Vec<(N, Precedence)>,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl<N> Default for Rivals<N> {
+    fn default() -> Self {
+        Rivals { named: Vec::new(), count: 0 }
+    }
+}
+
+/// What decides who holds the slots of a full cluster and who gets the next one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Competition {
+    /// The pool in which the session is scheduled.
+    pub pool: PoolName,
+    /// Its grants.
+    pub granted: i64,
+    /// The grants that it is guaranteed.
+    pub minimum: i64,
+    /// The grants that it should have in equilibrium.
+    pub share: f64,
+    /// What is served before the session.
+    pub ahead: Ahead,
+    /// The other pools with the most grants.
+    pub holders: Vec<Holder>,
+    /// Further pools with grants.
+    pub more_holders: usize,
+    /// The grants of these further pools.
+    pub more_granted: i64,
+    /// When slots are taken from others for the pool, if it lacks any.
+    pub preemption: Option<Preemption>,
+}
+
+/// Another pool that holds grants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The pool.
+    pub pool: PoolName,
+    /// Its grants.
+    pub granted: i64,
+    /// What protects them from the session's pool.
+    pub claim: Option<HolderClaim>,
+}
+
+/// Why another pool holds grants that the session's pool does not get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum HolderClaim {
+    /// So many are guaranteed to the pool, which is in the group of the session's pool.
+    Minimum(i64),
+    /// So many are guaranteed to the pool's group, which is another one.
+    GroupMinimum(i64),
+    /// The pool has a higher priority in the group of both.
+    HigherPriority,
+}
+
+/// When slots are taken from others for a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Preemption {
+    /// What the pool lacks.
+    pub cause: Starvation,
+    /// The time from which slots are taken.
+    pub due: Millis,
+    /// Whether some session holds more than its share and may be taken from.
+    pub possible: bool,
+}
+
+/// What the text of a reason depends on besides the reason.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'a> {
+    pub(super) kind: ResourceType,
+    /// The number of requests.
+    pub(super) count: u64,
+    pub(super) now: Millis,
+    /// The pool that the session asked for, if it is scheduled in another one.
+    pub(super) asked: Option<&'a PoolName>,
+}
+
+impl WaitReason {
+    /// Whether no node can ever serve the requests, whatever becomes free.
+    pub fn is_for_ever(&self) -> bool {
+        match self {
+            Self::TooLarge { able, unusable, .. } => *able == 0 && unusable.nodes() == 0,
+            Self::HostsExcluded { full, unusable, .. } => *full == 0 && unusable.nodes() == 0,
+            _ => false,
+        }
+    }
+
+    pub(super) fn text(&self, about: About<'_>) -> String {
+        let kind = about.kind;
+        let they = about.one_or("it", "they");
+        match self {
+            Self::SafeMode => "safe mode is on".into(),
+            Self::NotServed { nodes: 0 } => "the cluster has no nodes".into(),
+            Self::NotServed { nodes: 1 } => format!("the only node does not serve {kind}"),
+            Self::NotServed { nodes } => format!("none of the {nodes} nodes serves {kind}"),
+            Self::GroupAtMaximum { group, granted, maximum, ahead } => {
+                let group_differs = |asked: &&PoolName| asked.group != *group;
+                let who = format!("group {group}{}", about.asked_for(group_differs));
+                clauses(about.limit(&who, *granted, *maximum, ahead, "group"))
+            }
+            Self::PoolAtMaximum { pool, granted, maximum, ahead } => {
+                let who = about.own_pool(pool);
+                clauses(about.limit(&who, *granted, *maximum, ahead, "pool"))
+            }
+            Self::NodesUnusable(unusable) => match unusable.nodes() {
+                1 => format!("the only node that serves {kind} is {}", unusable.only_reason()),
+                nodes => match unusable.reasons().as_slice() {
+                    [(_, reason)] => format!("all {nodes} nodes that serve {kind} are {reason}"),
+                    _ => format!(
+                        "none of the {nodes} nodes that serve {kind} may be used: {}",
+                        unusable.each_reason("")
+                    ),
+                },
+            },
+            Self::NoFreeSlot { total, unusable, competition, .. } => {
+                let mut said = vec![match total {
+                    1 => "the only slot is in use".to_owned(),
+                    total => format!("all {total} slots are in use"),
+                }];
+                said.extend(unusable.free_elsewhere());
+                said.extend(competition.clauses(about));
+                clauses(said)
+            }
+            Self::TooLarge { need, most_free, most_slots, able, unusable } => {
+                let needs = about.one_or("it needs", "each needs");
+                let most = match (able, unusable.nodes()) {
+                    (0, 0) => {
+                        format!("no node has more than {most_slots}: {they} can never be served")
+                    }
+                    (0, 1) => format!("the only node with so many is {}", unusable.only_reason()),
+                    (0, nodes) => format!(
+                        "none of the {nodes} nodes with so many may be used: {}",
+                        unusable.each_reason("")
+                    ),
+                    _ => format!("at most {most_free} {} free on any", is_or_are(*most_free)),
+                };
+                format!("{needs} {} on one node, and {most}", counted(*need, "slot"))
+            }
+            Self::HostsExcluded { nodes, full, unusable } => {
+                let exclude = about.one_or("it excludes", "they exclude");
+                let them = about.one_or("it", "them");
+                let which = match (full, unusable.nodes()) {
+                    (0, 0) => format!("that could serve {them}: {they} can never be served"),
+                    _ => "with room".to_owned(),
+                };
+                let mut said = vec![match nodes {
+                    1 => format!("{exclude} the host of the only node {which}"),
+                    nodes => format!("{exclude} the hosts of all {nodes} nodes {which}"),
+                }];
+                match full {
+                    0 => {}
+                    1 => said.push("1 other node is full".into()),
+                    full => said.push(format!("{full} other nodes are full")),
+                }
+                if unusable.nodes() > 0 {
+                    said.push(unusable.each_reason("other "));
+                }
+                clauses(said)
+            }
+            Self::NearNode { until, hosts, host_count } => {
+                let wait = about.one_or("it waits", "they wait");
+                let more = host_count.saturating_sub(hosts.len());
+                let mut hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                if more > 0 {
+                    hosts.push(counted(more, "other host"));
+                }
+                let left = about.until(*until);
+                format!("{wait} another {left} for a slot on {}", listed(&hosts, "or"))
+            }
+            Self::NextPass { ahead } if ahead.is_nothing() => {
+                "a slot is free, and this session is considered next".into()
+            }
+            Self::NextPass { ahead } => {
+                let mut said = vec!["a slot is free".to_owned()];
+                said.extend(ahead.clauses());
+                clauses(said)
+            }
+        }
+    }
+}
+
+impl<'a> About<'a> {
+    fn one_or<T>(&self, one: T, many: T) -> T {
+        if self.count == 1 { one } else { many }
+    }
+
+    fn own_pool(&self, pool: &PoolName) -> String {
+        format!("pool {pool}{}", self.asked_for(|_| true))
+    }
+
+    fn asked_for(&self, matters: impl FnOnce(&&'a PoolName) -> bool) -> String {
+        let asked = self.asked.filter(matters);
+        asked.map(|asked| format!(" (the session asked for {asked})")).unwrap_or_default()
+    }
+
+    /// The clauses about a pool or group that may not have more grants.
+    fn limit(&self, who: &str, granted: i64, maximum: i64, ahead: &Ahead, of: &str) -> Vec<String> {
+        let kind = self.kind;
+        if maximum <= 0 {
+            let they = self.one_or("it", "they");
+            let never = format!("{who} may hold no {kind} grants: {they} can never be served");
+            return vec![never];
+        }
+        let grants = counted(granted, "grant");
+        let mut said = vec![if granted == maximum {
+            format!("{who} holds {grants}, its maximum")
+        } else {
+            format!("{who} holds {grants}, more than its maximum of {maximum}")
+        }];
+        match ahead.is_nothing() {
+            true => said.push(format!("this session is next in the {of}")),
+            false => said.extend(ahead.clauses()),
+        }
+        said
+    }
+
+    /// The time until `at`, rounded up to seconds.
+    fn until(&self, at: Millis) -> Span {
+        Span(at.since(self.now).saturating_add(999))
+    }
+}
+
+impl Unusable {
+    /// All these nodes.
+    pub(super) fn nodes(&self) -> usize {
+        self.blacklisted + self.excluded + self.below_reserve
+    }
+
+    fn reasons(&self) -> Vec<(usize, &'static str)> {
+        let all = [
+            (self.blacklisted, "blacklisted"),
+            (self.excluded, "excluded by the host files"),
+            (self.below_reserve, "short of memory or disk space"),
+        ];
+        all.into_iter().filter(|(nodes, _)| *nodes > 0).collect()
+    }
+
+    /// The reason of the only node.
+    fn only_reason(&self) -> &'static str {
+        self.reasons().first().map_or("not usable", |(_, reason)| reason)
+    }
+
+    /// `1 is blacklisted, 2 are excluded by the host files`, with `other` in front of the verbs.
+    fn each_reason(&self, other: &str) -> String {
+        let each = |(nodes, reason): (usize, &str)| match other {
+            "" => format!("{nodes} {} {reason}", is_or_are(nodes)),
+            other => {
+                format!("{} {} {reason}", counted(nodes, &format!("{other}node")), is_or_are(nodes))
+            }
+        };
+        self.reasons().into_iter().map(each).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The free slots that cannot be used.
+    fn free_elsewhere(&self) -> Option<String> {
+        if self.free_slots == 0 {
+            return None;
+        }
+        let nodes: Vec<String> = [
+            (self.blacklisted, "blacklisted node", ""),
+            (self.excluded, "excluded node", ""),
+            (self.below_reserve, "node", " short of memory or disk space"),
+        ]
+        .into_iter()
+        .filter(|(nodes, ..)| *nodes > 0)
+        .map(|(nodes, what, behind)| format!("{}{behind}", counted(nodes, what)))
+        .collect();
+        let slots = counted(self.free_slots, "more slot");
+        Some(format!("{slots} {} free on {}", is_or_are(self.free_slots), listed(&nodes, "and")))
+    }
+}
+
+impl Competition {
+    fn clauses(&self, about: About<'_>) -> Vec<String> {
+        let mut said = vec![self.own_pool(about)];
+        said.extend(self.preemption.map(|preemption| preemption.clause(about)));
+        said.extend(self.held());
+        match self.ahead.is_nothing() {
+            true => said.push("this session is next".into()),
+            false => said.extend(self.ahead.clauses()),
+        }
+        said
+    }
+
+    fn own_pool(&self, about: About<'_>) -> String {
+        let pool = about.own_pool(&self.pool);
+        let minimum = match self.minimum {
+            ..=0 => String::new(),
+            minimum => format!(", its minimum is {minimum}"),
+        };
+        // A share that rounds to nothing.
+        let share = (self.share >= 0.05).then(|| format!("its share is {:.1}", self.share));
+        match (self.granted, share) {
+            (..=0, None) => format!("{pool} holds no grants and is due none at present{minimum}"),
+            (..=0, Some(share)) => format!("{pool} holds no grants, {share}{minimum}"),
+            (granted, None) => {
+                format!(
+                    "{pool} holds {} and is due none at present{minimum}",
+                    counted(granted, "grant")
+                )
+            }
+            (granted, Some(share)) => {
+                format!("{pool} holds {}, {share}{minimum}", counted(granted, "grant"))
+            }
+        }
+    }
+
+    /// The pools that hold the slots.
+    fn held(&self) -> Option<String> {
+        let each = |holder: &Holder| {
+            let Holder { pool, granted, claim } = holder;
+            let claim = match claim {
+                None => String::new(),
+                Some(HolderClaim::HigherPriority) => " (higher priority)".into(),
+                Some(HolderClaim::Minimum(minimum)) if granted <= minimum => {
+                    format!(" (guaranteed by its minimum of {minimum})")
+                }
+                Some(HolderClaim::Minimum(minimum)) => format!(" (its minimum is {minimum})"),
+                Some(HolderClaim::GroupMinimum(minimum)) => {
+                    format!(" (its group's minimum is {minimum})")
+                }
+            };
+            format!("pool {pool} holds {granted}{claim}")
+        };
+        let mut said: Vec<String> = self.holders.iter().map(each).collect();
+        if self.more_holders > 0 {
+            let holds = if self.more_holders == 1 { "holds" } else { "hold" };
+            let pools = counted(self.more_holders, "more pool");
+            said.push(format!("{pools} {holds} {}", self.more_granted));
+        }
+        (!said.is_empty()).then(|| listed(&said, "and"))
+    }
+}
+
+impl Preemption {
+    fn clause(&self, about: About<'_>) -> String {
+        let lacking = match self.cause {
+            Starvation::Minimum => "it is below its minimum",
+            Starvation::Share => "it is below its share",
+        };
+        match (self.possible, self.due > about.now) {
+            (false, _) => format!("{lacking}, but no grant can be preempted for it"),
+            (true, true) => {
+                format!("{lacking}, and preemption for it is due in {}", about.until(self.due))
+            }
+            (true, false) => format!("{lacking}, and preemption for it is due now"),
+        }
+    }
+}
+
+impl Ahead {
+    pub(super) fn is_nothing(&self) -> bool {
+        self.groups.count == 0 && self.pools.count == 0 && self.sessions.count == 0
+    }
+
+    fn clauses(&self) -> Vec<String> {
+        [
+            self.groups.clause("group", "", "fewer grants"),
+            self.pools.clause("pool", "", "fewer grants for its weight"),
+            self.sessions.clause("session", " of the same pool", "fewer grants"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl<N: Display> Rivals<N> {
+    /// `2 pools come first: a (higher priority), b (below its minimum)`, bounded in length.
+    fn clause(&self, what: &str, of: &str, fewer: &str) -> Option<String> {
+        if let (1, [(name, precedence)]) = (self.count, self.named.as_slice()) {
+            return Some(format!("{what} {name}{of} comes first ({})", precedence.text(fewer)));
+        }
+        let runs = self.named.chunk_by(|(_, a), (_, b)| a == b).filter_map(|run| {
+            let (_, precedence) = run.first()?;
+            let names: Vec<String> = run.iter().map(|(name, _)| name.to_string()).collect();
+            Some(format!("{} ({})", names.join(", "), precedence.text(fewer)))
+        });
+        let mut runs: Vec<String> = runs.collect();
+        let more = self.count.saturating_sub(self.named.len());
+        if more > 0 {
+            runs.push(format!("{more} more"));
+        }
+        let whats = counted(self.count, what);
+        (self.count > 0).then(|| format!("{whats}{of} come first: {}", listed(&runs, "and")))
+    }
+}
+
+impl Precedence {
+    /// Its name in the JSON API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precedence::BelowMinimum => "below_minimum",
+            Precedence::FurtherBelowMinimum => "further_below_minimum",
+            Precedence::HigherPriority => "higher_priority",
+            Precedence::FewerGrants => "fewer_grants",
+            Precedence::EarlierDeadline => "earlier_deadline",
+            Precedence::EarlierStart => "earlier_start",
+            Precedence::Name => "name",
+        }
+    }
+
+    fn text(self, fewer: &str) -> &str {
+        match self {
+            Precedence::BelowMinimum => "below its minimum",
+            Precedence::FurtherBelowMinimum => "further below its minimum",
+            Precedence::HigherPriority => "higher priority",
+            Precedence::FewerGrants => fewer,
+            Precedence::EarlierDeadline => "earlier deadline",
+            Precedence::EarlierStart => "started earlier",
+            Precedence::Name => "by name",
+        }
+    }
+}
+
+fn clauses(said: Vec<String>) -> String {
+    said.join("; ")
+}
+
+/// `1 slot`, `2 slots`.
+fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+fn is_or_are<N: PartialEq + From<u8>>(count: N) -> &'static str {
+    if count == N::from(1) { "is" } else { "are" }
+}
+
+/// `a, b and c`.
+fn listed(items: &[String], last: &str) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., end] => format!("{} {last} {end}", first.join(", ")),
+    }
+}
