@@ -13,6 +13,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("config", &["model"]),
     ("wire", &[]),
     ("hadoop", &["wire"]),
+    ("journal", &[]),
     ("web", &["model", "process"]),
     ("cluster_manager", &["config", "engine", "model", "process", "web", "wire"]),
     ("session_driver", &["model", "wire"]),

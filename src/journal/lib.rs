@@ -1,0 +1,57 @@
+//! An append-only log of records, with images that stand for everything before them.
+//!
+//! A journal is a directory. Records are numbered from 1, framed with length, number and checksum,
+//! and appended to segments. An image is the state after the record of its number; it makes older
+//! segments superfluous. After a crash the newest whole image and the records behind it lead back
+//! to the last state that was acknowledged:
+//!
+//! ```
+//! use corona_journal::{DiskStorage, Entry, Journal, Options};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path();
+//! let storage = DiskStorage::open(path)?;
+//! let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(()))?;
+//! journal.append(b"first")?;
+//! journal.close()?;
+//!
+//! let mut found = Vec::new();
+//! let (_journal, recovered) = Journal::open(DiskStorage::open(path)?, Options::default(), |entry| {
+//!     if let Entry::Record { number, bytes } = entry {
+//!         found.push((number, bytes.to_vec()));
+//!     }
+//!     Ok(())
+//! })?;
+//! assert_eq!(found, [(1, b"first".to_vec())]);
+//! assert_eq!(recovered.last, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It knows nothing of what the records mean.
+//!
+//! # What survives what
+//!
+//! A record is *committed* once a crash of the process cannot lose it, and *durable* once a power cut
+//! cannot. With [`Sync::Always`] both are the same; with [`Sync::Write`] records become durable in
+//! the background, at most an interval later.
+//!
+//! A tail that was being written when the power went is cut off. How far it may be cut is in the
+//! records themselves: each says up to which number everything was durable when it was appended. Damage
+//! before that is no torn tail, and the journal is not opened: [`check()`] says where it is, [`repair`]
+//! leads on.
+
+mod check;
+mod frame;
+mod log;
+mod recovery;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use self::check::{Repaired, Report, SegmentReport, check, repair};
+pub use self::recovery::{Entry, OpenError, Recovered, Rejected};
+pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile};
+pub use self::writer::{Failed, Journal, Options, Status, Sync};

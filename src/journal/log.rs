@@ -1,0 +1,140 @@
+//! The files of a journal that is open: writing to the last segment, starting the next one, images,
+//! and the removal of what an image makes superfluous. No threads: each call ends when it is done,
+//! so that a test can break off between any two steps.
+
+use std::sync::Arc;
+
+use super::frame::{self, SEGMENT_HEADER};
+use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, recover};
+use super::storage::{Storage, StorageError, StorageFile};
+
+/// Images that are kept. The older one is for the case that the newest is damaged, so the records
+/// behind the older one are kept as well.
+const IMAGES_KEPT: usize = 2;
+
+/// The segments of an open journal.
+pub(crate) struct Log {
+    storage: Arc<dyn Storage>,
+    segment: Arc<dyn StorageFile>,
+    /// The first number and the bytes of the segment.
+    first: u64,
+    length: u64,
+    /// The number of the last record that was written.
+    last: u64,
+    segment_bytes: u64,
+}
+
+impl Log {
+    /// Recovers what is there, cuts off a torn tail, and opens the journal for writing.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        segment_bytes: u64,
+        visit: &mut dyn FnMut(Entry<'_>) -> Result<(), Rejected>,
+    ) -> Result<(Log, Recovered), OpenError> {
+        let (recovered, tail) = recover(&*storage, visit)?;
+        for name in Files::of(&*storage)?.unfinished {
+            storage.remove(&name)?;
+        }
+        let last = recovered.last;
+        let whole = tail.filter(|tail| tail.length >= SEGMENT_HEADER as u64);
+        let (segment, first, length) = match whole {
+            Some(tail) => {
+                if tail.length < tail.written {
+                    storage.truncate(&tail.segment, tail.length)?;
+                }
+                let first = frame::segment_of(&tail.segment).unwrap_or(last + 1);
+                let segment = storage.append(&tail.segment)?;
+                // What a crash of the process left written may still not be durable.
+                segment.sync()?;
+                (segment, first, tail.length)
+            }
+            None => {
+                let name = frame::segment_name(last + 1);
+                if storage.list()?.contains(&name) {
+                    storage.remove(&name)?;
+                }
+                let segment = start_segment(&*storage, last + 1)?;
+                (segment, last + 1, SEGMENT_HEADER as u64)
+            }
+        };
+        storage.sync()?;
+        Ok((Log { storage, segment, first, length, last, segment_bytes }, recovered))
+    }
+
+    /// The number of the last record that was written.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Bytes of the segment that is being written.
+    pub(crate) fn segment_length(&self) -> u64 {
+        self.length
+    }
+
+    /// The file of the segment that is being written.
+    pub(crate) fn segment(&self) -> &Arc<dyn StorageFile> {
+        &self.segment
+    }
+
+    /// Writes records, the last of which is `last`. They are not durable yet, but those of earlier
+    /// segments are.
+    pub(crate) fn write(&mut self, records: &[u8], last: u64) -> Result<(), StorageError> {
+        if self.length >= self.segment_bytes && self.last >= self.first {
+            self.segment.sync()?;
+            self.segment = start_segment(&*self.storage, self.last + 1)?;
+            self.first = self.last + 1;
+            self.length = SEGMENT_HEADER as u64;
+        }
+        self.segment.write(records)?;
+        self.length += records.len() as u64;
+        self.last = last;
+        Ok(())
+    }
+}
+
+/// Makes a segment whose first record will be `first`. It is durable when this returns.
+fn start_segment(storage: &dyn Storage, first: u64) -> Result<Arc<dyn StorageFile>, StorageError> {
+    let segment = storage.create(&frame::segment_name(first))?;
+    segment.write(&frame::segment_header(first))?;
+    segment.sync()?;
+    storage.sync()?;
+    Ok(segment)
+}
+
+/// Stores the state after the record `number`, which must be durable, and removes what it makes
+/// superfluous.
+pub(crate) fn store_image(
+    storage: &dyn Storage,
+    number: u64,
+    bytes: &[u8],
+) -> Result<(), StorageError> {
+    let name = frame::image_name(number);
+    let new = format!("{name}{}", frame::NEW_SUFFIX);
+    if storage.list()?.contains(&new) {
+        storage.remove(&new)?;
+    }
+    let file = storage.create(&new)?;
+    file.write(&frame::image_header(number, bytes))?;
+    file.write(bytes)?;
+    file.sync()?;
+    storage.rename(&new, &name)?;
+    storage.sync()?;
+    remove_superfluous(storage)
+}
+
+/// Removes images but the last two, and segments of which the older of these has every record.
+fn remove_superfluous(storage: &dyn Storage) -> Result<(), StorageError> {
+    let files = Files::of(storage)?;
+    let Some(kept_from) = files.images.len().checked_sub(IMAGES_KEPT) else { return Ok(()) };
+    let oldest = files.images[kept_from];
+    for number in &files.images[..kept_from] {
+        storage.remove(&frame::image_name(*number))?;
+    }
+    // A segment ends where the next one starts.
+    for pair in files.segments.windows(2) {
+        if pair[1] <= oldest + 1 {
+            storage.remove(&frame::segment_name(pair[0]))?;
+        }
+    }
+    storage.sync()
+}

@@ -1,0 +1,285 @@
+//! From the files of a journal to what was in it. Reads only; cutting off a torn tail is the log's.
+
+use std::error::Error;
+
+use thiserror::Error as ThisError;
+
+use super::frame::{self, Frame, Header, SEGMENT_HEADER};
+use super::storage::{Storage, StorageError};
+
+/// A part of what a journal holds, in the order in which it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// The state after the record of this number. It comes first, and at most once.
+    Image {
+        /// The number of the last record that it includes.
+        number: u64,
+        /// What was stored.
+        bytes: &'a [u8],
+    },
+    /// A record behind the image. Numbers follow one another without a gap.
+    Record {
+        /// Its number.
+        number: u64,
+        /// What was stored.
+        bytes: &'a [u8],
+    },
+}
+
+/// Why whoever is shown an entry cannot use it.
+pub type Rejected = Box<dyn Error + Send + Sync>;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The number of the image; 0 without one.
+    pub image: u64,
+    /// Bytes of the image.
+    pub image_bytes: u64,
+    /// Records behind the image.
+    pub records: u64,
+    /// The number of the last record; 0 in an empty journal.
+    pub last: u64,
+    /// Bytes that were cut off, since they were being written when the power went.
+    pub torn_bytes: u64,
+    /// Images that are damaged; an older one and the records behind it took their place.
+    pub damaged_images: Vec<String>,
+}
+
+/// Why a journal cannot be opened.
+#[derive(Debug, ThisError)]
+pub enum OpenError {
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A file is damaged at a place that was durable.
+    #[error("{file}: damaged at byte {offset}: {what}")]
+    Damaged {
+        /// The name of the file.
+        file: String,
+        /// The place, in bytes from its start.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// Records are missing between two files.
+    #[error("{file}: starts with record {found}, but record {expected} is in no file")]
+    Missing {
+        /// The file behind the gap.
+        file: String,
+        /// The number that should come next.
+        expected: u64,
+        /// The number that comes next.
+        found: u64,
+    },
+    /// A file was written by another version of this program.
+    #[error("{file}: has version {version}, and this program reads version {known}", known = frame::VERSION)]
+    Version {
+        /// The name of the file.
+        file: String,
+        /// Its version.
+        version: u32,
+    },
+    /// An entry is whole, but cannot be used.
+    #[error("record {number}: {source}")]
+    Rejected {
+        /// The number of the record or image.
+        number: u64,
+        /// What is wrong with it.
+        source: Rejected,
+    },
+}
+
+/// Where writing goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// The last segment.
+    pub(crate) segment: String,
+    /// Its bytes that count.
+    pub(crate) length: u64,
+    /// Its bytes in all.
+    pub(crate) written: u64,
+}
+
+/// The files of a journal, sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// Numbers of images, ascending.
+    pub(crate) images: Vec<u64>,
+    /// First numbers of segments, ascending.
+    pub(crate) segments: Vec<u64>,
+    /// Files that were being written.
+    pub(crate) unfinished: Vec<String>,
+}
+
+impl Files {
+    pub(crate) fn of(storage: &dyn Storage) -> Result<Files, StorageError> {
+        let mut files = Files::default();
+        for name in storage.list()? {
+            if let Some(number) = frame::image_of(&name) {
+                files.images.push(number);
+            } else if let Some(first) = frame::segment_of(&name) {
+                files.segments.push(first);
+            } else if name.ends_with(frame::NEW_SUFFIX) {
+                files.unfinished.push(name);
+            }
+        }
+        files.images.sort_unstable();
+        files.segments.sort_unstable();
+        Ok(files)
+    }
+}
+
+/// Shows the newest whole image and the records behind it.
+pub(crate) fn recover(
+    storage: &dyn Storage,
+    visit: &mut dyn FnMut(Entry<'_>) -> Result<(), Rejected>,
+) -> Result<(Recovered, Option<Tail>), OpenError> {
+    let files = Files::of(storage)?;
+    let mut recovered = Recovered::default();
+    newest_image(storage, &files, &mut recovered, visit)?;
+    recovered.last = recovered.image;
+    let mut tail = None;
+    // Segments that end before the image need not be read.
+    let needed = files.segments.partition_point(|first| *first <= recovered.image + 1);
+    let mut expected = None;
+    for (place, first) in files.segments.iter().enumerate().skip(needed.saturating_sub(1)) {
+        let name = frame::segment_name(*first);
+        let expected_here = expected.unwrap_or((*first).min(recovered.image + 1));
+        if *first != expected_here {
+            return Err(OpenError::Missing { file: name, expected: expected_here, found: *first });
+        }
+        let bytes = storage.read(&name)?;
+        let is_last = place + 1 == files.segments.len();
+        let image = recovered.image;
+        let scanned = scan(&name, &bytes, *first, is_last, &mut |record| {
+            if record.number <= image {
+                return Ok(());
+            }
+            recovered.records += 1;
+            recovered.last = record.number;
+            let (number, bytes) = (record.number, record.payload);
+            visit(Entry::Record { number, bytes })
+                .map_err(|source| OpenError::Rejected { number, source })
+        })?;
+        expected = Some(scanned.next);
+        if is_last {
+            recovered.torn_bytes = (bytes.len() - scanned.length) as u64;
+            let (length, written) = (scanned.length as u64, bytes.len() as u64);
+            tail = Some(Tail { segment: name, length, written });
+        }
+    }
+    if let Some(next) = expected
+        && next <= recovered.image
+    {
+        // An image is written after its records are durable, so they cannot be fewer.
+        let file = frame::image_name(recovered.image);
+        return Err(OpenError::Missing { file, expected: next, found: recovered.image });
+    }
+    Ok((recovered, tail))
+}
+
+fn newest_image(
+    storage: &dyn Storage,
+    files: &Files,
+    recovered: &mut Recovered,
+    visit: &mut dyn FnMut(Entry<'_>) -> Result<(), Rejected>,
+) -> Result<(), OpenError> {
+    for number in files.images.iter().rev() {
+        let name = frame::image_name(*number);
+        let bytes = storage.read(&name)?;
+        match frame::read_image(&bytes) {
+            Ok((found, payload)) if found == *number => {
+                recovered.image = *number;
+                recovered.image_bytes = bytes.len() as u64;
+                return visit(Entry::Image { number: *number, bytes: payload })
+                    .map_err(|source| OpenError::Rejected { number: *number, source });
+            }
+            Err(Header::Version(version)) => {
+                return Err(OpenError::Version { file: name, version });
+            }
+            _ => recovered.damaged_images.push(name),
+        }
+    }
+    // Without any image the records must begin with the first one.
+    match (recovered.damaged_images.first(), files.segments.first()) {
+        (Some(file), first) if first != Some(&1) => Err(OpenError::Damaged {
+            file: file.clone(),
+            offset: 0,
+            what: "the image is not whole, and there is no older one",
+        }),
+        (None, Some(first)) if *first != 1 => Err(OpenError::Missing {
+            file: frame::segment_name(*first),
+            expected: 1,
+            found: *first,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// How far a segment counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// Bytes up to the end of the last whole record.
+    pub(crate) length: usize,
+    /// The number of the record that comes next.
+    pub(crate) next: u64,
+}
+
+/// Goes through the records of a segment. Only the last segment may end with a torn record.
+pub(crate) fn scan(
+    name: &str,
+    bytes: &[u8],
+    first: u64,
+    is_last: bool,
+    visit: &mut dyn FnMut(Frame<'_>) -> Result<(), OpenError>,
+) -> Result<Scanned, OpenError> {
+    let damaged = |offset: usize, what| OpenError::Damaged {
+        file: name.to_owned(),
+        offset: offset as u64,
+        what,
+    };
+    match frame::read_segment_header(bytes) {
+        Header::Good(found) if found == first => {}
+        Header::Good(_) => return Err(damaged(0, "the header is that of another segment")),
+        Header::Version(version) => {
+            return Err(OpenError::Version { file: name.to_owned(), version });
+        }
+        // It is durable before the first record is written.
+        Header::Bad if is_last && !is_torn_after_durable(bytes, first) => {
+            return Ok(Scanned { length: 0, next: first });
+        }
+        Header::Bad => return Err(damaged(0, "the header of the segment is not whole")),
+    }
+    let mut scanned = Scanned { length: SEGMENT_HEADER, next: first };
+    while scanned.length < bytes.len() {
+        let rest = &bytes[scanned.length..];
+        match frame::read_record(rest).filter(|record| record.number == scanned.next) {
+            Some(record) => {
+                visit(record)?;
+                scanned = Scanned { length: scanned.length + record.len(), next: scanned.next + 1 };
+            }
+            None if !is_last => {
+                return Err(damaged(scanned.length, "a record is not whole, and others follow"));
+            }
+            None if is_torn_after_durable(rest, scanned.next) => {
+                return Err(damaged(scanned.length, "a record that was durable is not whole"));
+            }
+            None => break,
+        }
+    }
+    Ok(scanned)
+}
+
+/// Whether a record further on says that `number` was durable when it was appended.
+fn is_torn_after_durable(bytes: &[u8], number: u64) -> bool {
+    let mut at = 0;
+    while at + frame::RECORD_HEADER <= bytes.len() {
+        match frame::read_record(&bytes[at..]).filter(|record| record.number >= number) {
+            Some(record) if record.durable >= number => return true,
+            Some(record) => at += record.len(),
+            None => at += 1,
+        }
+    }
+    false
+}

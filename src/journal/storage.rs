@@ -1,0 +1,196 @@
+//! Where a journal lies: a flat directory of files. A trait, so that tests can lose what was written
+//! and not yet brought to the disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+/// A flat directory of files.
+pub trait Storage: Send + Sync + 'static {
+    /// The names of all files.
+    fn list(&self) -> Result<Vec<String>, StorageError>;
+    /// What a file holds.
+    fn read(&self, name: &str) -> Result<Vec<u8>, StorageError>;
+    /// Makes a file that is not there yet.
+    fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError>;
+    /// Opens a file that is there, to write at its end.
+    fn append(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError>;
+    /// Cuts a file off at this length, durably.
+    fn truncate(&self, name: &str, length: u64) -> Result<(), StorageError>;
+    /// Gives a file another name; a file of that name is replaced.
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
+    /// Deletes a file.
+    fn remove(&self, name: &str) -> Result<(), StorageError>;
+    /// Makes the names durable: files that were created, renamed and removed.
+    fn sync(&self) -> Result<(), StorageError>;
+}
+
+/// A file that is open for writing at its end.
+pub trait StorageFile: Send + Sync {
+    /// Writes all of it.
+    fn write(&self, bytes: &[u8]) -> Result<(), StorageError>;
+    /// Makes durable what was written. A failure is final: what was written before may be lost,
+    /// and trying again would not say so.
+    fn sync(&self) -> Result<(), StorageError>;
+}
+
+/// An operation on a file failed.
+#[derive(Debug, Error)]
+pub enum StorageError {
+    /// The system refused it.
+    #[error("{path}: cannot {operation}: {source}")]
+    System {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has the journal open.
+    #[error("{path}: another process uses this journal")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+/// A directory of a file system. While it is open no other process can open it.
+#[derive(Debug)]
+pub struct DiskStorage {
+    directory: PathBuf,
+    /// Its lock ends with it.
+    _lock: File,
+}
+
+/// The file whose lock says that the directory is in use.
+const LOCK: &str = "lock";
+
+impl DiskStorage {
+    /// Opens a directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made or locked, or another process uses it.
+    pub fn open(directory: &Path) -> Result<DiskStorage, StorageError> {
+        let failed = |operation, path: &Path| {
+            let path = path.to_owned();
+            move |source| StorageError::System { path, operation, source }
+        };
+        fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
+        let path = directory.join(LOCK);
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| StorageError::InUse { path: directory.to_owned() })?;
+        Ok(DiskStorage { directory: directory.to_owned(), _lock: lock })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn on<T>(
+        &self,
+        name: &str,
+        operation: &'static str,
+        run: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Result<T, StorageError> {
+        let path = self.directory.join(name);
+        run(&path).map_err(|source| StorageError::System { path, operation, source })
+    }
+
+    fn opened(&self, name: &str, file: File) -> Arc<dyn StorageFile> {
+        Arc::new(DiskFile { path: self.directory.join(name), file })
+    }
+}
+
+impl Storage for DiskStorage {
+    fn list(&self) -> Result<Vec<String>, StorageError> {
+        self.on("", "list", |path| {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(path)? {
+                let entry = entry?;
+                if entry.file_type()?.is_file()
+                    && let Ok(name) = entry.file_name().into_string()
+                    && name != LOCK
+                {
+                    names.push(name);
+                }
+            }
+            Ok(names)
+        })
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, StorageError> {
+        self.on(name, "read", |path| {
+            let mut bytes = Vec::new();
+            File::open(path)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
+        let file = self.on(name, "create", |path| {
+            OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+        })?;
+        Ok(self.opened(name, file))
+    }
+
+    fn append(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
+        let file = self.on(name, "open", |path| OpenOptions::new().append(true).open(path))?;
+        Ok(self.opened(name, file))
+    }
+
+    fn truncate(&self, name: &str, length: u64) -> Result<(), StorageError> {
+        self.on(name, "truncate", |path| {
+            let file = OpenOptions::new().write(true).open(path)?;
+            file.set_len(length)?;
+            file.sync_all()
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        let to = self.directory.join(to);
+        self.on(from, "rename", |path| fs::rename(path, to))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        self.on(name, "remove", |path| fs::remove_file(path))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.on("", "sync", |path| File::open(path)?.sync_all())
+    }
+}
+
+struct DiskFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl DiskFile {
+    fn error(&self, operation: &'static str) -> impl FnOnce(io::Error) -> StorageError {
+        move |source| StorageError::System { path: self.path.clone(), operation, source }
+    }
+}
+
+impl StorageFile for DiskFile {
+    fn write(&self, bytes: &[u8]) -> Result<(), StorageError> {
+        (&self.file).write_all(bytes).map_err(self.error("write"))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.file.sync_data().map_err(self.error("sync"))
+    }
+}

@@ -1,0 +1,172 @@
+//! The live journal: threads, real files, and what can go wrong with them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::memory::Memory;
+use crate::{DiskStorage, Entry, Journal, Options, StorageError, Sync};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn options(sync: Sync) -> Options {
+    Options { sync, sync_interval: Duration::from_millis(5), segment_bytes: 4096 }
+}
+
+/// A number and what is stored under it.
+type Stored = (u64, Vec<u8>);
+
+/// The image and all records that a journal holds.
+fn content(path: &std::path::Path) -> (Option<Stored>, Vec<Stored>) {
+    let (mut image, mut records) = (None, Vec::new());
+    let storage = DiskStorage::open(path).unwrap();
+    let visit = |entry: Entry<'_>| {
+        match entry {
+            Entry::Image { number, bytes } => image = Some((number, bytes.to_vec())),
+            Entry::Record { number, bytes } => records.push((number, bytes.to_vec())),
+        }
+        Ok(())
+    };
+    Journal::open(storage, Options::default(), visit).unwrap().0.close().unwrap();
+    (image, records)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_many_tasks_append_is_committed_and_found_again() {
+    for sync in [Sync::Write, Sync::Always] {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = DiskStorage::open(directory.path()).unwrap();
+        let (journal, recovered) = Journal::open(storage, options(sync), |_| Ok(())).unwrap();
+        assert_eq!(recovered.last, 0);
+        let journal = std::sync::Arc::new(journal);
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let journal = journal.clone();
+                tokio::spawn(async move {
+                    for turn in 0..200 {
+                        let payload = format!("{task} {turn}");
+                        let number = journal.append(payload.as_bytes()).unwrap();
+                        timeout(PATIENCE, journal.wait_for(number)).await.unwrap().unwrap();
+                        let status = journal.status();
+                        assert!(status.committed >= number);
+                        assert!(sync == Sync::Write || status.durable >= number);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let half = 800;
+        let imaging = journal.clone();
+        tokio::task::spawn_blocking(move || imaging.store_image(half, b"half").unwrap())
+            .await
+            .unwrap();
+        let status = journal.status();
+        assert_eq!((status.committed, status.image, status.image_bytes), (1_600, half, 4));
+        assert!(status.durable >= half);
+        std::sync::Arc::into_inner(journal).unwrap().close().unwrap();
+
+        let (image, records) = content(directory.path());
+        assert_eq!(image, Some((half, b"half".to_vec())));
+        assert_eq!(records.len(), 800);
+        assert!(records.iter().map(|record| record.0).eq(half + 1..=1_600));
+    }
+}
+
+#[test]
+fn a_second_process_is_refused_and_a_third_may_follow() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = DiskStorage::open(directory.path()).unwrap();
+    let second = DiskStorage::open(directory.path()).unwrap_err();
+    assert!(matches!(second, StorageError::InUse { .. }), "{second}");
+    assert!(second.to_string().contains("another process uses this journal"), "{second}");
+    drop(first);
+    DiskStorage::open(directory.path()).unwrap();
+}
+
+#[test]
+fn images_keep_the_journal_small() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = DiskStorage::open(directory.path()).unwrap();
+    let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
+    for _ in 0..20 {
+        let last = (0..100).fold(0, |_, _| journal.append(&[7; 100]).unwrap());
+        journal.store_image(last, b"state").unwrap();
+    }
+    journal.close().unwrap();
+    let bytes: u64 = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(bytes < 60_000, "{bytes} bytes of 250,000 are left");
+    let (image, records) = content(directory.path());
+    assert_eq!(image, Some((2_000, b"state".to_vec())));
+    assert_eq!(records, []);
+}
+
+/// Whatever operation fails first, no later record is acknowledged, and everybody who waits is told.
+#[tokio::test]
+async fn a_failing_disk_ends_the_journal_and_nothing_is_tried_again() {
+    for sync in [Sync::Write, Sync::Always] {
+        for operations in 4..24 {
+            let memory = Memory::default();
+            memory.fail_after(operations);
+            let opened = Journal::open(memory.clone(), options(sync), |_| Ok(()));
+            let Ok((journal, _)) = opened else { continue };
+            let mut acknowledged = 0;
+            let failed = loop {
+                let number = match journal.append(b"record") {
+                    Ok(number) => number,
+                    Err(failed) => break failed,
+                };
+                match timeout(PATIENCE, journal.wait_for(number)).await.unwrap() {
+                    Ok(()) => acknowledged = number,
+                    Err(failed) => break failed,
+                }
+                assert!(number < 100_000, "the failure is not noticed");
+            };
+            let text = failed.to_string();
+            assert!(text.starts_with("the journal failed: memory: cannot "), "{text}");
+            assert_eq!(journal.append(b"more").unwrap_err().to_string(), failed.to_string());
+            assert!(journal.store_image(1, b"").is_err());
+            let made = memory.operations();
+            assert!(journal.close().is_err());
+            assert!(memory.operations() <= made + 1, "a sync under way, and nothing after it");
+            let left = memory.after_process_crash();
+            let mut last = 0;
+            let visit = |entry: Entry<'_>| {
+                if let Entry::Record { number, .. } = entry {
+                    last = number;
+                }
+                Ok(())
+            };
+            Journal::open(left, Options::default(), visit).unwrap();
+            assert!(last >= acknowledged, "{last} {acknowledged}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = DiskStorage::open(&file).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("{}: cannot make the directory", file.display())),
+        "{error}"
+    );
+    let below = file.join("below");
+    assert!(DiskStorage::open(&below).is_err());
+    // Root may write everywhere, so the mode of a directory is tried as somebody else only.
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).unwrap();
+    if fs::write(closed.join("probe"), "").is_err() {
+        let error = DiskStorage::open(&closed).unwrap_err().to_string();
+        assert!(error.contains("closed/lock: cannot open: Permission denied"), "{error}");
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the whole journal, on memory that forgets and on real files.
+
+mod crash;
+mod disk;
+mod memory;

@@ -1,0 +1,401 @@
+//! The live journal: records are appended to memory, one thread writes many of them at once, another
+//! makes them durable in the background.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::watch;
+
+use super::frame;
+use super::log::{Log, store_image};
+use super::recovery::{Entry, OpenError, Recovered, Rejected};
+use super::storage::{Storage, StorageError, StorageFile};
+
+/// When a record counts as committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// When it was written to the file: a crash of the process cannot lose it. It is durable at most
+    /// [`Options::sync_interval`] and the time that the disk takes later.
+    #[default]
+    Write,
+    /// When it is durable. Records that wait together share the wait for the disk.
+    Always,
+}
+
+/// How a journal is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// When a record counts as committed.
+    pub sync: Sync,
+    /// With [`Sync::Write`]: the pause between two times of making everything durable.
+    pub sync_interval: Duration,
+    /// A segment that has so many bytes is followed by another one.
+    pub segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            sync: Sync::Write,
+            sync_interval: Duration::from_millis(100),
+            segment_bytes: 64 << 20,
+        }
+    }
+}
+
+/// The journal cannot be written any more. What was committed is safe; nothing else will be.
+#[derive(Clone, Debug, Error)]
+#[error("the journal failed: {0}")]
+pub struct Failed(Arc<str>);
+
+/// What a journal is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The number of the last record that was appended.
+    pub appended: u64,
+    /// The number of the last record that is committed.
+    pub committed: u64,
+    /// The number of the last record that is durable.
+    pub durable: u64,
+    /// Bytes that wait to be written.
+    pub pending_bytes: usize,
+    /// Bytes of the segment that is being written.
+    pub segment_bytes: u64,
+    /// The number of the last image; 0 without one.
+    pub image: u64,
+    /// Bytes of the last image.
+    pub image_bytes: u64,
+    /// Writes so far, each of one or more records.
+    pub writes: u64,
+    /// Times so far that records were made durable.
+    pub syncs: u64,
+}
+
+/// A journal that is open for writing. It is closed when it is dropped, without waiting for errors.
+pub struct Journal {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    storage: Arc<dyn Storage>,
+    options: Options,
+    state: Mutex<State>,
+    /// There is something to write, or the end.
+    to_write: Condvar,
+    /// There is something to make durable, or the end.
+    to_sync: Condvar,
+    /// Something has become durable, or the journal has failed.
+    synced: Condvar,
+    committed: watch::Sender<u64>,
+    failure: watch::Sender<Option<Failed>>,
+    /// Images are stored one at a time.
+    imaging: Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    buffer: Vec<u8>,
+    status: Status,
+    /// Written and not durable yet: the file, and the number of the last record.
+    unsynced: Option<(Arc<dyn StorageFile>, u64)>,
+    /// Somebody waits for durability before the interval is over.
+    hurry: bool,
+    closing: bool,
+    written_all: bool,
+    failed: Option<Failed>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Opens a journal, shows what is in it, and starts the threads that write it.
+    ///
+    /// # Errors
+    /// It is damaged, of another version or not accessible, or `visit` rejects an entry.
+    pub fn open(
+        storage: impl Storage,
+        options: Options,
+        mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+    ) -> Result<(Journal, Recovered), OpenError> {
+        let storage: Arc<dyn Storage> = Arc::new(storage);
+        let (log, recovered) = Log::open(storage.clone(), options.segment_bytes, &mut visit)?;
+        let last = log.last();
+        let status = Status {
+            appended: last,
+            committed: last,
+            durable: last,
+            segment_bytes: log.segment_length(),
+            image: recovered.image,
+            image_bytes: recovered.image_bytes,
+            ..Status::default()
+        };
+        let shared = Arc::new(Shared {
+            storage,
+            options,
+            state: Mutex::new(State { status, ..State::default() }),
+            to_write: Condvar::new(),
+            to_sync: Condvar::new(),
+            synced: Condvar::new(),
+            committed: watch::Sender::new(last),
+            failure: watch::Sender::new(None),
+            imaging: Mutex::new(()),
+        });
+        let mut threads = Vec::new();
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|source| {
+                StorageError::System { path: name.into(), operation: "start the thread", source }
+            })
+        };
+        let writing = shared.clone();
+        threads.push(spawn("journal-write", Box::new(move || writing.write_all(log)))?);
+        if options.sync == Sync::Write {
+            let syncing = shared.clone();
+            threads.push(spawn("journal-sync", Box::new(move || syncing.sync_now_and_then()))?);
+        }
+        Ok((Journal { shared, threads }, recovered))
+    }
+
+    /// Appends a record and returns its number. It is not committed yet: see [`Journal::committed`].
+    /// Returns at once, whatever the disk does.
+    ///
+    /// # Errors
+    /// The journal has failed.
+    ///
+    /// # Panics
+    /// When the record has more than 1 GiB.
+    pub fn append(&self, payload: &[u8]) -> Result<u64, Failed> {
+        assert!(payload.len() <= frame::MAX_PAYLOAD, "a record of {} bytes", payload.len());
+        let mut state = self.shared.lock();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let number = state.status.appended + 1;
+        let durable = state.status.durable;
+        let was_empty = state.buffer.is_empty();
+        frame::write_record(&mut state.buffer, number, durable, payload);
+        state.status.appended = number;
+        state.status.pending_bytes = state.buffer.len();
+        drop(state);
+        if was_empty {
+            self.shared.to_write.notify_one();
+        }
+        Ok(number)
+    }
+
+    /// The number of the last committed record, as it grows.
+    pub fn committed(&self) -> watch::Receiver<u64> {
+        self.shared.committed.subscribe()
+    }
+
+    /// Waits until a record is committed.
+    ///
+    /// # Errors
+    /// The journal has failed before.
+    pub async fn wait_for(&self, number: u64) -> Result<(), Failed> {
+        let mut committed = self.committed();
+        let mut failure = self.shared.failure.subscribe();
+        tokio::select! {
+            biased;
+            // The senders live as long as this journal.
+            _ = committed.wait_for(|committed| *committed >= number) => Ok(()),
+            failed = failure.wait_for(Option::is_some) => {
+                let failed = failed.ok().and_then(|failed| failed.clone());
+                Err(failed.unwrap_or_else(|| Failed("it was closed".into())))
+            }
+        }
+    }
+
+    /// Waits until the journal fails.
+    pub async fn failed(&self) -> Failed {
+        let mut failure = self.shared.failure.subscribe();
+        let failed = failure.wait_for(Option::is_some).await.ok().and_then(|failed| failed.clone());
+        failed.unwrap_or_else(|| Failed("it was closed".into()))
+    }
+
+    /// Stores the state after the record `number`, and removes what it makes superfluous. It takes as
+    /// long as the disk takes; records are appended and committed meanwhile.
+    ///
+    /// # Errors
+    /// The journal has failed, or fails with this.
+    pub fn store_image(&self, number: u64, bytes: &[u8]) -> Result<(), Failed> {
+        let shared = &self.shared;
+        let _one_at_a_time = shared.imaging.lock().unwrap_or_else(PoisonError::into_inner);
+        // An image never goes beyond the records that are durable.
+        shared.wait_until_durable(number)?;
+        if let Err(error) = store_image(&*shared.storage, number, bytes) {
+            return Err(shared.fail(&error));
+        }
+        let mut state = shared.lock();
+        state.status.image = number;
+        state.status.image_bytes = bytes.len() as u64;
+        Ok(())
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> Status {
+        self.shared.lock().status.clone()
+    }
+
+    /// Writes what waits, makes it durable, and ends.
+    ///
+    /// # Errors
+    /// The journal has failed.
+    pub fn close(mut self) -> Result<(), Failed> {
+        self.end();
+        match &self.shared.lock().failed {
+            Some(failed) => Err(failed.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.to_write.notify_all();
+        self.shared.to_sync.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic in it has ended the journal; there is nothing left to do.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    /// No panic happens while the lock is held.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the journal. The first failure counts.
+    fn fail(&self, error: &StorageError) -> Failed {
+        let mut state = self.lock();
+        let failed = state.failed.get_or_insert_with(|| Failed(error.to_string().into())).clone();
+        drop(state);
+        self.failure.send_replace(Some(failed.clone()));
+        self.to_write.notify_all();
+        self.to_sync.notify_all();
+        self.synced.notify_all();
+        failed
+    }
+
+    /// The thread that writes: takes all that waits, writes it in one piece, and commits it.
+    fn write_all(&self, mut log: Log) {
+        let mut batch = Vec::new();
+        loop {
+            let mut state = self.lock();
+            while state.buffer.is_empty() && !state.closing && state.failed.is_none() {
+                state = self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.failed.is_some() || state.buffer.is_empty() {
+                state.written_all = true;
+                drop(state);
+                self.to_sync.notify_all();
+                return;
+            }
+            batch.clear();
+            std::mem::swap(&mut batch, &mut state.buffer);
+            state.status.pending_bytes = 0;
+            let last = state.status.appended;
+            drop(state);
+
+            let is_durable = self.options.sync == Sync::Always;
+            let mut written = log.write(&batch, last);
+            if is_durable {
+                written = written.and_then(|()| log.segment().sync());
+            }
+            if let Err(error) = written {
+                self.fail(&error);
+                return;
+            }
+            let mut state = self.lock();
+            state.status.committed = last;
+            state.status.segment_bytes = log.segment_length();
+            state.status.writes += 1;
+            if is_durable {
+                state.status.durable = last;
+                state.status.syncs += 1;
+            } else {
+                state.unsynced = Some((log.segment().clone(), last));
+            }
+            drop(state);
+            self.committed.send_replace(last);
+            if is_durable {
+                self.synced.notify_all();
+            } else {
+                self.to_sync.notify_one();
+            }
+        }
+    }
+
+    /// The thread that makes durable what was written, once in an interval, or when somebody waits.
+    fn sync_now_and_then(&self) {
+        let mut due = Instant::now() + self.options.sync_interval;
+        loop {
+            let mut state = self.lock();
+            let (file, last) = loop {
+                if state.failed.is_some() {
+                    return;
+                }
+                let now = Instant::now();
+                let is_due = now >= due || state.hurry || state.closing;
+                if is_due && let Some(unsynced) = state.unsynced.take() {
+                    state.hurry = false;
+                    break unsynced;
+                }
+                if state.written_all && state.unsynced.is_none() {
+                    return;
+                }
+                // Without anything to do only a notification ends the wait.
+                let pause = if state.unsynced.is_none() || is_due {
+                    Duration::from_secs(3600)
+                } else {
+                    due - now
+                };
+                state = self
+                    .to_sync
+                    .wait_timeout(state, pause)
+                    .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+            };
+            drop(state);
+            // Earlier segments were made durable when this one was started.
+            if let Err(error) = file.sync() {
+                self.fail(&error);
+                return;
+            }
+            due = Instant::now() + self.options.sync_interval;
+            let mut state = self.lock();
+            state.status.durable = last;
+            state.status.syncs += 1;
+            drop(state);
+            self.synced.notify_all();
+        }
+    }
+
+    fn wait_until_durable(&self, number: u64) -> Result<(), Failed> {
+        let mut state = self.lock();
+        loop {
+            if let Some(failed) = &state.failed {
+                return Err(failed.clone());
+            }
+            if state.status.durable >= number {
+                return Ok(());
+            }
+            state.hurry = true;
+            self.to_sync.notify_one();
+            state = self.synced.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
