@@ -27,9 +27,9 @@ const DEFAULT_LEVEL: &str = "info";
 /// Lines of one kind that are written each second when nobody says otherwise.
 const DEFAULT_RATE: u32 = 200;
 /// Their bytes.
-const DEFAULT_RATE_BYTES: &str = "64k";
+const DEFAULT_RATE_BYTES: usize = 64 << 10;
 /// Bytes of one line.
-const DEFAULT_LINE_BYTES: &str = "8k";
+const DEFAULT_LINE_BYTES: usize = 8 << 10;
 
 /// What to log and how; part of every command that runs for long.
 #[derive(Args, Clone, Debug)]
@@ -61,13 +61,13 @@ pub(super) struct LogArguments {
     ///
     /// When they are used up, further lines are cut to 256 bytes until the
     /// second is over. Units as in 64k.
-    #[arg(long, value_name = "SIZE", default_value = DEFAULT_RATE_BYTES, value_parser = parse_limit)]
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = parse_limit)]
     log_rate_bytes: usize,
 
     /// Most bytes of one line, 256 at least; 0: no limit
     ///
     /// The rest is cut off; the line says how many bytes that is.
-    #[arg(long, value_name = "SIZE", default_value = DEFAULT_LINE_BYTES, value_parser = parse_line_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "8k", value_parser = parse_line_bytes)]
     log_line_bytes: usize,
 }
 
@@ -81,7 +81,13 @@ enum LogFormat {
 impl LogArguments {
     /// Text lines of these levels, for a command without the other options of the log.
     pub(super) fn of_levels(log_level: String) -> LogArguments {
-        LogArguments { log_format: LogFormat::Text, log_level, log_rate: DEFAULT_RATE }
+        LogArguments {
+            log_format: LogFormat::Text,
+            log_level,
+            log_rate: DEFAULT_RATE,
+            log_rate_bytes: DEFAULT_RATE_BYTES,
+            log_line_bytes: DEFAULT_LINE_BYTES,
+        }
     }
 
     /// Sends the process's log to stderr from now on, through a thread of its own: a terminal or
@@ -227,8 +233,8 @@ mod tests {
             log_format,
             log_level: log_level.into(),
             log_rate,
-            log_rate_bytes: parse_limit(DEFAULT_RATE_BYTES).unwrap(),
-            log_line_bytes: parse_limit(DEFAULT_LINE_BYTES).unwrap(),
+            log_rate_bytes: DEFAULT_RATE_BYTES,
+            log_line_bytes: DEFAULT_LINE_BYTES,
         };
         tracing::subscriber::with_default(arguments.subscriber(move || sink.clone()), speak);
         let bytes = buffer.0.lock().unwrap().clone();
@@ -329,7 +335,8 @@ mod tests {
 
     #[test]
     fn limits_are_sizes_and_no_line_is_shorter_than_the_shortest() {
-        assert_eq!((parse_limit("0"), parse_limit("64k")), (Ok(0), Ok(64 << 10)));
+        assert_eq!((parse_limit("0"), parse_limit("64k")), (Ok(0), Ok(DEFAULT_RATE_BYTES)));
+        assert_eq!(parse_line_bytes("8k"), Ok(DEFAULT_LINE_BYTES));
         assert_eq!((parse_line_bytes("0"), parse_line_bytes("256")), (Ok(0), Ok(256)));
         assert!(parse_line_bytes("255").unwrap_err().contains("at least 256 bytes"));
         assert!(parse_limit("many").is_err());
