@@ -439,6 +439,22 @@ const SITUATIONS: &[Situation] = &[
         )],
     ),
     (
+        "the cluster is full, and the session still waits for a preferred host",
+        || {
+            let mut world = nodes(&[1], locality_waits(4_000, 8_000));
+            asks(&mut world, EARLIER, "g.p", 1);
+            world.start(SESSION, "g.p");
+            world.ask(SESSION, vec![request(1, Map, &["far"])]);
+            world
+        },
+        &[(
+            1,
+            "no free slot",
+            "the only slot is in use; pool g.p holds 1 grant, its share is 1.0; this session is \
+             next for slots on preferred hosts",
+        )],
+    ),
+    (
         "the wait for a preferred host ends after the node wait, the rack wait being longer",
         || {
             let mut world = nodes(&[2], locality_waits(4_000, 8_000));

@@ -8,13 +8,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::SessionKey;
 use super::order::{PoolKey, Precedence};
 use super::reasons::{
     About, Ahead, Competition, Holder, HolderClaim, IdRange, Rivals, Unusable, WaitReason,
     WaitingRequests,
 };
 use super::tree::{Group, Pool};
+use super::{Level, SessionKey, levels};
 use crate::Engine;
 use crate::nodes::{Node, NodeIdx, Obstacle, SessionIdx};
 use crate::requests::{Request, RequestState};
@@ -269,11 +269,23 @@ impl<'a> Question<'a> {
             minimum: self.pool.settings.minimum[kind].into(),
             share,
             ahead: self.ahead(),
+            near_only: self.near_only(),
             holders: named.iter().map(|other| self.holder(other)).collect(),
             more_holders: more.len(),
             more_granted: more.iter().map(|other| granted(other)).sum(),
             preemption: self.engine.preemption_for(pool, kind, share, &shares, self.now),
         }
+    }
+
+    /// Whether all requests prefer hosts, and the session does not look beyond these yet.
+    fn near_only(&self) -> bool {
+        let waits = self.engine.waits(self.kind);
+        let mut locality = self.entry.demand(self.kind).locality;
+        locality.adjust(self.now, waits, self.engine.scheduler.pass);
+        levels(self.kind).contains(&Level::Rack)
+            && waits.node_ms > 0
+            && waits.forbid(Level::Rack, locality.required)
+            && self.pending().all(|(request, _)| !request.hosts.is_empty())
     }
 
     fn holder(&self, other: &Pool) -> Holder {

@@ -174,6 +174,8 @@ pub struct Competition {
     pub share: f64,
     /// What is served before the session.
     pub ahead: Ahead,
+    /// Whether the session takes only slots on preferred hosts for now.
+    pub near_only: bool,
     /// The other pools with the most grants.
     pub holders: Vec<Holder>,
     /// Further pools with grants.
@@ -428,9 +430,10 @@ impl Competition {
         let mut said = vec![self.own_pool(about)];
         said.extend(self.preemption.map(|preemption| preemption.clause(about)));
         said.extend(self.held());
-        match self.ahead.is_nothing() {
-            true => said.push("this session is next".into()),
-            false => said.extend(self.ahead.clauses()),
+        match (self.ahead.is_nothing(), self.near_only) {
+            (true, false) => said.push("this session is next".into()),
+            (true, true) => said.push("this session is next for slots on preferred hosts".into()),
+            (false, _) => said.extend(self.ahead.clauses()),
         }
         said
     }
