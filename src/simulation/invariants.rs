@@ -104,8 +104,8 @@ fn compare_pools(model: &Model, engine: &Engine) -> Result<(), String> {
     equal(|| "pools with sessions".into(), in_use, model.pools.len())
 }
 
-/// Every request that waits has a reason, and when the engine has nothing left to do, the reason is
-/// not that it has something left to do.
+/// Every request that waits has a reason with a text, and when the engine has nothing left to do,
+/// the reason is not that it has something left to do.
 pub(super) fn explained(
     model: &Model,
     engine: &Engine,
@@ -114,6 +114,10 @@ pub(super) fn explained(
 ) -> Result<(), String> {
     for (handle, session) in &model.sessions {
         let reasons = engine.explain(handle, now).unwrap_or_default();
+        let bad = reasons.iter().find(|each| !is_good_english(&each.text));
+        if let Some(bad) = bad {
+            return Err(format!("{handle}: why requests wait reads {:?}", bad.text));
+        }
         for kind in ResourceType::ALL {
             let of_kind = || reasons.iter().filter(|each| each.kind == kind);
             let count: u64 = of_kind().map(|each| each.count).sum();
@@ -126,6 +130,16 @@ pub(super) fn explained(
         }
     }
     Ok(())
+}
+
+/// Whether a text has no part about nothing and no plural of one.
+fn is_good_english(text: &str) -> bool {
+    let padded = format!(" {text} ");
+    let wrong = |part: &&str| padded.contains(*part);
+    !text.is_empty()
+        && ![" 0 ", " 0.0", " 1 are ", " 1 slots", " 1 grants", " 1 nodes", "; ;", "  "]
+            .iter()
+            .any(wrong)
 }
 
 fn equal<T: PartialEq + std::fmt::Debug>(
