@@ -36,7 +36,7 @@ struct Show {
 impl Show {
     fn start(arguments: &[&str]) -> Show {
         let mut child = demo(arguments).args(["--output", "json"]).spawn().unwrap();
-        let (tell, lines) = mpsc::channel();
+        let (tell, lines) = mpsc::sync_channel(1000);
         let stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
             for line in stdout.lines() {

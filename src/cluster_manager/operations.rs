@@ -125,7 +125,8 @@ impl Operations {
 
 fn shortened(mut reason: String) -> String {
     if reason.len() > REASON_BYTES {
-        reason.truncate(reason.floor_char_boundary(REASON_BYTES));
+        let end = (0..=REASON_BYTES).rfind(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+        reason.truncate(end);
         reason.push('…');
     }
     reason

@@ -473,7 +473,8 @@ fn settings_that_do_not_go_together_are_told() {
     const OTHER: &str = "expected another port, or 0 for any free one";
     let address = "cm.server.address";
     let pages = "cm.server.http.address";
-    let cases: [(&[(&str, &str)], Option<String>); 13] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], Option<String>);
+    let cases: [Case<'_>; 13] = [
         (
             &[(address, "cm:7000"), (pages, "0.0.0.0:7000")],
             Some(format!(

@@ -70,7 +70,7 @@ fn work(waiting: &Mutex<Receiver<Job>>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
 
     use super::*;
     use crate::panics::caught;
@@ -80,7 +80,7 @@ mod tests {
         let threads = Arc::new(Threads::start("test", 2).unwrap());
         let here = std::thread::current().id();
         assert_ne!(threads.run(|| std::thread::current().id()).await, here);
-        let (go_on, held) = channel::<()>();
+        let (go_on, held) = sync_channel::<()>(2);
         let held = Arc::new(Mutex::new(held));
         let hold = || {
             let (threads, held) = (threads.clone(), held.clone());

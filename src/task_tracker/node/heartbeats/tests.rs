@@ -189,7 +189,7 @@ fn heartbeats_go_on_while_all_threads_of_the_executor_are_blocked() {
         .enable_all()
         .build()
         .unwrap();
-    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (release, held) = std::sync::mpsc::sync_channel::<()>(0);
     let held = Arc::new(Mutex::new(held));
     runtime.block_on(async {
         for _ in 0..2 {
