@@ -21,6 +21,8 @@ use corona_model::settings::Partitioning;
 pub struct TaskTrackerSettings {
     /// The cluster manager's Thrift service.
     pub cluster_manager: HostPort,
+    /// Where its pages are, as this configuration has it.
+    pub cluster_manager_pages: HostPort,
     /// The proxy job tracker's Thrift service, which says when safe mode is over.
     pub proxy_job_tracker: HostPort,
     /// Slots by CPU count.
@@ -206,6 +208,7 @@ impl SettingsReader<'_> {
     fn read_task_tracker(mut self) -> (TaskTrackerSettings, Vec<InForce>) {
         let settings = TaskTrackerSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
+            cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
             proxy_job_tracker: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
             partitioning: self.partitioning(),
             slot_multiplier: self.number(&keys::TT_SLOT_MULTIPLIER),

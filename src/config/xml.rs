@@ -317,9 +317,14 @@ impl<'a> Source<'a> {
             ..roxmltree::ParsingOptions::default()
         };
         roxmltree::Document::parse_with_options(self.text, options).map_err(|error| {
-            if let (roxmltree::Error::UnclosedRootNode, Some(start)) = (&error, unclosed) {
+            use roxmltree::Error::{NoRootNode, UnclosedRootNode, UnexpectedEndOfStream};
+            if let (UnclosedRootNode | NoRootNode, Some(start)) = (&error, unclosed) {
                 let what = format!("<{}> is never closed", self.qualified_name(start));
                 return self.error_at(start, ProblemKind::Xml(what));
+            }
+            if let UnexpectedEndOfStream = error {
+                let what = "the file ends in the middle of a tag or a text".to_owned();
+                return self.error_at(self.text.trim_end().len(), ProblemKind::Xml(what));
             }
             let line = Some(error.pos().row).filter(|_| tells_position(&error));
             let origin = Origin::File { path: self.shared_path.clone(), line };
@@ -683,6 +688,19 @@ mod tests {
                 "f:2: is not well-formed XML: unknown entity reference 'undefined' at 2:4",
             ),
             ("", "f: is not well-formed XML: the document does not have a root node"),
+            ("<a>\n<broken", "f:2: is not well-formed XML: <broken> is never closed"),
+            ("\n<broken", "f:2: is not well-formed XML: <broken> is never closed"),
+            ("<broken", "f:1: is not well-formed XML: <broken> is never closed"),
+            (
+                "<a>\n<b c='",
+                "f:2: is not well-formed XML: the file ends in the middle of a tag or a text",
+            ),
+            ("<a>\n<!-- ", "f:2: is not well-formed XML: expected '-->' at 2:6"),
+            ("broken", "f:1: is not well-formed XML: unknown token at 1:1"),
+            (
+                "<a>\n<b/>\n</a\n\n",
+                "f:3: is not well-formed XML: the file ends in the middle of a tag or a text",
+            ),
             ("<a/><b/>", "f:1: is not well-formed XML: unknown token at 1:5"),
             (
                 "<a x='1' x='2'/>",

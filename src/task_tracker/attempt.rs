@@ -47,6 +47,8 @@ pub struct Attempt {
     status: TaskStatus,
     /// Whether its process said that the work is done.
     done: bool,
+    /// Whether its process said what went wrong.
+    explained: bool,
     last_progress: Instant,
     counters_told: Option<Instant>,
 }
@@ -79,7 +81,14 @@ impl Attempt {
             next_records: RecordRange::default(),
             reduce: (!is_map).then(ReduceProgress::default),
         };
-        Attempt { task, status, done: false, last_progress: now.instant, counters_told: None }
+        Attempt {
+            task,
+            status,
+            done: false,
+            explained: false,
+            last_progress: now.instant,
+            counters_told: None,
+        }
     }
 
     /// The task as it was sent.
@@ -168,6 +177,17 @@ impl Attempt {
     pub fn add_diagnostics(&mut self, text: &str) {
         let room = MAX_DIAGNOSTICS_BYTES.saturating_sub(self.status.diagnostics.len());
         self.status.diagnostics.push_str(text.get(..boundary(text, room)).unwrap_or_default());
+    }
+
+    /// Its process says what went wrong.
+    pub fn explain(&mut self, text: &str) {
+        self.explained |= !text.trim().is_empty();
+        self.add_diagnostics(text);
+    }
+
+    /// Whether its process said what went wrong.
+    pub fn is_explained(&self) -> bool {
+        self.explained
     }
 
     /// The records that it reads next, for who skips bad ones.

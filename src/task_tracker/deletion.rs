@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use tracing::warn;
 
 use super::layout;
+use super::local_dirs::attempts_at_top;
 use corona_process::panics::Panic;
 
 /// Deletes what local directories no longer need. When the last copy goes, the thread ends.
@@ -63,11 +64,11 @@ impl Deletion {
         Ok(())
     }
 
-    /// Moves aside all that jobs have left in every directory, as at the start of a task tracker.
-    /// What cannot be moved is told to the log.
-    pub fn discard_all(&self) {
-        for dir in self.dirs.iter() {
-            let path = dir.join(layout::TRACKER);
+    /// Moves aside all that jobs of an earlier run have left in one of the directories. What cannot be
+    /// moved is reported in the log.
+    pub fn discard_all_in(&self, dir: &Path) {
+        let attempts = attempts_at_top(dir).into_iter().map(|(_, path)| path);
+        for path in [dir.join(layout::TRACKER)].into_iter().chain(attempts) {
             if let Err(error) = self.discard(&path) {
                 warn!(path = %path.display(), %error, "files of an earlier run cannot be moved aside");
             }
@@ -173,11 +174,18 @@ mod tests {
         let deletion = Deletion::start(std::slice::from_ref(&local)).unwrap();
         deletion.discard(&local.join("taskTracker/jobcache/job_1_1")).unwrap();
         assert!(!local.join("taskTracker/jobcache/job_1_1").exists());
-        deletion.discard_all();
-        assert!(!local.join("taskTracker").exists());
+        fs::create_dir_all(local.join("attempt_20.1_0001_r_000000_0/intermediate.1")).unwrap();
+        for kept in ["attempt_of_mine", "attempts", "job_20.1_0001"] {
+            fs::create_dir(local.join(kept)).unwrap();
+        }
+        deletion.discard_all_in(&local);
+        let mut names: Vec<_> =
+            fs::read_dir(&local).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["attempt_of_mine", "attempts", "job_20.1_0001", layout::DISCARDED]);
         wait_until_empty(&local);
         assert!(other.join("precious").exists());
-        deletion.discard_all();
+        deletion.discard_all_in(&local);
         deletion.discard(&local.join("never/there")).unwrap();
     }
 

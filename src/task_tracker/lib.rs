@@ -8,6 +8,7 @@
 //! * [`localise`]: what a task needs of its job, brought to this machine, each thing once.
 //! * [`child`]: processes of tasks, their command lines, logs and memory.
 //! * [`procfs`], [`figures`]: what the kernel tells of processes and of the machine.
+//! * `programs`: programs that are run for what they print.
 //! * [`map_output`]: where the parts of finished maps' outputs lie.
 //! * [`http`]: serves these, and the logs of tasks.
 //! * [`attempt`]: what becomes of an attempt at a task, decided and not done.
@@ -35,6 +36,7 @@ pub mod map_output;
 pub mod node;
 pub mod pages;
 pub mod procfs;
+mod programs;
 pub mod service;
 pub mod table;
 pub mod tracker;

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
+use super::ids::AttemptId;
 use corona_config::LocalSettings;
 
 /// The local directories of a task tracker.
@@ -26,6 +27,17 @@ struct LocalDir {
     path: PathBuf,
     /// Why it cannot be used.
     failed: Option<String>,
+    /// Whether it has been usable since the start.
+    was_used: bool,
+}
+
+/// A local directory that fails now and did not before, or the other way round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirChange {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why it cannot be used, if it cannot.
+    pub failed: Option<String>,
 }
 
 /// Room in a file system, in bytes.
@@ -65,11 +77,15 @@ pub enum LocalDirError {
 }
 
 impl LocalDirs {
-    /// Makes and checks the directories. An error is that none can be used.
+    /// Makes and checks the directories.
+    ///
+    /// Errors: none can be used.
     pub fn open(settings: &LocalSettings) -> Result<Self, LocalDirError> {
-        let dirs = settings.dirs.iter().map(|path| LocalDir { path: path.clone(), failed: None });
-        let dirs = LocalDirs { settings: settings.clone(), state: Mutex::new(dirs.collect()) };
-        dirs.check();
+        let unknown =
+            |path: &PathBuf| LocalDir { path: path.clone(), failed: None, was_used: false };
+        let dirs = settings.dirs.iter().map(unknown).collect();
+        let dirs = LocalDirs { settings: settings.clone(), state: Mutex::new(dirs) };
+        dirs.check(|_| {});
         let state = dirs.lock().clone();
         if state.iter().all(|dir| dir.failed.is_some()) {
             let reasons: Vec<&str> = state.iter().filter_map(|dir| dir.failed.as_deref()).collect();
@@ -83,19 +99,24 @@ impl LocalDirs {
         &self.settings
     }
 
-    /// Checks every directory again, and tells which of them changed sides: the path, and why it
-    /// cannot be used, if it cannot.
-    pub fn check(&self) -> Vec<(PathBuf, Option<String>)> {
+    /// Checks every directory again, and reports which fail now and did not before, or the other way
+    /// round. `clear` gets each directory that can be used for the first time since the start,
+    /// before it is used.
+    pub fn check(&self, clear: impl Fn(&Path)) -> Vec<DirChange> {
         let before = self.lock().clone();
-        let after: Vec<LocalDir> = before
-            .iter()
-            .map(|dir| LocalDir { path: dir.path.clone(), failed: check(&dir.path).err() })
-            .collect();
+        let checked = |LocalDir { path, was_used, .. }: &LocalDir| {
+            let failed = check(path).err();
+            if failed.is_none() && !was_used {
+                clear(path);
+            }
+            LocalDir { path: path.clone(), was_used: *was_used || failed.is_none(), failed }
+        };
+        let after: Vec<LocalDir> = before.iter().map(checked).collect();
         let changed = before
             .iter()
             .zip(&after)
             .filter(|(before, after)| before.failed.is_some() != after.failed.is_some())
-            .map(|(_, after)| (after.path.clone(), after.failed.clone()))
+            .map(|(_, after)| DirChange { path: after.path.clone(), failed: after.failed.clone() })
             .collect();
         *self.lock() = after;
         changed
@@ -154,6 +175,13 @@ impl LocalDirs {
         dirs.filter(|path| fs::symlink_metadata(path).is_ok()).collect()
     }
 
+    /// What these attempts have at the top of the directories, where Java tasks keep files that they
+    /// merge: a directory with the name of the attempt.
+    pub fn of_attempts(&self, is_wanted: impl Fn(&AttemptId) -> bool) -> Vec<PathBuf> {
+        let all = self.settings.dirs.iter().flat_map(|dir| attempts_at_top(dir));
+        all.filter(|(attempt, _)| is_wanted(attempt)).map(|(_, path)| path).collect()
+    }
+
     /// The room in each directory that can be used, in the order of the configuration.
     pub fn spaces(&self) -> Vec<Space> {
         self.usable().iter().filter_map(|dir| space(dir).ok()).collect()
@@ -162,7 +190,8 @@ impl LocalDirs {
     /// How each directory stands, in the order of the configuration.
     pub fn states(&self) -> Vec<DirState> {
         let dirs = self.lock().clone();
-        let state = |LocalDir { path, failed }| DirState { space: space(&path).ok(), path, failed };
+        let state =
+            |LocalDir { path, failed, .. }| DirState { space: space(&path).ok(), path, failed };
         dirs.into_iter().map(state).collect()
     }
 
@@ -185,6 +214,14 @@ impl LocalDirs {
         // The list is replaced as a whole, so it is whole after a panic too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What has the name of an attempt in a local directory itself.
+pub(super) fn attempts_at_top(dir: &Path) -> Vec<(AttemptId, PathBuf)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let attempt =
+        |entry: fs::DirEntry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()));
+    entries.filter_map(attempt).collect()
 }
 
 /// Room in the file system of a path.
@@ -322,9 +359,18 @@ pub(super) mod tests {
             assert!(dirs.for_write(Path::new("f"), None).unwrap().starts_with(&good));
         }
         fs::remove_file(&bad).unwrap();
-        assert_eq!(dirs.check(), [(bad.clone(), None)]);
-        assert_eq!(dirs.usable(), [good, bad]);
-        assert_eq!(dirs.check(), []);
+        let cleared = std::cell::RefCell::new(vec![]);
+        let check = || dirs.check(|dir| cleared.borrow_mut().push(dir.to_owned()));
+        assert_eq!(check(), [DirChange { path: bad.clone(), failed: None }]);
+        assert_eq!(dirs.usable(), [good, bad.clone()]);
+        assert_eq!(check(), []);
+        // What is in it when it fails again later is of this run.
+        fs::remove_dir(&bad).unwrap();
+        fs::write(&bad, "").unwrap();
+        assert!(check()[0].failed.is_some());
+        fs::remove_file(&bad).unwrap();
+        check();
+        assert_eq!(cleared.into_inner(), [bad]);
     }
 
     #[test]

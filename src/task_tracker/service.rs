@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -26,7 +26,7 @@ use super::localise::Localiser;
 use super::map_output::MapOutputs;
 use super::node::callbacks::{Callbacks, Sessions};
 use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
-use super::node::host::{Host, HostError};
+use super::node::host::{Host, HostError, name_of};
 use super::node::install;
 use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
@@ -128,7 +128,8 @@ impl TaskTracker {
                 host.address
             );
         }
-        let slots = slots(&settings)?;
+        let granted = granted(&settings)?;
+        let slots = accepted(granted, settings.slot_multiplier);
         let dirs = settings.clone();
         let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
         let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
@@ -145,17 +146,23 @@ impl TaskTracker {
             umbilical: told_to_tasks(local(&umbilical)?),
             callbacks: local(&callbacks)?,
         };
-        let name = host.tracker_name(&settings.report_address.host, addresses.umbilical);
+        let report_host = settings.report_address.host.clone();
+        let report_host = blocking(move || name_of(&report_host)).await?;
+        let name = host.tracker_name(&report_host, addresses.umbilical);
         let files = Arc::new(FileSystems::new(&settings.files)?);
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
         let logs = Logs::new(settings.logs.clone());
         let notes = notes_in(&dirs)?;
-        let install = install::find(&settings.child, &settings.files, variable).await;
+        let install::Found { install, problem: java_problem } =
+            install::find(&settings.child, &settings.files, variable).await;
         let job_trackers = match &settings.remote_job_trackers {
             None => None,
             Some(remote) => Some(job_trackers::Parts {
-                limit: usize::try_from(limit(&settings, ResourceType::JobTracker)?)
-                    .unwrap_or(usize::MAX),
+                limit: usize::try_from(
+                    slots_of(&settings, ResourceType::JobTracker)?
+                        .saturating_mul(settings.slot_multiplier),
+                )
+                .unwrap_or(usize::MAX),
                 program: remote.command.clone(),
                 install: install.clone(),
                 site: loaded.site.clone(),
@@ -206,8 +213,8 @@ impl TaskTracker {
         let keep_logs = Box::new(move |id: &AttemptId| Some(keeper.keep_logs(id)));
         let job_trackers = job_trackers.map(|parts| JobTrackers::new(parts, keep_logs));
         let services = match &job_trackers {
-            Some(job_trackers) => tracker.services(Arc::new(job_trackers.clone())),
-            None => tracker.services(Arc::new(NoJobTrackers)),
+            Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
+            None => tracker.action_services(Arc::new(NoJobTrackers)),
         };
         let node = NodeInfo {
             name: name.clone(),
@@ -233,8 +240,12 @@ impl TaskTracker {
         let about = About {
             addresses,
             cluster_manager: settings.cluster_manager.clone(),
+            cluster_manager_pages: pages_of(&settings),
+            granted,
+            slot_multiplier: settings.slot_multiplier,
             node_expiry: settings.node_expiry,
             started: SystemTime::now(),
+            java_problem,
         };
         let looked_at = tracker.clone();
         let look = Box::new(move || looked_at.snapshot());
@@ -254,8 +265,8 @@ impl TaskTracker {
                 make_room,
             ),
             callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
-            actions: rpc::Server::new(actions, services.clone(), rpc_limits.clone()),
-            umbilical: rpc::Server::new(umbilical, services, rpc_limits),
+            actions: rpc::Server::new(actions, services, rpc_limits.clone()),
+            umbilical: rpc::Server::new(umbilical, tracker.umbilical_services(), rpc_limits),
             http: Arc::new(http.with_pages(Arc::new(pages))),
             web,
             lost,
@@ -363,18 +374,40 @@ fn told_to_tasks(mut umbilical: SocketAddr) -> SocketAddr {
     umbilical
 }
 
-/// How many tasks may run at a time.
-fn slots(settings: &TaskTrackerSettings) -> Result<SlotCounts, StartError> {
-    let (maps, reduces) = (ResourceType::Map, ResourceType::Reduce);
-    Ok(SlotCounts { maps: limit(settings, maps)?, reduces: limit(settings, reduces)? })
+/// The slots of this machine, as the cluster manager grants them.
+fn granted(settings: &TaskTrackerSettings) -> Result<SlotCounts, StartError> {
+    let of = |kind| slots_of(settings, kind);
+    Ok(SlotCounts { maps: of(ResourceType::Map)?, reduces: of(ResourceType::Reduce)? })
 }
 
-/// How many of a kind may run at a time: the slots of this machine, times the multiplier, so that the
-/// cluster manager alone limits them. Spec: mapreduce/04 §4.1 (4).
-fn limit(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, StartError> {
+fn slots_of(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, StartError> {
     let cpus = figures::cpus(settings.num_cpus, &Machine::now());
     let slots = settings.partitioning.slots(cpus).ok_or(StartError::Slots { cpus })?;
-    Ok(slots[kind].saturating_mul(settings.slot_multiplier))
+    Ok(slots[kind])
+}
+
+/// How many attempts are accepted at a time: the slots times the multiplier, so that the cluster
+/// manager alone limits them. Spec: mapreduce/04 §4.1 (4).
+fn accepted(granted: SlotCounts, multiplier: u32) -> SlotCounts {
+    let SlotCounts { maps, reduces } = granted;
+    SlotCounts {
+        maps: maps.saturating_mul(multiplier),
+        reduces: reduces.saturating_mul(multiplier),
+    }
+}
+
+/// The address of the cluster manager's pages, if people on other machines can be led there.
+fn pages_of(settings: &TaskTrackerSettings) -> Option<String> {
+    let (pages, thrift) = (&settings.cluster_manager_pages, &settings.cluster_manager);
+    let is_any = |host: &str| host.parse().is_ok_and(|host: IpAddr| host.is_unspecified());
+    let is_local = |host: &str| {
+        host == "localhost" || host.parse().is_ok_and(|host: IpAddr| host.is_loopback())
+    };
+    let host = if is_any(&pages.host) { &thrift.host } else { &pages.host };
+    // Pages on the loopback of another machine are out of reach.
+    let is_hidden = is_local(host) && !is_local(&thrift.host);
+    let address = HostPort { host: host.clone(), port: pages.port };
+    (pages.port != 0 && !is_hidden).then(|| format!("http://{address}/"))
 }
 
 /// Where notes of processes are left for the next run.
@@ -390,6 +423,11 @@ fn clear(
     settings: &TaskTrackerSettings,
 ) -> Result<(Arc<LocalDirs>, DirLocks, Deletion), StartError> {
     let dirs = LocalDirs::open(&settings.local)?;
+    for dir in dirs.states() {
+        if let Some(why) = dir.failed {
+            tracing::error!(path = %dir.path.display(), why, "a local directory cannot be used");
+        }
+    }
     let usable = dirs.usable();
     let locks = DirLocks::acquire(&usable)?;
     let ended = end_orphans(&usable, settings.child.sigkill_delay);
@@ -398,7 +436,9 @@ fn clear(
     }
     let deletion = Deletion::start(&settings.local.dirs)
         .map_err(|error| StartError::Machine { what: "start a thread that deletes", error })?;
-    deletion.discard_all();
+    for dir in &usable {
+        deletion.discard_all_in(dir);
+    }
     Ok((Arc::new(dirs), locks, deletion))
 }
 

@@ -5,16 +5,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use super::{Answer, FileError, FileStatus, JobFiles, Location, unfinished};
+use crate::programs::{RunError, first_line, run};
 
-/// What is kept of the output of a process.
-const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// Characters that `hadoop fs` takes for a pattern.
 const PATTERN: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
@@ -122,59 +120,19 @@ impl HadoopCommand {
         location: &Location,
         arguments: Vec<OsString>,
     ) -> Result<String, FileError> {
-        let run = |error| FileError::Run { program: self.program.clone(), error };
-        let mut child = Command::new(&self.program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(run)?;
-        let mut group = KilledOnDrop(child.id());
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let all = async {
-            let (out, err, status) = tokio::join!(bounded(stdout), bounded(stderr), child.wait());
-            (out, err, status)
-        };
-        let Ok((out, err, status)) = tokio::time::timeout(self.timeout, all).await else {
-            let timeout = self.timeout;
-            return Err(FileError::Timeout { location: location.clone(), timeout });
-        };
-        // Its number may now be given to another process.
-        group.0 = None;
-        let status = status.map_err(run)?;
-        if status.success() {
-            return Ok(out);
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        let printed = run(command, self.timeout).await.map_err(|error| match error {
+            RunError::Io(error) => FileError::Run { program: self.program.clone(), error },
+            RunError::Timeout => {
+                FileError::Timeout { location: location.clone(), timeout: self.timeout }
+            }
+        })?;
+        if printed.status.success() {
+            return Ok(printed.stdout);
         }
-        Err(refused(location, &err, status))
+        Err(refused(location, &printed.stderr, printed.status))
     }
-}
-
-/// Ends the process group of a process that nobody has waited for to its end.
-struct KilledOnDrop(Option<u32>);
-
-impl Drop for KilledOnDrop {
-    fn drop(&mut self) {
-        let pid = self.0.and_then(|pid| i32::try_from(pid).ok());
-        if let Some(group) = pid.and_then(rustix::process::Pid::from_raw) {
-            // When it has ended, nothing is left to do.
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-    }
-}
-
-/// What a stream says, to a bound; the rest is read and thrown away.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> String {
-    let Some(mut stream) = stream else { return String::new() };
-    let mut kept = Vec::new();
-    let mut buffer = [0; 4096];
-    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-        let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len()).min(length);
-        kept.extend_from_slice(buffer.get(..room).unwrap_or_default());
-    }
-    String::from_utf8_lossy(&kept).into_owned()
 }
 
 /// What the program said: the line of `-stat:` or `-copyToLocal:`, else the first one.
@@ -190,10 +148,6 @@ fn refused(location: &Location, err: &str, status: ExitStatus) -> FileError {
     }
     let said = if said.is_empty() { status.to_string() } else { said.chars().take(500).collect() };
     FileError::Command { location: location.clone(), said }
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The part of localisation that is done for each attempt: directories, cache, configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::cache::{Held, link};
@@ -156,17 +156,19 @@ impl Localiser {
     }
 
     /// Deletes the directories of an attempt, or, of a map whose output is to be served, all but that.
+    /// The process of the attempt must have ended.
     pub async fn forget_attempt(
         &self,
         id: &AttemptId,
         kind: TaskKind,
         keep_output: bool,
     ) -> Result<(), LocaliseError> {
-        let (dirs, deletion) = (self.dirs().clone(), self.deletion().clone());
-        let attempt = layout::attempt(id, kind == TaskKind::AttemptCleanup);
+        let (dirs, deletion, id) = (self.dirs().clone(), self.deletion().clone(), id.clone());
+        let attempt = layout::attempt(&id, kind == TaskKind::AttemptCleanup);
         let gone = if keep_output { attempt.join(layout::WORK) } else { attempt };
         blocking(move || {
-            for path in dirs.all(&gone) {
+            let at_top = dirs.all(Path::new(id.as_str()));
+            for path in dirs.all(&gone).into_iter().chain(at_top) {
                 deletion.discard(&path).map_err(|error| LocaliseError::Io { path, error })?;
             }
             Ok(())
@@ -206,7 +208,7 @@ impl Localiser {
         &self,
         job: &LocalJob,
         conf: &mut JobConf,
-        work: &std::path::Path,
+        work: &Path,
     ) -> Result<(Vec<Held>, Vec<PathBuf>), LocaliseError> {
         let (mut all, mut classes) = (Vec::new(), Vec::new());
         // Java tasks make the links themselves.
@@ -249,7 +251,7 @@ impl Localiser {
     async fn jar_from_cache(
         &self,
         job: &LocalJob,
-        jar: &std::path::Path,
+        jar: &Path,
         held: &Held,
         name: &str,
     ) -> Result<(), LocaliseError> {

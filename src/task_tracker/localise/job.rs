@@ -138,7 +138,8 @@ impl Localiser {
         &self.shared.dirs
     }
 
-    pub(super) fn deletion(&self) -> &Deletion {
+    /// What deletes files here.
+    pub fn deletion(&self) -> &Deletion {
         &self.shared.deletion
     }
 
@@ -220,7 +221,8 @@ impl Shared {
     async fn discard_job(&self, id: &JobId) {
         let (dirs, deletion, id) = (self.dirs.clone(), self.deletion.clone(), id.clone());
         let discarded = blocking(move || {
-            for path in dirs.all(&layout::job(&id)) {
+            let attempts = dirs.of_attempts(|attempt| *attempt.job() == id);
+            for path in dirs.all(&layout::job(&id)).into_iter().chain(attempts) {
                 deletion.discard(&path).map_err(|error| LocaliseError::Io { path, error })?;
             }
             Ok(())

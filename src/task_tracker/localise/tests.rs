@@ -278,14 +278,25 @@ async fn forgetting_an_attempt_keeps_the_output_that_is_served() {
     let output = world.dirs().for_write(&layout::map_output(&spec.id), None).unwrap();
     fs::write(&output, "1").unwrap();
     let work = layout::attempt(&spec.id, false).join("work");
+    // Java tasks merge in a directory of their own beside the job's.
+    let merged = Path::new(spec.id.as_str()).join("intermediate.1");
+    let merge = || fs::write(world.dirs().for_write(&merged, None).unwrap(), "1").unwrap();
+    merge();
     world.localiser.forget_attempt(&spec.id, spec.kind, true).await.unwrap();
     assert!(output.exists() && world.dirs().find(&work).is_none());
+    assert_eq!(world.dirs().find(Path::new(spec.id.as_str())), None);
     // The same attempt again starts from nothing.
     world.localiser.attempt(&job, &spec).await.unwrap();
     assert!(!output.exists() && world.dirs().find(&work).is_some());
     world.localiser.forget_attempt(&spec.id, spec.kind, false).await.unwrap();
     assert_eq!(world.dirs().find(&layout::attempt(&spec.id, false)), None);
     assert!(world.dirs().find(&layout::job_xml(&spec.id.job().clone())).is_some());
+    // What is left with the job goes with it, and nothing of another job.
+    merge();
+    let other = Path::new("attempt_20.1_0002_m_000003_0/intermediate.1");
+    fs::write(world.dirs().for_write(other, None).unwrap(), "1").unwrap();
+    world.localiser.forget(spec.id.job()).await;
+    assert!(world.dirs().find(&merged).is_none() && world.dirs().find(other).is_some());
 }
 
 #[tokio::test]

@@ -52,9 +52,9 @@ impl Host {
         Ok(Host { name, address })
     }
 
-    /// The name of a task tracker whose tasks report to this address of a host that is configured
-    /// under this name. Job trackers take what is between `tracker_` and the first colon for the host;
-    /// the rest tells this process from others.
+    /// The name of a task tracker whose tasks report to this address of the host `report_host`: see
+    /// [`name_of`]. Job trackers take what is between `tracker_` and the first colon for the host; the
+    /// rest distinguishes this process from others.
     pub fn tracker_name(&self, report_host: &str, report: SocketAddr) -> String {
         format!("tracker_{}:{report_host}/{}:{}", self.name, report.ip(), report.port())
     }
@@ -83,6 +83,13 @@ fn address_of(name: &str) -> Result<IpAddr, HostError> {
     let found: Vec<IpAddr> = found.collect();
     let v4 = found.iter().find(|address| address.is_ipv4());
     v4.or(found.first()).copied().ok_or_else(|| none("none is known".into()))
+}
+
+/// The name of a host that is configured by name or address: Java shows an address as its name, if it
+/// has one. It blocks: the network may be asked.
+pub fn name_of(host: &str) -> String {
+    let own = host.parse().ok().and_then(|address| dns_lookup::lookup_addr(&address).ok());
+    own.filter(|name| is_name(name)).unwrap_or_else(|| host.to_owned())
 }
 
 /// Whether it can be part of the names that are made of it, and is no address.
@@ -131,6 +138,17 @@ mod tests {
         let error = Host::find(Some("no-such-host.invalid")).unwrap_err().to_string();
         assert!(error.starts_with("host no-such-host.invalid has no address: "), "{error}");
         assert!(error.ends_with("; slave.host.name may name another"), "{error}");
+    }
+
+    #[test]
+    fn an_address_is_shown_as_its_name() {
+        let addresses: IpAddr = "127.0.0.1".parse().unwrap();
+        // Most machines call it localhost; some call it nothing.
+        let expected = dns_lookup::lookup_addr(&addresses).ok().filter(|name| is_name(name));
+        assert_eq!(name_of("127.0.0.1"), expected.unwrap_or_else(|| "127.0.0.1".into()));
+        // An address of a network that nobody has.
+        assert_eq!(name_of("192.0.2.1"), "192.0.2.1");
+        assert_eq!(name_of("n1.example.com"), "n1.example.com");
     }
 
     #[test]

@@ -1,44 +1,103 @@
-//! What the machine has to run Java tasks with.
+//! What the machine has to run Java tasks with, and what is missing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tokio::process::Command;
 
 use crate::child::Install;
 use crate::job_files::HadoopCommand;
+use crate::programs::{RunError, first_line, run};
 use corona_config::{ChildSettings, JobFileSettings};
 
-/// How long the Hadoop install may take to tell its class path.
+/// How long the Hadoop install may take to print its class path, and Java its properties.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Where Java looks for native libraries if it does not say: HotSpot's directories on Linux.
+const LIBRARY_DIRS: &str = "/usr/java/packages/lib:/usr/lib64:/lib64:/lib:/usr/lib";
 
-/// What is configured, else what the environment says (`variable`), else what the Hadoop install
-/// tells. Without any class path tasks of Java fail, and others run: that is told to the log.
+/// What the machine has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What Java tasks are started with.
+    pub install: Install,
+    /// Why no Java task can run, with what can be done; `None` if nothing is known against it.
+    pub problem: Option<String>,
+}
+
+/// What is configured, else what the environment says (`variable`), else what the Hadoop install and
+/// Java print. Without a class path or without Java, tasks of Java fail and others run; that is a
+/// warning in the log too.
 pub async fn find(
     child: &ChildSettings,
     files: &JobFileSettings,
     variable: impl Fn(&str) -> Option<String>,
-) -> Install {
+) -> Found {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = child.java_home.clone().or_else(|| set("JAVA_HOME").map(PathBuf::from));
     let java = home.map_or_else(|| "java".into(), |home| home.join("bin/java"));
     let class_path = child.class_path.clone().or_else(|| set("MAPREDUCE_TASK_SYSTEM_CLASSPATH"));
     let class_path = match class_path {
-        Some(class_path) => class_path,
-        None => asked(files).await,
+        Some(class_path) => Ok(class_path),
+        None => class_path_of_install(files).await,
     };
-    Install { java, class_path, library_path: child.library_path.clone() }
+    // Without a class path nothing is ever started with it.
+    let libraries = match &class_path {
+        Ok(_) => library_path(&java).await,
+        Err(_) => Ok(String::new()),
+    };
+    let problem = class_path.as_ref().err().or(libraries.as_ref().err()).cloned();
+    if let Some(problem) = &problem {
+        tracing::warn!("no Java task can run on this node: {problem}");
+    }
+    let library_path = match &*child.library_path {
+        "" => libraries.unwrap_or_default(),
+        configured => configured.to_owned(),
+    };
+    let class_path = class_path.unwrap_or_default();
+    Found { install: Install { java, class_path, library_path }, problem }
 }
 
-async fn asked(files: &JobFileSettings) -> String {
+/// Errors: what is wrong, and what can be done.
+async fn class_path_of_install(files: &JobFileSettings) -> Result<String, String> {
     let program = files.hadoop_command.clone();
     let timeout = files.timeout.min(TIMEOUT);
     let install = HadoopCommand { program, timeout, max_bytes: files.max_bytes };
-    install.class_path().await.unwrap_or_else(|error| {
-        tracing::warn!(
-            "tasks of Java cannot run, as there is no class path for them: {error}; set \
-             corona.tt.hadoop.command or corona.tt.child.class.path"
-        );
-        String::new()
+    install.class_path().await.map_err(|error| {
+        format!(
+            "there is no class path for it ({error}); set corona.tt.hadoop.command or \
+             corona.tt.child.class.path"
+        )
     })
+}
+
+/// Where this Java looks for native libraries by default, which a Java task tracker hands on to its
+/// tasks. It is asked once; the variable `LD_LIBRARY_PATH` has its part in it.
+///
+/// Errors: what is wrong with this Java, and what can be done.
+async fn library_path(java: &Path) -> Result<String, String> {
+    let mut command = Command::new(java);
+    command.args(["-XshowSettings:properties", "-version"]);
+    let shown = java.display();
+    let failed = |why: &str| format!("{shown}: {why}; set JAVA_HOME or corona.tt.java.home");
+    let printed = run(command, TIMEOUT).await.map_err(|error| match error {
+        RunError::Io(error) => failed(&error.to_string()),
+        RunError::Timeout => failed(&format!("did not end within {} s", TIMEOUT.as_secs())),
+    })?;
+    if !printed.status.success() {
+        return Err(failed(&format!("{} ({})", first_line(&printed.stderr), printed.status)));
+    }
+    let properties = format!("{}\n{}", printed.stderr, printed.stdout);
+    Ok(default_library_path(&properties).unwrap_or_else(|| LIBRARY_DIRS.to_owned()))
+}
+
+/// The property `java.library.path` among those that Java prints: `name = value`, paths with each of
+/// their parts on a line of its own, further in.
+fn default_library_path(properties: &str) -> Option<String> {
+    let mut lines = properties.lines();
+    let first = lines.find_map(|line| line.trim_start().strip_prefix("java.library.path ="))?;
+    let more = lines.take_while(|line| line.starts_with("        ") && !line.contains(" = "));
+    let parts = [first].into_iter().chain(more).map(str::trim).filter(|part| !part.is_empty());
+    Some(parts.collect::<Vec<_>>().join(":"))
 }
 
 #[cfg(test)]
@@ -66,8 +125,7 @@ mod tests {
             (vec![command, home, path], &variables[..], "/jdk/bin/java", "/own.jar"),
             (vec![command], &variables, "/env/jdk/bin/java", "/env.jar"),
             (vec![command], &variables[..1], "/env/jdk/bin/java", "/conf:/core.jar"),
-            (vec![command], &[("JAVA_HOME", "")], "java", "/conf:/core.jar"),
-            (vec![none], &[], "java", ""),
+            (vec![none], &[("JAVA_HOME", "")], "java", ""),
         ];
         for (set, variables, java, class_path) in table {
             let overrides: Vec<(String, String)> =
@@ -78,9 +136,79 @@ mod tests {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            let install = find(&settings.child, &settings.files, variable).await;
+            let Found { install, problem } = find(&settings.child, &settings.files, variable).await;
             assert_eq!(install.java, PathBuf::from(java), "{set:?}");
             assert_eq!(install.class_path, class_path, "{set:?}");
+            let problem = problem.unwrap();
+            match class_path {
+                "" => assert_eq!(
+                    problem,
+                    "there is no class path for it (/no/such/program: No such file or directory (os \
+                     error 2)); set corona.tt.hadoop.command or corona.tt.child.class.path"
+                ),
+                _ => assert_eq!(
+                    problem,
+                    format!(
+                        "{java}: No such file or directory (os error 2); set JAVA_HOME or \
+                         corona.tt.java.home"
+                    )
+                ),
+            }
+        }
+    }
+
+    /// What Java 17 of Debian prints, shortened.
+    const PRINTED: &str = "Property settings:
+    file.encoding = UTF-8
+    java.io.tmpdir = /tmp
+    java.library.path = /usr/java/packages/lib
+        /usr/lib/x86_64-linux-gnu/jni
+        /usr/lib
+    java.runtime.name = OpenJDK Runtime Environment
+
+openjdk version \"17.0.15\" 2025-04-15
+";
+
+    #[test]
+    fn the_library_path_is_read_from_what_java_prints() {
+        let read = |text: &str| default_library_path(text);
+        let expected = "/usr/java/packages/lib:/usr/lib/x86_64-linux-gnu/jni:/usr/lib";
+        assert_eq!(read(PRINTED).as_deref(), Some(expected));
+        assert_eq!(read("    java.library.path = /lib\n").as_deref(), Some("/lib"));
+        assert_eq!(read("    java.library.path =\n    a = b\n").as_deref(), Some(""));
+        assert_eq!(read("Property settings:\n    a = b\n"), None);
+    }
+
+    #[tokio::test]
+    async fn java_is_asked_where_libraries_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let java = dir.path().join("bin/java");
+        fs::create_dir(dir.path().join("bin")).unwrap();
+        let home = &*dir.path().display().to_string();
+        let broken = format!(
+            "{}: no memory (exit status: 1); set JAVA_HOME or corona.tt.java.home",
+            java.display()
+        );
+        let own = "/own:/native";
+        let printed = "/usr/java/packages/lib:/usr/lib/x86_64-linux-gnu/jni:/usr/lib";
+        for (script, configured, libraries, problem) in [
+            (format!("cat >&2 <<'END'\n{PRINTED}END"), "", printed, None),
+            (format!("cat >&2 <<'END'\n{PRINTED}END"), own, own, None),
+            ("echo another Java >&2".into(), "", LIBRARY_DIRS, None),
+            ("echo no memory >&2; exit 1".into(), own, own, Some(broken)),
+        ] {
+            fs::write(&java, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&java, fs::Permissions::from_mode(0o755)).unwrap();
+            let set = [
+                ("corona.tt.java.home", home),
+                ("corona.tt.child.class.path", "/a.jar"),
+                ("corona.tt.library.path", configured),
+            ];
+            let overrides = set.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let source = Source { overrides: &overrides, ..Source::default() };
+            let settings = source.load_task_tracker().unwrap().settings;
+            let found = find(&settings.child, &settings.files, |_| None).await;
+            assert_eq!((&*found.install.library_path, found.problem), (libraries, problem));
         }
     }
 }

@@ -57,8 +57,14 @@ struct Tracker<'a> {
     started_ms: i64,
     name: &'a str,
     host: &'a str,
+    /// `ok`, or `degraded` while there are problems.
+    state: &'a str,
+    /// What an operator should look at.
+    problems: Vec<String>,
+    java_usable: bool,
     cluster_manager: ClusterManager<'a>,
     slots: BTreeMap<&'a str, Slots>,
+    slot_multiplier: u32,
     jobs: usize,
     attempts: BTreeMap<&'a str, usize>,
     failures: u32,
@@ -71,6 +77,8 @@ struct Tracker<'a> {
 #[derive(Serialize)]
 struct ClusterManager<'a> {
     address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages: Option<&'a str>,
     last_answer_ms: i64,
     answered: u64,
     failed: u64,
@@ -81,8 +89,11 @@ struct ClusterManager<'a> {
 
 #[derive(Serialize)]
 struct Slots {
+    /// Attempts that the node accepts at a time.
     total: u32,
     used: u32,
+    /// Slots that the cluster manager grants on it.
+    granted: u32,
 }
 
 #[derive(Serialize)]
@@ -152,7 +163,8 @@ struct Attempt<'a> {
 
 fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
     let View { about, tracker, job_trackers, link, dirs, now, .. } = view;
-    let slots = |use_: SlotUse| Slots { total: use_.total, used: use_.used };
+    let slots = |SlotUse { total, used }, granted| Slots { total, used, granted };
+    let problems: Vec<String> = view.problems().into_iter().map(|problem| problem.text).collect();
     let to = about.addresses;
     Tracker {
         version: env!("CARGO_PKG_VERSION"),
@@ -160,15 +172,24 @@ fn tracker<'a>(view: &'a View<'_>) -> Tracker<'a> {
         started_ms: since_epoch_ms(about.started),
         name: &tracker.identity.name,
         host: &tracker.identity.host,
+        state: if problems.is_empty() { "ok" } else { "degraded" },
+        problems,
+        java_usable: about.java_problem.is_none(),
         cluster_manager: ClusterManager {
             address: about.cluster_manager.to_string(),
+            pages: about.cluster_manager_pages.as_deref(),
             last_answer_ms: since_epoch_ms(link.last_answer_at),
             answered: link.answered,
             failed: link.failed,
             failed_in_a_row: link.failed_in_a_row,
             trouble: link.trouble.as_deref(),
         },
-        slots: [("MAP", slots(tracker.maps)), ("REDUCE", slots(tracker.reduces))].into(),
+        slots: [
+            ("MAP", slots(tracker.maps, about.granted.maps)),
+            ("REDUCE", slots(tracker.reduces, about.granted.reduces)),
+        ]
+        .into(),
+        slot_multiplier: about.slot_multiplier,
         jobs: tracker.jobs.len(),
         attempts: count(tracker.jobs.iter().flat_map(|job| &job.attempts)).into(),
         failures: tracker.failures,

@@ -7,8 +7,10 @@ use corona_web::prometheus::{Text, families};
 
 families! {
     BUILD = Gauge "corona_build_info" "Always 1; the version is a label.";
-    SLOTS = Gauge "corona_task_tracker_slots" "Tasks that may run at a time.";
+    SLOTS = Gauge "corona_task_tracker_slots" "Attempts that the node accepts at a time.";
     SLOTS_USED = Gauge "corona_task_tracker_slots_used" "Slots that tasks have.";
+    SLOTS_GRANTED = Gauge "corona_task_tracker_granted_slots" "Slots that the cluster manager grants on this node.";
+    JAVA = Gauge "corona_task_tracker_java_usable" "1 if nothing is known that keeps Java tasks from running.";
     JOBS = Gauge "corona_task_tracker_jobs" "Jobs of which something is here.";
     ATTEMPTS = Gauge "corona_task_tracker_attempts" "Attempts that are known, by stage.";
     FAILURES = Counter "corona_task_tracker_failures_total" "Attempts that failed.";
@@ -34,6 +36,12 @@ pub(super) fn render(view: &View<'_>) -> String {
     for (name, slots) in types {
         samples.labelled(&[("type", name)], slots.used);
     }
+    let granted = view.about.granted;
+    let mut samples = text.family(SLOTS_GRANTED);
+    for (name, slots) in [("MAP", granted.maps), ("REDUCE", granted.reduces)] {
+        samples.labelled(&[("type", name)], slots);
+    }
+    text.family(JAVA).value(u8::from(view.about.java_problem.is_none()));
     text.family(JOBS).value(tracker.jobs.len());
     let mut samples = text.family(ATTEMPTS);
     for (stage, count) in count(tracker.jobs.iter().flat_map(|job| &job.attempts)) {

@@ -19,7 +19,7 @@ use super::http::{HttpCounters, Page, Pages};
 use super::job_trackers::JobTrackerSnapshot;
 use super::local_dirs::{DirState, LocalDirs};
 use super::node::link::{Link, LinkState};
-use super::tracker::{AttemptSnapshot, Snapshot};
+use super::tracker::{AttemptSnapshot, SlotCounts, Snapshot};
 use corona_config::HostPort;
 use corona_hadoop::writables::TaskState;
 use corona_web::{files, prometheus};
@@ -44,6 +44,14 @@ pub struct About {
     pub addresses: Addresses,
     /// The cluster manager that it heartbeats to.
     pub cluster_manager: HostPort,
+    /// The address of the cluster manager's pages, if it is known.
+    pub cluster_manager_pages: Option<String>,
+    /// The slots of this machine, as the cluster manager grants them.
+    pub granted: SlotCounts,
+    /// Attempts that are accepted, in times of these slots.
+    pub slot_multiplier: u32,
+    /// Why no Java task can run here; `None` if nothing is known against it.
+    pub java_problem: Option<String>,
     /// Without an answer for longer than this the cluster manager has forgotten it.
     pub node_expiry: Duration,
     /// When it was started.
@@ -75,6 +83,29 @@ struct View<'a> {
     dirs: Vec<DirState>,
     http: &'a HttpCounters,
     now: SystemTime,
+}
+
+/// Something that an operator should look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Problem {
+    /// Whether tasks fail for it.
+    is_bad: bool,
+    text: String,
+}
+
+impl View<'_> {
+    /// What an operator should look at, the worst first.
+    fn problems(&self) -> Vec<Problem> {
+        let bad = |text: String| Problem { is_bad: true, text };
+        let java = self.about.java_problem.iter();
+        let java = java.map(|why| bad(format!("No Java task can run here: {why}")));
+        let dirs = self.dirs.iter().filter_map(|dir| dir.failed.as_ref());
+        let dirs = dirs.map(|why| bad(format!("Local directory: {why}")));
+        let link = self.link.trouble.iter();
+        let link =
+            link.map(|why| Problem { is_bad: false, text: format!("Cluster manager: {why}") });
+        java.chain(dirs).chain(link).collect()
+    }
 }
 
 impl NodePages {

@@ -32,8 +32,19 @@ pub(super) fn whole(view: &View<'_>) -> Markup {
             div #state data-live { (trouble(view)) (facts(view)) }
             div #slots data-live {
                 div.cards {
-                    (card(ResourceType::Map, "Maps", view.tracker.maps))
-                    (card(ResourceType::Reduce, "Reduces", view.tracker.reduces))
+                    (card(ResourceType::Map, "Maps", view.tracker.maps, view.about.granted.maps))
+                    (card(
+                        ResourceType::Reduce,
+                        "Reduces",
+                        view.tracker.reduces,
+                        view.about.granted.reduces,
+                    ))
+                }
+                p.note {
+                    "The cluster manager grants the slots that cm.cpu.to.resource.partitioning has for this "
+                    "machine. The node itself accepts " (Count(view.about.slot_multiplier))
+                    " times as many attempts (corona.slot.multiplier), so that only the cluster manager "
+                    "limits how many run."
                 }
             }
             div #attempts data-live {
@@ -125,15 +136,13 @@ fn since(view: &View<'_>, at_ms: i64) -> i64 {
 }
 
 fn trouble(view: &View<'_>) -> Markup {
-    let failed = view.dirs.iter().filter_map(|dir| dir.failed.as_deref());
-    let link = view.link.trouble.as_deref();
+    let problems = view.problems();
     html! {
-        @if link.is_some() || view.dirs.iter().any(|dir| dir.failed.is_some()) {
+        @if !problems.is_empty() {
             ul.problems {
-                @if let Some(trouble) = link {
-                    li.warn { "Cluster manager: " (trouble) }
+                @for problem in &problems {
+                    li.(if problem.is_bad { "bad" } else { "warn" }) { (problem.text) }
                 }
-                @for failed in failed { li.bad { "Local directory: " (failed) } }
             }
         }
     }
@@ -148,7 +157,11 @@ fn facts(view: &View<'_>) -> Markup {
             div {
                 dt { "Cluster manager" }
                 dd {
-                    (about.cluster_manager) " "
+                    @match &about.cluster_manager_pages {
+                        Some(pages) => { a href=(pages) { (about.cluster_manager) } },
+                        None => { (about.cluster_manager) },
+                    }
+                    " "
                     @if link.trouble.is_none() { span.badge.good { "answers" } }
                     @else { span.badge.warn { "does not answer" } }
                 }
@@ -159,6 +172,13 @@ fn facts(view: &View<'_>) -> Markup {
                 dd { (Count(link.answered)) " answered, " (Count(link.failed)) " failed" }
             }
             div { dt { "Started" } dd { (time(about.started)) " (" (ago(about.started)) " ago)" } }
+            div {
+                dt { "Java tasks" }
+                dd {
+                    @if about.java_problem.is_none() { span.badge.good { "can run" } }
+                    @else { span.badge.bad { "cannot run" } }
+                }
+            }
             div { dt { "Failed attempts" } dd { (Count(tracker.failures)) } }
             div { dt { "Job trackers connect to" } dd { (about.addresses.actions) } }
             div { dt { "Tasks report to" } dd { (about.addresses.umbilical) } }
@@ -166,15 +186,16 @@ fn facts(view: &View<'_>) -> Markup {
     }
 }
 
-fn card(kind: ResourceType, name: &str, slots: SlotUse) -> Markup {
+fn card(kind: ResourceType, name: &str, slots: SlotUse, granted: u32) -> Markup {
     html! {
         section.card.(class_of(kind)) {
             h3 { (name) }
             p.big {
                 strong { (Count(slots.used)) }
-                span.unit { "of " (Count(slots.total)) " slots" }
+                span.unit { "of " (Count(granted)) " slots" }
             }
-            (bar(kind, slots.used.into(), slots.total.into()))
+            (bar(kind, slots.used.into(), granted.into()))
+            p.note { "Accepts up to " (Count(slots.total)) "." }
         }
     }
 }

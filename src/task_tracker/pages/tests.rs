@@ -88,6 +88,10 @@ fn world(node_expiry: Duration) -> World {
     let about = About {
         addresses: Addresses { http: at(1), actions: at(2), umbilical: at(3), callbacks: at(4) },
         cluster_manager: "cm:8888".parse().unwrap(),
+        cluster_manager_pages: Some("http://cm:80/".into()),
+        granted: SlotCounts { maps: 2, reduces: 1 },
+        slot_multiplier: 10,
+        java_problem: None,
         node_expiry,
         started: SystemTime::UNIX_EPOCH,
     };
@@ -121,7 +125,11 @@ fn the_page_shows_what_runs_and_for_whom() {
             "cm:8888",
             "does not answer",
             "<strong>3</strong>",
-            "of 20 slots",
+            "of 2 slots",
+            "Accepts up to 20.",
+            "accepts 10 times as many attempts (corona.slot.multiplier)",
+            "href=\"http://cm:80/\"",
+            "can run",
             "/tasklog?taskid=attempt_20.1_0001_m_000000_0\"",
             "/tasklog?taskid=attempt_20.1_0001_m_000005_0&amp;cleanup=true",
             "cleans up after this attempt",
@@ -143,6 +151,31 @@ fn the_page_shows_what_runs_and_for_whom() {
 }
 
 #[test]
+fn a_node_on_which_no_java_task_can_run_says_so() {
+    let mut world = world(Duration::from_secs(600));
+    world.link.answered();
+    std::fs::remove_file(world._root.path().join("bad")).unwrap();
+    world.pages.dirs.check(|_| {});
+    let shown = |pages: &NodePages| {
+        let tracker = json(pages, "/api/v1/tracker", "");
+        let metric = |line: &str| get(pages, "/metrics", "").1.contains(line);
+        let page = get(pages, "/", "").1;
+        (
+            tracker["state"].clone(),
+            tracker["problems"].clone(),
+            tracker["java_usable"].clone(),
+            metric("\ncorona_task_tracker_java_usable 0\n"),
+            page.contains("<li class=\"bad\">No Java task can run here: no class path</li>"),
+        )
+    };
+    let none = Value::Array(vec![]);
+    assert_eq!(shown(&world.pages), ("ok".into(), none, true.into(), false, false));
+    world.pages.about.java_problem = Some("no class path".into());
+    let problems = serde_json::json!(["No Java task can run here: no class path"]);
+    assert_eq!(shown(&world.pages), ("degraded".into(), problems, false.into(), true, true));
+}
+
+#[test]
 fn texts_of_peers_stay_texts() {
     let world = world(Duration::ZERO);
     let job = "/jobs/%3Cscript%3Ealert%281%29%3C%2Fscript%3E%26%22%27%2F..%3F%23";
@@ -151,6 +184,8 @@ fn texts_of_peers_stay_texts() {
         assert_eq!(status, StatusCode::OK, "{path}");
         assert!(!page.contains("<script>") && !page.contains("onerror"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");
+        // The only address elsewhere is that of the cluster manager's pages.
+        let page = page.replace("href=\"http://cm:80/\"", "");
         for unwanted in ["style=", "http://", "https://", "javascript:"] {
             assert!(!page.contains(unwanted), "{unwanted}");
         }
@@ -165,7 +200,8 @@ fn the_api_says_the_same_in_json() {
     let world = world(Duration::from_secs(600));
     let tracker = json(&world.pages, "/api/v1/tracker", "");
     assert_eq!(tracker["name"], "tracker_n1:h/127.0.0.1:5");
-    assert_eq!(tracker["slots"]["MAP"], serde_json::json!({"total": 20, "used": 3}));
+    let maps = serde_json::json!({"total": 20, "used": 3, "granted": 2});
+    assert_eq!((&tracker["slots"]["MAP"], &tracker["slot_multiplier"]), (&maps, &10.into()));
     assert_eq!(tracker["cluster_manager"]["address"], "cm:8888");
     assert_eq!(tracker["addresses"]["actions"], "127.0.0.1:2");
     let counts =

@@ -52,6 +52,7 @@ fn loaded(root: &TempDir, cluster_manager: SocketAddr, more: &[(&str, &str)]) ->
         ("mapred.task.tracker.http.address", "127.0.0.1:0"),
         ("mapred.coronatasktracker.num.cpus", "3"),
         ("corona.tt.child.class.path", "/none"),
+        ("corona.tt.java.home", "/none"),
     ]
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
@@ -91,12 +92,16 @@ async fn what_breaks_down_ends_it() {
 async fn it_serves_until_it_is_told_to_stop() {
     let root = tempfile::tempdir().unwrap();
     let left = root.path().join("mapred/local").join(layout::TRACKER).join("jobcache/job_1_1");
+    let merged = root.path().join("mapred/local/attempt_20.1_0001_r_000000_0/intermediate.1");
     fs::create_dir_all(&left).unwrap();
+    fs::create_dir_all(&merged).unwrap();
     let (address, mut heard) = cluster_manager(false);
     let tracker = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
-    assert!(!left.exists(), "what an earlier run has left is gone");
+    assert!(!left.exists() && !merged.exists(), "what an earlier run has left is gone");
     let (to, name) = (tracker.addresses(), tracker.name().to_owned());
-    assert_eq!(name, format!("tracker_localhost:127.0.0.1/127.0.0.1:{}", to.umbilical.port()));
+    // What Java calls the address is what the machine calls it.
+    let own = name_of("127.0.0.1");
+    assert_eq!(name, format!("tracker_localhost:{own}/127.0.0.1:{}", to.umbilical.port()));
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(tracker.run(stopped));
 
@@ -116,6 +121,14 @@ async fn it_serves_until_it_is_told_to_stop() {
     let mut task = TaskUmbilicalClient::new(at(to.umbilical), options);
     let nobody = "attempt_20.1_0001_m_000000_0".parse().unwrap();
     assert!(!soon(task.ping(nobody)).await.unwrap());
+    // Each port has its own protocol: nobody reports for a task where job trackers send actions.
+    let user = rpc::User { name: "mallory".into(), groups: vec![] };
+    let options = rpc::ClientOptions::new(user);
+    let mut stranger = TaskUmbilicalClient::new(at(to.actions), options.clone());
+    let nobody = "attempt_20.1_0001_m_000000_0".parse().unwrap();
+    assert!(soon(stranger.fatal_error(nobody, None)).await.is_err());
+    let mut stranger = CoronaTaskTrackerClient::new(at(to.umbilical), options);
+    assert!(soon(stranger.submit_actions(None)).await.is_err());
     let callbacks = (to.actions.ip(), to.callbacks.port());
     let client = Client::<CoronaTaskTracker>::connect(callbacks, ClientOptions::default()).await;
     client.unwrap().purge_session("none".to_owned()).await.unwrap();
@@ -126,6 +139,7 @@ async fn it_serves_until_it_is_told_to_stop() {
     assert!(answer.starts_with("HTTP/1.0 200 ") && answer.ends_with("ok\n"), "{answer}");
     let answer = get(to.http, "/").await;
     assert!(answer.contains("Task tracker localhost"), "{answer}");
+    assert!(answer.contains("No Java task can run here: /none/bin/java: No such file"), "{answer}");
 
     stop.send_replace(true);
     assert_eq!(soon(running).await.unwrap(), Ending::Stopped);
@@ -240,8 +254,30 @@ fn slots_follow_the_processors() {
         (r#"{"1":{"MAP":1}}"#, "2147483647", u32::MAX, 0),
     ] {
         let more = [(key, partitioning), ("corona.slot.multiplier", multiplier)];
-        let found = slots(&loaded(&root, address, &more).settings).unwrap();
+        let settings = loaded(&root, address, &more).settings;
+        let found = accepted(granted(&settings).unwrap(), settings.slot_multiplier);
         assert_eq!((found.maps, found.reduces), (maps, reduces), "{partitioning}");
+    }
+}
+
+#[test]
+fn people_are_led_to_pages_that_they_can_reach() {
+    let root = tempfile::tempdir().unwrap();
+    for (thrift, pages, expected) in [
+        ("cm:7", "cm:80", Some("http://cm:80/")),
+        ("cm:7", "web.example.com:80", Some("http://web.example.com:80/")),
+        ("cm:7", "0.0.0.0:80", Some("http://cm:80/")),
+        ("cm:7", "[::]:80", Some("http://cm:80/")),
+        ("localhost:7", "localhost:80", Some("http://localhost:80/")),
+        ("127.0.0.1:7", "localhost:80", Some("http://localhost:80/")),
+        // On the cluster manager's own loopback, and on a port that nobody knows.
+        ("cm:7", "localhost:80", None),
+        ("cm:7", "127.0.0.1:80", None),
+        ("cm:7", "cm:0", None),
+    ] {
+        let more = [("cm.server.address", thrift), ("cm.server.http.address", pages)];
+        let settings = loaded(&root, "127.0.0.1:1".parse().unwrap(), &more).settings;
+        assert_eq!(pages_of(&settings).as_deref(), expected, "{thrift} {pages}");
     }
 }
 

@@ -113,10 +113,15 @@ impl Table {
         self.jobs.get(id.job()).is_some_and(|job| job.attempts.contains_key(id))
     }
 
+    /// Whether the process of a run has reported what went wrong.
+    pub fn is_explained(&self, run: &Run) -> bool {
+        self.run(run).is_some_and(|entry| entry.attempt.is_explained())
+    }
+
     /// Answers `reportDiagnosticInfo`.
     pub fn report_diagnostic_info(&mut self, id: &TaskAttemptId, text: &str) {
         if let Some(entry) = self.entry_mut(id) {
-            entry.attempt.add_diagnostics(text);
+            entry.attempt.explain(text);
         }
     }
 

@@ -308,7 +308,10 @@ impl Runner {
             let late = Self::told(&mut self.listen, Told::Release);
             let _ = timeout(self.shared.settings.late_done, late).await;
         }
-        self.exited(&why(exit));
+        self.shared.apply(|table, now| {
+            let why = why(exit, table.is_explained(&self.run));
+            table.exited(&self.run, &why, now)
+        });
     }
 
     /// When the process will have been silent for too long, if it says nothing until then.
@@ -352,10 +355,11 @@ fn next(told: Told) -> Told {
     }
 }
 
-/// What users are told of a process that ended without having said that its work is done. The first
-/// is the original's; it says nothing of the second.
-fn why(exit: Exit) -> String {
+/// The diagnostics of a process that ended without having said that its work is done. The original
+/// has none for status 0, with which a Java task ends that has reported its failure.
+fn why(exit: Exit, is_explained: bool) -> String {
     match exit.shell_status() {
+        0 if is_explained => String::new(),
         0 => "Task process exited with status 0 before it reported that its work is done.\n".into(),
         status => format!(
             "java.lang.Throwable: Child Error\n\

@@ -2,13 +2,15 @@
 //!
 //! Every call is answered at once: what it leads to is done elsewhere.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Shared, Tracker, now};
+use corona_hadoop::object::Object;
 use corona_hadoop::protocols;
 use corona_hadoop::protocols::corona_task_tracker::{self, CoronaTaskTracker};
 use corona_hadoop::protocols::task_umbilical::{self, TaskUmbilical};
-use corona_hadoop::rpc::{Caller, Fault, Services};
+use corona_hadoop::rpc::{Answer, Caller, Fault, Method, Protocol, Service, Services};
 use corona_hadoop::writables::{
     JobId, JvmContext, JvmTask, MapTaskCompletionEventsUpdate, RecordRange, SessionInfo, Task,
     TaskAttemptId, TaskStatus, TaskTrackerAction,
@@ -36,14 +38,46 @@ impl JobTrackers for NoJobTrackers {
 }
 
 impl Tracker {
-    /// What the servers for job trackers and for processes of tasks offer: both protocols each, as in
-    /// the original.
-    pub fn services<J: JobTrackers>(&self, job_trackers: Arc<J>) -> Services {
+    /// What the server for job trackers offers.
+    pub fn action_services<J: JobTrackers>(&self, job_trackers: Arc<J>) -> Services {
         let actions = Actions { tracker: self.clone(), job_trackers };
-        Services::new()
-            .offer(task_umbilical::Served::new(Arc::new(Umbilical { shared: self.shared.clone() })))
-            .offer(corona_task_tracker::Served::new(Arc::new(actions)))
-            .know(protocols::ALL)
+        let actions = corona_task_tracker::Served::new(Arc::new(actions));
+        Services::new().offer(actions).know(protocols::ALL)
+    }
+
+    /// What the server for the processes of tasks offers, to this machine alone.
+    pub fn umbilical_services(&self) -> Services {
+        let umbilical = Umbilical { shared: self.shared.clone() };
+        let service = Arc::new(task_umbilical::Served::new(Arc::new(umbilical)));
+        let own = self.shared.umbilical.ip();
+        Services::new().offer(OwnMachine { service, own }).know(protocols::ALL)
+    }
+}
+
+/// A service for callers on this machine alone.
+struct OwnMachine<S> {
+    service: Arc<S>,
+    /// The address to which such callers connect, and from which their connections come then.
+    own: IpAddr,
+}
+
+impl<S: Service> Service for OwnMachine<S> {
+    fn protocol(&self) -> &'static Protocol {
+        self.service.protocol()
+    }
+
+    fn call(
+        self: Arc<Self>,
+        caller: Arc<Caller>,
+        method: &'static Method,
+        parameters: Vec<Object>,
+    ) -> Answer {
+        let from = caller.peer.ip().to_canonical();
+        if from.is_loopback() || from == self.own.to_canonical() {
+            return self.service.clone().call(caller, method, parameters);
+        }
+        let refused = format!("{} is for tasks of this node, not for {from}", self.protocol().name);
+        Box::pin(std::future::ready(Err(Fault::io(refused))))
     }
 }
 
@@ -179,5 +213,45 @@ impl TaskUmbilical for Umbilical {
         _attempt: TaskAttemptId,
     ) -> Result<MapTaskCompletionEventsUpdate, Fault> {
         Ok(MapTaskCompletionEventsUpdate::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corona_hadoop::rpc::{Argument, User};
+
+    /// A service that answers every call with nothing.
+    struct Anything;
+
+    impl Service for Anything {
+        fn protocol(&self) -> &'static Protocol {
+            &task_umbilical::PROTOCOL
+        }
+
+        fn call(self: Arc<Self>, _: Arc<Caller>, _: &'static Method, _: Vec<Object>) -> Answer {
+            Box::pin(std::future::ready(Ok(true.into_object())))
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_report_from_the_machine_of_their_tracker_alone() {
+        for (own, from, served) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.9", true),
+            ("127.0.0.1", "10.0.0.9", false),
+            ("::1", "::ffff:127.0.0.1", true),
+            ("10.0.0.7", "10.0.0.7", true),
+            ("10.0.0.7", "::ffff:10.0.0.7", true),
+            ("10.0.0.7", "10.0.0.8", false),
+            ("10.0.0.7", "2001:db8::7", false),
+        ] {
+            let service = OwnMachine { service: Arc::new(Anything), own: own.parse().unwrap() };
+            let peer = (from.parse::<IpAddr>().unwrap(), 1).into();
+            let caller = Caller { peer, user: Some(User { name: "u".into(), groups: vec![] }) };
+            let method = &task_umbilical::PROTOCOL.methods[0];
+            let answer = Arc::new(service).call(Arc::new(caller), method, vec![]).await;
+            assert_eq!(answer.is_ok(), served, "{own} {from}");
+        }
     }
 }

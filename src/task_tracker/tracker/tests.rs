@@ -63,7 +63,10 @@ struct Running {
 
 impl Running {
     async fn start(services: Services, port: u16) -> Running {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        Running::on(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), services)
+    }
+
+    fn on(listener: TcpListener, services: Services) -> Running {
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = channel::channel(false);
         let server = tokio::spawn(Server::new(listener, services, Limits::default()).run(stopped));
@@ -236,7 +239,8 @@ struct World {
     tracker: Tracker,
     peer: Arc<Peer>,
     job_tracker: Running,
-    servers: Running,
+    actions: Running,
+    umbilical: Running,
     session: SessionInfo,
 }
 
@@ -252,17 +256,15 @@ impl World {
         let mut parts = parts(root.path(), umbilical.local_addr().unwrap());
         change(&mut parts);
         let tracker = Tracker::start(parts);
-        let services = tracker.services(Arc::new(NoJobTrackers));
-        let (stop, stopped) = channel::channel(false);
-        let address = local(umbilical.local_addr().unwrap().port());
-        let server = tokio::spawn(Server::new(umbilical, services, Limits::default()).run(stopped));
-        let servers = Running { address, stop, server };
+        let actions = tracker.action_services(Arc::new(NoJobTrackers));
+        let actions = Running::start(actions, 0).await;
+        let umbilical = Running::on(umbilical, tracker.umbilical_services());
         let peer = Arc::new(Peer::default());
         let job_tracker = peer.serve(0).await;
         let trackers =
             SessionTrackers { job_tracker: job_tracker.address.clone(), secondary: None };
         let session = SessionInfo { handle: Some("s1".to_owned()), trackers };
-        World { root, tracker, peer, job_tracker, servers, session }
+        World { root, tracker, peer, job_tracker, actions, umbilical, session }
     }
 
     /// A task whose job runs this script, with these properties besides.
@@ -282,7 +284,7 @@ impl World {
 
     /// Sends an action as a job tracker does.
     async fn act(&self, action: Action) {
-        let mut client = CoronaTaskTrackerClient::new(self.servers.address.clone(), options());
+        let mut client = CoronaTaskTrackerClient::new(self.actions.address.clone(), options());
         let action = TaskTrackerAction { session: Some(self.session.clone()), action };
         soon(client.submit_actions(Some(vec![action]))).await.unwrap();
     }
@@ -308,7 +310,7 @@ impl World {
         let is_map = attempt.task.is_map;
         let jvm = JvmId { number: number.parse().unwrap(), job: attempt.job().clone(), is_map };
         Child {
-            umbilical: TaskUmbilicalClient::new(self.servers.address.clone(), options()),
+            umbilical: TaskUmbilicalClient::new(self.umbilical.address.clone(), options()),
             work: self.local().join(work),
             attempt,
             jvm,

@@ -125,9 +125,10 @@ impl Shared {
     }
 
     fn check_dirs(&self) {
-        for (path, failed) in self.dirs.check() {
-            let path = path.display();
-            match failed {
+        let deletion = self.localiser.deletion();
+        for change in self.dirs.check(|dir| deletion.discard_all_in(dir)) {
+            let path = change.path.display();
+            match change.failed {
                 Some(why) => tracing::error!(%path, why, "a local directory cannot be used"),
                 None => tracing::info!(%path, "a local directory can be used again"),
             }

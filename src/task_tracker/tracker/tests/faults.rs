@@ -27,6 +27,34 @@ async fn a_status_of_0_is_no_success() {
     world.end(&task).await;
 }
 
+/// A Java task that has met an exception reports it, and ends with status 0.
+#[tokio::test]
+async fn a_failure_that_was_reported_is_not_explained_again() {
+    const EXCEPTION: &str = "java.io.IOException: no more\n\tat Map.map(Map.java:7)\n";
+    let world = World::new().await;
+    for (status, more) in [
+        (0, ""),
+        (
+            1,
+            "java.lang.Throwable: Child Error\nCaused by: java.io.IOException: Task process exit \
+             with nonzero status of 1.\n",
+        ),
+    ] {
+        let task = world.task("map", PROGRAM, &[]);
+        let mut child = world.launched(&task).await;
+        let (id, text) = (task.attempt.clone(), Some(EXCEPTION.to_owned()));
+        soon(child.umbilical.report_diagnostic_info(id, text)).await.unwrap();
+        child.leave(status);
+        let why = end_of(&world, &task, TaskState::FailedUnclean).await;
+        // The exception may have been reported before the end.
+        let all: String =
+            world.peer.said(&task.attempt).into_iter().map(|status| status.diagnostics).collect();
+        assert!(all == format!("{EXCEPTION}{more}"), "{status}: {all} {why}");
+        world.peer.heartbeats.lock().unwrap().clear();
+        world.end(&task).await;
+    }
+}
+
 #[tokio::test]
 async fn a_done_that_comes_after_its_process_counts() {
     let world = World::with(|parts| parts.settings.late_done = Duration::from_secs(600)).await;
@@ -470,7 +498,7 @@ async fn errors_that_processes_tell() {
 #[tokio::test]
 async fn calls_of_attempts_that_nobody_knows() {
     let world = World::new().await;
-    let mut umbilical = TaskUmbilicalClient::new(world.servers.address.clone(), options());
+    let mut umbilical = TaskUmbilicalClient::new(world.umbilical.address.clone(), options());
     let id = kind("map").attempt;
     let status = kind("map").status;
     assert!(!soon(umbilical.ping(id.clone())).await.unwrap());
@@ -486,7 +514,7 @@ async fn calls_of_attempts_that_nobody_knows() {
     assert!(answer.should_die && answer.task.is_none());
     let events = soon(umbilical.get_map_completion_events(id.job().clone(), 0, 9, id)).await;
     assert_eq!(events.unwrap(), Default::default());
-    let mut actions = CoronaTaskTrackerClient::new(world.servers.address.clone(), options());
+    let mut actions = CoronaTaskTrackerClient::new(world.actions.address.clone(), options());
     soon(actions.submit_actions(None)).await.unwrap();
     let session = world.session.clone();
     let refused = soon(actions.start_corona_job_tracker(kind("map"), session)).await.unwrap_err();

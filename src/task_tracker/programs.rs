@@ -1,0 +1,80 @@
+//! Programs that are run to their end for what they print, within a time and a size.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+/// What is kept of each stream of output.
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
+
+/// How a program ended, and what it printed, each stream up to 64 KiB.
+#[derive(Debug)]
+pub(super) struct Printed {
+    pub(super) status: ExitStatus,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+/// Why nothing is known of what a program prints.
+#[derive(Debug)]
+pub(super) enum RunError {
+    /// It cannot be started, or not be waited for.
+    Io(io::Error),
+    /// It had not ended in time. It is ended, with all that it has started.
+    Timeout,
+}
+
+/// Runs a program to its end, in a process group of its own, which is ended when the time is over or
+/// nobody waits any more.
+pub(super) async fn run(mut command: Command, limit: Duration) -> Result<Printed, RunError> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(RunError::Io)?;
+    let mut group = KilledOnDrop(child.id());
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let all = async { tokio::join!(bounded(stdout), bounded(stderr), child.wait()) };
+    let Ok((stdout, stderr, status)) = tokio::time::timeout(limit, all).await else {
+        return Err(RunError::Timeout);
+    };
+    // Its number may now be given to another process.
+    group.0 = None;
+    Ok(Printed { status: status.map_err(RunError::Io)?, stdout, stderr })
+}
+
+/// The first line that says something.
+pub(super) fn first_line(text: &str) -> &str {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// Ends the process group of a process that nobody has waited for to its end.
+struct KilledOnDrop(Option<u32>);
+
+impl Drop for KilledOnDrop {
+    fn drop(&mut self) {
+        let pid = self.0.and_then(|pid| i32::try_from(pid).ok());
+        if let Some(group) = pid.and_then(rustix::process::Pid::from_raw) {
+            // When it has ended, nothing is left to do.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// What a stream says, up to a bound; the rest is read and thrown away.
+async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut stream) = stream else { return String::new() };
+    let mut kept = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        let room = MAX_OUTPUT_BYTES.saturating_sub(kept.len()).min(length);
+        kept.extend_from_slice(buffer.get(..room).unwrap_or_default());
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
