@@ -2,7 +2,7 @@
 //!
 //! Spec: cluster-manager/02 §4. A node is told to restart in the answer to a heartbeat.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::audit::hold;
@@ -11,9 +11,11 @@ use super::types::Millis;
 /// The nodes that are still to be told to restart, by name.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
-    /// In order; names that are not in `waiting` any more are passed over.
-    order: VecDeque<Arc<str>>,
-    waiting: BTreeSet<Arc<str>>,
+    /// Those whose batch is still to come, in the order of their restarts.
+    order: BTreeMap<u64, Arc<str>>,
+    /// Where in the order each of them is.
+    waiting: BTreeMap<Arc<str>, u64>,
+    last_place: u64,
     ready: BTreeSet<Arc<str>>,
     batch_size: usize,
     next_batch: Option<Millis>,
@@ -37,8 +39,10 @@ impl Restarts {
         }
         self.batch_size = usize::try_from(batch_size).unwrap_or(0);
         for node in nodes {
-            if !self.ready.contains(&node) && self.waiting.insert(node.clone()) {
-                self.order.push_back(node);
+            if !self.ready.contains(&node) && !self.waiting.contains_key(&node) {
+                self.last_place += 1;
+                self.order.insert(self.last_place, node.clone());
+                self.waiting.insert(node, self.last_place);
             }
         }
         self.release_batch(now, interval_ms);
@@ -59,7 +63,9 @@ impl Restarts {
     /// Forgets a node that is gone.
     pub(super) fn forget(&mut self, name: &str) {
         self.ready.remove(name);
-        self.waiting.remove(name);
+        if let Some(place) = self.waiting.remove(name) {
+            self.order.remove(&place);
+        }
     }
 
     /// When the next batch is due.
@@ -69,25 +75,27 @@ impl Restarts {
 
     /// Whether only nodes that exist are waited for, each once, and nothing piles up.
     pub(super) fn audit(&self, exists: impl Fn(&str) -> bool) -> Result<(), String> {
-        for name in self.waiting.iter().chain(&self.ready) {
+        for name in self.waiting.keys().chain(&self.ready) {
             hold(exists(name), || format!("{name} is to restart, but is gone"))?;
         }
-        hold(self.waiting.is_disjoint(&self.ready), || "a node is to restart twice".into())?;
-        let listed = self.waiting.iter().all(|name| self.order.contains(name));
-        hold(listed, || "a node that waits for its restart is not in the order".into())?;
+        let twice = self.ready.iter().any(|name| self.waiting.contains_key(name));
+        hold(!twice, || "a node is to restart twice".into())?;
+        let listed = |(name, place)| self.order.get(place) == Some(name);
+        hold(self.waiting.iter().all(listed), || {
+            "a node that waits for its restart is not in the order".into()
+        })?;
         let (order, waiting) = (self.order.len(), self.waiting.len());
-        hold(order <= 2 * waiting + 64, || format!("{order} entries for {waiting} restarts"))
+        hold(order == waiting, || format!("{order} entries for {waiting} restarts"))
     }
 
     fn release_batch(&mut self, now: Millis, interval_ms: i64) {
         let mut left = self.batch_size;
         while left > 0
-            && let Some(node) = self.order.pop_front()
+            && let Some((_, node)) = self.order.pop_first()
         {
-            if self.waiting.remove(&node) {
-                self.ready.insert(node);
-                left -= 1;
-            }
+            self.waiting.remove(&node);
+            self.ready.insert(node);
+            left -= 1;
         }
         let more = !self.waiting.is_empty() && self.batch_size > 0;
         self.next_batch = more.then(|| now.plus_ms(interval_ms));
@@ -116,6 +124,24 @@ mod tests {
         restarts.release_batch_if_due(Millis(100), 100);
         assert!(restarts.take("c"));
         assert_eq!(restarts.next_deadline(), None);
+    }
+
+    #[test]
+    fn nodes_that_are_gone_leave_no_trace() {
+        let mut restarts = Restarts::default();
+        let all: Vec<String> = (0..200).map(|number| format!("n{number:03}")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        restarts.add(Millis(0), names(&all), false, 0, 100);
+        let (gone, left) = all.split_at(199);
+        gone.iter().for_each(|name| restarts.forget(name));
+        assert_eq!(restarts.audit(|name| name == left[0]), Ok(()));
+        // Whoever comes back waits behind the others.
+        restarts.add(Millis(1), names(&["n000"]), false, 1, 100);
+        assert!(!restarts.take("n000") && restarts.take(left[0]));
+        restarts.forget("n000");
+        assert_eq!(restarts.audit(|_| false), Ok(()));
+        restarts.release_batch_if_due(Millis(101), 100);
+        assert!(!restarts.take("n000") && restarts.next_deadline().is_none());
     }
 
     #[test]
