@@ -81,7 +81,15 @@ struct Queue {
     task: AbortHandle,
 }
 
-/// What a queue tells its task.
+impl Queue {
+    /// Whether this is the queue of the conversation with these signals. A conversation that was
+    /// aborted goes on to its next await, and its session may have started again by then.
+    fn belongs_to(&self, conversation: &Arc<Signals>) -> bool {
+        Arc::ptr_eq(&self.signals, conversation)
+    }
+}
+
+/// What a queue tells its task. Each conversation has its own, by which it is known.
 #[derive(Debug, Default)]
 struct Signals {
     /// There is a call.
@@ -194,8 +202,13 @@ impl Notifier {
         }
     }
 
-    /// Has a session ended. In safe mode that is refused, and false: it is to be tried again.
-    async fn give_up(&self, handle: &Arc<str>) -> bool {
+    /// Has a session ended with which a conversation failed. In safe mode that is refused, and false: it
+    /// is to be tried again.
+    async fn give_up(&self, handle: &Arc<str>, own: &Arc<Signals>) -> bool {
+        if !self.queues().get(handle).is_some_and(|queue| queue.belongs_to(own)) {
+            // The session has ended. One of the same handle that has started since is another one.
+            return true;
+        }
         let Some(core) = self.core.get().and_then(Weak::upgrade) else { return true };
         match core.apply(Input::NotificationFailed { handle: handle.clone() }) {
             Err(Refusal::SafeMode) => {
@@ -205,7 +218,10 @@ impl Notifier {
             }
             // Its end has dropped the queue, or there is no such session any more.
             Ok(_) | Err(_) => {
-                self.forget(handle);
+                let mut queues = self.queues();
+                if queues.get(handle).is_some_and(|queue| queue.belongs_to(own)) {
+                    queues.remove(handle);
+                }
                 true
             }
         }
@@ -213,15 +229,22 @@ impl Notifier {
 
     /// Goes through a talk with a session. After a panic in it nobody tells the session anything any
     /// more: it is given up, as one that cannot be reached.
-    async fn or_give_up(&self, handle: &Arc<str>, talk: impl Future<Output = ()>) {
+    async fn or_give_up(
+        &self,
+        handle: &Arc<str>,
+        own: &Arc<Signals>,
+        talk: impl Future<Output = ()>,
+    ) {
         let Err(panic) = caught(talk).await else { return };
         tracing::error!(%panic, "the talk with session {handle} broke off");
-        while !self.give_up(handle).await {}
+        while !self.give_up(handle, own).await {}
     }
 
-    fn head(&self, handle: &Arc<str>) -> Head<'_> {
+    /// What there is to do for the conversation with these signals.
+    fn head(&self, handle: &Arc<str>, own: &Arc<Signals>) -> Head<'_> {
         let queues = self.queues();
-        match queues.get(handle).and_then(|queue| queue.calls.front()) {
+        let queue = queues.get(handle).filter(|queue| queue.belongs_to(own));
+        match queue.and_then(|queue| queue.calls.front()) {
             None => Head::Empty,
             Some(_) if *self.paused.borrow() => Head::Paused,
             Some(call) => {
@@ -231,16 +254,21 @@ impl Notifier {
         }
     }
 
-    fn delivered(&self, handle: &Arc<str>) {
-        if let Some(queue) = self.queues().get_mut(handle) {
+    /// Takes the first call out of the queue of the conversation with these signals.
+    fn delivered(&self, handle: &Arc<str>, own: &Arc<Signals>) {
+        let mut queues = self.queues();
+        if let Some(queue) = queues.get_mut(handle).filter(|queue| queue.belongs_to(own)) {
             queue.calls.pop_front();
         }
     }
 
-    /// Drops the queue of a session that there is nothing to tell; false if there is.
-    fn retire(&self, handle: &Arc<str>) -> bool {
+    /// Ends the conversation with these signals unless calls wait for it. Returns whether it has ended.
+    fn retire(&self, handle: &Arc<str>, own: &Arc<Signals>) -> bool {
         let mut queues = self.queues();
-        let empty = queues.get(handle).is_none_or(|queue| queue.calls.is_empty());
+        let Some(queue) = queues.get(handle).filter(|queue| queue.belongs_to(own)) else {
+            return true;
+        };
+        let empty = queue.calls.is_empty();
         if empty {
             queues.remove(handle);
         }
@@ -299,7 +327,8 @@ impl Conversation {
     /// Talks with the session until there is nothing to tell it.
     async fn run(self) {
         let (notifier, handle) = (self.notifier.clone(), self.handle.clone());
-        notifier.or_give_up(&handle, self.talk()).await;
+        let own = self.signals.clone();
+        notifier.or_give_up(&handle, &own, self.talk()).await;
     }
 
     async fn talk(mut self) {
@@ -324,7 +353,7 @@ impl Conversation {
     /// One attempt to deliver the oldest call, or a wait for one. Returns whether all is over.
     async fn attend(&mut self) -> bool {
         let notifier = self.notifier.clone();
-        let (call, under_way) = match notifier.head(&self.handle) {
+        let (call, under_way) = match notifier.head(&self.handle, &self.signals) {
             Head::Call(call, under_way) => (call, under_way),
             Head::Empty => return !self.wait_for_a_call().await,
             Head::Paused => {
@@ -351,7 +380,7 @@ impl Conversation {
             return true;
         }
         self.connection = None;
-        !self.notifier.retire(&self.handle)
+        !self.notifier.retire(&self.handle, &self.signals)
     }
 
     /// One attempt. A connection that was kept may have been closed by the session meanwhile: that
@@ -382,7 +411,7 @@ impl Conversation {
     }
 
     fn succeeded(&mut self, Waiting { call, since }: &Waiting) {
-        self.notifier.delivered(&self.handle);
+        self.notifier.delivered(&self.handle, &self.signals);
         self.notifier.metrics.count_delivered(call, since.elapsed());
         self.retries = 0;
         self.pause = self.notifier.patience.retry_start;
@@ -421,7 +450,7 @@ impl Conversation {
     }
 
     async fn give_up(&self) -> bool {
-        self.notifier.give_up(&self.handle).await
+        self.notifier.give_up(&self.handle, &self.signals).await
     }
 }
 

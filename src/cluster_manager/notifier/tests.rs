@@ -178,11 +178,40 @@ async fn a_session_is_given_up_when_the_talk_with_it_breaks_off() {
         assert_eq!(ended, 0, "nothing ends in safe mode");
         core.apply(Input::SetSafeMode { on: false }).unwrap();
     };
-    let handle = "2026.1".into();
+    let handle: Arc<str> = "2026.1".into();
+    let own = notifier.queues()[&handle].signals.clone();
     let talk = async { panic!("out of luck") };
-    tokio::join!(notifier.or_give_up(&handle, talk), safe_mode);
+    tokio::join!(notifier.or_give_up(&handle, &own, talk), safe_mode);
     let status = core.look(|engine, _| engine.retired_sessions().back().unwrap().status);
     assert_eq!((status, notifier.pending_calls()), (SessionStatus::TimedOut, 0));
+}
+
+#[tokio::test]
+async fn a_conversation_that_was_ended_leaves_the_next_one_alone() {
+    let (core, notifier) = core(Patience { timeout: SOON, ..patience() });
+    let stuck = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = stuck.local_addr().unwrap().port().into();
+    let handle: Arc<str> = "2026.1".into();
+    start(&core, &handle, port);
+    ask(&core, &handle, 1);
+    let old = notifier.queues()[&handle].signals.clone();
+    let status = SessionStatus::Successful;
+    core.apply(Input::EndSession { handle: handle.clone(), status }).unwrap();
+    start(&core, &handle, port);
+    ask(&core, &handle, 2);
+    // Whatever the old one does before it notices that it was aborted.
+    assert!(matches!(notifier.head(&handle, &old), Head::Empty));
+    notifier.delivered(&handle, &old);
+    assert!(notifier.retire(&handle, &old), "it has ended");
+    assert!(notifier.give_up(&handle, &old).await, "it has ended");
+    assert!(is_running(&core, &handle));
+    let waiting = notifier.snapshot();
+    let [Undelivered { calls, .. }] = &waiting[..] else { panic!("{waiting:?}") };
+    let [Notification::Granted(grants)] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!(grants[0].id, 2);
+    let own = notifier.queues()[&handle].signals.clone();
+    notifier.delivered(&handle, &own);
+    assert_eq!(notifier.snapshot(), []);
 }
 
 #[tokio::test]
