@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use corona::cluster_manager::api::{Pool, PoolCounts, Pools};
+use corona::cluster_manager::api::{ByType, Pool, PoolCounts, Pools};
 use corona::engine::types::ResourceType;
 
 use super::cluster::{WebArguments, block_on};
@@ -90,8 +90,11 @@ fn table(pools: &[Pool]) -> Table {
         columns.push(Column::text("REDIRECTED TO", 13));
     }
     let mut table = Table::new(&columns);
-    for pool in pools {
+    for (pool, shares) in pools.iter().zip(whole_shares(pools)) {
         let mut lines = pool.types.iter().filter(|(_, counts)| says_something(counts));
+        let counts = |line: (&ResourceType, &PoolCounts)| {
+            counts(line, shares.get(line.0).copied().unwrap_or_default())
+        };
         let counts_or_nothing = match lines.next() {
             Some(line) => counts(line),
             None => <[Cell; 6]>::default(),
@@ -122,7 +125,7 @@ fn head(pool: &Pool) -> [Cell; 3] {
     [name, mode.unwrap_or_default().into(), pool.sessions.to_string().into()]
 }
 
-fn counts((kind, counts): (&ResourceType, &PoolCounts)) -> [Cell; 6] {
+fn counts((kind, counts): (&ResourceType, &PoolCounts), share: i64) -> [Cell; 6] {
     let starved = counts.waiting.unwrap_or(counts.requested - counts.granted) > 0
         && counts.granted < counts.minimum;
     let granted = counts.granted.to_string();
@@ -130,8 +133,77 @@ fn counts((kind, counts): (&ResourceType, &PoolCounts)) -> [Cell; 6] {
         kind.name().into(),
         Cell::new(granted, if starved { Tone::Bad } else { Tone::Plain }),
         number(counts.waiting),
-        format!("{:.0}", counts.share.trunc()).into(),
+        share.to_string().into(),
         counts.minimum.to_string().into(),
         number(counts.maximum),
     ]
+}
+
+/// The shares of groups and pools in whole slots. A group is followed by its pools, and what these
+/// are shown to be due adds up to what the group is.
+fn whole_shares(pools: &[Pool]) -> Vec<ByType<i64>> {
+    let mut whole = Vec::with_capacity(pools.len());
+    for family in pools.chunk_by(|a, b| a.group == b.group) {
+        let mut shares = vec![ByType::new(); family.len()];
+        for kind in ResourceType::ALL {
+            let of = |pool: &Pool| pool.types.get(&kind).map_or(0.0, |counts| counts.share);
+            let exact: Vec<f64> = family.iter().map(of).collect();
+            let rounded = match family.first() {
+                Some(group) if group.pool.is_none() => whole_shares_of(&exact),
+                _ => exact.iter().map(|share| share.round() as i64).collect(),
+            };
+            for (shares, share) in shares.iter_mut().zip(rounded) {
+                shares.insert(kind, share);
+            }
+        }
+        whole.extend(shares);
+    }
+    whole
+}
+
+/// Rounds the share of a group and those of its pools, which follow it. What the pools lack of the
+/// group's slots goes to those that lose most by rounding down. Where the shares of the pools do not
+/// add up to the group's, as when their minima exceed it, each is rounded alone.
+fn whole_shares_of(exact: &[f64]) -> Vec<i64> {
+    let mut whole: Vec<i64> = exact.iter().map(|share| share.round() as i64).collect();
+    let (Some((group, members)), Some(due)) = (exact.split_first(), whole.first().copied()) else {
+        return whole;
+    };
+    let sum: f64 = members.iter().sum();
+    if (sum - group).abs() >= 0.5 {
+        return whole;
+    }
+    let mut by_loss: Vec<usize> = (0..members.len()).collect();
+    by_loss.sort_by(|a, b| members[*b].fract().total_cmp(&members[*a].fract()));
+    let mut left = due - members.iter().map(|share| share.floor() as i64).sum::<i64>();
+    for member in by_loss {
+        let extra = left.clamp(0, 1);
+        whole[member + 1] = members[member].floor() as i64 + extra;
+        left -= extra;
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_rounded_and_add_up() {
+        for (exact, whole) in [
+            (&[0.98, 0.98][..], &[1, 1][..]),
+            (&[3.99, 0.0, 4.0], &[4, 0, 4]),
+            (&[3.98, 1.99, 1.99], &[4, 2, 2]),
+            (&[1.0, 1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0], &[1, 1, 0, 0]),
+            (&[10.0, 2.5, 2.5, 5.0], &[10, 3, 2, 5]),
+            (&[10.0, 3.3, 3.3, 3.4], &[10, 3, 3, 4]),
+            // Minima beyond the group's share, and a group of a Java cluster manager.
+            (&[2.0, 3.0, 3.0], &[2, 3, 3]),
+            (&[0.0, 1.0], &[0, 1]),
+            (&[0.0], &[0]),
+            (&[], &[]),
+        ] {
+            assert_eq!(whole_shares_of(exact), whole, "{exact:?}");
+        }
+    }
 }
