@@ -120,6 +120,12 @@ pub struct Cluster {
     pub safe_mode: bool,
     /// Nodes that are known.
     pub nodes: usize,
+    /// Nodes among them that have missed too many heartbeats.
+    #[serde(default)]
+    pub nodes_late: usize,
+    /// Free slots on nodes that are granted nothing.
+    #[serde(default)]
+    pub unusable_slots: ByType<u64>,
     /// Sessions that run.
     pub sessions: usize,
     /// Calls to sessions that wait to be made or answered.
@@ -158,7 +164,7 @@ pub struct Nodes {
 pub struct Node {
     /// Its name, which it chose.
     pub name: String,
-    /// Why it is given no more work; empty when nothing is wrong with it.
+    /// What is wrong with it; empty when nothing is. But for some late nodes it is given no more work.
     pub problems: Vec<NodeProblem>,
     /// Where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,7 +189,7 @@ pub struct Node {
     pub slots: Option<ByType<NodeSlots>>,
 }
 
-/// Why a node is given no more work.
+/// What is wrong with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeProblem {
@@ -193,6 +199,9 @@ pub enum NodeProblem {
     BelowReserve,
     /// Sessions reported too many failures, for at least one type: see [`NodeSlots::blacklisted`].
     Blacklisted,
+    /// It has missed too many heartbeats. It is given no more work if `corona.cm.node.late.skip` is
+    /// set.
+    Late,
     /// A problem that this version does not know.
     #[serde(other)]
     Other,
@@ -621,6 +630,9 @@ pub enum WaitReason {
         excluded: usize,
         /// Nodes that have less memory or disk space free than they must keep.
         below_reserve: usize,
+        /// Late nodes, where `corona.cm.node.late.skip` is set.
+        #[serde(default)]
+        late: usize,
     },
     /// No usable node has as many slots free as a request takes.
     TooLarge {
@@ -744,6 +756,9 @@ pub struct Unusable {
     pub excluded: usize,
     /// Nodes that have less memory or disk space free than they must keep.
     pub below_reserve: usize,
+    /// Late nodes, where `corona.cm.node.late.skip` is set.
+    #[serde(default)]
+    pub late: usize,
 }
 
 /// Sessions that have ended and are remembered, the latest first.

@@ -80,6 +80,10 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             }
             info!("Notify {told} sessions about dead node {name}");
         }
+        Record::NodeLate { name, silent_ms } => {
+            warn!("Node {name} is late: no heartbeat for {silent_ms} msec");
+        }
+        Record::NodeOnTime { name } => info!("Node {name} is on time again"),
         Record::NodeRunnable { name, kind, runnable: true } => {
             info!("Node {name} is now {kind} runnable");
         }

@@ -167,6 +167,8 @@ impl Metrics {
             Record::SafeMode { on } => self.set_safe_mode(*on),
             Record::IllegalPool { .. }
             | Record::SessionUpdated { .. }
+            | Record::NodeLate { .. }
+            | Record::NodeOnTime { .. }
             | Record::NodeRunnable { .. }
             | Record::BlacklistCleared { .. }
             | Record::FeedbackForUnknownNode { .. }

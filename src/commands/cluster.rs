@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use corona::config::{ClientSettings, ClientSource, HostPort};
+use corona::config::{ClientSettings, ClientSource, ConfigErrors, HostPort};
 use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
 use corona::wire::{Exception, Service};
@@ -113,6 +113,17 @@ impl WebArguments {
     }
 }
 
+impl WebArguments {
+    /// The token that actions of operators need over HTTP, if the configuration has one.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a token that is too short.
+    pub(super) fn operator_token(&self) -> anyhow::Result<Option<String>> {
+        let configuration = self.configuration.clone();
+        configuration.look(|name| std::env::var_os(name), |source| source.operator_token())
+    }
+}
+
 impl ConfigurationArguments {
     fn then(self, later: ConfigurationArguments) -> ConfigurationArguments {
         ConfigurationArguments {
@@ -124,6 +135,14 @@ impl ConfigurationArguments {
     }
 
     fn read(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<ClientSettings> {
+        self.look(variable, |source| source.load())
+    }
+
+    fn look<T>(
+        self,
+        variable: impl Fn(&str) -> Option<OsString>,
+        read: impl FnOnce(&ClientSource<'_>) -> Result<T, ConfigErrors>,
+    ) -> anyhow::Result<T> {
         let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
         let overrides = pairs(self.overrides);
         let source = ClientSource {
@@ -131,7 +150,7 @@ impl ConfigurationArguments {
             further: &self.conf_file,
             overrides: &overrides,
         };
-        source.load().map_err(|problems| {
+        read(&source).map_err(|problems| {
             let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
             anyhow!(each.join("; "))
         })

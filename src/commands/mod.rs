@@ -18,7 +18,6 @@ mod inspect;
 mod java;
 mod java_pages;
 mod load;
-mod log_form;
 mod log_queue;
 mod log_rate;
 mod logging;

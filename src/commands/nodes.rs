@@ -1,17 +1,23 @@
-//! `corona nodes`: the nodes of a cluster, what they have and what is wrong with them.
+//! `corona nodes`: the nodes of a cluster, what they have, what runs on one and what is wrong with it.
 //!
 //! No call of the protocol tells of nodes, so they are read from the pages: this program's in full,
 //! the original's as far as they go.
 
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
-use corona::cluster_manager::api::{Node, NodeProblem, NodeSlots, Nodes, Paging};
+use corona::cluster_manager::api::{
+    BlacklistCleared, Node, NodeDetail, NodeProblem, NodeSlots, Nodes, Paging, Specs,
+};
 use corona::engine::types::ResourceType;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cluster::{WebArguments, block_on};
-use super::console::{Console, Form, OutputArguments};
+use super::console::{Console, Form, OutputArguments, printable};
 use super::java_pages;
 use super::table::{Cell, Column, Table, Tone, number};
 use super::times::Ago;
@@ -21,15 +27,21 @@ const EXAMPLES: &str = "\
 Examples:
   All nodes, with used and all slots of each type:
     corona nodes list
-  Nodes that are given no more work, and why:
+  Nodes with a problem:
     corona nodes list --problems
+
+  What runs on a node, and who has complained about it:
+    corona nodes info tt-000.dc1.example.com
+  Let it be given work again after a repair:
+    corona nodes clear-blacklist tt-000.dc1.example.com --token-file token
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// See the nodes of the cluster
+/// See the nodes of the cluster, and lift blacklistings
 ///
 /// Reads the pages at cm.server.http.address. Those of the original tell
-/// names and blacklisted nodes only.
+/// names and blacklisted nodes only, so that 'info' and 'clear-blacklist' need
+/// a cluster manager of this program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(super) struct Arguments {
@@ -40,12 +52,14 @@ pub(super) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
     List(List),
+    Info(Info),
+    ClearBlacklist(ClearBlacklist),
 }
 
-/// Tell which nodes there are
+/// List the nodes
 #[derive(Args, Clone, Debug)]
 struct List {
-    /// Only nodes that are given no more work, of some type at least
+    /// Only nodes with a problem: late, or not accepting work of at least one type
     #[arg(long)]
     problems: bool,
 
@@ -56,27 +70,271 @@ struct List {
     web: WebArguments,
 }
 
+/// Show a node: its slots, what runs there and for whom, who has complained
+#[derive(Args, Clone, Debug)]
+struct Info {
+    /// The node's name, as the list has it
+    node: String,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    web: WebArguments,
+}
+
+/// Lift the blacklisting of a node, so that it is given work again
+///
+/// The cluster manager must have a token, corona.cm.web.kill.token, and
+/// take administrative calls from here. The token is read from the file that
+/// is named, else from the configuration.
+#[derive(Args, Clone, Debug)]
+struct ClearBlacklist {
+    /// The node's name, as the list has it
+    node: String,
+
+    /// Only for this type of slots
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
+    kind: Option<ResourceType>,
+
+    /// File whose first line is the token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    web: WebArguments,
+}
+
+fn parse_type(text: &str) -> Result<ResourceType, String> {
+    let kind = ResourceType::from_name(&text.to_ascii_uppercase());
+    kind.ok_or_else(|| "expected MAP, REDUCE or JOBTRACKER".into())
+}
+
 /// Reads and prints.
 ///
 /// # Errors
 /// When there are no pages, or none that can be read.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let Action::List(list) = arguments.action;
-    let (address, timeout) = list.web.find()?;
-    let web = Web::new(address, timeout);
-    let mut nodes = block_on(read(&web))?;
-    if list.problems {
-        nodes.nodes.retain(|node| !node.problems.is_empty());
-    }
-    match list.output.output {
-        Form::Json => console.print_json(&nodes)?,
-        Form::Table if nodes.nodes.is_empty() => console.print("No nodes.\n")?,
-        Form::Table => {
-            let text = table(&nodes, list.output.wide).render(console, list.output.wide);
-            console.print(&text)?;
-        }
+    match arguments.action {
+        Action::List(list) => list.run(console)?,
+        Action::Info(info) => info.run(console)?,
+        Action::ClearBlacklist(clear) => clear.run(console)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl List {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let (address, timeout) = self.web.find()?;
+        let web = Web::new(address, timeout);
+        let mut nodes = block_on(read(&web))?;
+        if self.problems {
+            nodes.nodes.retain(|node| !node.problems.is_empty());
+        }
+        match self.output.output {
+            Form::Json => console.print_json(&nodes),
+            Form::Table if nodes.nodes.is_empty() => Ok(console.print("No nodes.\n")?),
+            Form::Table => {
+                let text = table(&nodes, self.output.wide).render(console, self.output.wide);
+                Ok(console.print(&text)?)
+            }
+        }
+    }
+}
+
+impl Info {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let (address, timeout) = self.web.find()?;
+        let web = Web::new(address, timeout);
+        let detail: NodeDetail = match block_on(web.api(&path_of(&self.node)))? {
+            Answer::Found(detail) => detail,
+            Answer::NotFound(what) => bail!("{what}"),
+            Answer::NoApi => bail!("{} do not describe nodes", web.who()),
+        };
+        match self.output.output {
+            Form::Json => console.print_json(&detail),
+            Form::Table => {
+                let text = description(&detail, console, self.output.wide);
+                Ok(console.print(&text)?)
+            }
+        }
+    }
+}
+
+impl ClearBlacklist {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let token = match &self.token_file {
+            Some(file) => first_line(file)?,
+            None => self.web.operator_token()?.context(
+                "no token: corona.cm.web.kill.token is not set in the configuration here; name a \
+                 file with --token-file",
+            )?,
+        };
+        let (address, timeout) = self.web.find()?;
+        let web = Web::new(address, timeout);
+        let mut fields = vec![("token", token.as_str())];
+        fields.extend(self.kind.map(|kind| ("type", kind.name())));
+        let path = format!("{}/clear-blacklist", path_of(&self.node));
+        let done: BlacklistCleared = match block_on(web.send_form(&path, &fields))? {
+            Answer::Found(done) => done,
+            Answer::NotFound(what) => bail!("{what}"),
+            Answer::NoApi => bail!("{} cannot lift a blacklisting", web.who()),
+        };
+        if let Form::Json = self.output.output {
+            return console.print_json(&done);
+        }
+        let kinds: Vec<&str> = done.cleared.iter().map(|kind| kind.name()).collect();
+        let node = printable(&self.node);
+        let line = match kinds.is_empty() {
+            true => format!("Node {node} was not blacklisted.\n"),
+            false => format!("Node {node} is no longer blacklisted for {}.\n", kinds.join(", ")),
+        };
+        Ok(console.print(&line)?)
+    }
+}
+
+/// The path of a node in the API.
+fn path_of(node: &str) -> String {
+    format!("/api/v1/nodes/{}", utf8_percent_encode(node, NON_ALPHANUMERIC))
+}
+
+fn first_line(file: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("the token cannot be read from {}", file.display()))?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    ensure!(!line.is_empty(), "{} has no token in its first line", file.display());
+    Ok(line.to_owned())
+}
+
+/// A node for people: facts, slots, complaints, grants.
+fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String {
+    let node = &detail.node;
+    let ago = |then_ms| Ago { now_ms: detail.now_ms, then_ms }.to_string();
+    let free_of = |free: Option<i32>, total: Option<i32>, unit: &str| {
+        let total = total.map(|total| format!(" of {total}")).unwrap_or_default();
+        free.map(|free| format!("{free}{total} {unit}"))
+    };
+    let (free, total) = (node.free.as_ref(), node.total.as_ref());
+    let of = |specs: Option<&Specs>, part: fn(&Specs) -> Option<i32>| specs.and_then(part);
+    let lines = [
+        ("Node", Some(node.name.clone())),
+        ("State", Some(state_words(node))),
+        ("Address", node.address.as_ref().map(|at| format!("{}:{}", at.host, at.port))),
+        ("Rack", node.rack.clone()),
+        ("Last heartbeat", node.last_heartbeat_ms.map(ago)),
+        ("CPUs", total.map(|specs| specs.cpus.to_string())),
+        ("Memory free", {
+            let memory = |specs: &Specs| specs.memory_mb;
+            free_of(of(free, memory), of(total, memory), "MB")
+        }),
+        ("Disk free", {
+            let disk = |specs: &Specs| specs.disk_gb;
+            free_of(of(free, disk), of(total, disk), "GB")
+        }),
+        ("Sessions seen", node.sessions.map(|sessions| sessions.to_string())),
+    ];
+    let mut text = String::new();
+    for (label, value) in lines {
+        if let Some(value) = value {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{:<20} {}", format!("{label}:"), printable(&value));
+        }
+    }
+    let mut add = |title: &str, table: Table| {
+        text.push_str(title);
+        text.push_str(&table.render(console, wide));
+    };
+    add("\n", types_table(detail));
+    if !detail.complaints.is_empty() {
+        add("\nComplaints that count, the latest first:\n", complaints_table(detail));
+    }
+    if detail.grants.is_empty() {
+        text.push_str("\nNothing runs here.\n");
+        return text;
+    }
+    add("\nWhat runs here, the longest first:\n", grants_table(detail));
+    let left_out = detail.grants_total.saturating_sub(detail.grants.len());
+    if left_out > 0 {
+        let _ = writeln!(text, "and {left_out} more");
+    }
+    text
+}
+
+/// Slots by type, and how near the node is to being blacklisted.
+fn types_table(detail: &NodeDetail) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("TYPE"),
+        Column::number("USED"),
+        Column::number("FAILURES"),
+        Column::number("CONNECTIONS"),
+        Column::number("BLACKLISTED FOR"),
+    ]);
+    for (kind, NodeSlots { used, total, .. }) in detail.node.slots.iter().flatten() {
+        let faults = detail.faults.get(kind).copied().unwrap_or_default();
+        let since = faults.blacklisted_since_ms;
+        let since = since.map(|then_ms| Ago { now_ms: detail.now_ms, then_ms }.span());
+        let tone = if since.is_some() { Tone::Bad } else { Tone::Plain };
+        table.row([
+            kind.name().into(),
+            format!("{used}/{total}").into(),
+            format!("{}/{}", faults.failures, faults.failures_limit).into(),
+            format!("{}/{}", faults.failed_connections, faults.failed_connections_limit).into(),
+            Cell::new(since.unwrap_or_else(|| "-".into()), tone),
+        ]);
+    }
+    table
+}
+
+fn complaints_table(detail: &NodeDetail) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("SESSION"),
+        Column::text("USER", 6),
+        Column::whole("TYPES"),
+        Column::number("FAILURES"),
+        Column::number("CONNECTIONS"),
+        Column::number("AGO"),
+    ]);
+    for complaint in detail.complaints.iter().rev() {
+        let kinds: Vec<&str> = complaint.types.iter().map(|kind| kind.name()).collect();
+        table.row([
+            complaint.session.as_str().into(),
+            complaint.user.as_str().into(),
+            kinds.join("+").into(),
+            complaint.failed.to_string().into(),
+            complaint.failed_connections.to_string().into(),
+            Ago { now_ms: detail.now_ms, then_ms: complaint.at_ms }.span().into(),
+        ]);
+    }
+    table
+}
+
+fn grants_table(detail: &NodeDetail) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("SESSION"),
+        Column::text("USER", 6),
+        Column::text("POOL", 16),
+        Column::whole("TYPE"),
+        Column::number("SLOTS"),
+        Column::number("REQUEST"),
+        Column::number("HELD FOR"),
+        Column::text("NAME", 10),
+    ]);
+    for grant in &detail.grants {
+        table.row([
+            grant.session.as_str().into(),
+            grant.user.as_str().into(),
+            format!("{}.{}", grant.pool.group, grant.pool.pool).into(),
+            grant.kind.name().into(),
+            grant.slots.to_string().into(),
+            grant.id.to_string().into(),
+            Ago { now_ms: detail.now_ms, then_ms: grant.granted_ms }.span().into(),
+            grant.name.as_str().into(),
+        ]);
+    }
+    table
 }
 
 /// All nodes, page by page; where there is no API, from the pages of the original.
@@ -173,15 +431,21 @@ fn slots(node: &Node, kind: ResourceType) -> Cell {
 }
 
 fn state(node: &Node) -> Cell {
+    let tone = if node.problems.is_empty() { Tone::Plain } else { Tone::Bad };
+    Cell::new(state_words(node), tone)
+}
+
+fn state_words(node: &Node) -> String {
     if node.problems.is_empty() {
         return "ok".into();
     }
     let words: Vec<String> = node.problems.iter().map(|problem| words(*problem, node)).collect();
-    Cell::new(words.join(", "), Tone::Bad)
+    words.join(", ")
 }
 
 fn words(problem: NodeProblem, node: &Node) -> String {
     match problem {
+        NodeProblem::Late => "late".into(),
         NodeProblem::Excluded => "excluded".into(),
         NodeProblem::BelowReserve => "below reserve".into(),
         NodeProblem::Other => "unknown problem".into(),

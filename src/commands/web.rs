@@ -1,4 +1,5 @@
-//! Reading the pages of a cluster manager: one GET at a time, with limits on time and size.
+//! Reading the pages of a cluster manager, and acting through them: one request at a time, with limits
+//! on time and size.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use corona::cluster_manager::api::Failure;
 use corona::config::HostPort;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{CONNECTION, HOST};
-use hyper::{Request, StatusCode};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
@@ -51,7 +52,27 @@ impl Web {
     /// # Errors
     /// When there is no answer, or one that says neither what nor that there is nothing.
     pub(super) async fn api<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
-        let (status, body) = self.get(path).await?;
+        self.answer(self.get(path).await?)
+    }
+
+    /// Sends a form to a path of the API and reads the JSON that comes back.
+    ///
+    /// # Errors
+    /// As [`Self::api`].
+    pub(super) async fn send_form<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        fields: &[(&str, &str)],
+    ) -> anyhow::Result<Answer<T>> {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.extend_pairs(fields);
+        self.answer(self.exchange(Method::POST, path, form.finish()).await?)
+    }
+
+    fn answer<T: DeserializeOwned>(
+        &self,
+        (status, body): (StatusCode, Bytes),
+    ) -> anyhow::Result<Answer<T>> {
         if status == StatusCode::OK {
             let value = serde_json::from_slice(&body)
                 .with_context(|| format!("{} gave something else than expected", self.who()))?;
@@ -78,25 +99,46 @@ impl Web {
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        self.exchange(Method::GET, path, String::new()).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        form: String,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let seconds = self.timeout.as_secs();
         let address = (&*self.address.host, self.address.port);
         let connected = timeout(self.timeout, TcpStream::connect(address)).await;
         let stream = connected
             .map_err(|_| anyhow!("{} did not accept a connection within {seconds} s", self.who()))?
             .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))?;
-        let answered = timeout(self.timeout, self.converse(stream, path)).await;
+        let answered = timeout(self.timeout, self.converse(stream, method, path, form)).await;
         answered.map_err(|_| anyhow!("{} did not answer within {seconds} s", self.who()))?
     }
 
-    async fn converse(&self, stream: TcpStream, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn converse(
+        &self,
+        stream: TcpStream,
+        method: Method,
+        path: &str,
+        form: String,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let failed = || format!("{} failed to answer", self.who());
         let stream = TokioIo::new(stream);
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(stream).await.with_context(failed)?;
-        let request = Request::get(path)
+        let mut request = Request::builder()
+            .method(&method)
+            .uri(path)
             .header(HOST, self.address.to_string())
-            .header(CONNECTION, "close")
-            .body(Empty::<Bytes>::new())
+            .header(CONNECTION, "close");
+        if method == Method::POST {
+            request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        }
+        let request = request
+            .body(Full::new(Bytes::from(form)))
             .with_context(|| format!("{path:?} is no path"))?;
         let exchange = async {
             let response = sender.send_request(request).await.with_context(failed)?;

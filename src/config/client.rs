@@ -38,9 +38,19 @@ pub struct ClientSource<'a> {
 }
 
 impl ClientSource<'_> {
+    /// The token that actions of operators need over HTTP; none if none is configured. Errors: a file
+    /// that cannot be read, or a token that is too short.
+    pub fn operator_token(&self) -> Result<Option<String>, ConfigErrors> {
+        self.read(|reader| reader.read_operator_token())
+    }
+
     /// Reads the property files. Errors: a file that cannot be read, or a wrong value of a key that
     /// a tool needs. Warnings are not told. Spec: cluster-manager/06 §1, §7.3.
     pub fn load(&self) -> Result<ClientSettings, ConfigErrors> {
+        self.read(|reader| reader.read_client())
+    }
+
+    fn read<T>(&self, read: impl FnOnce(SettingsReader<'_>) -> T) -> Result<T, ConfigErrors> {
         let mut problems = Vec::new();
         let mut files = FileReader::default();
         let system = SystemProperties::of_process();
@@ -48,9 +58,9 @@ impl ClientSource<'_> {
         let properties =
             Properties::load(conf_dir, further, overrides, system, &mut files, &mut problems);
         let source = Source { conf_dir, overrides, ..Source::default() };
-        let settings = SettingsReader::new(&source, &properties, &mut problems).read_client();
+        let value = read(SettingsReader::new(&source, &properties, &mut problems));
         warnings_or_errors(problems)?;
-        Ok(settings)
+        Ok(value)
     }
 }
 
@@ -97,6 +107,21 @@ mod tests {
         assert_eq!(settings.server_address.to_string(), "b:1");
         assert_eq!(settings.http_address.to_string(), "c:2");
         assert_eq!(settings.restart_batch, 3);
+    }
+
+    #[test]
+    fn the_token_of_operators_is_read_where_it_is_needed_and_never_shown() {
+        let token = |text: &str| {
+            let overrides = [("corona.cm.web.kill.token".to_owned(), text.to_owned())];
+            let source = ClientSource { overrides: &overrides, ..ClientSource::default() };
+            assert!(source.load().is_ok(), "other commands do not look at it");
+            source.operator_token().map_err(|problems| problems.to_string())
+        };
+        assert_eq!(token("a token for tests"), Ok(Some("a token for tests".into())));
+        assert_eq!(token(""), Ok(None));
+        let problem = token("short").unwrap_err();
+        assert!(problem.contains("too short") && !problem.contains("\"short\""), "{problem}");
+        assert_eq!(ClientSource::default().operator_token().unwrap(), None);
     }
 
     #[test]

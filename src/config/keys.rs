@@ -268,6 +268,10 @@ keys! {
         "Nodes that may be known at a time.";
     MAX_POOLS = "corona.cm.max.pools", int(1), "10000", "pools", Own,
         "Pools that sessions may have brought up, configured ones not counted.";
+    NODE_LATE = "corona.cm.node.late.heartbeats", int(0), "4", "heartbeats", Own,
+        "A node that was not heard for longer than this many times corona.clustermanager.heartbeat.interval is shown as late. 0: no node is.";
+    NODE_LATE_SKIP = "corona.cm.node.late.skip", Boolean, "false", "", Own,
+        "Whether late nodes are given no grants until they are heard again.";
     ADMIN_NETWORKS = "corona.cm.admin.networks", List, "", "", Own,
         "Networks from which sessions may be killed, nodes restarted or refreshed, safe mode set and state persisted; unset: all.";
     WEB_NETWORKS = "corona.cm.web.networks", List, "", "", Own,
@@ -295,7 +299,7 @@ keys! {
         "The proxy job tracker's web address.";
 
     TT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Tracker,
-        "Pause between the heartbeats of a task tracker.";
+        "Pause between the heartbeats of a task tracker. The cluster manager finds late nodes by it.";
     TT_CALLBACK_TIMEOUT = "corona.task.tracker.server.clienttimeout", int(0), "30000", "ms", Tracker,
         "Time for a connection to a task tracker's Thrift service to say something. 0: for ever.";
     TT_CPUS = "mapred.coronatasktracker.num.cpus", Int { least: 1, most: 32767 }, "", "CPUs", Tracker,

@@ -244,10 +244,19 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
+    /// The token that actions of operators need.
+    pub(super) fn read_operator_token(mut self) -> Option<String> {
+        let token: Option<Secret> = self.value(&keys::WEB_KILL_TOKEN, web::secret);
+        self.hide_secrets();
+        token.map(|token| token.reveal().to_owned())
+    }
+
     fn engine(&mut self) -> Settings {
         Settings {
             partitioning: self.partitioning(),
             node_expiry_ms: self.number(&keys::NODE_EXPIRY),
+            node_late_ms: self.node_late_ms(),
+            skip_late_nodes: self.value(&keys::NODE_LATE_SKIP, typed::boolean),
             session_expiry_ms: self.session_expiry_ms(),
             retired_sessions: self.number(&keys::RETIRED_SESSIONS),
             reserved_memory_mb: self.number(&keys::RESERVED_MEMORY),
@@ -292,6 +301,13 @@ impl<'a> SettingsReader<'a> {
             self.problems.push(Problem::warning(origin, kind).of(key.name));
         }
         partitioning
+    }
+
+    /// The span of as many heartbeats as are configured; for ever when it is none.
+    fn node_late_ms(&mut self) -> i64 {
+        let heartbeats: i64 = self.number(&keys::NODE_LATE);
+        let interval_ms: i64 = self.number(&keys::TT_HEARTBEAT);
+        if heartbeats == 0 { i64::MAX } else { heartbeats.saturating_mul(interval_ms) }
     }
 
     /// The interval as set; else from the notifier's retries. Spec: cluster-manager/05 §3.

@@ -132,6 +132,28 @@ fn every_used_key_is_read_and_in_force() {
 }
 
 #[test]
+fn late_nodes_are_found_by_the_interval_of_heartbeats() {
+    let (heartbeats, interval) =
+        ("corona.cm.node.late.heartbeats", "corona.clustermanager.heartbeat.interval");
+    for (set, expected) in [
+        (&[][..], 12_000),
+        (&[(heartbeats, "1")], 3_000),
+        (&[(interval, "500")], 2_000),
+        (&[(heartbeats, "2147483647"), (interval, "2147483647")], 2_147_483_647 * 2_147_483_647),
+        (&[(heartbeats, "0")], i64::MAX),
+    ] {
+        let loaded = load(None, &overrides(set)).unwrap();
+        assert_eq!(loaded.settings.engine.node_late_ms, expected, "{set:?}");
+    }
+    for wrong in ["-1", "4.5", "many"] {
+        let problem = load(None, &overrides(&[(heartbeats, wrong)])).unwrap_err().to_string();
+        assert!(problem.contains(heartbeats) && problem.contains(wrong), "{problem}");
+    }
+    let skip = overrides(&[("corona.cm.node.late.skip", "true")]);
+    assert!(load(None, &skip).unwrap().settings.engine.skip_late_nodes);
+}
+
+#[test]
 fn with_a_directory_the_partitioning_must_be_set() {
     let dir = tempfile::tempdir().unwrap();
     let refused = load(Some(dir.path()), &[]).unwrap_err();

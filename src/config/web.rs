@@ -21,13 +21,18 @@ pub struct WebSettings {
     pub max_subscribers: usize,
 }
 
-/// A text that is never shown.
+/// A text that is not shown by accident.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
 impl Secret {
     /// What stands where the text would be shown.
     pub const HIDDEN: &str = "(hidden)";
+
+    /// The text, for whoever has to send it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
 
     /// Whether this is the same text. How long that takes says nothing about the secret.
     pub fn is(&self, other: &str) -> bool {

@@ -64,6 +64,11 @@ fn easily_blacklisted(settings: &mut Settings) {
     settings.faults.failure_sessions = 0;
 }
 
+fn late_nodes_are_skipped(settings: &mut Settings) {
+    settings.node_late_ms = 1_000;
+    settings.skip_late_nodes = true;
+}
+
 fn excluding(mut request: ResourceRequest, hosts: &[&str]) -> ResourceRequest {
     request.exclude_hosts = hosts.iter().map(|host| (*host).into()).collect();
     request
@@ -677,6 +682,34 @@ const SITUATIONS: &[Situation] = &[
             "all 98 slots are in use; 2 more slots are free on 1 excluded node; pool g.p holds no \
              grants and is due none at present; pool g.min holds 98 (guaranteed by its minimum of \
              98); this session is next",
+        )],
+    ),
+    (
+        "late nodes are skipped, and both are late",
+        || {
+            let mut world = nodes(&[2, 2], late_nodes_are_skipped);
+            asks(&mut world, SESSION, "g.p", 1);
+            world.wait(1_001);
+            world.ask(SESSION, requests(2..=2, Map));
+            world
+        },
+        &[(1, "nodes unusable", "all 2 nodes that serve MAP are late")],
+    ),
+    (
+        "late nodes are skipped, and the others are full",
+        || {
+            let mut world = nodes(&[2, 3], late_nodes_are_skipped);
+            world.wait(500);
+            world.node("n1", "h1", 2);
+            world.wait(501);
+            asks(&mut world, SESSION, "g.p", 3);
+            world
+        },
+        &[(
+            1,
+            "no free slot",
+            "all 2 slots are in use; 3 more slots are free on 1 late node; pool g.p holds 2 grants, \
+             its share is 2.0; this session is next",
         )],
     ),
     (

@@ -316,6 +316,15 @@ pub enum Record {
         nodes: usize,
         told: usize,
     },
+    /// A node has missed too many heartbeats.
+    NodeLate {
+        name: Arc<str>,
+        silent_ms: i64,
+    },
+    /// A late node is on time again.
+    NodeOnTime {
+        name: Arc<str>,
+    },
     NodeRunnable {
         name: Arc<str>,
         kind: ResourceType,

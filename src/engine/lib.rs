@@ -149,6 +149,7 @@ impl Engine {
         };
         [
             after(self.nodes.most_silent(), self.settings.node_expiry_ms),
+            after(self.nodes.most_silent_on_time(), self.settings.node_late_ms),
             after(self.sessions.most_silent(), self.settings.session_expiry_ms),
             self.scheduler.next_deadline(),
             self.restarts.next_deadline(),
@@ -223,7 +224,7 @@ impl Engine {
             }
             Input::KillSession { handle } => self.kill_session(&handle, now, effects),
             Input::SetSafeMode { on } => self.set_safe_mode(now, on, effects),
-            Input::SettingsChanged { settings } => self.settings_changed(*settings, effects),
+            Input::SettingsChanged { settings } => self.settings_changed(now, *settings, effects),
             Input::NotificationFailed { handle } => {
                 self.notification_failed(&handle, now, effects)?;
             }
@@ -236,6 +237,7 @@ impl Engine {
 
     fn tick(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         self.expire_nodes(now, effects);
+        self.find_late_nodes(now, effects);
         self.expire_sessions(now, effects);
         self.restarts.release_batch_if_due(now, self.settings.restart_interval_ms);
         self.want_passes_due(now);
@@ -244,6 +246,7 @@ impl Engine {
     fn held_up(&mut self, now: Millis, ms: i64, effects: &mut Vec<Effect>) {
         if ms > 0 {
             self.nodes.pardon(now, ms);
+            self.forgive_late_nodes(now, effects);
             self.sessions.pardon(now, ms);
             effects.push(Effect::Record(Record::HeldUp { ms }));
         }
@@ -252,6 +255,7 @@ impl Engine {
     fn set_safe_mode(&mut self, now: Millis, on: bool, effects: &mut Vec<Effect>) {
         if !on {
             self.nodes.all_heard(now);
+            self.forgive_late_nodes(now, effects);
             self.sessions.all_heard(now);
         }
         self.safe_mode = on;
@@ -260,7 +264,7 @@ impl Engine {
 
     /// New limits and modes apply from the next pass on. Sessions stay in their pools, grants stay
     /// even where a node now has fewer slots.
-    fn settings_changed(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
+    fn settings_changed(&mut self, now: Millis, settings: Settings, effects: &mut Vec<Effect>) {
         effects.push(Effect::Record(Record::SettingsChanged));
         self.legal = settings.partitioning.legal_types();
         self.settings = Arc::new(settings);
@@ -268,6 +272,7 @@ impl Engine {
         for session in self.sessions.in_order_of_start() {
             self.requeue_all_kinds(session);
         }
+        self.forgive_late_nodes(now, effects);
         for node in self.nodes.numbers() {
             let cpus = self.nodes[node].total.num_cpus;
             let slots = self.settings.partitioning.slots(cpus).unwrap_or(PerType::all(0));

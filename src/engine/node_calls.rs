@@ -23,7 +23,7 @@ impl Engine {
             let Some(node) = known else {
                 return Err(Refusal::DisallowedNode(report.address.host));
             };
-            self.nodes.heard(node, now);
+            self.hear_node(node, now, effects);
             if let Some(free) = report.free {
                 self.nodes[node].free = free;
                 self.reindex_node(node, effects);
@@ -34,7 +34,7 @@ impl Engine {
             Some(node) => node,
             None => self.add_node(now, &report, rack, effects)?,
         };
-        self.nodes.heard(node, now);
+        self.hear_node(node, now, effects);
         self.take_over_report(node, &report, effects)?;
         self.reindex_node(node, effects);
         Ok(self.restart_if_told(&report.name, now, effects))
@@ -95,6 +95,43 @@ impl Engine {
                 break;
             }
             self.lose_node(node, true, now, effects);
+        }
+    }
+
+    /// Finds nodes that are late from now on. Takes a bounded number at a time: while there are
+    /// more, [`Engine::next_deadline`] is not later than now.
+    pub(super) fn find_late_nodes(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        const AT_ONCE: usize = 1000;
+        for _ in 0..AT_ONCE {
+            let Some((node, heard)) = self.nodes.most_silent_on_time() else { return };
+            let silent_ms = now.since(heard);
+            if silent_ms <= self.settings.node_late_ms {
+                return;
+            }
+            self.nodes.set_late(node);
+            let name = self.nodes[node].name.clone();
+            effects.push(Effect::Record(Record::NodeLate { name, silent_ms }));
+            self.reindex_node(node, effects);
+        }
+    }
+
+    /// Nodes are on time again without having been heard: silence is pardoned, or settings have
+    /// changed.
+    pub(super) fn forgive_late_nodes(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        for node in self.nodes.forgive_late(now, self.settings.node_late_ms) {
+            let name = self.nodes[node].name.clone();
+            effects.push(Effect::Record(Record::NodeOnTime { name }));
+            self.reindex_node(node, effects);
+        }
+    }
+
+    /// Notes a heartbeat.
+    fn hear_node(&mut self, node: NodeIdx, now: Millis, effects: &mut Vec<Effect>) {
+        if self.nodes.heard(node, now) {
+            let name = self.nodes[node].name.clone();
+            effects.push(Effect::Record(Record::NodeOnTime { name }));
+            // The rest of the heartbeat may be refused.
+            self.reindex_node(node, effects);
         }
     }
 

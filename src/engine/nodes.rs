@@ -119,12 +119,14 @@ pub(super) enum Obstacle {
     Blacklisted,
     /// It has less memory or disk space free than it must keep.
     BelowReserve,
+    /// It has missed too many heartbeats, and late nodes are skipped.
+    Late,
 }
 
 impl Obstacle {
     /// All of them; each one's number is its place here.
-    pub(super) const ALL: [Obstacle; 3] =
-        [Obstacle::Excluded, Obstacle::Blacklisted, Obstacle::BelowReserve];
+    pub(super) const ALL: [Obstacle; 4] =
+        [Obstacle::Excluded, Obstacle::Blacklisted, Obstacle::BelowReserve, Obstacle::Late];
 }
 
 /// A task tracker as the engine knows it. Grants go to one node here, one there, so that each look
@@ -142,6 +144,8 @@ pub(super) struct Node {
     usable: PerType<bool>,
     in_index: PerType<bool>,
     pub(super) allowed: bool,
+    /// Whether it has missed too many heartbeats; [`Nodes`] lists late nodes apart.
+    pub(super) late: bool,
     pub(super) last_heartbeat: Millis,
     // What a grant changes besides.
     /// What was given away: session, request, in no order that matters.
@@ -237,9 +241,16 @@ impl Node {
             Some(Obstacle::Blacklisted)
         } else if !self.has_reserve(settings) {
             Some(Obstacle::BelowReserve)
+        } else if self.is_skipped(settings) {
+            Some(Obstacle::Late)
         } else {
             None
         }
+    }
+
+    /// Whether the node is granted nothing because it is late.
+    pub(super) fn is_skipped(&self, settings: &Settings) -> bool {
+        self.late && settings.skip_late_nodes
     }
 }
 
@@ -248,7 +259,10 @@ impl Node {
 pub(super) struct Nodes {
     slab: Slab<Node>,
     by_name: Lookup<Arc<str>, NodeIdx>,
+    /// In the order of their last heartbeats, in two lists: every late node was heard before all that
+    /// are on time.
     by_heartbeat: Chains<1>,
+    late: usize,
     runnable: [Runnable; 3],
     /// Slots of all nodes.
     capacity: PerType<u64>,
@@ -264,6 +278,7 @@ impl Nodes {
             slab: Slab::new(),
             by_name: Lookup::new(seed),
             by_heartbeat: Chains::default(),
+            late: 0,
             runnable: Default::default(),
             capacity: PerType::all(0),
             offered: PerType::all(0),
@@ -312,6 +327,7 @@ impl Nodes {
             free: ComputeSpecs::default(),
             last_heartbeat: now,
             allowed: true,
+            late: false,
             apps: PerType::default(),
             slots: PerType::all(0),
             used: PerType::all(0),
@@ -324,7 +340,7 @@ impl Nodes {
             in_index: PerType::all(false),
         }) as NodeIdx;
         self.by_name.insert(name, node);
-        self.by_heartbeat.push_back(0, 0, node);
+        self.by_heartbeat.push_back(0, ON_TIME, node);
         node
     }
 
@@ -334,8 +350,9 @@ impl Nodes {
             self.leave_index(node, kind);
         }
         self.set_slots(node, PerType::all(0));
-        self.by_heartbeat.remove(0, 0, node);
         let entry = self.slab.remove(node as usize);
+        self.by_heartbeat.remove(0, list_of(&entry), node);
+        self.late -= usize::from(entry.late);
         for kind in ResourceType::ALL {
             self.allocated[kind] -= u64::from(entry.used[kind]);
         }
@@ -343,17 +360,70 @@ impl Nodes {
         entry
     }
 
-    /// Notes that the node is alive.
-    pub(super) fn heard(&mut self, node: NodeIdx, now: Millis) {
-        self.slab[node as usize].last_heartbeat = now;
-        self.by_heartbeat.remove(0, 0, node);
-        self.by_heartbeat.push_back(0, 0, node);
+    /// Notes that the node is alive. Returns whether it was late.
+    pub(super) fn heard(&mut self, node: NodeIdx, now: Millis) -> bool {
+        let entry = &mut self.slab[node as usize];
+        let list = list_of(entry);
+        let was_late = std::mem::take(&mut entry.late);
+        entry.last_heartbeat = now;
+        self.late -= usize::from(was_late);
+        self.by_heartbeat.remove(0, list, node);
+        self.by_heartbeat.push_back(0, ON_TIME, node);
+        was_late
     }
 
-    /// The node that has been silent for longest.
+    /// The node that has been silent for longest, and when it was last heard.
     pub(super) fn most_silent(&self) -> Option<(NodeIdx, Millis)> {
-        let node = self.by_heartbeat.first(0, 0)?;
+        self.first_of(LATE).or_else(|| self.first_of(ON_TIME))
+    }
+
+    /// The node that has been silent for longest of those that are not late.
+    pub(super) fn most_silent_on_time(&self) -> Option<(NodeIdx, Millis)> {
+        self.first_of(ON_TIME)
+    }
+
+    fn first_of(&self, list: usize) -> Option<(NodeIdx, Millis)> {
+        let node = self.by_heartbeat.first(0, list)?;
         Some((node, self.slab[node as usize].last_heartbeat))
+    }
+
+    /// Nodes that are late.
+    pub(super) fn late_count(&self) -> usize {
+        self.late
+    }
+
+    /// Counts the node as late from now on. It must be [`Self::most_silent_on_time`].
+    /// [`Self::reindex`] follows.
+    pub(super) fn set_late(&mut self, node: NodeIdx) {
+        self.slab[node as usize].late = true;
+        self.late += 1;
+        self.by_heartbeat.remove(0, ON_TIME, node);
+        self.by_heartbeat.push_back(0, LATE, node);
+    }
+
+    /// Counts late nodes as on time again that have not been silent for longer than `late_ms`: their
+    /// silence is pardoned, or the limit has changed. Gives them back. [`Self::reindex`] follows.
+    pub(super) fn forgive_late(&mut self, now: Millis, late_ms: i64) -> Vec<NodeIdx> {
+        let is_late = |node: &NodeIdx| now.since(self[*node].last_heartbeat) > late_ms;
+        let mut forgiven: Vec<NodeIdx> = self.by_heartbeat.iter(0, LATE).collect();
+        forgiven.drain(..forgiven.partition_point(is_late));
+        if forgiven.is_empty() {
+            return forgiven;
+        }
+        let on_time: Vec<NodeIdx> = self.by_heartbeat.iter(0, ON_TIME).collect();
+        for node in &forgiven {
+            self.slab[*node as usize].late = false;
+            self.by_heartbeat.remove(0, LATE, *node);
+        }
+        self.late -= forgiven.len();
+        // They were heard before those that are on time.
+        for node in &on_time {
+            self.by_heartbeat.remove(0, ON_TIME, *node);
+        }
+        for node in forgiven.iter().chain(&on_time) {
+            self.by_heartbeat.push_back(0, ON_TIME, *node);
+        }
+        forgiven
     }
 
     /// Counts every node as heard now, as the end of safe mode does.
@@ -544,10 +614,13 @@ impl Nodes {
             let named = self.by_name.get(&entry.name) == Some(&node);
             hold(named, || format!("node {} is not found by name", entry.name))?;
         }
-        let all = |node: u32| self.slab.contains(node as usize).then_some(0);
-        self.by_heartbeat.audit(0, "nodes by heartbeat", self.slab.len(), all)?;
-        let heard = self.by_heartbeat.iter(0, 0).map(|node| self[node].last_heartbeat);
+        let list = |node: u32| self.slab.get(node as usize).map(list_of);
+        self.by_heartbeat.audit(0, "nodes by heartbeat", self.slab.len(), list)?;
+        let lists = [LATE, ON_TIME].into_iter().flat_map(|list| self.by_heartbeat.iter(0, list));
+        let heard = lists.map(|node| self[node].last_heartbeat);
         hold(heard.is_sorted(), || "nodes are not in the order of their heartbeats".into())?;
+        let late = self.iter().filter(|(_, entry)| entry.late).count();
+        hold(late == self.late, || format!("{late} nodes are late, not {}", self.late))?;
         for kind in ResourceType::ALL {
             let nodes = || self.iter().map(|(_, entry)| entry);
             let capacity: u64 = nodes().map(|entry| u64::from(entry.slots[kind])).sum();
@@ -602,6 +675,14 @@ impl IndexMut<NodeIdx> for Nodes {
     fn index_mut(&mut self, node: NodeIdx) -> &mut Node {
         &mut self.slab[node as usize]
     }
+}
+
+// The lists of nodes by heartbeat.
+const ON_TIME: usize = 0;
+const LATE: usize = 1;
+
+fn list_of(node: &Node) -> usize {
+    if node.late { LATE } else { ON_TIME }
 }
 
 // The ways in which nodes with room are listed.

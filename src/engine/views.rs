@@ -100,6 +100,10 @@ pub struct NodeView {
     pub free: ComputeSpecs,
     /// When it was last heard.
     pub last_heartbeat: Millis,
+    /// Whether it has missed too many heartbeats.
+    pub late: bool,
+    /// Whether it is given no grants because it is late.
+    pub skipped: bool,
     /// Slots by its CPU count, used slots, and where it serves the type.
     pub slots: PerType<SlotCounts>,
     /// Where it serves each type; absent for types that it does not serve.
@@ -124,7 +128,8 @@ impl NodeView {
 
     /// Whether the node can be given more of the type now.
     pub fn is_usable(&self, kind: ResourceType) -> bool {
-        self.allowed && self.has_reserve && !self.blacklisted[kind] && self.room(kind) > 0
+        let open = self.allowed && self.has_reserve && !self.skipped && !self.blacklisted[kind];
+        open && self.room(kind) > 0
     }
 }
 
@@ -353,6 +358,16 @@ impl Engine {
         self.nodes.len()
     }
 
+    /// Nodes that have missed too many heartbeats and are not gone yet.
+    pub fn late_nodes(&self) -> usize {
+        self.nodes.late_count()
+    }
+
+    /// When the node was last heard that has been silent for longest.
+    pub fn oldest_heartbeat(&self) -> Option<Millis> {
+        self.nodes.most_silent().map(|(_, heard)| heard)
+    }
+
     /// Sessions that run.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
@@ -441,6 +456,8 @@ impl Engine {
             total: node.total,
             free: node.free,
             last_heartbeat: node.last_heartbeat,
+            late: node.late,
+            skipped: node.is_skipped(&self.settings),
             slots: PerType(ResourceType::ALL.map(|kind| SlotCounts {
                 total: u64::from(node.slots[kind]),
                 used: u64::from(node.used[kind]),

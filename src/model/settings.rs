@@ -19,6 +19,11 @@ pub struct Settings {
     pub partitioning: Partitioning,
     /// A node without a heartbeat for longer than this is gone. `cm.node.expiryinterval`
     pub node_expiry_ms: i64,
+    /// A node without a heartbeat for longer than this is late until it is heard again or gone:
+    /// `corona.cm.node.late.heartbeats` times `corona.clustermanager.heartbeat.interval`
+    pub node_late_ms: i64,
+    /// Late nodes are given no grants. `corona.cm.node.late.skip`
+    pub skip_late_nodes: bool,
     /// A session without a heartbeat for longer than this is ended. `cm.session.expiryinterval`
     pub session_expiry_ms: i64,
     /// Ended sessions that are remembered. `cm.sessions.num.retired`
@@ -210,6 +215,8 @@ impl Default for Settings {
         Settings {
             partitioning: Partitioning::default(),
             node_expiry_ms: 600_000,
+            node_late_ms: 12_000,
+            skip_late_nodes: false,
             session_expiry_ms: 3_125_000,
             retired_sessions: 1000,
             reserved_memory_mb: 0,

@@ -21,6 +21,10 @@ pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(),
     compare_nodes(model, engine)?;
     compare_sessions(model, engine, now)?;
     compare_pools(model, engine)?;
+    let late = model.nodes.values().filter(|node| node.late).count();
+    equal(|| "late nodes".into(), engine.late_nodes(), late)?;
+    let oldest = model.nodes.values().map(|node| node.heard).min();
+    equal(|| "the oldest heartbeat".into(), engine.oldest_heartbeat(), oldest)?;
     for kind in ResourceType::ALL {
         let nodes = || model.nodes.values();
         let total = nodes().map(|node| u64::from(model.slots(node, kind))).sum();
@@ -44,6 +48,7 @@ fn compare_nodes(model: &Model, engine: &Engine) -> Result<(), String> {
         equal(what, &view.address, &node.address)?;
         equal(what, &view.apps, &node.apps)?;
         equal(what, view.last_heartbeat, node.heard)?;
+        equal(what, view.late, node.late)?;
         equal(what, view.allowed, model.allowed(&node.address.host))?;
         equal(what, view.sessions, node.visitors.len())?;
         for kind in ResourceType::ALL {

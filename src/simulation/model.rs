@@ -67,6 +67,7 @@ pub(super) struct Node {
     pub(super) total: ComputeSpecs,
     free: ComputeSpecs,
     pub(super) heard: Millis,
+    pub(super) late: bool,
     pub(super) apps: PerType<Option<Name>>,
     pub(super) used: PerType<u32>,
     faults: PerType<Faults>,
@@ -225,6 +226,7 @@ impl Model {
             && !node.faults[kind].blacklisted
             && node.free.memory_mb.unwrap_or(0) >= reserved_memory_mb
             && node.free.disk_gb.unwrap_or(0) >= reserved_disk_gb
+            && !(node.late && self.settings.skip_late_nodes)
     }
 
     /// Whether the node is blacklisted for the type.
@@ -284,16 +286,22 @@ impl Model {
             Input::SettingsChanged { settings } => {
                 self.settings = Settings::clone(settings);
                 self.settings_from = now;
+                self.forgive_late(now);
                 Ok(Done)
             }
             Input::HeldUp { ms } => {
                 let later = |heard: Millis| heard.plus_ms((*ms).max(0)).min(now);
                 self.nodes.values_mut().for_each(|node| node.heard = later(node.heard));
+                self.forgive_late(now);
                 self.sessions.values_mut().for_each(|session| session.heard = later(session.heard));
                 Ok(Done)
             }
             Input::Tick => {
                 self.expire(now, &mut foreseen);
+                let late_ms = self.settings.node_late_ms;
+                self.nodes
+                    .values_mut()
+                    .for_each(|node| node.late |= now.since(node.heard) > late_ms);
                 Ok(Done)
             }
             Input::Pass => Ok(Done),
@@ -472,7 +480,7 @@ impl Model {
         let name = &report.name;
         if !self.allowed(&report.address.host) {
             let node = self.nodes.get_mut(name).ok_or(Why::DisallowedNode)?;
-            node.heard = now;
+            (node.heard, node.late) = (now, false);
             node.free = report.free.unwrap_or(node.free);
             return Ok(Heard);
         }
@@ -489,6 +497,7 @@ impl Model {
                     total: report.total,
                     free: report.total,
                     heard: now,
+                    late: false,
                     apps: PerType::default(),
                     used: PerType::all(0),
                     faults: PerType::default(),
@@ -497,7 +506,7 @@ impl Model {
             );
         }
         let Some(node) = self.nodes.get_mut(name) else { return Err(Why::Malformed) };
-        node.heard = now;
+        (node.heard, node.late) = (now, false);
         if !fits {
             return Err(Why::Malformed);
         }
@@ -565,6 +574,12 @@ impl Model {
         }
     }
 
+    /// Late nodes whose silence is not too long any more are on time.
+    fn forgive_late(&mut self, now: Millis) {
+        let late_ms = self.settings.node_late_ms;
+        self.nodes.values_mut().for_each(|node| node.late &= now.since(node.heard) > late_ms);
+    }
+
     fn clear_blacklist(&mut self, name: &Name, only: Option<ResourceType>) -> Answer {
         let mut cleared = Vec::new();
         if let Some(node) = self.nodes.get_mut(name) {
@@ -582,6 +597,7 @@ impl Model {
         self.safe_mode = on;
         if !on {
             self.nodes.values_mut().for_each(|node| node.heard = now);
+            self.forgive_late(now);
             self.sessions.values_mut().for_each(|session| session.heard = now);
         }
     }

@@ -16,6 +16,8 @@ pub(super) const POOLS: [&str; 3] = ["one", "two", "three"];
 pub(super) fn settings(random: &mut Random) -> Settings {
     let mut settings = Settings { partitioning: partitioning(random), ..Settings::default() };
     settings.node_expiry_ms = *random.pick(&[2_000, 20_000, 600_000]);
+    settings.node_late_ms = *random.pick(&[100, 1_000, 12_000, i64::MAX]);
+    settings.skip_late_nodes = random.percent(30);
     settings.session_expiry_ms = *random.pick(&[3_000, 60_000, 3_125_000]);
     settings.retired_sessions = random.below(4);
     settings.restart_interval_ms = *random.pick(&[0, 500, 60_000]);
@@ -43,8 +45,12 @@ pub(super) fn settings(random: &mut Random) -> Settings {
 /// Settings that differ from the given ones in what an operator changes while the cluster runs.
 pub(super) fn changed(random: &mut Random, settings: &Settings) -> Settings {
     let mut settings = settings.clone();
-    match random.below(5) {
+    match random.below(6) {
         0 => settings.partitioning = partitioning(random),
+        5 => {
+            settings.node_late_ms = *random.pick(&[100, 1_000, 12_000]);
+            settings.skip_late_nodes = random.percent(50);
+        }
         1 => settings.reserved_memory_mb = *random.pick(&[0, 100]),
         2 | 3 => pools(random, &mut settings),
         _ => scheduling(random, &mut settings),

@@ -153,6 +153,7 @@ fn node(view: &NodeView) -> Node {
         blacklisted: view.blacklisted[kind],
     });
     let problems = [
+        (view.late, NodeProblem::Late),
         (!view.allowed, NodeProblem::Excluded),
         (!view.has_reserve, NodeProblem::BelowReserve),
         (view.blacklisted.0.contains(&true), NodeProblem::Blacklisted),
@@ -295,11 +296,12 @@ fn wait_reason(reason: engine::WaitReason) -> WaitReason {
                 blacklisted: unusable.blacklisted,
                 excluded: unusable.excluded,
                 below_reserve: unusable.below_reserve,
+                late: unusable.late,
             }),
         },
-        Why::NodesUnusable(engine::Unusable { blacklisted, excluded, below_reserve, .. }) => {
-            WaitReason::NodesUnusable { blacklisted, excluded, below_reserve }
-        }
+        Why::NodesUnusable(engine::Unusable {
+            blacklisted, excluded, below_reserve, late, ..
+        }) => WaitReason::NodesUnusable { blacklisted, excluded, below_reserve, late },
         Why::TooLarge { need, most_free, most_slots, .. } => {
             WaitReason::TooLarge { need, most_free, most_slots, never: reason.is_for_ever() }
         }

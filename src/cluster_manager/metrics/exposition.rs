@@ -42,6 +42,8 @@ pub(crate) struct Gauges {
     pub(crate) all_slots: PerType<SlotCounts>,
     /// How many nodes are how.
     pub(crate) nodes: NodeCounts,
+    /// When the node was last heard that was not heard for longest.
+    pub(crate) oldest_heartbeat: Option<Millis>,
     /// Sessions that run.
     pub(crate) sessions: usize,
     /// All groups and pools, shares filled in.
@@ -72,8 +74,10 @@ pub(crate) struct FirstWaits {
 /// How many nodes are how. A node may be in several of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeCounts {
-    /// Nodes that heartbeat.
+    /// Nodes that are known: they were heard within the expiry interval.
     pub(crate) alive: u64,
+    /// Nodes among them that have missed too many heartbeats.
+    pub(crate) late: u64,
     /// Entries of the include file from which no node heartbeats.
     pub(crate) dead: u64,
     /// Nodes that are blacklisted for a type at least.
@@ -84,6 +88,8 @@ pub(crate) struct NodeCounts {
     pub(crate) below_reserve: u64,
     /// Nodes that can be given more of the type now.
     pub(crate) usable: PerType<u64>,
+    /// Free slots of the type on nodes that serve it and are granted nothing.
+    pub(crate) unusable_slots: PerType<u64>,
 }
 
 /// Calls that sessions are still to be told.
@@ -126,7 +132,9 @@ families! {
     FIRST_STARTED = Gauge "corona_first_start_timestamp_seconds" "When the cluster manager was first started; a recovery does not change it.";
     SAFE_MODE = Gauge "corona_safe_mode" "1 in safe mode.";
 
-    NODES_ALIVE = Gauge "corona_nodes_alive" "Nodes that heartbeat.";
+    NODES_ALIVE = Gauge "corona_nodes_alive" "Nodes that were heard within cm.node.expiryinterval, late ones included.";
+    NODES_LATE = Gauge "corona_nodes_late" "Nodes that have missed too many heartbeats and have not expired yet.";
+    NODES_OLDEST_HEARTBEAT = Gauge "corona_nodes_oldest_heartbeat_seconds" "Time since the last heartbeat of the node that was not heard for longest; left out without nodes and in safe mode.";
     NODES_DEAD = Gauge "corona_nodes_dead" "Hosts of the include file from which no node heartbeats.";
     NODES_BLACKLISTED = Gauge "corona_nodes_blacklisted" "Nodes that are blacklisted for a type at least.";
     NODES_EXCLUDED = Gauge "corona_nodes_excluded" "Nodes whose host the host files do not allow.";
@@ -139,6 +147,7 @@ families! {
     SLOTS = Gauge "corona_slots" "Slots of the nodes that serve the type.";
     SLOTS_USED = Gauge "corona_slots_used" "Slots that are given away.";
     SLOTS_FREE = Gauge "corona_slots_free" "Slots that are not given away.";
+    SLOTS_UNUSABLE = Gauge "corona_slots_unusable" "Free slots on nodes that are granted nothing: excluded, blacklisted, short of memory or disk, or late if those are skipped.";
 
     REQUESTS_WAITING = Gauge "corona_requests_waiting" "Requests that wait for a slot.";
     REQUESTS_RUNNING = Gauge "corona_requests_running" "Requests that hold a slot.";
@@ -248,6 +257,10 @@ fn service(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
 fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     let nodes = gauges.nodes;
     text.family(NODES_ALIVE).value(nodes.alive);
+    text.family(NODES_LATE).value(nodes.late);
+    let oldest = gauges.oldest_heartbeat.filter(|_| !metrics.safe_mode());
+    let silent_ms = oldest.map(|heard| gauges.now.since(heard).max(0) as f64);
+    text.family(NODES_OLDEST_HEARTBEAT).labelled_if_any(&[], silent_ms.map(|ms| ms / 1000.0));
     text.family(NODES_DEAD).value(nodes.dead);
     text.family(NODES_BLACKLISTED).value(nodes.blacklisted);
     text.family(NODES_EXCLUDED).value(nodes.excluded);
@@ -259,6 +272,7 @@ fn nodes(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(SLOTS).by_type(&gauges.kinds, |kind| gauges.slots[kind].total);
     text.family(SLOTS_USED).by_type(&gauges.kinds, |kind| gauges.slots[kind].used);
     text.family(SLOTS_FREE).by_type(&gauges.kinds, |kind| gauges.free_slots(kind));
+    text.family(SLOTS_UNUSABLE).by_type(&gauges.kinds, |kind| gauges.nodes.unusable_slots[kind]);
 }
 
 fn requests(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
@@ -582,7 +596,13 @@ pub(crate) mod tests {
             kinds: ResourceType::ALL.to_vec(),
             slots: PerType::all(SlotCounts { total: 10, used: 4 }),
             all_slots: PerType::all(SlotCounts { total: 15, used: 4 }),
-            nodes: NodeCounts { alive: 2, usable: PerType::all(1), ..NodeCounts::default() },
+            oldest_heartbeat: Some(Millis(998_500)),
+            nodes: NodeCounts {
+                alive: 2,
+                late: 1,
+                usable: PerType::all(1),
+                ..NodeCounts::default()
+            },
             sessions: 3,
             pools: vec![pool_view("g", None), pool_view("g", Some("p"))],
             first_waits: FirstWaits {
@@ -649,6 +669,8 @@ pub(crate) mod tests {
         for line in [
             "corona_grants_total{type=\"REDUCE\"} 7",
             "corona_slots_free{type=\"MAP\"} 6",
+            "corona_nodes_late 1",
+            "corona_nodes_oldest_heartbeat_seconds 1.5",
             "corona_requests_waiting{type=\"MAP\"} 2",
             "corona_pool_share{group=\"g\",pool=\"p\",type=\"MAP\"} 3.99",
             "corona_pool_maximum{group=\"g\",pool=\"p\",type=\"REDUCE\"} 7",

@@ -2,13 +2,9 @@
 //! file has the name. Knows nothing of what is in it.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-
-/// What the name of a file ends with that was set aside after a recovery.
-pub(crate) const RECOVERED: &str = ".recovered";
 
 /// Writes a new file at `path`. What was there before stays as `<path>.previous`. A `path` that is
 /// a symbolic link stays one: the file that it names is replaced.
@@ -16,9 +12,6 @@ pub(crate) const RECOVERED: &str = ".recovered";
 /// The new file is written under another name, `<path>.new`, in the same directory, brought to the
 /// disk, and then takes the name over. The old file gets its second name as a hard link before
 /// that: were it renamed, there would be a moment at which no file has the name.
-///
-/// The new file has the mode of the old one, and its owner and group where this process may set
-/// them. Nobody may read it before that. Where there is no old one, that of an earlier run counts.
 ///
 /// # Errors
 /// What the system says, and what `write` says. The old file is then still in its place.
@@ -31,16 +24,8 @@ pub(super) fn replace(
     let new = beside(path, ".new");
     // Left there by a process that was stopped while it wrote.
     remove_if_there(&new)?;
-    let mut earlier = [path.to_owned(), beside(path, RECOVERED), previous(path)].into_iter();
-    let old = earlier.find_map(|path| fs::metadata(path).ok().filter(Metadata::is_file));
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    if old.is_some() {
-        options.mode(0o600);
-    }
-    let mut file = options.open(&new)?;
-    let written = old.map_or(Ok(()), |old| take_over_access(&file, &old));
-    let written = written.and_then(|()| write(&mut file)).and_then(|()| file.sync_all());
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+    let written = write(&mut file).and_then(|()| file.sync_all());
     let replaced = written.and_then(|()| {
         keep_previous(path)?;
         fs::rename(&new, path)
@@ -72,21 +57,6 @@ fn followed(path: &Path) -> PathBuf {
         Ok(target) => directory_of(path).join(target),
         Err(_) => path.to_owned(),
     })
-}
-
-/// Gives a file to the owner and group of an old one, with its mode. Where the group cannot be kept,
-/// the group may do no more than everybody may.
-fn take_over_access(file: &File, old: &Metadata) -> io::Result<()> {
-    let new = file.metadata()?;
-    let mut mode = old.mode() & 0o777;
-    if new.gid() != old.gid() && fchown(file, None, Some(old.gid())).is_err() {
-        mode = mode & !0o070 | (mode & 0o007) << 3 & mode;
-    }
-    if new.uid() != old.uid() {
-        // Only root may. Whoever replaces a file of another owner can read what is in it anyway.
-        let _ = fchown(file, Some(old.uid()), None);
-    }
-    file.set_permissions(Permissions::from_mode(mode))
 }
 
 /// Where the file that was replaced last is kept.
@@ -162,46 +132,19 @@ mod tests {
         let path = dir.path().join("cm.state");
         for text in ["one", "two"] {
             put(&path, text).unwrap();
-            let aside = set_aside(&path, RECOVERED).unwrap();
+            let aside = set_aside(&path, ".recovered").unwrap();
             assert_eq!(fs::read_to_string(aside).unwrap(), text);
             assert_eq!(names(dir.path()), ["cm.state.recovered"]);
         }
-        assert_eq!(set_aside(&path, RECOVERED).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(set_aside(&path, ".recovered").unwrap_err().kind(), io::ErrorKind::NotFound);
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("cm.state", &link).unwrap();
         put(&link, "three").unwrap();
-        set_aside(&link, RECOVERED).unwrap();
+        set_aside(&link, ".recovered").unwrap();
         assert_eq!(names(dir.path()), ["cm.state.recovered", "link"]);
         put(&link, "four").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "four");
-    }
-
-    #[test]
-    fn the_new_file_is_for_those_whom_the_old_one_was_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("cm.state");
-        put(&path, "old").unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
-        for wanted in [0o600, 0o640, 0o664, 0o400] {
-            fs::set_permissions(&path, Permissions::from_mode(wanted)).unwrap();
-            replace(&path, |file| {
-                assert_eq!(file.metadata()?.mode() & 0o777, wanted, "before anything is in it");
-                file.write_all(b"new")
-            })
-            .unwrap();
-            assert_eq!((mode(&path), mode(&previous(&path))), (wanted, wanted));
-        }
-        set_aside(&path, RECOVERED).unwrap();
-        put(&path, "after a recovery").unwrap();
-        assert_eq!(mode(&path), 0o400);
-        // Only root can see that owners are kept.
-        if fs::metadata(&path).unwrap().uid() == 0 {
-            std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).unwrap();
-            put(&path, "newer").unwrap();
-            let kept = fs::metadata(&path).unwrap();
-            assert_eq!((kept.uid(), kept.gid(), mode(&path)), (12_345, 54_321, 0o400));
-        }
     }
 
     #[test]

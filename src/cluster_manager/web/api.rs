@@ -43,7 +43,7 @@ impl Pages {
         let overview = self.gather.overview();
         Ok(match path {
             "cluster" => {
-                let cluster = cluster(&overview, self.gather.nodes().await.len(), self);
+                let cluster = cluster(&overview, &self.gather.nodes().await, self);
                 self.make_json(move || cluster).await
             }
             "status" => {
@@ -193,13 +193,16 @@ pub(super) fn index() -> Answer {
     exchange::json(StatusCode::OK, serde_json::to_string(&index).unwrap_or_default())
 }
 
-fn cluster(overview: &Overview, nodes: usize, pages: &Pages) -> Cluster {
+fn cluster(overview: &Overview, nodes: &[NodeView], pages: &Pages) -> Cluster {
+    let counts = count_nodes(nodes, &overview.hosts);
     Cluster {
         version: env!("CARGO_PKG_VERSION").into(),
         now_ms: overview.now.0,
         started_ms: overview.first_started.0,
         safe_mode: overview.safe_mode,
-        nodes,
+        nodes: nodes.len(),
+        nodes_late: usize::try_from(counts.late).unwrap_or(usize::MAX),
+        unusable_slots: by_type(overview.kinds.iter().copied(), |kind| counts.unusable_slots[kind]),
         sessions: overview.sessions,
         pending_notifications: pages.notifier.pending_calls(),
         slots: slots(overview.slots, &overview.kinds),

@@ -89,6 +89,18 @@ pub(crate) enum Happening {
         /// Whether it was silent for too long; otherwise it restarts.
         expired: bool,
     },
+    /// A node has missed too many heartbeats.
+    NodeLate {
+        /// Its name.
+        node: Arc<str>,
+        /// For how many milliseconds it was not heard.
+        silent_ms: i64,
+    },
+    /// A late node is on time again.
+    NodeOnTime {
+        /// Its name.
+        node: Arc<str>,
+    },
     /// A node is given no more work of a type.
     NodeBlacklisted {
         /// Its name.
@@ -151,6 +163,10 @@ impl Happening {
             Record::NodeLost { name, expired, .. } => {
                 Happening::NodeLost { node: name.clone(), expired: *expired }
             }
+            Record::NodeLate { name, silent_ms } => {
+                Happening::NodeLate { node: name.clone(), silent_ms: *silent_ms }
+            }
+            Record::NodeOnTime { name } => Happening::NodeOnTime { node: name.clone() },
             Record::NodeBlacklisted { name, kind } => {
                 Happening::NodeBlacklisted { node: name.clone(), kind: *kind }
             }
@@ -182,6 +198,8 @@ impl Happening {
             Happening::SessionEnded { .. } => "session_ended",
             Happening::NodeAdded { .. } => "node_added",
             Happening::NodeLost { .. } => "node_lost",
+            Happening::NodeLate { .. } => "node_late",
+            Happening::NodeOnTime { .. } => "node_on_time",
             Happening::NodeBlacklisted { .. } => "node_blacklisted",
             Happening::BlacklistCleared { .. } => "blacklist_cleared",
             Happening::PoolStarving { .. } => "pool_starving",

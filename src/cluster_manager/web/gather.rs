@@ -48,6 +48,8 @@ pub(super) struct Overview {
     pub(super) slots: PerType<SlotCounts>,
     /// Slots of all nodes, as the Java cluster manager counts them.
     pub(super) all_slots: PerType<SlotCounts>,
+    /// When the node was last heard that was not heard for longest.
+    pub(super) oldest_heartbeat: Option<Millis>,
     pub(super) sessions: usize,
     pub(super) settings: Arc<Settings>,
     pub(super) hosts: Arc<Hosts>,
@@ -82,6 +84,7 @@ impl Gather {
             kinds: engine.legal_types().collect(),
             slots: PerType(ResourceType::ALL.map(|kind| engine.slots(kind))),
             all_slots: PerType(ResourceType::ALL.map(|kind| engine.slots_of_all_nodes(kind))),
+            oldest_heartbeat: engine.oldest_heartbeat(),
             sessions: engine.session_count(),
             settings: engine.settings().clone(),
             hosts: engine.hosts().clone(),
@@ -260,11 +263,15 @@ pub(super) fn count_nodes(nodes: &[NodeView], hosts: &Hosts) -> NodeCounts {
         |is: &dyn Fn(&NodeView) -> bool| nodes.iter().filter(|node| is(node)).count() as u64;
     NodeCounts {
         alive: nodes.len() as u64,
+        late: count(&|node| node.late),
         dead: silent_hosts(nodes, hosts).count() as u64,
         blacklisted: count(&|node| node.blacklisted.0.contains(&true)),
         excluded: count(&|node| !node.allowed),
         below_reserve: count(&|node| !node.has_reserve),
         usable: PerType(ResourceType::ALL.map(|kind| count(&|node| node.is_usable(kind)))),
+        unusable_slots: PerType(ResourceType::ALL.map(|kind| {
+            nodes.iter().filter(|node| !node.is_usable(kind)).map(|node| node.room(kind)).sum()
+        })),
     }
 }
 

@@ -659,6 +659,7 @@ impl Pages {
             kinds: overview.kinds,
             slots: overview.slots,
             all_slots: overview.all_slots,
+            oldest_heartbeat: overview.oldest_heartbeat,
             nodes,
             sessions: overview.sessions,
             pools: pools.views.clone(),

@@ -6,7 +6,7 @@ use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::operations::Operations;
 use crate::reload::ConfigStatus;
 use corona_model::types::{PoolName, ResourceType};
-use corona_web::units::{Count, plural};
+use corona_web::units::{Count, Span, plural};
 
 /// A queue of so many notifications is a problem.
 const LONG_QUEUE: u64 = 1000;
@@ -86,6 +86,7 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
     if nodes.alive == 0 {
         problems.push(Problem::plain(Warning, "No node heartbeats."));
     }
+    problems.extend(late(nodes, overview));
     problems.extend(of_nodes(nodes));
     problems.extend(starving(sources));
     if queues.longest >= LONG_QUEUE {
@@ -94,6 +95,15 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
         problems.push(Problem::plain(Warning, sentence));
     }
     problems
+}
+
+fn late(nodes: &NodeCounts, overview: &Overview) -> Option<Problem> {
+    let settings = &overview.settings;
+    let text = plural(nodes.late, "node is late", "nodes are late");
+    let granted = if settings.skip_late_nodes { "granted nothing" } else { "still granted slots" };
+    let span = Span(settings.node_late_ms);
+    let rest = format!(": no heartbeat for more than {span}, {granted}");
+    (nodes.late > 0).then(|| Problem::linked(Severity::Warning, text, "/nodes?state=late", rest))
 }
 
 fn of_nodes(nodes: &NodeCounts) -> impl Iterator<Item = Problem> {

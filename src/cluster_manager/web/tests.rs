@@ -68,6 +68,7 @@ pub(super) fn overview() -> Overview {
         kinds: ResourceType::ALL.to_vec(),
         slots: PerType::all(SlotCounts::default()),
         all_slots: PerType::all(SlotCounts::default()),
+        oldest_heartbeat: None,
         sessions: 0,
         settings: Arc::default(),
         hosts: Arc::default(),
@@ -474,6 +475,41 @@ async fn sessions_cannot_be_ended_without_a_configured_token_or_from_elsewhere()
     assert!(world.runs("2026.1"));
 }
 
+#[tokio::test]
+async fn late_nodes_are_shown_everywhere() {
+    let world = World::new(&[
+        ("corona.cm.node.late.heartbeats", "1"),
+        ("corona.clustermanager.heartbeat.interval", "1"),
+    ]);
+    world.node("n1", 1);
+    let mut late = 0;
+    while late == 0 {
+        tokio::task::yield_now().await;
+        world.apply(Input::Tick);
+        late = world.pages.core.look(|engine, _| engine.late_nodes());
+    }
+    for (address, parts) in [
+        ("/", &["<a href=\"/nodes?state=late\">1 node is late</a>", "Node n1 is late"][..]),
+        ("/nodes", &["<span class=\"badge bad\">late</span>"]),
+        ("/nodes?state=late", &["n1.example.com"]),
+        ("/nodes/n1", &["<span class=\"badge bad\">late</span>"]),
+        ("/api/v1/cluster", &["\"nodes\":1,\"nodes_late\":1"]),
+        ("/api/v1/nodes", &["\"problems\":[\"late\"]"]),
+        ("/api/v1/status", &["1 node is late: no heartbeat for more than"]),
+        ("/metrics", &["\ncorona_nodes_late 1\n", "\ncorona_nodes_oldest_heartbeat_seconds 0."]),
+        ("/metrics?format=text", &["\n      alive_nodes=1\n"]),
+    ] {
+        let body = world.body(address).await;
+        for part in parts {
+            assert!(body.contains(part), "{address}: {part} is not in {body}");
+        }
+    }
+    world.node("n1", 1);
+    let cluster = world.body("/").await;
+    assert!(!cluster.contains("node is late</a>"), "{cluster}");
+    assert!(cluster.contains("Node n1 is on time again"), "{cluster}");
+}
+
 /// A world with a node of two slots of each type that is blacklisted for maps and runs one.
 fn blacklisted_node(overrides: &[(&str, &str)]) -> World {
     let world = World::new(&[&[("cm.node.max.failures", "0")], overrides].concat());
@@ -529,6 +565,13 @@ async fn a_node_has_a_page_with_what_runs_there_and_who_complained() {
     // Without a token the page offers nothing.
     let page = blacklisted_node(&[]).body("/nodes/n%201").await;
     assert!(!page.contains("clear-blacklist"), "{page}");
+    // One of its two slots for maps is free, and of no use.
+    let cluster = world.body("/").await;
+    assert!(cluster.contains("1 on unusable nodes"), "{cluster}");
+    let cluster = world.body("/api/v1/cluster").await;
+    assert!(cluster.contains("\"unusable_slots\":{\"MAP\":1,\"REDUCE\":0"), "{cluster}");
+    let metrics = world.body("/metrics").await;
+    assert!(metrics.contains("\ncorona_slots_unusable{type=\"MAP\"} 1\n"), "{metrics}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Peers of the tools: services that record what they are called with, and pages.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -69,7 +69,7 @@ pub(super) fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Pages by path; everything else is not found, in HTML as the original has it. Serves as long as
+/// Pages by path, for a POST with the form behind it; everything else is not found, in HTML as the original has it. Serves as long as
 /// the process runs.
 pub(super) fn pages(pages: &[(&'static str, u16, String)]) -> SocketAddr {
     let pages = pages.to_vec();
@@ -85,12 +85,29 @@ pub(super) fn pages(pages: &[(&'static str, u16, String)]) -> SocketAddr {
 }
 
 fn serve_page(mut stream: TcpStream, pages: &[(&str, u16, String)]) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let request = lines.next().unwrap_or_else(|| Ok(String::new()))?;
-    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let path = request.split(' ').nth(1).unwrap_or_default();
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut line = || {
+        let mut line = String::new();
+        reader.read_line(&mut line).map(|_| line.trim_end().to_owned())
+    };
+    let request = line()?;
+    let mut length = 0;
+    loop {
+        let header = line()?.to_ascii_lowercase();
+        match header.strip_prefix("content-length: ") {
+            Some(bytes) => length = bytes.parse().unwrap_or(0),
+            None if header.is_empty() => break,
+            None => {}
+        }
+    }
+    let mut form = vec![0; length];
+    reader.read_exact(&mut form)?;
+    let mut path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+    if request.starts_with("POST ") {
+        path = format!("{path} {}", String::from_utf8_lossy(&form));
+    }
     let not_found = (404, "<html>HTTP ERROR 404</html>");
-    let page = pages.iter().find(|(page, ..)| *page == path);
+    let page = pages.iter().find(|(page, ..)| **page == *path);
     let (status, body) = page.map_or(not_found, |(_, status, body)| (*status, body));
     write!(
         stream,

@@ -395,6 +395,33 @@ g                   1  MAP       2      1      2    0    -
 }
 
 #[test]
+fn shares_of_pools_are_rounded_and_add_up_to_their_group() {
+    let counts = |granted, share| {
+        let map = json!({"requested": granted, "granted": granted, "waiting": 0, "share": share,
+            "minimum": 0});
+        json!({"MAP": map})
+    };
+    let pool = |name: Option<&str>, granted: i32, share: f64| {
+        let mut pool = json!({"group": "g", "sessions": 1, "types": counts(granted, share)});
+        if let Some(name) = name {
+            let more = json!({"pool": name, "mode": "FIFO", "preemptable": true,
+                "request_max": false, "priority": 0, "weight": 1.0});
+            pool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        }
+        pool
+    };
+    let pools = [pool(None, 5, 3.99), pool(Some("a"), 1, 0.98), pool(Some("b"), 4, 3.01)];
+    let at = pages(&[("/api/v1/pools", 200, json!({"pools": pools}).to_string())]);
+    let table = "\
+POOL  MODE  SESSIONS  TYPE  HOLDS  WAITS  SHARE  MIN  MAX
+g                  1  MAP       5      0      4    0    -
+  a   FIFO         1  MAP       1      0      1    0    -
+  b   FIFO         1  MAP       4      0      3    0    -
+";
+    corona(&format!("pools --http-address {at}")).is(0, table, "");
+}
+
+#[test]
 fn nodes_of_the_original_are_read_off_its_pages() {
     let page = |names: &[&str]| {
         let rows: String = names.iter().map(|name| format!("<td>{name}</td></tr>\n")).collect();
@@ -449,6 +476,151 @@ c     /default-rack  3/4    -   -    5 s  blacklisted MAP, unknown problem
     assert!(wide.starts_with("NODE  ADDRESS         RACK "), "{wide}");
     assert!(wide.contains("\na b   10.0.0.1:50060  /default-rack  3/4 "), "{wide}");
     corona(&format!("nodes list --http-address {at}")).is(0, table, "");
+}
+
+#[test]
+fn a_node_is_described() {
+    let mut detail = json!({
+        "now_ms": 100_000, "name": "n 1", "problems": ["late", "blacklisted"], "rack": "/r",
+        "address": {"host": "10.0.0.1", "port": 50060}, "last_heartbeat_ms": 60_000,
+        "total": {"cpus": 4, "memory_mb": 8000}, "free": {"cpus": 4, "memory_mb": 500}, "sessions": 3,
+        "slots": {
+            "MAP": {"total": 4, "used": 2, "blacklisted": true},
+            "REDUCE": {"total": 2, "used": 0, "blacklisted": false},
+        },
+        "faults": {
+            "MAP": {
+                "failures": 41, "failures_limit": 40, "failed_connections": 2,
+                "failed_connections_limit": 20, "blacklisted_since_ms": 35_000,
+            },
+            "REDUCE": {
+                "failures": 0, "failures_limit": 40, "failed_connections": 1,
+                "failed_connections_limit": 20,
+            },
+        },
+        "complaints": [
+            {"session": "2026.7", "user": "ann", "at_ms": 1_000, "types": ["MAP"], "failed": 6,
+             "failed_connections": 0},
+            {"session": "2026.9", "user": "bob", "at_ms": 35_000, "types": ["MAP", "REDUCE"],
+             "failed": 17, "failed_connections": 2},
+        ],
+        "grants_total": 3,
+        "grants": [
+            {"session": "2026.9", "name": "Sleep job", "user": "bob",
+             "pool": {"group": "g", "pool": "p"}, "id": 5, "type": "MAP", "slots": 2,
+             "granted_ms": 10_000},
+        ],
+    });
+    let node = "\
+Node:                n 1
+State:               late, blacklisted MAP
+Address:             10.0.0.1:50060
+Rack:                /r
+Last heartbeat:      40 s ago
+CPUs:                4
+Memory free:         500 of 8000 MB
+Sessions seen:       3
+
+TYPE    USED  FAILURES  CONNECTIONS  BLACKLISTED FOR
+MAP      2/4     41/40         2/20        1 min 5 s
+REDUCE   0/2      0/40         1/20                -
+";
+    let complaints = "
+Complaints that count, the latest first:
+SESSION  USER  TYPES       FAILURES  CONNECTIONS         AGO
+2026.9   bob   MAP+REDUCE        17            2   1 min 5 s
+2026.7   ann   MAP                6            0  1 min 39 s
+";
+    let grants = "
+What runs here, the longest first:
+SESSION  USER  POOL  TYPE  SLOTS  REQUEST    HELD FOR  NAME
+2026.9   bob   g.p   MAP       2        5  1 min 30 s  Sleep job
+and 2 more
+";
+    let serve = |detail: &Value| {
+        let unknown = json!({"error": "there is no node n2"}).to_string();
+        let at = pages(&[
+            ("/api/v1/nodes/n%201", 200, detail.to_string()),
+            ("/api/v1/nodes/n2", 404, unknown),
+        ]);
+        format!("--http-address {at}")
+    };
+    let info = |at: &str| {
+        let mut words: Vec<&str> = "nodes info".split(' ').collect();
+        words.push("n 1");
+        words.extend(at.split(' '));
+        corona_words(&words)
+    };
+    let at = serve(&detail);
+    info(&at).is(0, &format!("{node}{complaints}{grants}"), "");
+    corona(&format!("nodes info n2 {at}")).is(1, "", "corona: there is no node n2\n");
+    let json = info(&format!("{at} --output json")).out;
+    let shown: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&shown["faults"], &shown["grants"]), (&detail["faults"], &detail["grants"]));
+
+    let members = detail.as_object_mut().unwrap();
+    members.insert("complaints".into(), json!([]));
+    members.insert("grants".into(), json!([]));
+    info(&serve(&detail)).is(0, &format!("{node}\nNothing runs here.\n"), "");
+
+    let original = pages(&[]);
+    let done = corona(&format!("nodes info n1 --http-address {original}"));
+    let err =
+        format!("corona: the pages of the cluster manager at {original} do not describe nodes\n");
+    done.is(1, "", &err);
+}
+
+#[test]
+fn a_blacklisting_is_lifted_with_the_token_of_a_file_or_of_the_configuration() {
+    let refused = json!({"error": "That is not the token."}).to_string();
+    let at = pages(&[
+        (
+            "/api/v1/nodes/n1/clear-blacklist token=a+token+for+tests",
+            200,
+            json!({"cleared": ["MAP", "REDUCE"]}).to_string(),
+        ),
+        (
+            "/api/v1/nodes/n1/clear-blacklist token=a+token+for+tests&type=MAP",
+            200,
+            json!({"cleared": []}).to_string(),
+        ),
+        ("/api/v1/nodes/n1/clear-blacklist token=wrong", 403, refused),
+    ]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let clear = |more: &[&str]| {
+        let at = at.to_string();
+        let words = ["nodes", "clear-blacklist", "n1", "--http-address", &at];
+        corona_words(&[&words[..], more].concat())
+    };
+    let right = file("right", "a token for tests\nand more\n");
+    let done = "Node n1 is no longer blacklisted for MAP, REDUCE.\n";
+    clear(&["--token-file", &right]).is(0, done, "");
+    clear(&["-D", "corona.cm.web.kill.token=a token for tests"]).is(0, done, "");
+    let nothing = "Node n1 was not blacklisted.\n";
+    clear(&["--token-file", &right, "--type", "map"]).is(0, nothing, "");
+    let out = clear(&["--token-file", &right, "--output", "json"]).out;
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), json!({"cleared": ["MAP", "REDUCE"]}));
+
+    let (wrong, empty) = (file("wrong", "wrong"), file("empty", "\n"));
+    for (words, expected) in [
+        (&["--token-file", &wrong][..], "403 Forbidden: That is not the token."),
+        (&["--token-file", &empty], "has no token in its first line"),
+        (&["--token-file", "/no/such/file"], "cannot be read from /no/such/file"),
+        (&[], "corona.cm.web.kill.token is not set"),
+        (&["-D", "corona.cm.web.kill.token=short"], "is too short"),
+    ] {
+        let done = clear(words);
+        assert_eq!((done.status, &*done.out), (ExitCode::from(1), ""), "{words:?}");
+        assert!(done.err.contains(expected), "{words:?}: {}", done.err);
+        assert_eq!(done.err.lines().count(), 1, "{words:?}: {}", done.err);
+    }
+    let usage = clear(&["--type", "maps"]);
+    assert_eq!(usage.status, ExitCode::from(2));
 }
 
 #[test]

@@ -449,6 +449,7 @@ impl Unusable {
             Obstacle::Excluded => &mut self.excluded,
             Obstacle::Blacklisted => &mut self.blacklisted,
             Obstacle::BelowReserve => &mut self.below_reserve,
+            Obstacle::Late => &mut self.late,
         }
     }
 

@@ -131,6 +131,8 @@ pub struct Unusable {
     pub excluded: usize,
     /// Nodes with less memory or disk space free than they must keep.
     pub below_reserve: usize,
+    /// Late nodes, where those are skipped.
+    pub late: usize,
     /// Free slots on all of them.
     pub free_slots: u64,
 }
@@ -378,7 +380,7 @@ impl<'a> About<'a> {
 impl Unusable {
     /// All these nodes.
     pub(super) fn nodes(&self) -> usize {
-        self.blacklisted + self.excluded + self.below_reserve
+        self.blacklisted + self.excluded + self.below_reserve + self.late
     }
 
     fn reasons(&self) -> Vec<(usize, &'static str)> {
@@ -386,6 +388,7 @@ impl Unusable {
             (self.blacklisted, "blacklisted"),
             (self.excluded, "excluded by the host files"),
             (self.below_reserve, "short of memory or disk space"),
+            (self.late, "late"),
         ];
         all.into_iter().filter(|(nodes, _)| *nodes > 0).collect()
     }
@@ -415,6 +418,7 @@ impl Unusable {
             (self.blacklisted, "blacklisted node", ""),
             (self.excluded, "excluded node", ""),
             (self.below_reserve, "node", " short of memory or disk space"),
+            (self.late, "late node", ""),
         ]
         .into_iter()
         .filter(|(nodes, ..)| *nodes > 0)

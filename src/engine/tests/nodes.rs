@@ -178,3 +178,186 @@ fn slots_are_counted_on_the_nodes_that_serve_the_type() {
     world.node("n1", "h1", 12);
     assert_eq!(total(&world), [3, 3, 3]);
 }
+
+fn late(world: &World) -> Vec<String> {
+    let nodes = world.engine.nodes().into_iter().filter(|node| node.late);
+    nodes.map(|node| node.name.to_string()).collect()
+}
+
+#[test]
+fn silent_nodes_are_late_before_they_are_lost() {
+    let mut world = World::new(|settings| {
+        settings.node_late_ms = 1_000;
+        settings.node_expiry_ms = 5_000;
+    });
+    assert_eq!(world.engine.oldest_heartbeat(), None);
+    let start = world.now;
+    world.node("n1", "h1", 1);
+    world.wait(600);
+    world.node("n2", "h2", 1);
+    world.wait(400);
+    assert_eq!(late(&world), [""; 0], "it was silent for as long as it may be");
+    world.wait(1);
+    assert_eq!(late(&world), ["n1"]);
+    assert_eq!((world.engine.late_nodes(), world.engine.node_count()), (1, 2));
+    assert_eq!(world.engine.oldest_heartbeat(), Some(Millis(start)));
+    // It goes on being given what there is.
+    world.start("2026.1", "g.p");
+    world.ask("2026.1", requests(1..=2, Map));
+    assert_eq!(world.holds("2026.1", Map), 2);
+
+    world.wait(600);
+    assert_eq!(late(&world), ["n1", "n2"]);
+    world.node("n1", "h1", 1);
+    assert_eq!(late(&world), ["n2"]);
+    world.wait(500);
+    assert_eq!(late(&world), ["n2"], "it is counted from the last heartbeat");
+    world.wait(60_000);
+    assert_eq!((world.engine.late_nodes(), world.engine.node_count()), (0, 0));
+    assert_eq!(world.told("2026.1").len(), 3, "the grants, and that both nodes are lost");
+}
+
+#[test]
+fn that_a_node_is_late_and_on_time_again_is_recorded_once() {
+    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
+    let records = |world: &mut World, ms: i64, input: Input| {
+        world.now += ms;
+        let outcome = world.engine.apply(Millis(world.now), input);
+        assert_eq!(world.engine.audit(), Ok(()));
+        let records = outcome.effects.into_iter().filter_map(|effect| match effect {
+            Effect::Record(Record::NodeLate { name, silent_ms }) => {
+                Some(format!("{name} late {silent_ms}"))
+            }
+            Effect::Record(Record::NodeOnTime { name }) => Some(format!("{name} on time")),
+            _ => None,
+        });
+        records.collect::<Vec<_>>()
+    };
+    let heartbeat = || Input::HeartbeatNode { report: report("n1", "h1", 1), rack: None };
+    assert_eq!(records(&mut world, 0, heartbeat()), [""; 0]);
+    assert_eq!(records(&mut world, 1_000, Input::Tick), [""; 0]);
+    assert_eq!(records(&mut world, 500, Input::Tick), ["n1 late 1500"]);
+    assert_eq!(records(&mut world, 500, Input::Tick), [""; 0]);
+    assert_eq!(records(&mut world, 0, heartbeat()), ["n1 on time"]);
+    assert_eq!(records(&mut world, 0, heartbeat()), [""; 0]);
+    // Pardoned silence and a heartbeat that is refused count as well.
+    assert_eq!(records(&mut world, 1_500, Input::Tick), ["n1 late 1500"]);
+    assert_eq!(records(&mut world, 0, Input::HeldUp { ms: 100 }), [""; 0]);
+    assert_eq!(records(&mut world, 0, Input::HeldUp { ms: 400 }), ["n1 on time"]);
+    assert_eq!(records(&mut world, 1, Input::Tick), ["n1 late 1001"]);
+    let settings = Settings { node_late_ms: 1_001, ..Settings::clone(world.engine.settings()) };
+    let settings = Input::SettingsChanged { settings: Box::new(settings) };
+    assert_eq!(records(&mut world, 0, settings), ["n1 on time"]);
+    assert_eq!(records(&mut world, 1, Input::Tick), ["n1 late 1002"]);
+    // Nobody can be heard in safe mode, so that nobody is late after it.
+    assert_eq!(records(&mut world, 0, Input::SetSafeMode { on: true }), [""; 0]);
+    assert_eq!(records(&mut world, 9_000, Input::Tick), [""; 0]);
+    assert_eq!(records(&mut world, 0, Input::SetSafeMode { on: false }), ["n1 on time"]);
+}
+
+#[test]
+fn nodes_stay_in_the_order_of_their_heartbeats_when_silence_is_pardoned() {
+    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
+    for number in 0..10 {
+        world.node(&format!("n{number}"), "h", 1);
+        world.wait(200);
+    }
+    // The books compare the order after each input.
+    assert_eq!(world.engine.late_nodes(), 5);
+    world.run(Input::HeldUp { ms: 500 }).unwrap();
+    assert_eq!(late(&world), ["n0", "n1", "n2"]);
+    world.wait(201);
+    assert_eq!(late(&world), ["n0", "n1", "n2", "n3"]);
+    world.run(Input::HeldUp { ms: i64::MAX }).unwrap();
+    assert_eq!(late(&world), [""; 0]);
+    world.wait(1_001);
+    assert_eq!(world.engine.late_nodes(), 10);
+}
+
+#[test]
+fn late_nodes_are_skipped_where_an_operator_wants_that() {
+    let mut world = World::new(|settings| {
+        settings.node_late_ms = 1_000;
+        settings.skip_late_nodes = true;
+    });
+    world.start("2026.1", "g.p");
+    for name in ["n1", "n2"] {
+        world.node(name, name, 2);
+    }
+    world.ask("2026.1", requests(1..=1, Map));
+    world.wait(600);
+    world.node("n2", "n2", 2);
+    world.wait(401);
+    assert_eq!(late(&world), ["n1"]);
+    world.told("2026.1");
+    world.ask("2026.1", requests(2..=9, Map));
+    let told = world.told("2026.1");
+    assert_eq!(told.len(), 1);
+    assert!(matches!(&told[0], Granted(of) if of.iter().all(|(_, on)| on == "n2")), "{told:?}");
+    let view = &world.engine.nodes()[0];
+    assert!(view.skipped && !view.is_usable(Map) && view.room(Map) > 0, "{view:?}");
+    // What it was given before stays, and it is used again as soon as it is heard.
+    let before = world.holds("2026.1", Map);
+    world.node("n1", "n1", 2);
+    assert_eq!(world.holds("2026.1", Map), 4);
+    assert!(before < 4);
+
+    // The setting can be turned off while nodes are late, and heartbeats can be refused.
+    world.release("2026.1", &(1..=9).collect::<Vec<i32>>());
+    world.wait(1_001);
+    world.ask("2026.1", requests(11..=19, Map));
+    assert_eq!((world.engine.late_nodes(), world.holds("2026.1", Map)), (2, 0));
+    let mut settings = Settings::clone(world.engine.settings());
+    settings.skip_late_nodes = false;
+    world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
+    assert_eq!(world.holds("2026.1", Map), 4);
+}
+
+#[test]
+fn a_refused_heartbeat_ends_lateness() {
+    let mut world = World::new(|settings| {
+        settings.node_late_ms = 1_000;
+        settings.skip_late_nodes = true;
+        let two = settings.partitioning.0.remove(&1).unwrap();
+        settings.partitioning.0.insert(2, two);
+    });
+    world.node("n1", "h1", 2);
+    world.start("2026.1", "g.p");
+    world.wait(1_001);
+    world.ask("2026.1", requests(1..=1, Map));
+    assert_eq!((world.engine.late_nodes(), world.holds("2026.1", Map)), (1, 0));
+    let refused = world.try_node(report("n1", "h1", 3));
+    assert!(matches!(refused, Err(Refusal::Malformed(_))), "{refused:?}");
+    assert_eq!((world.engine.late_nodes(), world.holds("2026.1", Map)), (0, 1));
+}
+
+#[test]
+fn many_nodes_that_are_late_together_are_found_in_pieces() {
+    let mut world = World::new(|settings| settings.node_late_ms = 1_000);
+    let start = world.now;
+    for number in 0..2_500 {
+        let report = report(&format!("n{number}"), "h", 1);
+        let input = Input::HeartbeatNode { report, rack: None };
+        world.engine.apply(Millis(start), input).reply.unwrap();
+    }
+    world.now = start + 2_000;
+    for expected in [1_000, 2_000, 2_500] {
+        assert!(world.engine.next_deadline().unwrap() <= Millis(world.now));
+        world.engine.apply(Millis(world.now), Input::Tick).reply.unwrap();
+        assert_eq!(world.engine.late_nodes(), expected);
+    }
+    assert!(world.engine.next_deadline().unwrap() > Millis(world.now));
+    assert_eq!(world.engine.audit(), Ok(()));
+}
+
+#[test]
+fn nodes_that_are_lost_before_their_restart_leave_nothing_behind() {
+    let mut world = World::new(|settings| settings.node_expiry_ms = 1_000);
+    for number in 0..100 {
+        world.node(&format!("n{number}"), "h", 1);
+    }
+    world.run(Input::RestartNodes { force: false, batch_size: 0 }).unwrap();
+    // The books are looked at after each of them.
+    world.wait(2_000);
+    assert_eq!((world.engine.node_count(), world.engine.next_deadline()), (0, None));
+}

@@ -74,7 +74,15 @@ fn facts(view: &View) -> Markup {
     html! {
         dl.facts {
             div { dt { "Sessions" } dd { a href="/sessions" { (Count(*sessions)) } } }
-            div { dt { "Nodes" } dd { a href="/nodes" { (Count(view.nodes.alive)) } } }
+            div {
+                dt { "Nodes" }
+                dd {
+                    a href="/nodes" { (Count(view.nodes.alive)) }
+                    @if view.nodes.late > 0 {
+                        span.note { a href="/nodes?state=late" { (Count(view.nodes.late)) " late" } }
+                    }
+                }
+            }
             div { dt { "Pending notifications" } dd { (Count(view.queues.calls)) } }
             div { dt { "Safe mode" } dd { (if view.overview.safe_mode { "on" } else { "off" }) } }
             div {
@@ -108,6 +116,7 @@ fn problems(problems: &[Problem]) -> Markup {
 fn slots(view: &View, kind: ResourceType) -> Markup {
     let slots = view.overview.slots[kind];
     let free = slots.total.saturating_sub(slots.used);
+    let unusable = view.nodes.unusable_slots[kind];
     let groups = view.pools.views.iter().filter(|pool| pool.pool.is_none());
     let waiting: i64 = groups.map(|group| group.counts[kind].pending).sum();
     let used_percent = percent(slots.used as f64, slots.total as f64);
@@ -123,7 +132,12 @@ fn slots(view: &View, kind: ResourceType) -> Markup {
                 div { dt { "Used" } dd { (Count(slots.used)) } }
                 div {
                     dt { "Free" }
-                    dd { a href=(format!("/nodes?state=usable&type={kind}")) { (Count(free)) } }
+                    dd {
+                        a href=(format!("/nodes?state=usable&type={kind}")) { (Count(free)) }
+                        @if unusable > 0 {
+                            span.note { (Count(unusable)) " on unusable nodes" }
+                        }
+                    }
                 }
                 div { dt { "All" } dd { (Count(slots.total)) } }
                 div { dt { "Requests waiting" } dd { (Count(waiting)) } }
@@ -229,6 +243,10 @@ fn sentence(happening: &Happening) -> Markup {
             html! { "Node " (Name(node)) " was lost: its heartbeats stopped" }
         }
         Happening::NodeLost { node, expired: false } => html! { "Node " (Name(node)) " restarted" },
+        Happening::NodeLate { node, silent_ms } => html! {
+            "Node " (Name(node)) " is late: no heartbeat for " (Span(*silent_ms))
+        },
+        Happening::NodeOnTime { node } => html! { "Node " (Name(node)) " is on time again" },
         Happening::NodeBlacklisted { node, kind } => html! {
             "Node " (Name(node)) " was blacklisted for " (kind)
         },

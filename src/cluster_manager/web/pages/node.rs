@@ -160,7 +160,7 @@ fn complaints(complaints: &[Complaint], overview: &Overview) -> Markup {
                     }
                     tbody {
                         @for complaint in complaints.iter().rev() {
-                            tr data-key=(complaint.session) {
+                            tr data-key=(format!("{} {}", complaint.session, complaint.at.0)) {
                                 th scope="row" {
                                     a href=(session::path(&complaint.session)) {
                                         (complaint.session)

@@ -16,10 +16,11 @@ use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};
 const PATH: &str = "/nodes";
 
 /// What nodes can be asked for, by the word in the address.
-const STATES: [(&str, &str); 7] = [
+const STATES: [(&str, &str); 8] = [
     ("", "all"),
     ("usable", "usable: can be given more"),
     ("full", "full"),
+    ("late", "late: missed heartbeats"),
     ("excluded", "excluded by the host files"),
     ("blacklisted", "blacklisted"),
     ("below-reserve", "short of memory or disk"),
@@ -90,6 +91,7 @@ fn is_in_state(node: &NodeView, state: &str, kinds: &[ResourceType]) -> bool {
         "full" => any(&|kind| {
             node.slots[kind].total > 0 && node.slots[kind].used >= node.slots[kind].total
         }),
+        "late" => node.late,
         "excluded" => !node.allowed,
         "blacklisted" => any(&|kind| node.blacklisted[kind]),
         "below-reserve" => !node.has_reserve,
@@ -186,6 +188,9 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
 /// Why a node is given no more, in words.
 fn problems(node: &NodeView, kinds: &[ResourceType]) -> Vec<String> {
     let mut problems = Vec::new();
+    if node.late {
+        problems.push("late".to_owned());
+    }
     if !node.allowed {
         problems.push("excluded".to_owned());
     }
@@ -262,7 +267,7 @@ fn silent_table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters
         empty: if overview.hosts.include.is_empty() {
             "There is no include file: every host may join."
         } else {
-            "All of them send heartbeats."
+            "A node is known on each of them."
         },
     };
     table.render(chosen, silent.len())
