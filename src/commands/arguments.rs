@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
+use corona::config::Networks;
 
 /// A configuration key and the value that overrides the files: `-D key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +81,15 @@ pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs().map_err(|error| format!("expected HOST:PORT: {error}"))?;
     // Of a name with addresses of both families the first is what others are told, too.
     found.into_iter().next().ok_or_else(|| "the name has no address".to_owned())
+}
+
+/// Networks with commas between, one at least.
+pub(super) fn parse_networks(text: &str) -> Result<Networks, String> {
+    let networks: Networks = text.parse().map_err(|wrong| format!("{wrong}"))?;
+    if networks.are_all() {
+        return Err("expected networks; 0.0.0.0/0,::/0 are all of them".to_owned());
+    }
+    Ok(networks)
 }
 
 /// Creates a file that the command writes. One that exists is replaced only with `--force`.

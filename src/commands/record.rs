@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use corona::config::Networks;
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Recorded, Recorder, Relay, RelayOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use super::arguments::{create_file, parse_address, parse_size};
+use super::arguments::{create_file, parse_address, parse_networks, parse_size};
 use super::console::Console;
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -82,6 +83,20 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "HOST", requires = "relay_callbacks")]
     callback_host: Option<String>,
 
+    /// Relay callbacks to session drivers in these networks, too
+    ///
+    /// By default a session driver must be on the host that its session
+    /// connects from; the cluster manager is told the address of any other one
+    /// as it is. Networks with commas between, such as 10.0.0.0/8,::1.
+    #[arg(long, value_name = "NETWORKS", requires = "relay_callbacks", value_parser = parse_networks)]
+    callback_drivers: Option<Networks>,
+
+    /// Accept callbacks from these networks, too
+    ///
+    /// By default they are accepted from the addresses of --upstream only.
+    #[arg(long, value_name = "NETWORKS", requires = "relay_callbacks", value_parser = parse_networks)]
+    callback_sources: Option<Networks>,
+
     /// What may wait for the disk, in bytes: 64m, 1g
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     max_buffer: usize,
@@ -125,6 +140,8 @@ async fn relay(
     let options = RelayOptions {
         relay_callbacks,
         callback_host: arguments.callback_host,
+        callback_drivers: arguments.callback_drivers,
+        callback_sources: arguments.callback_sources,
         max_connections: arguments.max_connections.get(),
         ..RelayOptions::new(listen, &upstream)
     };

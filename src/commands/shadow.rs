@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use corona::config::{self, Loaded};
+use corona::config::{self, Loaded, Networks};
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Recorder, Relay, RelayOptions, feed};
 use corona::conformance::shadow::{Figures, Pages, Shadow, ShadowOptions, html, json, text};
@@ -18,7 +18,8 @@ use tokio::sync::watch;
 
 use super::EXIT_FAILED;
 use super::arguments::{
-    Override, create_file, existing_conf_dir, pairs, parse_address, parse_override, parse_size,
+    Override, create_file, existing_conf_dir, pairs, parse_address, parse_networks, parse_override,
+    parse_size,
 };
 use super::console::{Console, harmless_json, printable};
 use super::logging::LogArguments;
@@ -77,6 +78,20 @@ pub(super) struct Arguments {
     /// the relay has towards the primary]
     #[arg(long, value_name = "HOST")]
     callback_host: Option<String>,
+
+    /// Relay callbacks to session drivers in these networks, too
+    ///
+    /// By default a session driver must be on the host that its session
+    /// connects from; the primary is told the address of any other one
+    /// as it is. Networks with commas between, such as 10.0.0.0/8,::1.
+    #[arg(long, value_name = "NETWORKS", value_parser = parse_networks)]
+    callback_drivers: Option<Networks>,
+
+    /// Accept callbacks from these networks, too
+    ///
+    /// By default they are accepted from the addresses of --primary only.
+    #[arg(long, value_name = "NETWORKS", value_parser = parse_networks)]
+    callback_sources: Option<Networks>,
 
     /// How much later than this program the primary may tell what it decides,
     /// in seconds
@@ -174,6 +189,8 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
     let relay = Relay::bind(RelayOptions {
         relay_callbacks: true,
         callback_host: arguments.callback_host.clone(),
+        callback_drivers: arguments.callback_drivers.clone(),
+        callback_sources: arguments.callback_sources.clone(),
         max_connections: arguments.max_connections,
         ..RelayOptions::new(arguments.listen, &arguments.primary)
     });

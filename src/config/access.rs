@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use super::typed::Wrong;
+use super::typed::{NotAnAddress, Wrong};
 
 /// Restrictions on peers. The defaults restrict nobody, as the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,15 @@ impl fmt::Display for Networks {
         }
         let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&names.join(", "))
+    }
+}
+
+impl FromStr for Networks {
+    type Err = NotAnAddress;
+
+    /// By the rules of the configuration files.
+    fn from_str(text: &str) -> Result<Self, NotAnAddress> {
+        networks(text).map_err(|Wrong { wrong, expected }| NotAnAddress { wrong, expected })
     }
 }
 

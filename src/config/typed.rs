@@ -40,7 +40,7 @@ impl FromStr for HostPort {
     }
 }
 
-/// Why a text is no host and port.
+/// Why a text is no address, or no list of networks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wrong}; expected {expected}")]
 pub struct NotAnAddress {

@@ -3,8 +3,10 @@
 //!
 //! A session tells its driver's address in `sessionStart`. The manager is told the address of a
 //! listener instead, one for each driver, and when it tells the address back, the real one is
-//! put there again. Spec: cluster-manager/01 §4, 05 §1.
+//! put there again. Spec: cluster-manager/01 §4, 05 §1. A driver that is not on the host of its
+//! session has no listener; the manager is told its own address.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
+use super::guard::Guard;
 use super::pump::{Transform, Transforms};
 use crate::capture::Side;
 use corona_wire::Service;
@@ -27,6 +30,8 @@ use corona_wire::value::{Message, MessageKind, Value};
 pub(super) struct Driver {
     pub(super) host: String,
     pub(super) port: u16,
+    /// From where its session connects.
+    pub(super) session: IpAddr,
 }
 
 /// A listener that is to be served: its connections go to the driver.
@@ -65,6 +70,7 @@ const MAX_FRAME_BYTES: usize = 256 << 10;
 /// All listeners for callbacks.
 pub(super) struct Callbacks {
     rules: Rules,
+    guard: Arc<Guard>,
     stands: mpsc::Sender<Stand>,
     table: Mutex<Table>,
 }
@@ -89,18 +95,19 @@ struct Entry {
 
 impl Callbacks {
     /// New listeners are handed to `stands`.
-    pub(super) fn new(rules: Rules, stands: mpsc::Sender<Stand>) -> Arc<Self> {
-        Arc::new(Callbacks { rules, stands, table: Mutex::default() })
+    pub(super) fn new(rules: Rules, guard: Arc<Guard>, stands: mpsc::Sender<Stand>) -> Arc<Self> {
+        Arc::new(Callbacks { rules, guard, stands, table: Mutex::default() })
     }
 
-    /// What changes the messages of one connection with the cluster manager, which the relay
-    /// reaches from `own` address.
-    pub(super) fn transforms(self: &Arc<Self>, own: IpAddr) -> Transforms {
+    /// What changes the messages of one connection of `client` with the cluster manager, which the
+    /// relay reaches from `own` address.
+    pub(super) fn transforms(self: &Arc<Self>, own: IpAddr, client: IpAddr) -> Transforms {
         let host = self.rules.host.clone().unwrap_or_else(|| own.to_string());
         let rewriter = |from, methods| -> Option<Box<dyn Transform>> {
             Some(Box::new(Rewriter {
                 callbacks: Arc::clone(self),
                 host: host.clone(),
+                client,
                 from,
                 editor: FrameEditor::new(ClusterManager::schema(), methods, MAX_FRAME_BYTES),
             }))
@@ -216,11 +223,16 @@ impl Table {
         }
     }
 
+    /// Of the host with the most listeners, so that nobody loses one to a host that opens many.
     fn remove_stalest(&mut self) {
-        let stalest = self
-            .by_driver
-            .iter()
-            .min_by_key(|(_, entry)| (entry.ended_at.is_none(), entry.heard_at));
+        let mut of_host: HashMap<IpAddr, usize> = HashMap::new();
+        for driver in self.by_driver.keys() {
+            *of_host.entry(driver.session).or_default() += 1;
+        }
+        let stalest = self.by_driver.iter().min_by_key(|(driver, entry)| {
+            let listeners = of_host.get(&driver.session).copied().unwrap_or_default();
+            (Reverse(listeners), entry.ended_at.is_none(), entry.heard_at)
+        });
         if let Some(driver) = stalest.map(|(driver, _)| driver.clone()) {
             tracing::warn!(
                 "too many session drivers: no more callbacks are relayed to {}:{}",
@@ -244,15 +256,17 @@ struct Rewriter {
     callbacks: Arc<Callbacks>,
     /// The host that the cluster manager is told.
     host: String,
+    /// Where the client is.
+    client: IpAddr,
     from: Side,
     editor: FrameEditor,
 }
 
 impl Transform for Rewriter {
     fn pass(&mut self, read: &[u8], send: &mut Vec<u8>) {
-        let Rewriter { callbacks, host, from, editor } = self;
+        let Rewriter { callbacks, host, client, from, editor } = self;
         editor.pass(read, send, &mut |message| match from {
-            Side::Client => callbacks.edit_call(message, host),
+            Side::Client => callbacks.edit_call(message, host, *client),
             Side::Server => callbacks.edit_answer(message),
         });
     }
@@ -263,13 +277,19 @@ impl Transform for Rewriter {
 }
 
 impl Callbacks {
-    fn edit_call(&self, message: &Message, host: &str) -> Vec<Edit> {
+    fn edit_call(&self, message: &Message, host: &str, client: IpAddr) -> Vec<Edit> {
         let Ok(body) = &message.body else { return vec![] };
         let Some(Value::String(handle)) = body.field("handle") else { return vec![] };
-        let said = || body.field("info").and_then(|info| info.field("address")).and_then(driver);
+        let address = || body.field("info").and_then(|info| info.field("address"));
+        let said = || {
+            let (host, port) = address().and_then(host_and_port)?;
+            Some(Driver { host, port, session: client.to_canonical() })
+        };
         let port = match (message.name.as_str(), message.kind) {
             (_, MessageKind::Reply | MessageKind::Exception) => return vec![],
-            ("sessionStart", _) => said().map(|driver| self.port_for(&driver, handle)),
+            ("sessionStart", _) => said()
+                .filter(|driver| self.is_allowed(driver, handle))
+                .map(|driver| self.port_for(&driver, handle)),
             ("sessionUpdateInfo", _) => {
                 self.table().heard(handle);
                 let known = |driver| self.table().by_driver.get(&driver).map(|entry| entry.port);
@@ -300,16 +320,33 @@ impl Callbacks {
 
     fn edit_answer(&self, message: &Message) -> Vec<Edit> {
         let address = message.body.as_ref().ok().and_then(|body| body.field("success"));
-        let told = address.and_then(|info| info.field("address")).and_then(driver);
-        let Some(told) = told.filter(|_| message.kind == MessageKind::Reply) else { return vec![] };
-        let real = self.table().by_port.get(&told.port).cloned();
-        let Some(real) = real.filter(|_| self.is_own(&told.host)) else { return vec![] };
+        let told = address.and_then(|info| info.field("address")).and_then(host_and_port);
+        let Some((host, port)) = told.filter(|_| message.kind == MessageKind::Reply) else {
+            return vec![];
+        };
+        let real = self.table().by_port.get(&port).cloned();
+        let Some(real) = real.filter(|_| self.is_own(&host)) else { return vec![] };
         edits(
             &["success", "address", "host"],
             &real.host,
             &["success", "address", "port"],
             real.port,
         )
+    }
+
+    /// Whether a driver may have a listener, as far as that can be told without a look-up. Names are
+    /// looked up when a callback comes.
+    fn is_allowed(&self, driver: &Driver, handle: &str) -> bool {
+        let Ok(address) = driver.host.parse::<IpAddr>() else { return true };
+        let allowed = self.guard.may_have_driver_at(driver.session, address);
+        if !allowed {
+            tracing::warn!(
+                "callbacks of session {handle} are not relayed: its driver {address} is not on the \
+                 session's host {} (--callback-drivers allows others)",
+                driver.session
+            );
+        }
+        allowed
     }
 
     /// Whether the manager may have been told this host by the relay.
@@ -321,13 +358,13 @@ impl Callbacks {
     }
 }
 
-fn driver(address: &Value) -> Option<Driver> {
+fn host_and_port(address: &Value) -> Option<(String, u16)> {
     let (Value::String(host), Value::I32(port)) = (address.field("host")?, address.field("port")?)
     else {
         return None;
     };
     let port = u16::try_from(*port).ok().filter(|port| *port != 0)?;
-    Some(Driver { host: host.clone(), port })
+    Some((host.clone(), port))
 }
 
 fn edits(

@@ -4,6 +4,7 @@
 //! * [`feed`](feed()) tells listeners, off the path;
 //! * [`recorder`](Recorder) is the listener that writes a file;
 //! * `callbacks` stands between the manager and session drivers, if that is wanted;
+//! * `guard` decides who may use it, and for whom;
 //! * this file accepts, connects and ends.
 //!
 //! It is only TCP, so it knows no difference between managers. Peers are strangers: the number of
@@ -12,6 +13,7 @@
 
 mod callbacks;
 mod feed;
+mod guard;
 mod pump;
 mod recorder;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use corona_config::Networks;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -30,6 +33,7 @@ use tokio::task::JoinSet;
 use callbacks::{Callbacks, Driver, Rules, Stand};
 use feed::Feeds;
 pub use feed::{Entries, Feed, feed};
+use guard::Guard;
 use pump::Transforms;
 pub use recorder::{Recorded, Recorder, Store};
 
@@ -49,6 +53,13 @@ pub struct RelayOptions {
     /// The host that the manager is told instead of that of a session driver. None: that of
     /// `listen`, or, where that is any address, the one from which the relay reaches the manager.
     pub callback_host: Option<String>,
+    /// Networks in which session drivers may be besides the hosts that their sessions connect from.
+    /// Callbacks to others are not relayed.
+    pub callback_drivers: Option<Networks>,
+    /// Networks from which callbacks are accepted besides the addresses of `upstream`.
+    pub callback_sources: Option<Networks>,
+    /// Whether an address is one of this machine, all of which are the same host.
+    pub is_own_address: fn(IpAddr) -> bool,
     /// Connections at a time, callbacks included. One more is closed at once. Default 10,000.
     pub max_connections: usize,
     /// Listeners for session drivers at a time. Beyond it the one is closed of which nothing was
@@ -71,6 +82,9 @@ impl RelayOptions {
             upstream: upstream.into(),
             relay_callbacks: false,
             callback_host: None,
+            callback_drivers: None,
+            callback_sources: None,
+            is_own_address: guard::is_own_address,
             max_connections: 10_000,
             max_listeners: 4_096,
             listener_linger: Duration::from_secs(60),
@@ -108,6 +122,11 @@ impl Relay {
     pub async fn run(self, feeds: Vec<Feed>, mut stop: watch::Receiver<bool>) {
         let Relay { listener, options, .. } = self;
         let (stands, mut new_stands) = mpsc::channel(options.max_listeners.max(1));
+        let guard = Arc::new(Guard::new(
+            options.callback_drivers.clone(),
+            options.callback_sources.clone(),
+            options.is_own_address,
+        ));
         let callbacks = options.relay_callbacks.then(|| {
             let listen_on = options.listen.ip();
             let own = (!listen_on.is_unspecified()).then(|| listen_on.to_string());
@@ -118,14 +137,15 @@ impl Relay {
                 linger: options.listener_linger,
                 idle: options.listener_idle,
             };
-            Callbacks::new(rules, stands)
+            Callbacks::new(rules, Arc::clone(&guard), stands)
         });
         let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
         let sweep_every = (options.listener_linger.min(options.listener_idle) / 4)
             .clamp(Duration::from_millis(10), Duration::from_secs(10));
         let seldom = Seldom::default();
         let over = stop.clone();
-        let hall = Arc::new(Hall { options, feeds: Feeds(feeds), callbacks, room, seldom, over });
+        let feeds = Feeds(feeds);
+        let hall = Arc::new(Hall { options, feeds, callbacks, guard, room, seldom, over });
         let mut tasks = JoinSet::new();
         let main = Arc::clone(&hall);
         tasks.spawn(async move { main.serve(listener, None).await });
@@ -151,6 +171,7 @@ struct Hall {
     options: RelayOptions,
     feeds: Feeds,
     callbacks: Option<Arc<Callbacks>>,
+    guard: Arc<Guard>,
     /// Connections that may still come.
     room: Arc<Semaphore>,
     seldom: Seldom,
@@ -183,6 +204,16 @@ impl Hall {
                 () = closed(&mut open) => break,
             };
             match accepted {
+                Ok((client, peer)) if driver.is_some() && !self.guard.may_call(peer.ip()) => {
+                    pump::break_off(&client);
+                    self.seldom.say(|| {
+                        format!(
+                            "refused a callback from {peer}: it is not the cluster manager at {} \
+                             (--callback-sources accepts others)",
+                            self.options.upstream
+                        )
+                    });
+                }
                 Ok((client, peer)) => match Arc::clone(&self.room).try_acquire_owned() {
                     Ok(room) => {
                         let (hall, driver) = (Arc::clone(&self), driver.clone());
@@ -214,8 +245,11 @@ impl Hall {
 
     async fn connection(&self, client: TcpStream, peer: SocketAddr, driver: Option<Driver>) {
         let target = match &driver {
-            Some(driver) => lookup((driver.host.as_str(), driver.port)).await,
-            None => lookup(self.options.upstream.as_str()).await,
+            Some(driver) => self.driver_addresses(driver).await,
+            None => {
+                let found = lookup(self.options.upstream.as_str()).await;
+                found.inspect(|addresses| self.guard.primary_is_at(addresses))
+            }
         };
         let service =
             if driver.is_some() { Offered::SessionDriver } else { Offered::ClusterManager };
@@ -244,14 +278,29 @@ impl Hall {
                 self.seldom.say(|| format!("the connection of {peer}: {error}"));
             }
         }
-        let transforms = self.transforms(service, &upstream);
+        let transforms = self.transforms(service, peer, &upstream);
         pump::relay(client, upstream, &taps, transforms).await;
     }
 
-    fn transforms(&self, service: Offered, upstream: &TcpStream) -> Transforms {
+    /// The addresses of a driver that are on its session's host, or allowed otherwise.
+    async fn driver_addresses(&self, driver: &Driver) -> io::Result<Vec<SocketAddr>> {
+        let mut found = lookup((driver.host.as_str(), driver.port)).await?;
+        found.retain(|address| self.guard.may_have_driver_at(driver.session, address.ip()));
+        if found.is_empty() {
+            let why = format!(
+                "the session driver {:?} is not on the session's host {} (--callback-drivers allows \
+                 others)",
+                driver.host, driver.session
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(found)
+    }
+
+    fn transforms(&self, service: Offered, peer: SocketAddr, upstream: &TcpStream) -> Transforms {
         let callbacks = self.callbacks.as_ref().filter(|_| service == Offered::ClusterManager);
         let own = upstream.local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |own| own.ip());
-        callbacks.map(|callbacks| callbacks.transforms(own)).unwrap_or_default()
+        callbacks.map(|callbacks| callbacks.transforms(own, peer.ip())).unwrap_or_default()
     }
 
     async fn connect(&self, target: &[SocketAddr]) -> io::Result<TcpStream> {

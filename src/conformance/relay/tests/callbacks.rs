@@ -154,8 +154,10 @@ async fn listeners_are_bounded_and_the_stalest_goes() {
         linger: Duration::from_secs(60),
         idle: Duration::from_secs(60),
     };
-    let callbacks = Callbacks::new(rules, stands);
-    let mut transforms = callbacks.transforms(Ipv4Addr::LOCALHOST.into());
+    let guard = Arc::new(Guard::new(None, None, guard::is_own_address));
+    let callbacks = Callbacks::new(rules, guard, stands);
+    let own = Ipv4Addr::LOCALHOST.into();
+    let mut transforms = callbacks.transforms(own, own);
     let client = transforms.from_client.as_mut().unwrap();
     let mut start = |handle: &str, port: u16| {
         let of = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
@@ -181,4 +183,103 @@ async fn listeners_are_bounded_and_the_stalest_goes() {
         open.push((stand.driver.port, is_open));
     }
     assert_eq!(open, [(1, true), (2, false), (3, true)]);
+}
+
+#[tokio::test]
+async fn a_host_with_many_drivers_loses_its_own_listeners() {
+    let (stands, mut new_stands) = mpsc::channel(16);
+    let rules = Rules {
+        listen_on: Ipv4Addr::LOCALHOST.into(),
+        host: None,
+        max_listeners: 3,
+        linger: Duration::from_secs(60),
+        idle: Duration::from_secs(60),
+    };
+    let guard = Arc::new(Guard::new(None, None, |_| false));
+    let callbacks = Callbacks::new(rules, guard, stands);
+    let start = |host: [u8; 4], port: u16| {
+        let mut transforms = callbacks.transforms(Ipv4Addr::LOCALHOST.into(), host.into());
+        let body = vec![("handle", text("h")), ("info", info((host, port).into()))];
+        let mut bytes = Vec::new();
+        message(MessageKind::Call, "sessionStart", body)
+            .write(ClusterManager::schema(), Framing::Framed, &mut bytes)
+            .unwrap();
+        transforms.from_client.as_mut().unwrap().pass(&bytes, &mut Vec::new());
+    };
+    start([127, 0, 0, 2], 1);
+    (10..20).for_each(|port| start([127, 0, 0, 3], port));
+    let mut open = Vec::new();
+    while let Ok(stand) = new_stands.try_recv() {
+        if stand.open.has_changed().is_ok() {
+            open.push(stand.driver.port);
+        }
+    }
+    assert_eq!(open, [1, 18, 19]);
+}
+
+/// Three hosts, of which each has an address of loopback: the cluster manager's and the relay's, that
+/// of a job tracker, and an attacker's.
+#[tokio::test]
+async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_host() {
+    const INNOCENT: [u8; 4] = [127, 0, 0, 2];
+    const ATTACKER: [u8; 4] = [127, 0, 0, 3];
+    let connect = async |from: [u8; 4], to: SocketAddr| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        within(socket.connect(to)).await.unwrap()
+    };
+    let (manager, upstream) = listener().await;
+    let driver = TcpListener::bind(SocketAddr::from((INNOCENT, 0))).await.unwrap();
+    let (internal, of_relay) = listener().await;
+    let relay = Running::start(upstream, |options| {
+        options.relay_callbacks = true;
+        options.is_own_address = |_| false;
+    });
+    let start = |handle: &str, host: &str, port: u16| {
+        let address = vec![("host", text(host)), ("port", Value::I32(i32::from(port)))];
+        let info =
+            vec![("address", Value::Struct(address)), ("name", text("n")), ("userId", text("u"))];
+        let body = vec![("handle", text(handle)), ("info", Value::Struct(info))];
+        message(MessageKind::Call, "sessionStart", body)
+    };
+    let mut innocent = connect(INNOCENT, relay.address).await;
+    let (mut of_innocent, _) = within(manager.accept()).await.unwrap();
+    let mut attacker = connect(ATTACKER, relay.address).await;
+    let (mut of_attacker, _) = within(manager.accept()).await.unwrap();
+
+    let real = driver.local_addr().unwrap();
+    send(&mut innocent, &start("1.1", "127.0.0.2", real.port())).await;
+    let between = told(&receive(&mut of_innocent).await, "info");
+    assert_ne!(between, real);
+
+    // Nothing is opened for a driver on another host; the manager learns the address as it is.
+    for (host, port) in [("127.0.0.1", of_relay.port()), ("127.0.0.2", real.port())] {
+        let call = start("1.2", host, port);
+        send(&mut attacker, &call).await;
+        assert_eq!(receive(&mut of_attacker).await, call);
+    }
+    // A name shows where it leads when the manager calls back.
+    send(&mut attacker, &start("1.3", "localhost", of_relay.port())).await;
+    let named = told(&receive(&mut of_attacker).await, "info");
+    let mut callback = TcpStream::connect(named).await.unwrap();
+    assert!(!matches!(within(callback.read(&mut [0])).await, Ok(1..)), "it leads nowhere");
+    // Nor does it lead to the right host if somebody else calls.
+    for from in [ATTACKER, INNOCENT] {
+        let mut callback = connect(from, between).await;
+        let _ = callback.write_all(b"spy").await;
+        assert!(!matches!(within(callback.read(&mut [0])).await, Ok(1..)));
+    }
+
+    // The manager's own callbacks arrive all the while, and they alone.
+    let mut callback = TcpStream::connect(between).await.unwrap();
+    callback.write_all(b"grant").await.unwrap();
+    let (mut called, _) = within(driver.accept()).await.unwrap();
+    let mut grant = [0; 5];
+    within(called.read_exact(&mut grant)).await.unwrap();
+    assert_eq!(&grant, b"grant");
+    let nobody = Duration::from_millis(50);
+    for listener in [&internal, &driver] {
+        assert!(tokio::time::timeout(nobody, listener.accept()).await.is_err());
+    }
+    relay.end().await;
 }
