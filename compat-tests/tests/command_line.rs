@@ -50,6 +50,8 @@ impl Cluster {
             ("cm.config.file", "corona.xml"),
             ("cm.pools.config.file", "pools.xml"),
             ("cm.state", &path("cm.state")),
+            // Nodes of these tests heartbeat once.
+            ("corona.cm.node.late.heartbeats", "0"),
         ];
         let properties = properties.map(|(name, value)| {
             format!("<property><name>{name}</name><value>{value}</value></property>\n")
@@ -468,7 +470,7 @@ fn the_api_serves_pages() {
         ("/api/v1/nodes?limit=2001", 400),
         ("/api/v1/sessions/no%20such", 404),
         ("/api/v1/sessions/%ff%00", 404),
-        ("/api/v1/", 404),
+        ("/api/v1/nonsense", 404),
         ("/api/v1/nodes/1", 404),
     ] {
         let (status, body) = get(path);

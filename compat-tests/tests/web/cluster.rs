@@ -43,6 +43,8 @@ impl Cluster {
             ("cm.server.address", "localhost:0".to_owned()),
             ("cm.server.http.address", "localhost:0".to_owned()),
             ("cm.state", path("cm.state")),
+            // Nodes of these tests heartbeat once.
+            ("corona.cm.node.late.heartbeats", "0".to_owned()),
             ("cm.hosts", path("include")),
             ("cm.hosts.exclude", path("exclude")),
             ("corona.cm.web.kill.token", TOKEN.to_owned()),
