@@ -119,6 +119,7 @@ impl Engine {
                 request.hosts.iter().chain(&*request.excluded).copied().for_each(&mut count);
             }
         }
+        self.remains.hosts().for_each(&mut count);
         self.topology.audit(&uses)
     }
 }

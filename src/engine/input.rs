@@ -52,6 +52,24 @@ pub enum Input {
         /// Racks of hosts that are not in the default rack; sorted by host.
         racks: Vec<(Arc<str>, Arc<str>)>,
     },
+    /// Announces a `requestResource` with so many requests that they come in several inputs, each a
+    /// [`Input::MoreRequests`]. All that can be refused of the call as a whole is refused now.
+    ExpectRequests {
+        /// The session.
+        handle: Arc<str>,
+        /// All requests of the call.
+        summary: RequestSummary,
+    },
+    /// Some of the requests that were announced. If the session has ended meanwhile, they are refused
+    /// like those of any session that does not run.
+    MoreRequests {
+        /// The session.
+        handle: Arc<str>,
+        /// The requests, in order.
+        requests: Vec<ResourceRequest>,
+        /// Racks of hosts that are not in the default rack; sorted by host.
+        racks: Vec<(Arc<str>, Arc<str>)>,
+    },
     /// `releaseResource`: gives slots back and withdraws wishes.
     ReleaseResources {
         /// The session.
@@ -135,6 +153,47 @@ pub struct SessionView {
     pub grant_id: i32,
     /// For each type that it reports: usage numbers, in practice bytes of memory.
     pub usages: PerType<Option<Vec<i64>>>,
+}
+
+/// What all requests of a call have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestSummary {
+    /// How many there are.
+    pub counts: PerType<usize>,
+    /// The largest id, at least 0.
+    pub largest_id: i32,
+    /// Whether one of them excludes a host that it prefers.
+    pub contradictory: bool,
+}
+
+impl RequestSummary {
+    /// Of these requests.
+    pub fn of(requests: &[ResourceRequest]) -> RequestSummary {
+        let mut summary = RequestSummary::default();
+        requests.iter().for_each(|request| summary.add(request));
+        summary
+    }
+
+    /// Counts one more request.
+    pub fn add(&mut self, request: &ResourceRequest) {
+        self.counts[request.kind] += 1;
+        self.largest_id = self.largest_id.max(request.id);
+        self.contradictory = self.contradictory || excludes_a_preferred_host(request);
+    }
+
+    /// How many requests there are.
+    pub fn count(&self) -> usize {
+        self.counts.0.iter().sum()
+    }
+}
+
+fn excludes_a_preferred_host(request: &ResourceRequest) -> bool {
+    if request.hosts.is_empty() || request.exclude_hosts.is_empty() {
+        return false;
+    }
+    let mut excluded: Vec<&Arc<str>> = request.exclude_hosts.iter().collect();
+    excluded.sort_unstable();
+    request.hosts.iter().any(|host| excluded.binary_search(&host).is_ok())
 }
 
 /// What a session says of a node that it used.

@@ -29,6 +29,7 @@ mod model_tests;
 mod node_calls;
 mod nodes;
 mod pending;
+mod remains;
 mod requests;
 mod restarts;
 mod scheduler;
@@ -48,11 +49,12 @@ pub use corona_model::{settings, types};
 pub use self::follow::{Objection, Standing};
 pub use self::input::{
     Asked, Effect, Input, NodeUsageReport, Notification, Outcome, Record, Refusal, Reply,
-    SessionView, Starvation, StepMismatch,
+    RequestSummary, SessionView, Starvation, StepMismatch,
 };
 use self::lookup::HashSeed;
 pub use self::nodes::Complaint;
 use self::nodes::Nodes;
+use self::remains::Remains;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
 pub use self::scheduler::{
@@ -71,6 +73,9 @@ pub use self::views::{
     SessionTally, SlotCounts, TypeCounts, fill_in_shares,
 };
 
+/// Nodes, and sessions, that expire in one tick. When more are overdue, the next tick is due at once.
+const EXPIRED_AT_ONCE: usize = 1000;
+
 /// The state machine. See the module's text.
 #[derive(Debug)]
 pub struct Engine {
@@ -88,6 +93,7 @@ pub struct Engine {
     sessions: Sessions,
     scheduler: Scheduler,
     restarts: Restarts,
+    remains: Remains,
 }
 
 /// What an engine has to be told at its start.
@@ -121,6 +127,7 @@ impl Engine {
             sessions: Sessions::new(seed),
             scheduler: Scheduler::new(seed),
             restarts: Restarts::default(),
+            remains: Remains::default(),
         };
         engine.scheduler.tree.configure(&engine.settings);
         engine
@@ -136,7 +143,7 @@ impl Engine {
 
     /// Whether [`Input::Pass`] may give something out.
     pub fn wants_pass(&self) -> bool {
-        !self.safe_mode && self.pass_is_wanted()
+        !self.safe_mode && (self.pass_is_wanted() || !self.remains.is_empty())
     }
 
     /// When time alone changes something, [`Input::Tick`] is due.
@@ -205,6 +212,12 @@ impl Engine {
             Input::RequestResources { handle, requests, racks } => {
                 self.request_resources(now, &handle, requests, &racks, effects)?;
             }
+            Input::ExpectRequests { handle, summary } => {
+                self.expect_requests(now, &handle, &summary)?;
+            }
+            Input::MoreRequests { handle, requests, racks } => {
+                self.more_requests(now, &handle, requests, &racks, effects)?;
+            }
             Input::ReleaseResources { handle, ids } => {
                 self.release_resources(now, &handle, &ids, effects)?;
             }
@@ -230,7 +243,10 @@ impl Engine {
             }
             Input::HeldUp { ms } => self.held_up(now, ms, effects),
             Input::Tick => self.tick(now, effects),
-            Input::Pass => self.pass(now, effects),
+            Input::Pass => {
+                self.clear_remains();
+                self.pass(now, effects);
+            }
         }
         Ok(Reply::Done)
     }

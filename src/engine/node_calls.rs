@@ -90,7 +90,8 @@ impl Engine {
     }
 
     pub(super) fn expire_nodes(&mut self, now: Millis, effects: &mut Vec<Effect>) {
-        while let Some((node, heard)) = self.nodes.most_silent() {
+        for _ in 0..super::EXPIRED_AT_ONCE {
+            let Some((node, heard)) = self.nodes.most_silent() else { break };
             if now.since(heard) <= self.settings.node_expiry_ms {
                 break;
             }

@@ -62,6 +62,8 @@ pub(super) struct Pending {
     ///
     /// [`Search::find`]: super::scheduler::Search::find
     pub(super) front: Option<Box<Front>>,
+    /// Numbers of classes below this one have been dropped, see [`Pending::dismantle`].
+    dismantled: usize,
     seed: HashSeed,
 }
 
@@ -85,6 +87,7 @@ impl Pending {
             class_by_key: Lookup::new(seed),
             places: by_place.then(|| Places::new(seed)),
             front: None,
+            dismantled: 0,
             seed,
         }
     }
@@ -155,6 +158,25 @@ impl Pending {
         } else {
             self.classes[class].sweep_if_stale(requests);
         }
+    }
+
+    /// Drops a part of the indexes; the requests are of no interest any more. Returns whether more is
+    /// left.
+    pub(super) fn dismantle(&mut self, entries: usize) -> bool {
+        let mut left = entries;
+        if let Some(places) = &mut self.places {
+            left -= (0..left).map_while(|_| places.by_host.pop()).count();
+            left -= (0..left).map_while(|_| places.by_rack.pop()).count();
+        }
+        let classes = self.classes.capacity();
+        while left > 0 && self.dismantled < classes {
+            if let Some(class) = self.classes.try_remove(self.dismantled) {
+                self.class_by_key.remove(&class.key);
+            }
+            self.dismantled += 1;
+            left -= 1;
+        }
+        left == 0
     }
 
     /// Gives all pending requests new places in the same order, after

@@ -178,6 +178,12 @@ impl Requests {
         request
     }
 
+    /// Takes out the request at a place, of a session that has ended: the indexes are left as they
+    /// are.
+    pub(super) fn discard(&mut self, place: usize) -> Option<Request> {
+        self.slab.try_remove(place)
+    }
+
     pub(super) fn find(&self, id: i32) -> Option<ReqIdx> {
         self.by_id.get(id)
     }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::input::{Asked, Effect, Record, Refusal, Reply, SessionView, StepMismatch};
+use super::input::{
+    Asked, Effect, Record, Refusal, Reply, RequestSummary, SessionView, StepMismatch,
+};
 use super::nodes::{self, SessionIdx};
+use super::remains;
 use super::requests::{ReqIdx, Request, RequestState};
 use super::scheduler::PoolIdx;
 use super::sessions::{FirstWait, RetiredSession, Session, Step, Tally};
@@ -117,26 +120,75 @@ impl Engine {
         racks: &[(Arc<str>, Arc<str>)],
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
-        if !requests.iter().all(|request| self.legal[request.kind]) {
+        let session = self.expect_requests(now, handle, &RequestSummary::of(&requests))?;
+        self.add_requests(now, session, requests, racks, effects);
+        Ok(())
+    }
+
+    /// Checks a call of `requestResource` as a whole and makes room for its requests.
+    pub(super) fn expect_requests(
+        &mut self,
+        now: Millis,
+        handle: &Arc<str>,
+        summary: &RequestSummary,
+    ) -> Result<SessionIdx, Refusal> {
+        let illegal = |kind: ResourceType| summary.counts[kind] > 0 && !self.legal[kind];
+        if ResourceType::ALL.into_iter().any(illegal) {
             return Err(Refusal::Malformed(format!("Bad resource type from session: {handle}")));
         }
-        if requests.iter().any(excludes_a_wanted_host) {
+        if summary.contradictory {
             return Err(Refusal::Malformed(format!("Bad excluded hosts from session: {handle}")));
         }
         let session = self.session(handle)?;
-        self.check_request_count(session, &requests)?;
-        let known = self.sessions[session].requests.len();
-        if known.saturating_add(requests.len()) > self.settings.bounds.requests_per_session {
-            let text = format!("Session {handle} has {known} requests already");
+        self.check_request_count(session, &summary.counts)?;
+        self.check_room(session, summary.count())?;
+        self.sessions.heard(session, now);
+        self.sessions[session].expected.request_id = summary.largest_id;
+        self.sessions[session].requests.reserve(summary.count());
+        Ok(session)
+    }
+
+    /// Some requests of a call that was expected.
+    pub(super) fn more_requests(
+        &mut self,
+        now: Millis,
+        handle: &Arc<str>,
+        requests: Vec<ResourceRequest>,
+        racks: &[(Arc<str>, Arc<str>)],
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        let session = self.session(handle)?;
+        // The configuration may have changed, and other calls of the session may have come.
+        if !requests.iter().all(|request| self.legal[request.kind]) {
+            return Err(Refusal::Malformed(format!("Bad resource type from session: {handle}")));
+        }
+        self.check_room(session, requests.len())?;
+        self.sessions.heard(session, now);
+        self.add_requests(now, session, requests, racks, effects);
+        Ok(())
+    }
+
+    fn check_room(&self, session: SessionIdx, more: usize) -> Result<(), Refusal> {
+        let entry = &self.sessions[session];
+        let known = entry.requests.len();
+        if known.saturating_add(more) > self.settings.bounds.requests_per_session {
+            let text = format!("Session {} has {known} requests already", entry.handle);
             return Err(Refusal::TooMany(text));
         }
-        self.sessions.heard(session, now);
-        self.sessions[session].expected.request_id =
-            requests.iter().map(|request| request.id).fold(0, i32::max);
+        Ok(())
+    }
+
+    fn add_requests(
+        &mut self,
+        now: Millis,
+        session: SessionIdx,
+        requests: Vec<ResourceRequest>,
+        racks: &[(Arc<str>, Arc<str>)],
+        effects: &mut Vec<Effect>,
+    ) {
         if !self.sessions[session].requests.has_places_for(requests.len()) {
             self.number_anew(session);
         }
-        self.sessions[session].requests.reserve(requests.len());
         let mut added = PerType::all(0);
         for request in requests {
             let kind = request.kind;
@@ -148,10 +200,9 @@ impl Engine {
             let count = added[kind];
             self.unblock(session, kind);
             self.settle(session, kind, Tally { requested: count, pending: count, granted: 0 }, now);
-            let (handle, count) = (handle.clone(), count as u64);
+            let (handle, count) = (self.sessions[session].handle.clone(), count as u64);
             effects.push(Effect::Record(Record::Requested { handle, kind, count }));
         }
-        Ok(())
     }
 
     pub(super) fn release_resources(
@@ -227,7 +278,8 @@ impl Engine {
     }
 
     pub(super) fn expire_sessions(&mut self, now: Millis, effects: &mut Vec<Effect>) {
-        while let Some((session, heard)) = self.sessions.most_silent() {
+        for _ in 0..super::EXPIRED_AT_ONCE {
+            let Some((session, heard)) = self.sessions.most_silent() else { break };
             let gap_ms = now.since(heard);
             if gap_ms <= self.settings.session_expiry_ms {
                 break;
@@ -389,7 +441,7 @@ impl Engine {
     fn check_request_count(
         &self,
         session: SessionIdx,
-        requests: &[ResourceRequest],
+        counts: &PerType<usize>,
     ) -> Result<(), Refusal> {
         let entry = &self.sessions[session];
         let Some(pool) = self.settings.pools.pools.get(&entry.pool_name) else { return Ok(()) };
@@ -397,7 +449,7 @@ impl Engine {
             return Ok(());
         }
         for kind in ResourceType::ALL {
-            let asked = requests.iter().filter(|request| request.kind == kind).count();
+            let asked = counts[kind];
             let allowed = pool.maximum[kind];
             if asked as i64 > i64::from(allowed) {
                 let text = format!(
@@ -483,6 +535,17 @@ impl Engine {
         (kind, change)
     }
 
+    /// Forgets all requests and frees their slots, as [`Engine::drop_request`] does.
+    fn drop_requests(&mut self, session: SessionIdx) -> PerType<Tally> {
+        let all: Vec<ReqIdx> = self.sessions[session].requests.iter().map(|(req, _)| req).collect();
+        let mut changes = PerType::all(Tally::default());
+        for req in all {
+            let (kind, change) = self.drop_request(session, req);
+            changes[kind].add(change);
+        }
+        changes
+    }
+
     /// Brings what freeing these requests will look at into the near caches, all at once instead of
     /// one after the other. It changes nothing.
     fn bring_near(&self, session: SessionIdx, ids: &[i32]) {
@@ -504,7 +567,7 @@ impl Engine {
         true
     }
 
-    /// Ends a session: frees all that it holds and forgets what it was still to be told.
+    /// Ends a session: frees all that it holds and forgets its notifications.
     fn end(
         &mut self,
         session: SessionIdx,
@@ -512,12 +575,10 @@ impl Engine {
         now: Millis,
         effects: &mut Vec<Effect>,
     ) {
-        let all: Vec<ReqIdx> = self.sessions[session].requests.iter().map(|(req, _)| req).collect();
-        let mut changes = PerType::all(Tally::default());
-        for req in all {
-            let (kind, change) = self.drop_request(session, req);
-            changes[kind].add(change);
-        }
+        let changes = match self.sessions[session].requests.len() {
+            0..=remains::AT_ONCE => self.drop_requests(session),
+            _ => self.leave_requests(session),
+        };
         let handle = self.sessions[session].handle.clone();
         for kind in ResourceType::ALL {
             self.settle(session, kind, changes[kind], now);
@@ -578,13 +639,4 @@ pub(super) fn scheduling_pool_name(pool: &PoolName, user_id: &str) -> Result<Poo
 /// Where sessions of illegal pools are scheduled.
 pub(super) fn default_pool() -> PoolName {
     PoolName::new(DEFAULT_GROUP, DEFAULT_POOL)
-}
-
-fn excludes_a_wanted_host(request: &ResourceRequest) -> bool {
-    if request.hosts.is_empty() || request.exclude_hosts.is_empty() {
-        return false;
-    }
-    let mut excluded: Vec<&Arc<str>> = request.exclude_hosts.iter().collect();
-    excluded.sort_unstable();
-    request.hosts.iter().any(|host| excluded.binary_search(&host).is_ok())
 }

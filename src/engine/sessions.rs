@@ -270,6 +270,21 @@ impl Sessions {
         session
     }
 
+    /// Takes the requests away from a session that ends.
+    pub(super) fn take_requests(&mut self, session: SessionIdx) -> Requests {
+        let none = Requests::new(self.seed);
+        std::mem::replace(&mut self[session].requests, none)
+    }
+
+    /// Takes the indexes over its pending requests away from a session that ends.
+    pub(super) fn take_pending(&mut self, session: SessionIdx) -> [Pending; 3] {
+        let seed = self.seed;
+        let demand = &mut self[session].demand;
+        demand
+            .each_mut()
+            .map(|demand| std::mem::replace(&mut demand.pending, Pending::new(seed, false)))
+    }
+
     pub(super) fn remove(&mut self, session: SessionIdx) -> Session {
         self.by_heartbeat.remove(0, 0, session);
         let entry = self.slab.remove(session as usize);

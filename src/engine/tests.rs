@@ -9,6 +9,7 @@ use super::*;
 
 mod differences;
 mod nodes;
+mod parts;
 mod views;
 
 /// An engine with a clock, and all that sessions were told.

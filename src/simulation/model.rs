@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use corona_engine::{
-    Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, SessionView,
+    Effect, Input, NodeUsageReport, Notification, Outcome, Refusal, Reply, RequestSummary,
+    SessionView,
 };
 use corona_model::settings::{Hosts, Settings};
 use corona_model::types::{
@@ -261,6 +262,8 @@ impl Model {
                 self.heartbeat_session(now, handle, view.as_ref(), &mut foreseen)
             }
             Input::RequestResources { handle, requests, .. } => self.request(now, handle, requests),
+            Input::ExpectRequests { handle, summary } => self.expect(now, handle, summary),
+            Input::MoreRequests { handle, requests, .. } => self.more(now, handle, requests),
             Input::ReleaseResources { handle, ids } => self.release(now, handle, ids),
             Input::HeartbeatNode { report, .. } => self.heartbeat_node(now, report, &mut foreseen),
             Input::NodeFeedback { handle, kinds, reports } => {
@@ -384,28 +387,61 @@ impl Model {
         handle: &Name,
         requests: &[ResourceRequest],
     ) -> Result<Answer, Why> {
+        let mut summary = RequestSummary::default();
+        for wish in requests {
+            summary.counts[wish.kind] += 1;
+            summary.largest_id = summary.largest_id.max(wish.id);
+            summary.contradictory |=
+                wish.hosts.iter().any(|host| wish.exclude_hosts.contains(host));
+        }
+        self.expect(now, handle, &summary)?;
+        self.more(now, handle, requests)
+    }
+
+    fn expect(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        summary: &RequestSummary,
+    ) -> Result<Answer, Why> {
         let legal = self.settings.partitioning.legal_types();
-        let contradicts = |wish: &ResourceRequest| {
-            wish.hosts.iter().any(|host| wish.exclude_hosts.contains(host))
-        };
-        if requests.iter().any(|wish| !legal[wish.kind] || contradicts(wish)) {
+        let illegal = |kind| summary.counts[kind] > 0 && !legal[kind];
+        if ResourceType::ALL.into_iter().any(illegal) || summary.contradictory {
             return Err(Why::Malformed);
         }
         let session = self.sessions.get_mut(handle).ok_or(Why::InvalidSession)?;
         let limits = self.settings.pools.pools.get(&session.told_pool);
         for kind in ResourceType::ALL {
-            let asked = requests.iter().filter(|wish| wish.kind == kind).count() as i64;
             let limit = limits.filter(|pool| pool.request_max).map(|pool| pool.maximum[kind]);
-            if limit.is_some_and(|limit| asked > i64::from(limit)) {
+            if limit.is_some_and(|limit| summary.counts[kind] as i64 > i64::from(limit)) {
                 return Err(Why::InvalidSession);
             }
+        }
+        let known = session.wishes.len();
+        if known + summary.count() > self.settings.bounds.requests_per_session {
+            return Err(Why::TooMany);
+        }
+        session.heard = now;
+        session.request_id = summary.largest_id;
+        Ok(Done)
+    }
+
+    fn more(
+        &mut self,
+        now: Millis,
+        handle: &Name,
+        requests: &[ResourceRequest],
+    ) -> Result<Answer, Why> {
+        let legal = self.settings.partitioning.legal_types();
+        let session = self.sessions.get_mut(handle).ok_or(Why::InvalidSession)?;
+        if requests.iter().any(|wish| !legal[wish.kind]) {
+            return Err(Why::Malformed);
         }
         let known = session.wishes.len();
         if known + requests.len() > self.settings.bounds.requests_per_session {
             return Err(Why::TooMany);
         }
         session.heard = now;
-        session.request_id = requests.iter().map(|wish| wish.id).max().unwrap_or(0).max(0);
         let mut added = Vec::new();
         for wish in requests {
             let Entry::Vacant(place) = session.wishes.entry(wish.id) else { continue };

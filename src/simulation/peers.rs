@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::model::{Model, Name, Session, WishState};
 use super::random::Random;
 use super::weather;
-use corona_engine::{Engine, Input, NodeUsageReport, SessionView};
+use corona_engine::{Engine, Input, NodeUsageReport, RequestSummary, SessionView};
 use corona_model::settings::Settings;
 use corona_model::types::{
     Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
@@ -414,8 +414,24 @@ impl Peers {
             };
             request
         });
-        let requests = requests.collect();
-        Input::RequestResources { handle, requests, racks: self.racks.clone() }
+        let requests: Vec<ResourceRequest> = requests.collect();
+        let racks = self.racks.clone();
+        if self.random.percent(85) {
+            return Input::RequestResources { handle, requests, racks };
+        }
+        // A call in parts. Now and then its session ends between two of them.
+        let summary = RequestSummary::of(&requests);
+        for part in requests.chunks(3) {
+            if self.random.percent(5) {
+                self.agenda.push_back(Input::KillSession { handle: handle.clone() });
+            }
+            if self.random.percent(50) {
+                self.agenda.push_back(Input::Pass);
+            }
+            let (handle, racks) = (handle.clone(), racks.clone());
+            self.agenda.push_back(Input::MoreRequests { handle, requests: part.to_vec(), racks });
+        }
+        Input::ExpectRequests { handle, summary }
     }
 
     fn wish(&mut self) -> ResourceRequest {

@@ -1,0 +1,88 @@
+//! What large sessions leave behind when they end: requests that hold nothing any more, and the
+//! indexes over them. Dropping millions of them takes long, so each pass drops a part. Nothing of
+//! this can be seen from outside: the session has ended, and its slots are free.
+
+use std::collections::VecDeque;
+
+use super::Engine;
+use super::nodes::SessionIdx;
+use super::pending::Pending;
+use super::requests::{ReqIdx, RequestState, Requests};
+use super::sessions::Tally;
+use super::topology::HostIdx;
+use super::types::{PerType, ResourceType};
+
+/// Requests that are dropped in one input. A session with more leaves its requests behind.
+pub(super) const AT_ONCE: usize = 10_000;
+
+/// What ended sessions have left, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Remains(VecDeque<Remnant>);
+
+#[derive(Debug)]
+struct Remnant {
+    requests: Requests,
+    /// Requests at places below this one have been dropped.
+    next: usize,
+    pending: [Pending; 3],
+}
+
+impl Remains {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The hosts that the requests name, each as often as they do.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = HostIdx> {
+        let requests = self.0.iter().flat_map(|remnant| remnant.requests.iter());
+        requests.flat_map(|(_, request)| request.hosts.iter().chain(&*request.excluded).copied())
+    }
+}
+
+impl Engine {
+    /// Frees the slots of a session that ends and leaves its requests behind. Returns by how much
+    /// its counts change; [`Engine::settle`] with it follows.
+    pub(super) fn leave_requests(&mut self, session: SessionIdx) -> PerType<Tally> {
+        let entry = &self.sessions[session];
+        let holds = |kind| entry.demand(kind).tally.granted > 0;
+        let mut held: Vec<ReqIdx> = Vec::new();
+        if ResourceType::ALL.into_iter().any(holds) {
+            for node in &entry.nodes {
+                let grants = self.nodes[*node].grants.iter().map(|(_, holder)| *holder);
+                held.extend(grants.filter(|(of, _)| *of == session).map(|(_, req)| req));
+            }
+        }
+        for req in held {
+            self.take_back(session, req);
+            self.sessions[session].requests[req].state = RequestState::Lost;
+        }
+        let remnant = Remnant {
+            requests: self.sessions.take_requests(session),
+            next: 0,
+            pending: self.sessions.take_pending(session),
+        };
+        self.remains.0.push_back(remnant);
+        let entry = &self.sessions[session];
+        PerType(ResourceType::ALL.map(|kind| {
+            let Tally { requested, pending, granted } = entry.demand(kind).tally;
+            Tally { requested: -requested, pending: -pending, granted: -granted }
+        }))
+    }
+
+    /// Drops a part of what ended sessions have left.
+    pub(super) fn clear_remains(&mut self) {
+        let Some(Remnant { requests, next, pending }) = self.remains.0.front_mut() else { return };
+        let places = requests.places();
+        if *next < places {
+            let end = next.saturating_add(AT_ONCE).min(places);
+            for request in (*next..end).filter_map(|place| requests.discard(place)) {
+                for host in request.hosts.iter().chain(&*request.excluded) {
+                    self.topology.release(*host);
+                }
+            }
+            *next = end;
+        } else if !pending.iter_mut().any(|pending| pending.dismantle(AT_ONCE)) {
+            self.remains.0.pop_front();
+        }
+    }
+}
