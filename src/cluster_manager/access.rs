@@ -1,28 +1,27 @@
 //! Who may do what. Everybody may do everything unless configured otherwise, as in the original.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::sync::Arc;
 
-use tokio::time::timeout;
-
+use super::names::Names;
 use corona_config::AccessSettings;
 use corona_wire::calls::ClusterManagerCall as Call;
 
-/// How long the look-up of a session's host name may take.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// The rules in force.
 #[derive(Debug)]
-pub(super) struct Access(AccessSettings);
+pub(super) struct Access {
+    settings: AccessSettings,
+    names: Arc<Names>,
+}
 
 impl Access {
-    pub(super) fn new(settings: AccessSettings) -> Access {
-        Access(settings)
+    pub(super) fn new(settings: AccessSettings, names: Arc<Names>) -> Access {
+        Access { settings, names }
     }
 
     /// One line for each thing that is open to everybody.
     pub(super) fn log_openness(&self) {
-        let AccessSettings { admin_networks, web_networks, sessions_same_host } = &self.0;
+        let AccessSettings { admin_networks, web_networks, sessions_same_host } = &self.settings;
         tracing::info!("Administrative calls are accepted from {admin_networks}");
         tracing::info!("Pages are shown to {web_networks}");
         if !sessions_same_host {
@@ -36,23 +35,30 @@ impl Access {
             return Some(format!("administrative calls are not accepted from {}", peer.ip()));
         }
         match call {
-            Call::SessionStart { info: Some(info), .. } if self.0.sessions_same_host => {
+            Call::SessionStart { info: Some(info), .. } if self.settings.sessions_same_host => {
                 let host = &info.address.host;
-                let own = is_own_address(host, peer.ip()).await;
+                let own = self.is_own_address(host, peer.ip()).await;
                 (!own).then(|| format!("a session from {} may not name {host:?}", peer.ip()))
             }
             _ => None,
         }
     }
 
+    /// Whether the host is the peer itself. A name must resolve to the peer's address.
+    async fn is_own_address(&self, host: &str, peer: IpAddr) -> bool {
+        let found = self.names.addresses(host, peer).await;
+        let peer = peer.to_canonical();
+        found.is_ok_and(|found| found.iter().any(|address| address.to_canonical() == peer))
+    }
+
     /// Whether the peer may make administrative calls.
     pub(super) fn may_administer(&self, peer: SocketAddr) -> bool {
-        self.0.admin_networks.contain(peer.ip())
+        self.settings.admin_networks.contain(peer.ip())
     }
 
     /// Whether the peer may see the pages.
     pub(super) fn may_see_pages(&self, peer: SocketAddr) -> bool {
-        self.0.web_networks.contain(peer.ip())
+        self.settings.web_networks.contain(peer.ip())
     }
 }
 
@@ -68,26 +74,17 @@ fn is_administrative(call: &Call) -> bool {
     )
 }
 
-/// Whether the host is the peer itself. A name must resolve to the peer's address.
-async fn is_own_address(host: &str, peer: IpAddr) -> bool {
-    let peer = peer.to_canonical();
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return address.to_canonical() == peer;
-    }
-    let found = timeout(LOOKUP_TIMEOUT, tokio::net::lookup_host((host, 0))).await;
-    let Ok(Ok(mut found)) = found else { return false };
-    found.any(|address| address.ip().to_canonical() == peer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::Resolver;
     use corona_config as config;
     use corona_wire::generated::{InetAddress, KillSessionsArgs, SessionInfo};
 
     fn access(key: &str, value: &str) -> Access {
         let loaded = config::load(None, &[(key.to_owned(), value.to_owned())]).unwrap();
-        Access::new(loaded.settings.access)
+        let names = Names::new(&loaded.settings.names, Resolver::system());
+        Access::new(loaded.settings.access, names)
     }
 
     fn start_on(host: &str) -> Call {

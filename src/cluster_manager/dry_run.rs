@@ -8,12 +8,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::access::Access;
 use super::core::{Clock, Core, Told};
+use super::large_calls::Entrance;
 use super::metrics::Metrics;
-use super::notifier::Notifier;
+use super::names::Resolver;
+use super::notifier::{Notifier, Reach};
 use super::persist::Persist;
 use super::racks::Racks;
 use super::reload::Reloader;
@@ -45,10 +47,13 @@ impl DryRun {
         let clock = Clock::new();
         let engine = new_engine(&settings, clock.now(), hosts)?;
         let metrics = Arc::new(Metrics::new());
-        let notifier = Notifier::new(patience(&settings), metrics.clone());
+        let reach = Reach::alone(&settings.names);
+        let access = Arc::new(Access::new(settings.access.clone(), reach.names.clone()));
+        let notifier = Notifier::new(patience(&settings), metrics.clone(), reach);
         let events = Arc::new(Events::new(clock.now(), 1));
         let core = Core::new(engine, clock, notifier, metrics.clone(), events).telling_nobody();
         let core = Arc::new(core);
+        let entrance = Entrance::new(&settings);
         let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
         let safe_mode = Arc::new(safe_mode);
         let persist = Persist::new(
@@ -60,13 +65,13 @@ impl DryRun {
         let rpc = Rpc {
             core: core.clone(),
             metrics,
-            access: Arc::new(Access::new(settings.access)),
-            racks: Racks::new(settings.topology),
+            access,
+            racks: Racks::new(settings.topology, settings.racks, &Resolver::system()),
             host_files: settings.host_files,
             safe_mode,
             persist: Arc::new(persist),
             operations: Arc::default(),
-            new_work: Semaphore::new(1),
+            entrance,
         };
         let reloader = Arc::new(Reloader::new(loaded, core.clone()));
         Ok(DryRun { rpc, core, reloader })

@@ -6,9 +6,12 @@
 mod access;
 pub mod api;
 mod core;
+mod door;
 mod dry_run;
+mod large_calls;
 mod log;
 mod metrics;
+mod names;
 mod notifier;
 mod operations;
 mod persist;
@@ -20,6 +23,8 @@ mod safe_mode;
 mod state_file;
 mod translate;
 mod web;
+#[cfg(test)]
+mod whole_tests;
 
 use std::fmt;
 use std::io;
@@ -30,14 +35,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use self::access::Access;
 pub use self::core::Told;
 use self::core::{Clock, Core};
 pub use self::dry_run::DryRun;
+use self::large_calls::Entrance;
 use self::metrics::Metrics;
-use self::notifier::{Notifier, Patience};
+use self::names::{Names, Resolver};
+use self::notifier::{Notifier, Patience, Reach};
 use self::operations::Operations;
 use self::persist::Persist;
 use self::racks::Racks;
@@ -57,6 +64,7 @@ use corona_model::types::Millis;
 pub use corona_process::panics::BrokenDown;
 use corona_process::panics::{ServiceTasks, begun_anew};
 use corona_wire::calls::ClusterManager as Contract;
+use corona_wire::memory::Memory;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
 /// How long a stopping service waits for calls under way.
@@ -140,6 +148,15 @@ impl ClusterManager {
     /// Restores the state if told so, and opens both ports. Nothing is served before [`Self::run`].
     /// Must be called within a tokio runtime.
     pub async fn bind(loaded: Loaded, beginning: Beginning) -> Result<Self, StartError> {
+        ClusterManager::bind_with(loaded, beginning, Resolver::system()).await
+    }
+
+    /// The same, with another way to find the addresses of names.
+    async fn bind_with(
+        loaded: Loaded,
+        beginning: Beginning,
+        resolver: Resolver,
+    ) -> Result<Self, StartError> {
         let settings = loaded.settings.clone();
         let state_path = std::path::absolute(&settings.state_file)
             .unwrap_or_else(|_| settings.state_file.clone());
@@ -159,7 +176,7 @@ impl ClusterManager {
             hosts.exclude.len()
         );
         let clock = Clock::new();
-        let racks = Racks::new(settings.topology.clone());
+        let racks = Racks::new(settings.topology.clone(), settings.racks.clone(), &resolver);
         let (engine, undelivered) = if from_file {
             let recovered = recover(&settings, &state_path, clock.now(), hosts, &racks).await;
             recovered.map_err(|error| StartError::Recovery { path: state_path.clone(), error })?
@@ -171,7 +188,13 @@ impl ClusterManager {
         let thrift = bind_thrift(&settings)?;
 
         let metrics = Arc::new(Metrics::new());
-        let notifier = Notifier::new(patience(&settings), metrics.clone());
+        let limits = limits(&settings);
+        // Connections to sessions share the memory with those of peers.
+        let connections = limits.max_connections.saturating_add(settings.engine.bounds.sessions);
+        let memory = Memory::new(limits.max_total_inflight_bytes, connections);
+        let names = Names::new(&settings.names, resolver);
+        let reach = Reach { names: names.clone(), memory: memory.clone() };
+        let notifier = Notifier::new(patience(&settings), metrics.clone(), reach);
         let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
         let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
         let core = Arc::new(core);
@@ -180,8 +203,8 @@ impl ClusterManager {
         notifier.pause();
         notifier.restore(undelivered);
 
-        let limits = limits(&settings);
-        let access = Arc::new(Access::new(settings.access));
+        let entrance = Entrance::new(&settings);
+        let access = Arc::new(Access::new(settings.access, names));
         access.log_openness();
         let mut safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
         if !settings.proxy_job_tracker_expected {
@@ -205,7 +228,7 @@ impl ClusterManager {
             safe_mode: safe_mode.clone(),
             persist: persist.clone(),
             operations: operations.clone(),
-            new_work: Semaphore::new(1),
+            entrance,
         };
         let address = |listener: &TcpListener, key| {
             listener.local_addr().map_err(|error| StartError::Listen {
@@ -215,7 +238,7 @@ impl ClusterManager {
             })
         };
         let thrift_address = address(&thrift, SERVER_ADDRESS)?;
-        let thrift = Server::new(thrift, rpc, limits);
+        let thrift = Server::with_memory(thrift, rpc, limits, memory);
         let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
         // Last, so that a start that fails leaves the file for the next one.
         if from_file && beginning == Beginning::StateFileIfPresent {
@@ -366,6 +389,7 @@ fn patience(settings: &ClusterManagerSettings) -> Patience {
         retry_factor: notifier.retry_factor,
         retry_max: notifier.retry_max,
         max_queue: notifier.max_queue,
+        max_reply_bytes: notifier.max_reply_bytes,
         linger: LINGER,
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,19 @@ use tokio::time::{sleep, timeout};
 use super::core::Core;
 use super::metrics::Metrics;
 use super::metrics::exposition::QueueCounts;
+use super::names::{NameError, Names, Resolver};
 use super::translate;
+use corona_config::NameSettings;
 use corona_engine::{Input, Notification, Refusal};
 use corona_model::types::Address;
 use corona_process::panics::caught;
 use corona_wire::calls::SessionDriver;
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona_wire::memory::Memory;
+use corona_wire::server::Limits;
+
+/// Whose look-ups those are for sessions that were registered before this process started.
+const UNKNOWN_PEER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// How patient the notifier is.
 #[derive(Clone, Debug)]
@@ -40,8 +48,30 @@ pub(super) struct Patience {
     pub(super) retry_max: u32,
     /// Calls of one session that may wait; with more it is given up.
     pub(super) max_queue: usize,
+    /// Bytes of an answer.
+    pub(super) max_reply_bytes: usize,
     /// How long an idle connection is kept.
     pub(super) linger: Duration,
+}
+
+/// How sessions are reached.
+#[derive(Clone, Debug)]
+pub(super) struct Reach {
+    /// Where the addresses of their hosts come from.
+    pub(super) names: Arc<Names>,
+    /// Where their answers are counted while they arrive.
+    pub(super) memory: Arc<Memory>,
+}
+
+impl Reach {
+    /// By the resolver of the system, with memory that nobody else uses.
+    pub(super) fn alone(settings: &NameSettings) -> Reach {
+        let Limits { max_total_inflight_bytes, max_connections, .. } = Limits::default();
+        Reach {
+            names: Names::new(settings, Resolver::system()),
+            memory: Memory::new(max_total_inflight_bytes, max_connections),
+        }
+    }
 }
 
 /// What a session is still to be told, in order.
@@ -62,6 +92,9 @@ pub(super) struct Notifier {
     under_way: watch::Sender<usize>,
     patience: Patience,
     metrics: Arc<Metrics>,
+    reach: Reach,
+    /// The peers that have registered sessions under the name of a host.
+    peers: Mutex<HashMap<Arc<str>, IpAddr>>,
     core: std::sync::OnceLock<Weak<Core>>,
 }
 
@@ -99,15 +132,31 @@ struct Signals {
 }
 
 impl Notifier {
-    pub(super) fn new(patience: Patience, metrics: Arc<Metrics>) -> Arc<Notifier> {
+    pub(super) fn new(patience: Patience, metrics: Arc<Metrics>, reach: Reach) -> Arc<Notifier> {
         Arc::new(Notifier {
             queues: Mutex::new(HashMap::new()),
             paused: watch::Sender::new(false),
             under_way: watch::Sender::new(0),
             patience,
             metrics,
+            reach,
+            peers: Mutex::default(),
             core: std::sync::OnceLock::new(),
         })
+    }
+
+    /// Notes on whose behalf a session's host is looked up.
+    pub(super) fn note_peer(&self, handle: &Arc<str>, peer: IpAddr) {
+        self.peers().insert(handle.clone(), peer);
+    }
+
+    /// Forgets the peer of a session that has ended.
+    pub(super) fn forget_peer(&self, handle: &Arc<str>) {
+        self.peers().remove(handle);
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashMap<Arc<str>, IpAddr>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where to report sessions that are given up. Once, before the first call.
@@ -180,6 +229,7 @@ impl Notifier {
 
     /// Forgets an ended session with all that it was still to be told.
     pub(super) fn forget(&self, handle: &Arc<str>) {
+        self.forget_peer(handle);
         if let Some(queue) = self.queues().remove(handle) {
             queue.task.abort();
             tracing::info!("Close session {handle}");
@@ -401,10 +451,17 @@ impl Conversation {
         let options = ClientOptions {
             connect_timeout: patience.timeout,
             call_timeout: patience.timeout,
+            max_reply_bytes: patience.max_reply_bytes,
             ..ClientOptions::default()
         };
         let port = u16::try_from(self.to.port).map_err(|_| Failure::Port(self.to.port))?;
-        let mut connection = Client::connect((&*self.to.host, port), options).await?;
+        let peer = self.notifier.peers().get(&self.handle).copied();
+        let Reach { names, memory } = &self.notifier.reach;
+        let addresses = names.addresses(&self.to.host, peer.unwrap_or(UNKNOWN_PEER)).await?;
+        let addresses: Vec<SocketAddr> =
+            addresses.iter().map(|address| (*address, port).into()).collect();
+        let mut connection = Client::connect(&addresses[..], options).await?;
+        connection.hold_in(memory).map_err(CallError::Io)?;
         connection.call(&call).await?;
         self.connection = Some(connection);
         Ok(())
@@ -463,6 +520,8 @@ enum Failure {
     Call(#[from] CallError),
     #[error("{0} is not a port")]
     Port(i32),
+    #[error(transparent)]
+    Name(#[from] NameError),
 }
 
 #[cfg(test)]

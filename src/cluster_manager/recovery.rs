@@ -50,7 +50,7 @@ pub(super) async fn recover(
     let read = tokio::task::spawn_blocking(move || state_file::read(&path, now)).await;
     let read = read.unwrap_or_else(|error| Err(io::Error::other(error).into()));
     let (SavedState { engine: state, undelivered }, oddities) = read?;
-    let racks = racks.of(state.hosts()).await;
+    let racks = racks.of_all(state.hosts()).await;
     let racks = racks.map_err(|error| RecoveryError::Racks(error.to_string()))?;
     tell_what_is_there(&state, &undelivered);
     tell_first(&oddities);

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::core::Clock;
     use crate::metrics::Metrics;
-    use crate::notifier::{Notifier, Patience};
+    use crate::notifier::{Notifier, Patience, Reach};
     use crate::web::events::Events;
     use corona_engine::{Engine, Start};
     use corona_model::settings::SchedulingMode;
@@ -200,10 +200,12 @@ mod tests {
             retry_factor: 1,
             retry_max: 1,
             max_queue: 1,
+            max_reply_bytes: 1 << 16,
             linger: Duration::ZERO,
         };
         let metrics = Arc::new(Metrics::new());
-        let notifier = Notifier::new(patience, metrics.clone());
+        let reach = Reach::alone(&loaded.settings.names);
+        let notifier = Notifier::new(patience, metrics.clone(), reach);
         let events = Arc::new(Events::new(Millis(0), 1));
         let core = Arc::new(Core::new(engine, Clock::new(), notifier, metrics, events));
         Arc::new(Reloader::new(&loaded, core))

@@ -2,22 +2,21 @@
 //!
 //! No rule of scheduling is here: what may be refused is refused by the engine.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::Semaphore;
-
 use super::access::Access;
 use super::core::Core;
+use super::large_calls::{self, Entrance};
 use super::metrics::{Metrics, place_of_call};
 use super::operations::{Operation, Operations};
 use super::persist::Persist;
-use super::racks::{RackError, Racks};
+use super::racks::{Known, Purpose, RackError, Racks};
 use super::safe_mode::SafeModeSwitch;
 use super::translate;
 use corona_config::HostFiles;
-use corona_engine::{Input, Refusal, Reply};
+use corona_engine::{Input, RackWanted, Refusal, Reply};
 use corona_model::types::{ResourceRequest, SessionStatus};
 use corona_wire::Exception;
 use corona_wire::calls::{
@@ -37,9 +36,7 @@ pub(super) struct Rpc {
     pub(super) safe_mode: Arc<SafeModeSwitch>,
     pub(super) persist: Arc<Persist>,
     pub(super) operations: Arc<Operations>,
-    /// Held while new requests and sessions are entered: one at a time, first come first served.
-    /// Whatever else comes need not wait for more than one of them, however many there are.
-    pub(super) new_work: Semaphore,
+    pub(super) entrance: Entrance,
 }
 
 impl Handler<ClusterManager> for Rpc {
@@ -49,10 +46,26 @@ impl Handler<ClusterManager> for Rpc {
         self.metrics.count_call(method, started.elapsed(), &answer);
         answer
     }
+
+    /// These may wait for the resolver, the topology script or other calls, and change nothing before.
+    fn may_be_dropped(&self, call: &Call) -> bool {
+        matches!(
+            call,
+            Call::SessionStart { .. }
+                | Call::RequestResource { .. }
+                | Call::NodeHeartbeat { .. }
+                | Call::GetSessions
+        )
+    }
 }
 
 impl Rpc {
     async fn answer(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+        if let Some((excess, answer)) = self.entrance.door.objection(&call) {
+            let method = <ClusterManager as corona_wire::Service>::method_name(&call);
+            tracing::warn!("{method} from {peer}: {excess}");
+            return answer;
+        }
         if let Some(objection) = self.access.objection(peer, &call).await {
             tracing::warn!("{objection}");
             return match call {
@@ -65,8 +78,8 @@ impl Rpc {
         match call {
             Call::GetNextSessionId => self.next_session_id(),
             Call::SessionStart { handle: Some(handle), info: Some(info) } => {
-                let _turn = self.new_work.acquire().await;
-                self.start_session(handle.into(), info)
+                let _turn = self.entrance.new_work.acquire().await;
+                self.start_session(peer, handle.into(), info)
             }
             Call::SessionUpdateInfo { handle: Some(handle), info: Some(info) } => {
                 let info = translate::session_info(info);
@@ -95,19 +108,14 @@ impl Rpc {
             // A fault would make the client give up the method for good.
             Call::SessionHeartbeatV2 { .. } => Answer::Close,
             Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
-                self.request(handle.into(), requests).await
+                self.request(peer, handle.into(), requests).await
             }
-            Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } => self.done(
-                Input::ReleaseResources { handle: handle.into(), ids },
-                Answered::ReleaseResource,
-            ),
-            Call::NodeHeartbeat { node: Some(node) } => self.heartbeat_node(node).await,
+            Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } => {
+                self.release(peer, handle.into(), ids).await
+            }
+            Call::NodeHeartbeat { node: Some(node) } => self.heartbeat_node(peer, node).await,
             Call::NodeFeedback { handle, types: Some(types), reports: Some(reports) } => {
-                let kinds = types.into_iter().filter_map(translate::resource_type).collect();
-                let reports = reports.into_iter().map(translate::usage_report).collect();
-                let handle: Arc<str> = handle.unwrap_or_default().into();
-                tracing::info!("Received feedback from session {handle}");
-                self.done(Input::NodeFeedback { handle, kinds, reports }, Answered::NodeFeedback)
+                self.feedback(peer, handle.unwrap_or_default().into(), types, reports).await
             }
             Call::RefreshNodes => {
                 let answer = self.refresh_nodes().await;
@@ -120,7 +128,7 @@ impl Rpc {
                 });
                 self.note_answer(peer, Operation::RestartNodes, answer)
             }
-            Call::GetSessions => self.get_sessions(),
+            Call::GetSessions => self.get_sessions().await,
             Call::GetSessionInfo { handle: Some(handle) } => {
                 match self.core.look(|engine, _| engine.session_info(&handle)) {
                     Ok(info) => Answer::Reply(Answered::GetSessionInfo(
@@ -130,7 +138,7 @@ impl Rpc {
                 }
             }
             Call::KillSession { id: Some(id) } => self.kill_session(id.into()),
-            Call::KillSessions { args: Some(args) } => self.kill_sessions(args),
+            Call::KillSessions { args: Some(args) } => self.kill_sessions(peer, args).await,
             Call::GetActualPoolInfo { args: Some(args) } => match self.actual_pool(&args) {
                 Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)),
                 Err(refusal) => refused("getActualPoolInfo", refusal),
@@ -169,10 +177,16 @@ impl Rpc {
         })
     }
 
-    fn start_session(&self, handle: Arc<str>, info: wire::SessionInfo) -> Answer<Answered> {
+    fn start_session(
+        &self,
+        peer: SocketAddr,
+        handle: Arc<str>,
+        info: wire::SessionInfo,
+    ) -> Answer<Answered> {
         let info = translate::session_info(info);
         let started = handle.to_string();
-        self.apply(Input::StartSession { handle, info }, |reply| match reply {
+        let named = info.address.host.parse::<IpAddr>().is_err().then(|| handle.clone());
+        let answer = self.apply(Input::StartSession { handle, info }, |reply| match reply {
             Reply::Started { log_path, pool } => {
                 Some(Answered::SessionStart(wire::SessionRegistrationData {
                     handle: started,
@@ -184,23 +198,57 @@ impl Rpc {
                 }))
             }
             _ => None,
-        })
+        });
+        if let (Some(handle), Answer::Reply(_)) = (named, &answer) {
+            self.note_peer(handle, peer);
+        }
+        answer
+    }
+
+    /// Notes on whose behalf the session's host is looked up.
+    fn note_peer(&self, handle: Arc<str>, peer: SocketAddr) {
+        let notifier = self.core.notifier();
+        notifier.note_peer(&handle, peer.ip());
+        // If it has ended in between, nobody else will forget the peer.
+        if !self.core.look(|engine, _| engine.is_running(&handle)) {
+            notifier.forget_peer(&handle);
+        }
     }
 
     async fn request(
         &self,
+        peer: SocketAddr,
         handle: Arc<str>,
         requests: Vec<wire::ResourceRequest>,
     ) -> Answer<Answered> {
+        if large_calls::is_large(&requests) {
+            return self.request_in_slices(peer, handle, requests).await;
+        }
+        for request in &requests {
+            if let Err(excess) = self.entrance.door.check_request(request) {
+                tracing::warn!("requestResource of {handle} from {peer}: {excess}");
+                return excess.of_session();
+            }
+        }
         let requests: Option<Vec<ResourceRequest>> =
             requests.into_iter().map(translate::request).collect();
         let Some(requests) = requests else {
             return translate::fault(format!("Bad resource type from session: {handle}"));
         };
         let hosts = requests.iter().flat_map(|request| &request.hosts);
-        match self.racks.of(hosts).await {
+        let racks = match self.racks.known(hosts) {
+            Ok(Known::All(racks)) => Ok(racks),
+            Ok(Known::NotAll(hosts)) => {
+                if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&handle)) {
+                    return refused("requestResource", refusal);
+                }
+                self.racks.search(Purpose::Request, peer.ip()).racks_of(hosts).await
+            }
+            Err(error) => Err(error),
+        };
+        match racks {
             Ok(racks) => {
-                let _turn = self.new_work.acquire().await;
+                let _turn = self.entrance.new_work.acquire().await;
                 self.done(
                     Input::RequestResources { handle, requests, racks },
                     Answered::RequestResource,
@@ -210,13 +258,32 @@ impl Rpc {
         }
     }
 
-    async fn heartbeat_node(&self, node: wire::ClusterNodeInfo) -> Answer<Answered> {
+    async fn heartbeat_node(
+        &self,
+        peer: SocketAddr,
+        node: wire::ClusterNodeInfo,
+    ) -> Answer<Answered> {
         let report = translate::node_report(node);
-        let mut racks = match self.racks.of(std::iter::once(&report.address.host)).await {
-            Ok(racks) => racks,
+        let host = &report.address.host;
+        let rack = match self.racks.known(std::iter::once(host)) {
+            Ok(Known::All(mut racks)) => Ok(racks.pop().map(|(_, rack)| rack)),
+            Ok(Known::NotAll(hosts)) => {
+                match self.core.look(|engine, _| engine.rack_wanted(&report.name, host)) {
+                    RackWanted::No => Ok(None),
+                    RackWanted::Known(rack) => Ok(Some(rack)),
+                    RackWanted::Yes => {
+                        let mut search = self.racks.search(Purpose::Heartbeat, peer.ip());
+                        let racks = search.racks_of(hosts).await;
+                        racks.map(|mut racks| racks.pop().map(|(_, rack)| rack))
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let rack = match rack {
+            Ok(rack) => rack,
             Err(error) => return no_rack(&error),
         };
-        let rack = racks.pop().map(|(_, rack)| rack);
         self.apply(Input::HeartbeatNode { report, rack }, |reply| match reply {
             Reply::NodeHeard { restart } => {
                 Some(Answered::NodeHeartbeat(wire::NodeHeartbeatResponse { restart_flag: restart }))
@@ -285,33 +352,9 @@ impl Rpc {
         answer
     }
 
-    fn get_sessions(&self) -> Answer<Answered> {
-        match self.core.look(|engine, now| engine.running_sessions(now)) {
-            Ok(sessions) => Answer::Reply(Answered::GetSessions(
-                sessions.into_iter().map(translate::running_session).collect(),
-            )),
-            Err(refusal) => refused("getSessions", refusal),
-        }
-    }
-
     fn kill_session(&self, handle: Arc<str>) -> Answer<Answered> {
         tracing::info!("Killing session {handle}");
         self.done(Input::KillSession { handle }, Answered::KillSession)
-    }
-
-    /// Each in turn; sessions that do not exist are passed over.
-    fn kill_sessions(&self, args: wire::KillSessionsArgs) -> Answer<Answered> {
-        for handle in &args.session_ids {
-            let handle: Arc<str> = handle.as_str().into();
-            tracing::info!("Killing session {handle}");
-            if let Err(refusal) = self.core.apply(Input::KillSession { handle }) {
-                return refused("killSession", refusal);
-            }
-        }
-        if !args.session_ids.is_empty() {
-            tracing::info!("{} killed session {}", args.who, args.session_ids.join(" "));
-        }
-        Answer::Reply(Answered::KillSessions)
     }
 
     fn actual_pool(
@@ -325,7 +368,7 @@ impl Rpc {
     }
 
     /// An input that is answered with nothing.
-    fn done(&self, input: Input, answered: Answered) -> Answer<Answered> {
+    pub(super) fn done(&self, input: Input, answered: Answered) -> Answer<Answered> {
         self.apply(input, |_| Some(answered))
     }
 
@@ -343,7 +386,7 @@ impl Rpc {
     }
 }
 
-fn refused(method: &str, refusal: Refusal) -> Answer<Answered> {
+pub(super) fn refused(method: &str, refusal: Refusal) -> Answer<Answered> {
     match &refusal {
         Refusal::SafeMode => {
             tracing::info!("{method}() called while ClusterManager is in Safe Mode");
@@ -354,7 +397,7 @@ fn refused(method: &str, refusal: Refusal) -> Answer<Answered> {
     translate::refusal(refusal)
 }
 
-fn no_rack(error: &RackError) -> Answer<Answered> {
+pub(super) fn no_rack(error: &RackError) -> Answer<Answered> {
     translate::fault(error.to_string())
 }
 
@@ -367,7 +410,9 @@ fn name_in_log(input: &Input) -> &'static str {
         Input::EndSession { .. } => "sessionEnd",
         Input::HeartbeatSession { view: None, .. } => "sessionHeartbeat",
         Input::HeartbeatSession { .. } => "sessionHeartbeatV2",
-        Input::RequestResources { .. } => "requestResource",
+        Input::RequestResources { .. }
+        | Input::ExpectRequests { .. }
+        | Input::MoreRequests { .. } => "requestResource",
         Input::ReleaseResources { .. } => "releaseResource",
         Input::HeartbeatNode { .. } => "nodeHeartbeat",
         Input::NodeFeedback { .. } => "nodeFeedback",
@@ -392,7 +437,8 @@ mod tests {
 
     use super::*;
     use crate::core::Clock;
-    use crate::notifier::Notifier;
+    use crate::names::Resolver;
+    use crate::notifier::{Notifier, Reach};
     use crate::web::events::Events;
     use crate::{new_engine, patience};
     use corona_config::{self as config, ClusterManagerSettings};
@@ -402,22 +448,25 @@ mod tests {
         let clock = Clock::new();
         let engine = new_engine(&settings, clock.now(), Hosts::default()).unwrap();
         let metrics = Arc::new(Metrics::new());
-        let notifier = Notifier::new(patience(&settings), metrics.clone());
+        let reach = Reach::alone(&settings.names);
+        let access = Arc::new(Access::new(settings.access.clone(), reach.names.clone()));
+        let notifier = Notifier::new(patience(&settings), metrics.clone(), reach);
         let events = Arc::new(Events::new(clock.now(), 1));
         let core = Arc::new(Core::new(engine, clock, notifier, metrics.clone(), events));
+        let entrance = Entrance::new(&settings);
         let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
         let safe_mode = Arc::new(safe_mode);
         let persist = Persist::new(core.clone(), safe_mode.clone(), "none".into(), false);
         Rpc {
             core,
             metrics,
-            access: Arc::new(Access::new(settings.access)),
-            racks: Racks::new(settings.topology),
+            entrance,
+            access,
+            racks: Racks::new(settings.topology, settings.racks, &Resolver::system()),
             host_files: settings.host_files,
             safe_mode,
             persist: Arc::new(persist),
             operations: Arc::default(),
-            new_work: Semaphore::new(1),
         }
     }
 
@@ -427,7 +476,7 @@ mod tests {
         let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let handle = || Some("no such session".to_owned());
 
-        let others = rpc.new_work.acquire().await.unwrap();
+        let others = rpc.entrance.new_work.acquire().await.unwrap();
         let request = Call::RequestResource { handle: handle(), requests: Some(Vec::new()) };
         let mut request = pin!(rpc.call(peer, request));
         let waits = poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending()));

@@ -260,12 +260,42 @@ keys! {
         "Time for a message that has begun to be there as a whole.";
     NOTIFIER_MAX_QUEUE = "corona.cm.notifier.max.queue", int(1), "100000", "calls", Own,
         "Notifications of one session that may wait.";
+    NOTIFIER_MAX_REPLY = "corona.cm.notifier.max.reply.bytes", int(1024), "65536", "bytes", Own,
+        "The largest answer of a session to a notification. The answers of the contract have some thirty bytes.";
+    MAX_NAME_BYTES = "corona.cm.max.name.bytes", int(64), "4096", "bytes", Own,
+        "The longest name of a session, user, group, pool or administrator in a call..";
+    MAX_URL_BYTES = "corona.cm.max.url.bytes", int(64), "4096", "bytes", Own,
+        "The longest URL of a session.";
+    MAX_HOST_BYTES = "corona.cm.max.host.bytes", int(64), "1024", "bytes", Own,
+        "The longest name of a host.";
+    MAX_ID_BYTES = "corona.cm.max.id.bytes", int(64), "1024", "bytes", Own,
+        "The longest id of a session or node, and the longest text of a node about where it serves a type.";
+    MAX_HOSTS_PER_REQUEST = "corona.cm.max.hosts.per.request", int(1), "10000", "hosts", Own,
+        "Hosts that one request may prefer, and hosts that it may exclude.";
+    MAX_LIST_ENTRIES = "corona.cm.max.list.entries", int(16), "1000", "entries", Own,
+        "Entries of a list of groups, types or usage numbers in a call.";
+    NAMES_MAX_LOOKUPS = "corona.cm.names.max.lookups", Int { least: 1, most: 4096 }, "64", "look-ups", Own,
+        "Host names of sessions that are looked up at a time, each on a thread. Literal addresses are not looked up.";
+    NAMES_PER_PEER = "corona.cm.names.max.lookups.per.peer", Int { least: 1, most: 4096 }, "8", "look-ups", Own,
+        "Those of sessions of one peer. In IPv6 a /64 network is one peer.";
+    NAMES_TIMEOUT = "corona.cm.names.timeout.ms", int(1), "10000", "ms", Own,
+        "Time for a look-up; then the notification counts as failed.";
+    NAMES_KEEP = "corona.cm.names.cache.ms", int(0), "30000", "ms", Own,
+        "How long the addresses that were found are used. 0: not at all.";
+    RACKS_MAX_LOOKUPS = "corona.cm.racks.max.lookups", Int { least: 1, most: 4096 }, "16", "look-ups", Own,
+        "Look-ups of names, and runs of the topology script, at a time: so many for heartbeats, and as many for requests.";
+    RACKS_PER_PEER = "corona.cm.racks.max.lookups.per.peer", Int { least: 1, most: 4096 }, "4", "look-ups", Own,
+        "Those for the calls of one peer.";
+    RACKS_TIMEOUT = "corona.cm.racks.timeout.ms", int(1), "60000", "ms", Own,
+        "Time for finding the racks of all hosts of a call; then the call fails.";
+    RACKS_MAX_NAMES = "corona.cm.racks.max.names.per.call", int(1), "10000", "hosts", Own,
+        "Hosts of one call whose racks are not known yet. A call with more fails; racks that were found are remembered.";
     MAX_SESSIONS = "corona.cm.max.sessions", int(1), "100000", "sessions", Own,
-        "Sessions that may run at a time.";
+        "Sessions that may run at a time, and that may be killed in a call.";
     MAX_REQUESTS = "corona.cm.max.requests.per.session", int(1), "5000000", "requests", Own,
-        "Requests that one session may have, granted ones included.";
+        "Requests that one session may have, granted ones included, and ids that it may release in a call.";
     MAX_NODES = "corona.cm.max.nodes", int(1), "200000", "nodes", Own,
-        "Nodes that may be known at a time.";
+        "Nodes that may be known at a time, and that a session may report on in a call.";
     MAX_POOLS = "corona.cm.max.pools", int(1), "10000", "pools", Own,
         "Pools that sessions may have brought up, configured ones not counted.";
     NODE_LATE = "corona.cm.node.late.heartbeats", int(0), "4", "heartbeats", Own,

@@ -9,6 +9,7 @@ use super::access::{self, AccessSettings};
 use super::client::ClientSettings;
 use super::hosts::{HostFile, HostFiles};
 use super::keys::{self, Key, Kind, Use};
+use super::limits::{CallSettings, NameSettings, RackSettings};
 use super::partitioning;
 use super::problem::{Origin, Problem, ProblemKind, SimilarKey};
 use super::properties::{Properties, Property};
@@ -64,6 +65,12 @@ pub struct ClusterManagerSettings {
     pub restart_batch: u32,
     /// Bounds on what peers may send.
     pub wire: WireSettings,
+    /// Bounds on the texts and lists in calls.
+    pub calls: CallSettings,
+    /// How the names of hosts are looked up.
+    pub names: NameSettings,
+    /// How the racks of hosts are looked up.
+    pub racks: RackSettings,
     /// Who may do what.
     pub access: AccessSettings,
     /// How the web pages are served.
@@ -85,6 +92,8 @@ pub struct NotifierSettings {
     pub retry_max: u32,
     /// Calls of one session that may wait.
     pub max_queue: usize,
+    /// Bytes of an answer.
+    pub max_reply_bytes: usize,
 }
 
 /// Bounds on what peers may send. The original has none.
@@ -160,6 +169,9 @@ impl<'a> SettingsReader<'a> {
             topology: self.topology(),
             restart_batch: self.number(&keys::RESTART_BATCH),
             wire: self.wire(),
+            calls: self.calls(),
+            names: self.names(),
+            racks: self.racks(),
             access: self.access(),
             web: self.web(),
             engine,
@@ -338,6 +350,7 @@ impl<'a> SettingsReader<'a> {
             retry_factor: self.number(&keys::RETRY_FACTOR),
             retry_max: self.number(&keys::RETRY_MAX),
             max_queue: self.number(&keys::NOTIFIER_MAX_QUEUE),
+            max_reply_bytes: self.number(&keys::NOTIFIER_MAX_REPLY),
         }
     }
 
@@ -349,6 +362,35 @@ impl<'a> SettingsReader<'a> {
             max_inflight_bytes: self.number(&keys::WIRE_MAX_INFLIGHT),
             max_total_inflight_bytes: self.number(&keys::WIRE_MAX_TOTAL_INFLIGHT),
             frame_timeout: self.span(&keys::WIRE_FRAME_TIMEOUT),
+        }
+    }
+
+    fn calls(&mut self) -> CallSettings {
+        CallSettings {
+            name_bytes: self.number(&keys::MAX_NAME_BYTES),
+            url_bytes: self.number(&keys::MAX_URL_BYTES),
+            host_bytes: self.number(&keys::MAX_HOST_BYTES),
+            id_bytes: self.number(&keys::MAX_ID_BYTES),
+            hosts_per_request: self.number(&keys::MAX_HOSTS_PER_REQUEST),
+            list_entries: self.number(&keys::MAX_LIST_ENTRIES),
+        }
+    }
+
+    fn names(&mut self) -> NameSettings {
+        NameSettings {
+            max_lookups: self.number(&keys::NAMES_MAX_LOOKUPS),
+            max_lookups_per_peer: self.number(&keys::NAMES_PER_PEER),
+            timeout: self.span(&keys::NAMES_TIMEOUT),
+            keep: self.span(&keys::NAMES_KEEP),
+        }
+    }
+
+    fn racks(&mut self) -> RackSettings {
+        RackSettings {
+            max_lookups: self.number(&keys::RACKS_MAX_LOOKUPS),
+            max_lookups_per_peer: self.number(&keys::RACKS_PER_PEER),
+            timeout: self.span(&keys::RACKS_TIMEOUT),
+            max_names_per_call: self.number(&keys::RACKS_MAX_NAMES),
         }
     }
 

@@ -69,8 +69,8 @@ pub use self::topology::DEFAULT_RACK;
 use self::topology::Topology;
 use self::types::{Millis, PerType};
 pub use self::views::{
-    GrantView, Lack, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RunningSession,
-    SessionTally, SlotCounts, TypeCounts, fill_in_shares,
+    GrantView, Lack, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted,
+    RunningSession, SessionTally, SlotCounts, TypeCounts, fill_in_shares,
 };
 
 /// Nodes, and sessions, that expire in one tick. When more are overdue, the next tick is due at once.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Engine;
 use super::input::Refusal;
+use super::node_calls::allowed;
 use super::nodes::{Complaint, Node, SessionIdx};
 use super::requests::{ReqIdx, RequestState};
 use super::scheduler::shares::{self, Claim};
@@ -177,6 +178,17 @@ pub struct NodeGrant {
     pub granted_at: Millis,
 }
 
+/// Whether the rack of a node's host has to be known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RackWanted {
+    /// The heartbeat will be refused.
+    No,
+    /// The node is known, in this rack.
+    Known(Arc<str>),
+    /// The node is new.
+    Yes,
+}
+
 /// Slots of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SlotCounts {
@@ -299,6 +311,27 @@ impl Engine {
         match self.sessions.find(handle) {
             Some(session) => Ok(self.sessions[session].info.clone()),
             None => Err(Refusal::InvalidSession(handle.into())),
+        }
+    }
+
+    /// Whether a call of this session would be accepted now.
+    pub fn check_session(&self, handle: &str) -> Result<(), Refusal> {
+        self.check_safe_mode()?;
+        let running = self.sessions.find(handle).is_some();
+        if running { Ok(()) } else { Err(Refusal::InvalidSession(handle.into())) }
+    }
+
+    /// Whether there is a running session with this handle.
+    pub fn is_running(&self, handle: &str) -> bool {
+        self.sessions.find(handle).is_some()
+    }
+
+    /// Whether the rack of a node's host has to be known for its heartbeat.
+    pub fn rack_wanted(&self, node: &Arc<str>, host: &Arc<str>) -> RackWanted {
+        match self.nodes.find(node) {
+            Some(node) => RackWanted::Known(self.topology.rack_path(self.nodes[node].rack).clone()),
+            None if self.safe_mode || !allowed(&self.hosts, host) => RackWanted::No,
+            None => RackWanted::Yes,
         }
     }
 

@@ -5,6 +5,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 
 use super::inbox::Inbox;
 use super::limits::Limits;
+use super::memory::{Holding, Memory, Revoked};
 use super::message::{self, AnswerBody};
 use super::scan::{Bounds, Malformed};
 use super::service::{ApplicationFault, Exception, Outcome, Service};
@@ -73,6 +75,9 @@ pub enum CallError {
     /// What came is a message of a kind that no answer has.
     #[error("a message of kind {0} instead of an answer")]
     Kind(u8),
+    /// There is no room for more of the answer.
+    #[error(transparent)]
+    Revoked(#[from] Revoked),
     /// The call is too large to be sent.
     #[error("the call is too large")]
     TooLarge,
@@ -153,6 +158,8 @@ pub struct Client<S> {
     /// False while a call is under way and after one that left the stream in an unknown state.
     usable: bool,
     options: ClientOptions,
+    /// What has arrived of an answer, among the bytes of other connections.
+    held: Option<Holding>,
     service: PhantomData<fn() -> S>,
 }
 
@@ -182,8 +189,16 @@ where
             last_seqid: 0,
             usable: true,
             options,
+            held: None,
             service: PhantomData,
         }
+    }
+
+    /// Counts what arrives of answers among the bytes that other connections hold. A call fails when
+    /// there is no room for more, and this connection is one of those that hold most.
+    pub fn hold_in(&mut self, memory: &Arc<Memory>) -> io::Result<()> {
+        self.held = Some(memory.holding(self.peer_addr()?.ip()));
+        Ok(())
     }
 
     /// Where the peer is.
@@ -244,11 +259,26 @@ where
             let answer =
                 self.inbox.take(|bytes| message::read_answer::<S>(bytes, place, bounds))?;
             if let Some(answer) = answer {
+                if let Some(held) = &mut self.held {
+                    held.set(self.inbox.len())?;
+                }
                 return self.judge(answer);
             }
-            if self.stream.read_buf(self.inbox.space()).await? == 0 {
+            let Some(held) = &mut self.held else {
+                match self.stream.read_buf(self.inbox.space()).await? {
+                    0 => return Err(CallError::Closed),
+                    _ => continue,
+                }
+            };
+            let arrived = tokio::select! {
+                biased;
+                arrived = self.stream.read_buf(self.inbox.space()) => arrived?,
+                () = held.revoked() => return Err(Revoked.into()),
+            };
+            if arrived == 0 {
                 return Err(CallError::Closed);
             }
+            held.set(self.inbox.len())?;
         }
     }
 

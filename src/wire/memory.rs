@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::Notify;
 
 use super::limits::Counters;
+use super::permits::peer_of;
 
 /// A connection that holds less than this is not looked at when there is no room, so that short
 /// messages cost nothing but an addition.
@@ -90,7 +91,7 @@ impl Memory {
 
     /// What a connection from or to `peer` holds: nothing yet.
     pub fn holding(self: &Arc<Self>, peer: IpAddr) -> Holding {
-        Holding { memory: self.clone(), peer: peer.to_canonical(), bytes: 0, listed: None }
+        Holding { memory: self.clone(), peer: peer_of(peer), bytes: 0, listed: None }
     }
 
     /// How much of `total` is too much, apart from what is being freed already.

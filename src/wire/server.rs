@@ -21,7 +21,7 @@ use super::inbox::Inbox;
 pub use super::limits::{Counters, Ending, Limits};
 use super::memory::{Holding, Memory, Revoked};
 use super::message::{self, Incoming};
-use super::permits::{Permit, Permits};
+use super::permits::{Permit, Permits, peer_of};
 use super::scan::Malformed;
 use super::service::{ApplicationFault, Exception, Framing, Service};
 
@@ -371,7 +371,7 @@ impl<H> Connection<H> {
         tokio::select! {
             biased;
             () = held.revoked() => Err(Ending::Memory),
-            permit = lane.handled.take(self.peer.ip().to_canonical()) => Ok(Some(permit)),
+            permit = lane.handled.take(peer_of(self.peer.ip())) => Ok(Some(permit)),
         }
     }
 

@@ -29,18 +29,27 @@ fn patience() -> Patience {
         retry_factor: 1,
         retry_max: 2,
         max_queue: 1000,
+        max_reply_bytes: 64 << 10,
         linger: Duration::from_secs(5),
     }
 }
 
 /// A core with one node of many slots.
 fn core(patience: Patience) -> (Arc<Core>, Arc<Notifier>) {
+    core_with(patience, Reach::alone(&name_settings()))
+}
+
+fn name_settings() -> NameSettings {
+    corona_config::load(None, &[]).unwrap().settings.names
+}
+
+fn core_with(patience: Patience, reach: Reach) -> (Arc<Core>, Arc<Notifier>) {
     let mut settings = Settings::default();
     settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
     let clock = Clock::new();
     let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
     let metrics = Arc::new(Metrics::new());
-    let notifier = Notifier::new(patience, metrics.clone());
+    let notifier = Notifier::new(patience, metrics.clone(), reach);
     let engine = Engine::new(settings, start);
     let events = Arc::new(Events::new(clock.now(), 1));
     let core = Arc::new(Core::new(engine, clock, notifier.clone(), metrics, events));
@@ -62,7 +71,12 @@ fn address(port: u16) -> Address {
 }
 
 fn start(core: &Core, handle: &str, port: i32) {
-    let info = SessionInfo {
+    let info = info(port);
+    core.apply(Input::StartSession { handle: handle.into(), info }).unwrap();
+}
+
+fn info(port: i32) -> SessionInfo {
+    SessionInfo {
         address: Address { host: "127.0.0.1".into(), port },
         name: "name".into(),
         user_id: "user".into(),
@@ -72,8 +86,7 @@ fn start(core: &Core, handle: &str, port: i32) {
         no_preempt: None,
         url: None,
         deadline: None,
-    };
-    core.apply(Input::StartSession { handle: handle.into(), info }).unwrap();
+    }
 }
 
 /// Asks for one slot and lets the engine give it.
@@ -384,4 +397,145 @@ async fn what_another_cluster_manager_did_not_get_to_tell_is_told_in_order() {
     for id in 1..=3 {
         assert_eq!(next(&mut told).await, [id]);
     }
+}
+
+/// Sends `bytes` instead of answers, over and over, and counts what was taken of them.
+async fn endless(bytes: Vec<u8>) -> (u16, Arc<std::sync::atomic::AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = taken.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (bytes, counted) = (bytes.clone(), counted.clone());
+            tokio::spawn(async move {
+                use tokio::io::AsyncWriteExt;
+                while let Ok(sent) = stream.write(&bytes).await {
+                    counted.fetch_add(sent, std::sync::atomic::Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    (port, taken)
+}
+
+/// The beginning of an answer that never ends: a list of empty texts, none of them long.
+fn unfinished_answer() -> Vec<u8> {
+    let head = b"\x80\x01\0\x02\0\0\0\x0dgrantResource\0\0\0\x01\x0f\0\x09\x0b\x01\0\0\0";
+    [&head[..], &[0; 2000]].concat()
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_end_is_not_read_to_its_end() {
+    let patience = Patience { max_reply_bytes: 64 << 10, timeout: SOON, ..patience() };
+    let (core, notifier) = core(patience);
+    let (port, mut told, _stop) = driver();
+    let mut all = Vec::new();
+    for number in 1..=8 {
+        let (port, taken) = endless(unfinished_answer()).await;
+        let handle = format!("2026.{number}");
+        start(&core, &handle, port.into());
+        ask(&core, &handle, 1);
+        all.push((handle, taken));
+    }
+    start(&core, "2026.99", port.into());
+    let memory = notifier.reach.memory.counters().clone();
+    let (mut id, mut most) = (0, 0);
+    while all.iter().any(|(handle, _)| is_running(&core, handle)) {
+        id += 1;
+        ask(&core, "2026.99", id);
+        assert_eq!(next(&mut told).await, [id]);
+        most = most.max(memory.inflight_bytes());
+    }
+    // Eight at a time, each beyond its bound by no more than it has sent at once.
+    assert!(most < 8 * (64 << 10) * 2 + 4096, "{most}");
+    for (handle, taken) in all {
+        let taken = taken.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(taken < 64 << 20, "{handle}: {taken} bytes, most of them in buffers of the system");
+    }
+    until("all is given back", || memory.inflight_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn answers_share_the_memory_of_all_connections() {
+    let memory = Memory::new(200_000, 100);
+    let reach = Reach { memory: memory.clone(), ..Reach::alone(&name_settings()) };
+    let patience = Patience { max_reply_bytes: 1 << 20, timeout: SOON, ..patience() };
+    let (core, _notifier) = core_with(patience, reach);
+    let (port, mut told, _stop) = driver();
+    for number in 1..=8 {
+        // 100 kB that are not yet an answer, and then silence.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let handle = format!("2026.{number}");
+        start(&core, &handle, listener.local_addr().unwrap().port().into());
+        ask(&core, &handle, 1);
+        tokio::spawn(async move {
+            use tokio::io::AsyncWriteExt;
+            let head = b"\x80\x01\0\x02\0\0\0\x0dgrantResource\0\0\0\x01\x0b\0\x09\0\x0f\0\0";
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let answer = [&head[..], &vec![b'x'; 100_000]].concat();
+                let _ = stream.write_all(&answer).await;
+                tokio::spawn(async move { stream.read(&mut [0; 4096]).await });
+            }
+        });
+    }
+    start(&core, "2026.99", port.into());
+    let (mut id, mut ended) = (0, 0);
+    while ended < 3 {
+        id += 1;
+        ask(&core, "2026.99", id);
+        assert_eq!(next(&mut told).await, [id]);
+        assert!(memory.counters().inflight_bytes() < 500_000);
+        ended = (1..=8).filter(|n| !is_running(&core, &format!("2026.{n}"))).count();
+    }
+    assert!(is_running(&core, "2026.99"));
+}
+
+/// Hosts of sessions that resolve slowly, in any number, delay nobody but the peer that named them.
+#[tokio::test]
+async fn slow_names_delay_only_sessions_of_the_same_peer() {
+    let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let held = gate.clone();
+    let resolver = Resolver::new(move |host: &str| {
+        if host.starts_with("slow") {
+            let open = held.0.lock().unwrap();
+            drop(held.1.wait_while(open, |open| !*open).unwrap());
+        }
+        Ok(vec![Ipv4Addr::LOCALHOST.into()])
+    });
+    let names = Names::new(&name_settings(), resolver);
+    let reach = Reach { names, ..Reach::alone(&name_settings()) };
+    let patience = Patience { retry_max: 1_000_000, ..patience() };
+    let (core, notifier) = core_with(patience, reach);
+    let attacker: IpAddr = [10, 9, 9, 9].into();
+    let begin = |handle: &str, host: &str, port: u16, peer: IpAddr| {
+        let info = SessionInfo {
+            address: Address { host: host.into(), port: port.into() },
+            ..info(port.into())
+        };
+        core.apply(Input::StartSession { handle: handle.into(), info }).unwrap();
+        notifier.note_peer(&handle.into(), peer);
+    };
+    for number in 0..700 {
+        let handle = format!("2026.{number}");
+        begin(&handle, &format!("slow{number}"), 9, attacker);
+        ask(&core, &handle, 1);
+    }
+    let (port, mut told, _stop) = driver();
+    // Those of other peers, and literal addresses of the same one.
+    for (handle, host, peer) in [
+        ("2026.1001", "healthy", [10, 1, 1, 1].into()),
+        ("2026.1002", "127.0.0.1", attacker),
+        ("2026.1003", "healthy too", [10, 2, 2, 2].into()),
+    ] {
+        begin(handle, host, port, peer);
+        let asked = Instant::now();
+        ask(&core, handle, 1);
+        assert_eq!(next(&mut told).await, [1]);
+        assert!(asked.elapsed() < Duration::from_secs(5), "{handle}: {:?}", asked.elapsed());
+    }
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    core.apply(Input::KillSession { handle: "2026.1".into() }).unwrap();
+    assert!(!notifier.peers().contains_key("2026.1"));
 }

@@ -27,6 +27,8 @@ const KEPT: usize = 4096;
 const NOTABLE: usize = 50;
 /// Events that are sent in one piece.
 const IN_ONE_PIECE: usize = 256;
+/// A piece to which nothing more is added.
+const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that wait for a slow reader.
 const PIECES_AHEAD: usize = 4;
 /// How long a reader may take for a piece.
@@ -377,6 +379,9 @@ impl Writer {
                 seen += lost;
             }
             for event in events {
+                if piece.len() >= PIECE_BYTES {
+                    break;
+                }
                 self.events.write(&mut piece, &event);
                 seen = event.number;
             }
@@ -444,6 +449,23 @@ mod tests {
     async fn next(stream: &mut Stream) -> Option<String> {
         let piece = timeout(Duration::from_secs(20), stream.0.recv()).await.unwrap();
         piece.map(|piece| String::from_utf8(piece.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn pieces_are_bounded_in_bytes() {
+        let (events, stop) = events(1);
+        const LONG: usize = 9000;
+        for number in 0..100 {
+            let name = format!("{number:0LONG$}").into();
+            events.publish(Millis(5), &Record::NodeLost { name, expired: true, nodes: 0, told: 0 });
+        }
+        let mut stream = events.subscribe(Some("77-0"), stop.subscribe()).unwrap();
+        let mut seen = 0;
+        while seen < 100 {
+            let piece = next(&mut stream).await.unwrap();
+            assert!(piece.len() < PIECE_BYTES + LONG + 200, "{}", piece.len());
+            seen += piece.matches("event: node_lost").count();
+        }
     }
 
     #[tokio::test]

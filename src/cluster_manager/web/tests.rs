@@ -11,7 +11,7 @@ use hyper::header::{
 use super::*;
 use crate::api as shapes;
 use crate::core::Clock;
-use crate::notifier::Patience;
+use crate::notifier::{Patience, Reach};
 use corona_config as config;
 use corona_engine::{
     Engine, NodeUsageReport, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
@@ -110,12 +110,15 @@ impl World {
             retry_factor: 1,
             retry_max: 9,
             max_queue: 1000,
+            max_reply_bytes: 1 << 16,
             linger: Duration::ZERO,
         };
         let clock = Clock::new();
         let metrics = Arc::new(Metrics::new());
         metrics.beat();
-        let notifier = Notifier::new(patience, metrics.clone());
+        let reach = Reach::alone(&settings.names);
+        let access = Access::new(settings.access.clone(), reach.names.clone());
+        let notifier = Notifier::new(patience, metrics.clone(), reach);
         let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
         let engine = Engine::new(engine_settings, start);
         let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
@@ -127,7 +130,7 @@ impl World {
         let parts = Parts {
             core: core.clone(),
             notifier,
-            access: Arc::new(Access::new(settings.access.clone())),
+            access: Arc::new(access),
             metrics,
             wire: Arc::default(),
             reloader: Arc::new(Reloader::new(&loaded, core)),

@@ -1,0 +1,338 @@
+//! Calls with long lists. Each is applied in slices, so that no call holds the engine for longer than
+//! some milliseconds, and others are served between two slices; peers take turns.
+//!
+//! The call is answered after its last slice. Each slice looks the session up anew: when the session
+//! ends between two of them, or safe mode begins, the call is answered as any call is from then on,
+//! and what has been applied stays. To repeat such a call as a whole does no harm: requests that are
+//! known already stay as they are, and what is released, reported or killed is so only once.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+
+use super::door::Door;
+use super::racks::{HostRack, Known, Purpose};
+use super::rpc::{Rpc, no_rack, refused};
+use super::translate;
+use corona_config::ClusterManagerSettings;
+use corona_engine::{Input, Refusal, RequestSummary};
+use corona_model::types::ResourceRequest;
+use corona_wire::calls::ClusterManagerReply as Answered;
+use corona_wire::generated as wire;
+use corona_wire::permits::{Permit, Permits, peer_of};
+use corona_wire::server::Answer;
+
+/// Entries of a list, those of lists inside it included, that are applied at once.
+pub(super) const SLICE: usize = 8192;
+/// Sessions that are looked at while the engine is held.
+const SESSIONS_AT_ONCE: u64 = 256;
+/// Bytes of a listed session without its texts, at most.
+const SESSION_BYTES: usize = 128;
+
+/// Whom calls must pass before they reach the engine.
+#[derive(Debug)]
+pub(super) struct Entrance {
+    pub(super) door: Door,
+    /// Held while new requests and sessions are entered: one at a time, first come first served.
+    /// Whatever else comes need not wait for more than one of them, however many there are.
+    pub(super) new_work: Arc<Semaphore>,
+    /// Held for one slice of a large call.
+    slices: Arc<Permits<IpAddr>>,
+    /// Held while a large call with requests is applied, which goes on without its caller.
+    applied: Arc<Permits<IpAddr>>,
+    max_reply_bytes: usize,
+}
+
+impl Entrance {
+    pub(super) fn new(settings: &ClusterManagerSettings) -> Entrance {
+        Entrance {
+            door: Door::new(settings),
+            new_work: Arc::new(Semaphore::new(1)),
+            slices: Permits::new(1, 1),
+            applied: Permits::new(2, 1),
+            max_reply_bytes: settings.wire.max_frame_bytes,
+        }
+    }
+
+    async fn slice_of(&self, peer: SocketAddr) -> Permit<IpAddr> {
+        self.slices.take(peer_of(peer.ip())).await
+    }
+}
+
+/// Some requests of a call, with the racks of their hosts.
+type Part = (Vec<ResourceRequest>, Vec<HostRack>);
+
+/// Whether the requests are more than one slice.
+pub(super) fn is_large(requests: &[wire::ResourceRequest]) -> bool {
+    let mut weight = 0;
+    requests.iter().any(|request| {
+        weight += weight_of(request);
+        weight > SLICE
+    })
+}
+
+fn weight_of(request: &wire::ResourceRequest) -> usize {
+    let hosts = |hosts: &Option<Vec<String>>| hosts.as_ref().map_or(0, Vec::len);
+    1 + hosts(&request.hosts) + hosts(&request.exclude_hosts)
+}
+
+impl Rpc {
+    /// `requestResource` with more than a slice: everything is checked and looked up, then the call is
+    /// applied, to its end even if the caller hangs up meanwhile.
+    pub(super) async fn request_in_slices(
+        &self,
+        peer: SocketAddr,
+        handle: Arc<str>,
+        requests: Vec<wire::ResourceRequest>,
+    ) -> Answer<Answered> {
+        if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&handle)) {
+            return refused("requestResource", refusal);
+        }
+        let (parts, summary) = match self.prepare(peer, &handle, requests).await {
+            Ok(prepared) => prepared,
+            Err(answer) => return *answer,
+        };
+        let permit = self.entrance.applied.take(peer_of(peer.ip())).await;
+        let (core, slices) = (self.core.clone(), self.entrance.slices.clone());
+        let new_work = self.entrance.new_work.clone();
+        let applied = tokio::spawn(async move {
+            let _permit = permit;
+            let enter = async |input| {
+                let _slice = slices.take(peer_of(peer.ip())).await;
+                let _turn = new_work.acquire().await;
+                core.apply(input)
+            };
+            enter(Input::ExpectRequests { handle: handle.clone(), summary }).await?;
+            for (requests, racks) in parts {
+                enter(Input::MoreRequests { handle: handle.clone(), requests, racks }).await?;
+                yield_now().await;
+            }
+            Ok(())
+        });
+        match applied.await {
+            Ok(Ok(())) => Answer::Reply(Answered::RequestResource),
+            Ok(Err(refusal)) => refused("requestResource", refusal),
+            // The executor stops.
+            Err(_) => Answer::Close,
+        }
+    }
+
+    async fn prepare(
+        &self,
+        peer: SocketAddr,
+        handle: &str,
+        requests: Vec<wire::ResourceRequest>,
+    ) -> Result<(Vec<Part>, RequestSummary), Box<Answer<Answered>>> {
+        let mut summary = RequestSummary::default();
+        let mut search = self.racks.search(Purpose::Request, peer.ip());
+        let mut parts = Vec::new();
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let slice = self.entrance.slice_of(peer).await;
+            let (mut part, mut weight) = (Vec::new(), 0);
+            while weight < SLICE
+                && let Some(request) = requests.next()
+            {
+                if let Err(excess) = self.entrance.door.check_request(&request) {
+                    tracing::warn!("requestResource of {handle} from {peer}: {excess}");
+                    return Err(Box::new(excess.of_session()));
+                }
+                weight += weight_of(&request);
+                let Some(request) = translate::request(request) else {
+                    let text = format!("Bad resource type from session: {handle}");
+                    return Err(Box::new(translate::fault(text)));
+                };
+                summary.add(&request);
+                part.push(request);
+            }
+            let hosts = part.iter().flat_map(|request| &request.hosts);
+            let known = self.racks.known(hosts);
+            drop(slice);
+            let racks = match known {
+                Ok(Known::All(racks)) => Ok(racks),
+                Ok(Known::NotAll(hosts)) => search.racks_of(hosts).await,
+                Err(error) => Err(error),
+            };
+            parts.push((part, racks.map_err(|error| Box::new(no_rack(&error)))?));
+            yield_now().await;
+        }
+        Ok((parts, summary))
+    }
+
+    /// `releaseResource`.
+    pub(super) async fn release(
+        &self,
+        peer: SocketAddr,
+        handle: Arc<str>,
+        ids: Vec<i32>,
+    ) -> Answer<Answered> {
+        if ids.len() <= SLICE {
+            return self.done(Input::ReleaseResources { handle, ids }, Answered::ReleaseResource);
+        }
+        for ids in ids.chunks(SLICE) {
+            let _slice = self.entrance.slice_of(peer).await;
+            let (handle, ids) = (handle.clone(), ids.to_vec());
+            if let Err(refusal) = self.core.apply(Input::ReleaseResources { handle, ids }) {
+                return refused("releaseResource", refusal);
+            }
+            yield_now().await;
+        }
+        Answer::Reply(Answered::ReleaseResource)
+    }
+
+    /// `nodeFeedback`.
+    pub(super) async fn feedback(
+        &self,
+        peer: SocketAddr,
+        handle: Arc<str>,
+        types: Vec<wire::ResourceType>,
+        reports: Vec<wire::NodeUsageReport>,
+    ) -> Answer<Answered> {
+        let mut excesses =
+            reports.iter().filter_map(|report| self.entrance.door.check_report(report).err());
+        if let Some(excess) = excesses.next() {
+            tracing::warn!("nodeFeedback of {handle} from {peer}: {excess}");
+            return excess.of_session();
+        }
+        tracing::info!("Received feedback from session {handle}");
+        let mut kinds: Vec<_> = types.into_iter().filter_map(translate::resource_type).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let input = |reports: Vec<wire::NodeUsageReport>| Input::NodeFeedback {
+            handle: handle.clone(),
+            kinds: kinds.clone(),
+            reports: reports.into_iter().map(translate::usage_report).collect(),
+        };
+        if reports.len() <= SLICE {
+            return self.done(input(reports), Answered::NodeFeedback);
+        }
+        let mut reports = reports.into_iter();
+        loop {
+            let slice: Vec<_> = reports.by_ref().take(SLICE).collect();
+            if slice.is_empty() {
+                return Answer::Reply(Answered::NodeFeedback);
+            }
+            let _slice = self.entrance.slice_of(peer).await;
+            if let Err(refusal) = self.core.apply(input(slice)) {
+                return refused("nodeFeedback", refusal);
+            }
+            yield_now().await;
+        }
+    }
+
+    /// `killSessions`: each in turn; sessions that do not exist are passed over.
+    pub(super) async fn kill_sessions(
+        &self,
+        peer: SocketAddr,
+        args: wire::KillSessionsArgs,
+    ) -> Answer<Answered> {
+        // A session that ends may take as long as a slice.
+        const KILLED_AT_ONCE: usize = 64;
+        for handles in args.session_ids.chunks(KILLED_AT_ONCE) {
+            let _slice = match args.session_ids.len() {
+                ..=KILLED_AT_ONCE => None,
+                _ => Some(self.entrance.slice_of(peer).await),
+            };
+            for handle in handles {
+                let handle: Arc<str> = handle.as_str().into();
+                tracing::info!("Killing session {handle}");
+                if let Err(refusal) = self.core.apply(Input::KillSession { handle }) {
+                    return refused("killSession", refusal);
+                }
+            }
+            yield_now().await;
+        }
+        if !args.session_ids.is_empty() {
+            tracing::info!("{} killed session {}", args.who, args.session_ids.join(" "));
+        }
+        Answer::Reply(Answered::KillSessions)
+    }
+
+    /// `getSessions`, in the order of their start. Sessions that start or end meanwhile may be there
+    /// or not.
+    pub(super) async fn get_sessions(&self) -> Answer<Answered> {
+        if self.core.look(|engine, _| engine.safe_mode()) {
+            return refused("getSessions", Refusal::SafeMode);
+        }
+        let (mut running, mut from) = (Vec::new(), Some(0));
+        while let Some(place) = from {
+            let slice =
+                self.core.look(|engine, now| engine.sessions_slice(now, place, SESSIONS_AT_ONCE));
+            running.extend(slice.rows);
+            from = slice.next;
+            if from.is_some() {
+                yield_now().await;
+            }
+        }
+        running.sort_by_key(|session| session.started);
+        let mut sessions = running.into_iter().map(translate::running_session).collect();
+        fit(&mut sessions, self.entrance.max_reply_bytes);
+        Answer::Reply(Answered::GetSessions(sessions))
+    }
+}
+
+/// Makes the list small enough to be sent: shortens names, and leaves sessions out if that is not
+/// enough.
+fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
+    let most = max_bytes.saturating_sub(1024);
+    let size = |session: &wire::RunningSession| {
+        let wire::PoolInfoStrings { pool_group_name, pool_name } = &session.pool_info;
+        let names = [&session.name, &session.user_id, pool_group_name, pool_name];
+        let names: usize = names.into_iter().map(String::len).sum();
+        SESSION_BYTES + session.handle.len() + names
+    };
+    if sessions.iter().map(size).sum::<usize>() <= most {
+        return;
+    }
+    let fixed: usize = sessions.iter().map(|s| SESSION_BYTES + s.handle.len()).sum();
+    let room = most.saturating_sub(fixed) / sessions.len().max(1) / 4;
+    for session in sessions.iter_mut() {
+        let wire::PoolInfoStrings { pool_group_name, pool_name } = &mut session.pool_info;
+        for name in [&mut session.name, &mut session.user_id, pool_group_name, pool_name] {
+            name.truncate(name.floor_char_boundary(room));
+        }
+    }
+    let mut bytes = 0;
+    let fitting = sessions.iter().take_while(|session| {
+        bytes += size(session);
+        bytes <= most
+    });
+    let (count, all) = (fitting.count(), sessions.len());
+    sessions.truncate(count);
+    tracing::warn!(
+        "getSessions: names are cut to {room} bytes, and {} of {all} sessions are left out, to keep \
+         the answer within {max_bytes} bytes",
+        all - count
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_sessions_is_made_to_fit() {
+        let session = |name: usize| wire::RunningSession {
+            handle: "2026.1".into(),
+            name: "é".repeat(name),
+            user_id: "u".into(),
+            pool_info: wire::PoolInfoStrings::new("g".into(), "p".into()),
+            priority: None,
+            deadline: None,
+            running_resources: None,
+        };
+        let fitted = |count: usize, name, max_bytes| {
+            let mut sessions = vec![session(name); count];
+            fit(&mut sessions, max_bytes);
+            (sessions.len(), sessions.first().map_or(0, |session| session.name.len()))
+        };
+        assert_eq!(fitted(10, 100, 1 << 20), (10, 200));
+        let (count, name) = fitted(10, 1000, 10 << 10);
+        assert!(count == 10 && (100..200).contains(&name) && name % 2 == 0, "{count} {name}");
+        let (count, name) = fitted(100, 1000, 10 << 10);
+        assert!((60..80).contains(&count) && name == 0, "{count} {name}");
+        assert_eq!(fitted(0, 0, 0), (0, 0));
+    }
+}
