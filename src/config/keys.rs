@@ -312,6 +312,12 @@ keys! {
         "Pause between the samples of the utilisation plot, which shows 360 of them.";
     WEB_MAX_CONNECTIONS = "corona.cm.web.max.connections", int(1), "256", "connections", Own,
         "Connections of browsers and scripts that may be open at a time.";
+    WEB_MAX_PER_PEER = "corona.cm.web.max.connections.per.peer", int(1), "64", "connections", Own,
+        "Those of one peer. Beyond it, the one that has waited for a request for the longest time is closed.";
+    WEB_PROBES = "corona.cm.web.probe.connections", int(1), "8", "connections", Own,
+        "Connections beyond the others that are served /healthz, /readyz and /metrics only.";
+    WEB_HOSTS = "corona.cm.web.hosts", List, "", "", Own,
+        "Further host names under which the pages may be asked for, besides addresses, localhost and the machine's names; *: every name.";
     WEB_MAX_SUBSCRIBERS = "corona.cm.web.max.subscribers", int(0), "64", "connections", Own,
         "Streams of events among them.";
     SESSIONS_SAME_HOST = "corona.cm.sessions.same.host", Boolean, "false", "", Own,

@@ -407,6 +407,9 @@ impl<'a> SettingsReader<'a> {
             kill_token: self.value(&keys::WEB_KILL_TOKEN, web::secret),
             sample_period: self.span(&keys::WEB_SAMPLE_PERIOD),
             max_connections: self.number(&keys::WEB_MAX_CONNECTIONS),
+            max_connections_per_peer: self.number(&keys::WEB_MAX_PER_PEER),
+            probe_connections: self.number(&keys::WEB_PROBES),
+            hosts: self.value(&keys::WEB_HOSTS, web::hosts),
             max_subscribers: self.number(&keys::WEB_MAX_SUBSCRIBERS),
         }
     }

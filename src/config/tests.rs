@@ -93,6 +93,9 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
             kill_token: None,
             sample_period: Duration::from_secs(10),
             max_connections: 256,
+            max_connections_per_peer: 64,
+            probe_connections: 8,
+            hosts: vec![],
             max_subscribers: 64,
         },
         wire: WireSettings {

@@ -17,6 +17,12 @@ pub struct WebSettings {
     /// Connections of browsers and scripts that may be open at a time.
     /// `corona.cm.web.max.connections`
     pub max_connections: usize,
+    /// Those of one peer. `corona.cm.web.max.connections.per.peer`
+    pub max_connections_per_peer: usize,
+    /// Connections beyond these for what watches the program. `corona.cm.web.probe.connections`
+    pub probe_connections: usize,
+    /// Names under which the pages may be asked for, besides the machine's. `corona.cm.web.hosts`
+    pub hosts: Vec<Box<str>>,
     /// Streams of events among them. `corona.cm.web.max.subscribers`
     pub max_subscribers: usize,
 }
@@ -53,6 +59,23 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Host names with commas between, or `*`.
+pub(super) fn hosts(text: &str) -> Result<Vec<Box<str>>, Wrong> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let legal = |name: &str| {
+        let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        name == "*" || name.bytes().all(of_name)
+    };
+    let host = |name: &str| match legal(name) {
+        true => Ok(name.into()),
+        false => Err(Wrong::new(
+            format!("has the illegal host name {name:?}"),
+            "host names without ports, with commas between, or *",
+        )),
+    };
+    names.map(host).collect()
+}
+
 /// A secret that is not easily guessed; none for an empty text.
 pub(super) fn secret(text: &str) -> Result<Option<Secret>, Wrong> {
     const SHORTEST: usize = 16;
@@ -66,6 +89,17 @@ pub(super) fn secret(text: &str) -> Result<Option<Secret>, Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_names_without_ports() {
+        let names = |text| hosts(text).map(|names| names.join(" "));
+        assert_eq!(names("").unwrap(), "");
+        assert_eq!(names(" cm.example.com, cm,").unwrap(), "cm.example.com cm");
+        assert_eq!(names("*").unwrap(), "*");
+        for wrong in ["cm:50030", "http://cm", "a b"] {
+            assert!(names(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_secret_is_compared_and_not_shown() {

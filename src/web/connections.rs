@@ -4,18 +4,20 @@
 //! It knows no request and no page. Both HTTP servers of this program admit and limit connections
 //! through it.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep};
 
 /// Pause after a failure to accept, such as a lack of file descriptors.
@@ -31,8 +33,18 @@ pub struct Connections {
 
 #[derive(Debug, Default)]
 struct Open {
-    all: usize,
     by_peer: HashMap<IpAddr, usize>,
+    /// In the order in which they were opened, or began to wait.
+    places: BTreeMap<u64, Held>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    peer: IpAddr,
+    /// Whether it waits for a request, so that it may be closed for another one.
+    waits: bool,
+    close: Arc<Notify>,
 }
 
 /// Why a connection is refused.
@@ -48,7 +60,70 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
-    peer: IpAddr,
+    /// Its number; another one each time that it begins to wait.
+    number: AtomicU64,
+    close: Arc<Notify>,
+}
+
+impl Place {
+    /// The connection waits for a request from here on: it may be closed for another one.
+    pub fn waits(&self) {
+        let mut open = self.connections.lock();
+        let Some(mut held) = open.places.remove(&self.number.load(Ordering::Relaxed)) else {
+            return;
+        };
+        held.waits = true;
+        let number = open.hold(held);
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    /// A request is served from here on.
+    pub fn serves(&self) {
+        let mut open = self.connections.lock();
+        if let Some(held) = open.places.get_mut(&self.number.load(Ordering::Relaxed)) {
+            held.waits = false;
+        }
+    }
+
+    /// Done when the connection is to be closed for another one.
+    pub async fn closed(&self) {
+        self.close.notified().await;
+    }
+}
+
+impl Open {
+    fn hold(&mut self, held: Held) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.places.insert(number, held);
+        number
+    }
+
+    fn release(&mut self, number: u64) -> Option<Held> {
+        let held = self.places.remove(&number)?;
+        if let Some(of_peer) = self.by_peer.get_mut(&held.peer) {
+            *of_peer = of_peer.saturating_sub(1);
+            if *of_peer == 0 {
+                self.by_peer.remove(&held.peer);
+            }
+        }
+        Some(held)
+    }
+
+    /// Closes the connection that has waited for a request for the longest time: of one peer, or of
+    /// the peer with the most connections. Whether there is one.
+    fn close_waiting(&mut self, of: Option<IpAddr>) -> bool {
+        let waiting = self.places.iter().filter(|(_, held)| held.waits);
+        let waiting = waiting.filter(|(_, held)| of.is_none_or(|peer| peer == held.peer));
+        let longest = waiting.min_by_key(|(number, held)| {
+            (Reverse(self.by_peer.get(&held.peer).copied().unwrap_or_default()), **number)
+        });
+        let Some(number) = longest.map(|(number, _)| *number) else { return false };
+        if let Some(held) = self.release(number) {
+            held.close.notify_one();
+        }
+        true
+    }
 }
 
 impl Connections {
@@ -61,16 +136,22 @@ impl Connections {
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Place, Refused> {
         let peer = counted_as(peer);
         let mut open = self.lock();
-        if open.all >= self.max {
-            return Err(Refused::Full);
-        }
-        let of_peer = open.by_peer.entry(peer).or_default();
-        if *of_peer >= self.max_per_peer {
+        let of_peer = open.by_peer.get(&peer).copied().unwrap_or_default();
+        if of_peer >= self.max_per_peer && !open.close_waiting(Some(peer)) {
             return Err(Refused::FullForPeer);
         }
-        *of_peer += 1;
-        open.all += 1;
-        Ok(Place { connections: self.clone(), peer })
+        if open.places.len() >= self.max && !open.close_waiting(None) {
+            return Err(Refused::Full);
+        }
+        *open.by_peer.entry(peer).or_default() += 1;
+        let close = Arc::new(Notify::new());
+        let number = open.hold(Held { peer, waits: false, close: close.clone() });
+        Ok(Place { connections: self.clone(), number: AtomicU64::new(number), close })
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.lock().places.len()
     }
 
     /// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve
@@ -121,19 +202,13 @@ impl Connections {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut open = self.connections.lock();
-        open.all = open.all.saturating_sub(1);
-        if let Some(of_peer) = open.by_peer.get_mut(&self.peer) {
-            *of_peer = of_peer.saturating_sub(1);
-            if *of_peer == 0 {
-                open.by_peer.remove(&self.peer);
-            }
-        }
+        // Where it was closed for another one, nothing is held any more.
+        let _ = self.connections.lock().release(self.number.load(Ordering::Relaxed));
     }
 }
 
 /// The address that stands for a peer: in IPv6 its network, since a machine has all addresses of one.
-fn counted_as(peer: IpAddr) -> IpAddr {
+pub fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => {
@@ -254,6 +329,30 @@ mod tests {
         assert_eq!(connections.lock().by_peer.len(), 4);
         drop((second, third, fourth));
         let open = connections.lock();
-        assert!(open.all == 0 && open.by_peer.is_empty(), "{open:?}");
+        assert!(open.places.is_empty() && open.by_peer.is_empty(), "{open:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waits_is_closed_for_another_one() {
+        let connections = Connections::new(4, 3);
+        let admit = |peer: &str| connections.admit(peer.parse().unwrap()).unwrap();
+        let is_closed = async |place: &Place| {
+            tokio::time::timeout(Duration::ZERO, place.closed()).await.is_ok()
+        };
+        let attacker = [(); 3].map(|()| admit("10.0.0.1"));
+        let innocent = admit("10.0.0.2");
+        innocent.waits();
+        attacker.iter().for_each(Place::waits);
+        attacker[0].serves();
+        // Of the peer with the most connections, the one that has waited for the longest time.
+        let other = admit("10.0.0.3");
+        assert!(is_closed(&attacker[1]).await);
+        for open in [&attacker[0], &attacker[2], &innocent, &other] {
+            assert!(!is_closed(open).await);
+        }
+        assert_eq!(connections.open(), 4);
+        drop((attacker, innocent, other));
+        assert_eq!(connections.open(), 0);
+        assert!(connections.lock().by_peer.is_empty());
     }
 }

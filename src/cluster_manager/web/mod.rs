@@ -5,12 +5,14 @@
 //! `docs/web.md` lists the addresses.
 
 mod api;
+mod attempts;
 mod conf;
 pub(super) mod events;
 mod exchange;
 mod filter;
 mod gather;
 mod history;
+mod hosts;
 mod layout;
 mod original;
 mod pages;
@@ -21,7 +23,7 @@ mod table;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Full};
@@ -30,13 +32,15 @@ use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use maud::Markup;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{interval, sleep};
+use tokio::time::interval;
 
+use self::attempts::{Attempts, Failed};
 use self::events::Events;
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
 use self::history::{History, Latencies, Sample};
+use self::hosts::Hosts;
 use self::layout::{Frame, Section};
 use self::pages::kill::Objection;
 use self::problems::{Problem, Sources};
@@ -53,6 +57,7 @@ use super::safe_mode::SafeModeSwitch;
 use corona_config::{Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
+use corona_web::connections::Connections;
 use corona_web::{compression, files};
 use corona_wire::server::Counters;
 
@@ -65,8 +70,6 @@ const SLOW_REFRESH_MS: u64 = 5000;
 const MANY_ROWS: usize = 5000;
 /// The driving task is taken for dead when it was not seen for longer than this.
 const BEAT_LIMIT: Duration = Duration::from_secs(10);
-/// How long a wrong token makes its sender wait.
-const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Everything that the pages show, and the ways to it.
 #[derive(Debug)]
@@ -88,11 +91,16 @@ pub(super) struct Pages {
     kill_token: Option<Secret>,
     /// The name of this cluster manager: that of its web address, up to the first dot.
     host: Box<str>,
-    /// A place for each connection.
-    places: Arc<Semaphore>,
-    max_connections: usize,
+    /// The names under which it may be asked for.
+    hosts: Hosts,
+    attempts: Attempts,
+    connections: Arc<Connections>,
+    /// Connections beyond those, which get no page but what watches this program.
+    probes: Arc<Connections>,
     /// A place for each answer that is being made.
     makers: Semaphore,
+    /// The same for metrics, which do not wait behind pages.
+    scrapers: Semaphore,
 }
 
 /// What the pages are made of.
@@ -126,7 +134,7 @@ impl Pages {
             operations,
         } = parts;
         let started = core.look(|_, now| now);
-        let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
+        let names = settings.hosts.iter().map(|name| &**name).chain([host]);
         Pages {
             gather: Gather::new(core.clone()),
             core,
@@ -143,9 +151,15 @@ impl Pages {
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
             host: short_name(host).into(),
-            places: Arc::new(Semaphore::new(max_connections)),
-            max_connections,
+            hosts: Hosts::of_machine(names),
+            attempts: Attempts::default(),
+            connections: Connections::new(
+                settings.max_connections,
+                settings.max_connections_per_peer,
+            ),
+            probes: Connections::new(settings.probe_connections, settings.probe_connections),
             makers: Semaphore::new(MAKERS),
+            scrapers: Semaphore::new(1),
         }
     }
 
@@ -176,13 +190,14 @@ impl Pages {
         B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
     {
         let is_accepted = compression::is_accepted(request.headers());
+        let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
         let answer = self.clone().answer_plain(request, peer, stop).await;
-        self.compress(answer, is_accepted).await
+        self.compress(answer, is_accepted, makers).await
     }
 
     /// Compresses whole answers where it is worthwhile; streams of events stay as they are. The work
     /// is done where pages are made, and so takes no more threads than they.
-    async fn compress(&self, answer: Answer, is_accepted: bool) -> Answer {
+    async fn compress(&self, answer: Answer, is_accepted: bool, makers: &Semaphore) -> Answer {
         let (mut head, body) = answer.into_parts();
         let Either::Left(body) = body else { return Response::from_parts(head, body) };
         let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes);
@@ -190,7 +205,7 @@ impl Pages {
         if !is_accepted || !compression::is_worthwhile(&head.headers, plain.len()) {
             return Response::from_parts(head, Either::Left(Full::new(plain)));
         }
-        self.make_answer(move || match compression::gzip(&plain) {
+        make_answer(makers, move || match compression::gzip(&plain) {
             Ok(packed) => {
                 compression::mark_compressed(&mut head.headers);
                 Response::from_parts(head, Either::Left(Full::new(packed)))
@@ -214,6 +229,18 @@ impl Pages {
         let query = head.uri.query().unwrap_or_default().to_owned();
         let mut parameters = Parameters::parse(query.as_bytes());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
+        // What watches the program names it as it likes, and learns nothing else.
+        if !matches!(segments[..], ["healthz" | "readyz"])
+            && let Some(name) = self.hosts.foreign(&head.headers)
+        {
+            return exchange::text(
+                StatusCode::MISDIRECTED_REQUEST,
+                format!(
+                    "The request was rejected: {name:?} is not a name of this cluster manager. \
+                     If it is, add it to corona.cm.web.hosts.\n"
+                ),
+            );
+        }
         match (&head.method, &segments[..]) {
             (&Method::POST, ["sessions", handle, "kill"]) => {
                 let form = read_own_form(&head.headers, body).await;
@@ -434,7 +461,7 @@ impl Pages {
     /// Ends a session, if whoever asks knows the token and may make administrative calls.
     async fn kill(&self, handle: &str, form: Form, peer: SocketAddr) -> Answer {
         let action = format!("end session {handle}");
-        match self.authorise(&form, peer, &action).await {
+        match self.authorise(&form, peer, &action) {
             Ok(()) => {}
             Err(Denial::Objection(objection)) => {
                 return self.kill_page(handle, Some(objection)).await;
@@ -457,18 +484,21 @@ impl Pages {
 
     /// Whether whoever has sent a form knows the token and may make administrative calls.
     /// `action` says in the log what was tried with a wrong token.
-    async fn authorise(&self, form: &Form, peer: SocketAddr, action: &str) -> Result<(), Denial> {
+    fn authorise(&self, form: &Form, peer: SocketAddr, action: &str) -> Result<(), Denial> {
         let token = self.kill_token.as_ref().ok_or(Denial::NoToken)?;
         if !self.access.may_administer(peer) {
             return Err(Denial::Elsewhere);
         }
         let form = form.as_ref().map_err(|objection| Denial::Objection(*objection))?;
-        if !token.is(form.get("token").unwrap_or_default()) {
-            tracing::warn!("Wrong token to {action} from {}", peer.ip());
-            sleep(WRONG_TOKEN_PAUSE).await;
-            return Err(Denial::Objection(Objection::WrongToken));
+        let is_right = || token.is(form.get("token").unwrap_or_default());
+        match self.attempts.check(peer.ip(), Instant::now(), is_right) {
+            Ok(()) => Ok(()),
+            Err(Failed::Wrong(attempts)) => {
+                tracing::warn!("Wrong token to {action} from {}, attempt {attempts}", peer.ip());
+                Err(Denial::Objection(Objection::WrongToken))
+            }
+            Err(Failed::TooSoon) => Err(Denial::Objection(Objection::TooSoon)),
         }
-        Ok(())
     }
 
     async fn node_page(&self, name: &str, overview: Overview, parameters: Parameters) -> Answer {
@@ -529,7 +559,7 @@ impl Pages {
         form: &Form,
         peer: SocketAddr,
     ) -> Result<Vec<ResourceType>, Denial> {
-        self.authorise(form, peer, &format!("lift the blacklisting of node {name}")).await?;
+        self.authorise(form, peer, &format!("lift the blacklisting of node {name}"))?;
         let kind = match form.as_ref().ok().and_then(|form| form.text("type")) {
             None => None,
             Some(name) => Some(ResourceType::from_name(name).ok_or(Denial::UnknownType)?),
@@ -573,12 +603,7 @@ impl Pages {
     }
 
     async fn make_answer(&self, make: impl FnOnce() -> Answer + Send + 'static) -> Answer {
-        let Ok(_place) = self.makers.acquire().await else {
-            return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
-        };
-        tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
-            exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the answer was not made\n")
-        })
+        make_answer(&self.makers, make).await
     }
 
     /// A page that says a sentence.
@@ -628,7 +653,7 @@ impl Pages {
             return exchange::text(StatusCode::BAD_REQUEST, sentence);
         }
         let (metrics, gauges) = (self.metrics.clone(), self.gauges().await);
-        self.make_answer(move || {
+        make_answer(&self.scrapers, move || {
             let original = || Records::new(&metrics, &gauges, &machine_name());
             match &*form {
                 // The original sends its JSON under this name too.
@@ -674,7 +699,7 @@ impl Pages {
                 loaded_seconds: loaded_at(&status).0 as f64 / 1000.0,
             },
             web: WebCounts {
-                connections: (self.max_connections - self.places.available_permits()) as u64,
+                connections: (self.connections.open() + self.probes.open()) as u64,
                 subscribers: self.events.subscribers() as u64,
             },
         }
@@ -713,6 +738,16 @@ impl Pages {
     }
 }
 
+/// Makes an answer on a thread that may take its time, when there is a place for it.
+async fn make_answer(makers: &Semaphore, make: impl FnOnce() -> Answer + Send + 'static) -> Answer {
+    let Ok(_place) = makers.acquire().await else {
+        return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    };
+    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
+        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the answer was not made\n")
+    })
+}
+
 /// Why an operator's action is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Denial {
@@ -733,6 +768,7 @@ impl Denial {
         match self {
             Denial::NoToken | Denial::Elsewhere => StatusCode::FORBIDDEN,
             Denial::Objection(Objection::WrongToken | Objection::Foreign) => StatusCode::FORBIDDEN,
+            Denial::Objection(Objection::TooSoon) => StatusCode::TOO_MANY_REQUESTS,
             Denial::Objection(Objection::Unreadable) => StatusCode::BAD_REQUEST,
             Denial::Objection(Objection::SafeMode) => StatusCode::SERVICE_UNAVAILABLE,
             Denial::UnknownNode => StatusCode::NOT_FOUND,
@@ -762,6 +798,12 @@ where
     B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
 {
     if !exchange::is_own_form(headers) {
+        let seen = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (origin, host) = (seen("origin").unwrap_or_default(), seen("host").unwrap_or_default());
+        tracing::warn!(
+            "Rejected a form that did not come from this page: Origin is {origin:?} and Host is {host:?}; \
+             a proxy must pass on both unchanged"
+        );
         return Err(Objection::Foreign);
     }
     exchange::read_form(headers, body).await.ok_or(Objection::Unreadable)

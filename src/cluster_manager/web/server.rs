@@ -3,26 +3,24 @@
 //! It knows no page. A reader that does not read, or a request that does not arrive, ends.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 
-use super::Pages;
-use super::exchange::Answer;
+use super::{Pages, exchange};
 use corona_process::panics::begun_anew;
+use corona_web::connections::{Place, WriteTimeout};
 
 /// How long a request's head may take to arrive, and a connection may wait for one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -59,16 +57,20 @@ impl Pages {
         let _ = sampling.await;
     }
 
-    /// Serves a connection on a task of its own, if there is room for it.
+    /// Serves a connection on a task of its own, if there is room for it. Where there is none, what
+    /// watches this program still has a place.
     fn admit(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, stop: watch::Receiver<bool>) {
-        let place = match self.places.clone().try_acquire_owned() {
-            Ok(place) if self.access.may_see_pages(peer) => place,
-            _ => return self.metrics.web_refused.add(1),
+        if !self.access.may_see_pages(peer) {
+            return self.metrics.web_refused.add(1);
+        }
+        let (place, probes_only) = match self.connections.admit(peer.ip()) {
+            Ok(place) => (place, false),
+            Err(_) => match self.probes.admit(peer.ip()) {
+                Ok(place) => (place, true),
+                Err(_) => return self.metrics.web_refused.add(1),
+            },
         };
-        tokio::spawn(async move {
-            self.serve_connection(stream, peer, stop).await;
-            drop(place);
-        });
+        tokio::spawn(self.serve_connection(stream, peer, stop, Arc::new(place), probes_only));
     }
 
     async fn serve_connection(
@@ -76,118 +78,78 @@ impl Pages {
         stream: TcpStream,
         peer: SocketAddr,
         mut stop: watch::Receiver<bool>,
+        place: Arc<Place>,
+        probes_only: bool,
     ) {
         // Without it answers are slower; that is no reason to refuse the peer.
         let _ = stream.set_nodelay(true);
         let stopped = stop.clone();
-        let service = service_fn(|request: Request<Incoming>| {
-            let (pages, stopped) = (self.clone(), stopped.clone());
+        place.waits();
+        let serving = place.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (pages, stopped, place) = (self.clone(), stopped.clone(), serving.clone());
             async move {
+                place.serves();
                 pages.metrics.web_requests.add(1);
-                Ok::<Answer, Infallible>(pages.answer(request, peer, stopped).await)
+                let is_probe = PROBES.contains(&request.uri().path());
+                let mut answer = if probes_only && !is_probe {
+                    pages.metrics.web_refused.add(1);
+                    let sentence = "too many connections are open\n";
+                    exchange::text(StatusCode::SERVICE_UNAVAILABLE, sentence)
+                } else {
+                    pages.answer(request, peer, stopped).await
+                };
+                if probes_only {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Served { body, place }))
             }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(HEAD_BYTES)
-            .serve_connection(TokioIo::new(Patient::new(stream)), service);
+            .serve_connection(TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)), service);
         tokio::select! {
             // What goes wrong with one browser is of no interest to the cluster.
             _ = connection => {}
+            () = place.closed() => {}
             _ = stop.wait_for(|stop| *stop) => {}
         }
     }
 }
 
-/// A connection on which a write fails that makes no headway for [`WRITE_TIMEOUT`].
-#[derive(Debug)]
-struct Patient<S> {
-    stream: S,
-    stalled: Option<Pin<Box<Sleep>>>,
+/// What is served also when there are no places for pages.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// A body. When it is dropped, sent or not, its connection waits for the next request.
+struct Served<B> {
+    body: B,
+    place: Arc<Place>,
 }
 
-impl<S> Patient<S> {
-    fn new(stream: S) -> Self {
-        Patient { stream, stalled: None }
-    }
+impl<B: Body + Unpin> Body for Served<B> {
+    type Data = B::Data;
+    type Error = B::Error;
 
-    /// What a write has come to, or its failure when it has been waiting for too long.
-    fn limited<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
-        stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
-    fn poll_read(
+    fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.limited(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.limited(context, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.limited(context, flushed)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.limited(context, shut)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_makes_no_headway_fails() {
-        let (near, mut far) = duplex(4);
-        let mut near = Patient::new(near);
-        let writing = tokio::spawn(async move { near.write_all(b"more than four").await });
-        sleep(WRITE_TIMEOUT / 2).await;
-        let mut some = [0; 4];
-        far.read_exact(&mut some).await.unwrap();
-        sleep(WRITE_TIMEOUT - Duration::from_secs(1)).await;
-        assert!(!writing.is_finished(), "it made headway in between");
-        let error = writing.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+impl<B> Drop for Served<B> {
+    fn drop(&mut self) {
+        self.place.waits();
     }
 }

@@ -93,6 +93,7 @@ fn info(name: &str, pool: Option<PoolName>) -> SessionInfo {
 struct World {
     pages: Arc<Pages>,
     stop: watch::Sender<bool>,
+    requests: std::sync::atomic::AtomicU8,
 }
 
 impl World {
@@ -140,7 +141,11 @@ impl World {
             operations: Arc::default(),
         };
         let pages = Pages::new(parts, &settings.web, "manager.example.com");
-        World { pages: Arc::new(pages), stop: watch::Sender::new(false) }
+        World {
+            pages: Arc::new(pages),
+            stop: watch::Sender::new(false),
+            requests: Default::default(),
+        }
     }
 
     fn apply(&self, input: Input) -> Reply {
@@ -180,8 +185,13 @@ impl World {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
-        let peer = "127.0.0.1:5".parse().unwrap();
-        self.pages.clone().answer(request, peer, self.stop.subscribe()).await
+        // Each request comes from a host of its own, so that no wrong token delays another one.
+        let number = self.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.send_from([127, 0, 0, number].into(), request).await
+    }
+
+    async fn send_from(&self, peer: std::net::IpAddr, request: Request<Full<Bytes>>) -> Answer {
+        self.pages.clone().answer(request, (peer, 5).into(), self.stop.subscribe()).await
     }
 
     async fn get(&self, address: &str) -> Answer {
@@ -432,7 +442,7 @@ async fn only_a_post_with_the_token_ends_a_session() {
     assert!(world.runs("2026.1"), "a GET never ends a session");
 
     let right = "token=a+token+for+tests";
-    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "cm:50032")];
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
     for (form, headers, status) in [
         ("token=wrong", &[][..], StatusCode::FORBIDDEN),
         ("", &[], StatusCode::FORBIDDEN),
@@ -449,7 +459,7 @@ async fn only_a_post_with_the_token_ends_a_session() {
     world.send(get.body(Full::default()).unwrap()).await;
     assert!(world.runs("2026.1"), "the original's way is closed");
 
-    let own = [(ORIGIN, "http://cm:50032"), (HOST, "cm:50032")];
+    let own = [(ORIGIN, "http://manager.example.com:50032"), (HOST, "manager.example.com:50032")];
     let answer = world.kill("2026.1", right, &own).await;
     assert_eq!(answer.status(), StatusCode::SEE_OTHER);
     assert_eq!(answer.headers()[LOCATION], "/sessions/2026.1");
@@ -580,8 +590,8 @@ async fn a_node_has_a_page_with_what_runs_there_and_who_complained() {
 #[tokio::test]
 async fn only_a_post_with_the_token_lifts_a_blacklisting() {
     let right = "token=a+token+for+tests";
-    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "cm:50032")];
-    let own = [(ORIGIN, "http://cm:50032"), (HOST, "cm:50032")];
+    let evil = [(ORIGIN, "http://evil.example.com"), (HOST, "manager.example.com:50032")];
+    let own = [(ORIGIN, "http://manager.example.com:50032"), (HOST, "manager.example.com:50032")];
     for (path, done) in [
         ("/nodes/n%201/clear-blacklist", StatusCode::SEE_OTHER),
         ("/api/v1/nodes/n%201/clear-blacklist", StatusCode::OK),
@@ -949,4 +959,89 @@ async fn the_api_tells_what_the_pages_tell_of_the_manager_itself() {
         assert!(of.request_to_grant.median_us.is_some());
         assert_eq!(of.grant_to_delivered.median_us, None, "nobody answers here");
     }
+}
+
+#[tokio::test]
+async fn names_of_others_are_refused_and_probes_are_not() {
+    let world = World::new(&[("corona.cm.web.hosts", "cm.example.org")]);
+    let get = async |path: &str, host: &str| {
+        let request = Request::get(path).header(HOST, host).body(Full::default()).unwrap();
+        world.send(request).await.status()
+    };
+    for path in ["/", "/api/v1/cluster", "/metrics", "/conf", "/healthz", "/readyz"] {
+        let foreign = match path {
+            "/healthz" | "/readyz" => StatusCode::OK,
+            _ => StatusCode::MISDIRECTED_REQUEST,
+        };
+        assert_eq!(get(path, "evil.example").await, foreign, "{path}");
+        for own in ["manager.example.com:50032", "cm.example.org", "localhost:1", "10.0.0.1"] {
+            assert_eq!(get(path, own).await, StatusCode::OK, "{path} {own}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn guesses_in_parallel_are_not_looked_at_and_others_do_not_wait() {
+    let world = World::new(&[("corona.cm.web.kill.token", TOKEN)]);
+    world.session("2026.1", "job");
+    let post = async |peer: [u8; 4], token: &str| {
+        let request = Request::post("/sessions/2026.1/kill")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Full::from(format!("token={token}")));
+        world.send_from(peer.into(), request.unwrap()).await.status()
+    };
+    let (attacker, innocent) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    assert_eq!(post(attacker, "guess").await, StatusCode::FORBIDDEN);
+    for _ in 0..200 {
+        assert_eq!(post(attacker, "a+token+for+tests").await, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert!(world.runs("2026.1"));
+    assert_eq!(post(innocent, "a+token+for+tests").await, StatusCode::SEE_OTHER);
+    assert!(!world.runs("2026.1"));
+}
+
+/// A peer with hundreds of connections on which no request arrives, another one whose requests are
+/// never read, and somebody who watches, from the same address and from another one.
+#[tokio::test]
+async fn what_watches_is_served_however_many_connections_are_open() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let world = World::new(&[]);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(world.pages.clone().serve(listener, world.stop.subscribe()));
+    let connect = async |from: [u8; 4]| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let mut held = Vec::new();
+    for number in 0..300 {
+        let mut half = connect([127, 0, 1, 1 + (number % 5) as u8]).await;
+        half.write_all(b"GET /healthz HTTP/1.1\r\nHost: local").await.unwrap();
+        held.push(half);
+    }
+    for number in 0..300 {
+        // A stream of events is a request that lasts.
+        let mut stream = connect([127, 0, 2, 1 + (number % 5) as u8]).await;
+        let _ = stream.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        held.push(stream);
+    }
+    for from in [[127, 0, 1, 1], [127, 0, 2, 1], [127, 0, 0, 9]] {
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            let asked = async {
+                let mut stream = connect(from).await;
+                let request =
+                    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+                stream.write_all(request.as_bytes()).await.unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).await.unwrap();
+                answer
+            };
+            let answer = tokio::time::timeout(Duration::from_secs(10), asked).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{from:?} {path}: {answer}");
+        }
+    }
+    assert!(world.pages.connections.open() <= 256, "{}", world.pages.connections.open());
+    world.stop.send_replace(true);
+    serving.await.unwrap();
 }

@@ -12,6 +12,8 @@ use corona_web::units::{Count, Name, class_of};
 pub(in crate::web) enum Objection {
     /// The token is not the configured one.
     WrongToken,
+    /// The last wrong token of the sender is too short a while ago.
+    TooSoon,
     /// The form could not be read.
     Unreadable,
     /// The form comes from another site, as its headers say.
@@ -25,10 +27,13 @@ impl Objection {
     pub(in crate::web) fn sentence(self) -> &'static str {
         match self {
             Objection::WrongToken => "This is not the token.",
+            Objection::TooSoon => {
+                "A wrong token was entered from your address. Wait for up to a minute and try again."
+            }
             Objection::Unreadable => "The request was rejected: its form could not be read.",
             Objection::Foreign => {
                 "The request was rejected: it did not come from this page. A proxy in between must \
-                 pass on the Host header unchanged."
+                 pass on the Host header unchanged. The log has the headers Host and Origin that arrived."
             }
             Objection::SafeMode => "Safe mode is on: nothing can be changed.",
         }
