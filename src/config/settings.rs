@@ -246,6 +246,14 @@ impl<'a> SettingsReader<'a> {
         number_or_default(key, value.as_deref().unwrap_or(key.default))
     }
 
+    /// The port in an address that others listen on; `None` if they choose it or cannot read it.
+    fn port_beside(&self, key: &'static Key) -> Option<u16> {
+        let set = self.properties.get(key.name, &mut Vec::new());
+        let value = set.ok().flatten().map(|property| property.value);
+        let address = typed::address(value.as_deref().unwrap_or(key.default)).ok()?;
+        (address.port != 0).then_some(address.port)
+    }
+
     /// Only what a tool needs; other keys are not looked at.
     pub(super) fn read_client(mut self) -> ClientSettings {
         ClientSettings {
@@ -411,6 +419,7 @@ impl<'a> SettingsReader<'a> {
             probe_connections: self.number(&keys::WEB_PROBES),
             hosts: self.value(&keys::WEB_HOSTS, web::hosts),
             max_subscribers: self.number(&keys::WEB_MAX_SUBSCRIBERS),
+            tracker_port: self.port_beside(&keys::TT_HTTP_ADDRESS),
         }
     }
 

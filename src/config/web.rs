@@ -25,6 +25,9 @@ pub struct WebSettings {
     pub hosts: Vec<Box<str>>,
     /// Streams of events among them. `corona.cm.web.max.subscribers`
     pub max_subscribers: usize,
+    /// Port of the task trackers' pages, as these files have it for them; `None` if they choose a free
+    /// one. `mapred.task.tracker.http.address`
+    pub tracker_port: Option<u16>,
 }
 
 /// A text that is not shown by accident.

@@ -27,6 +27,7 @@ const LONGEST_REUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Gather {
     core: Arc<Core>,
+    tracker_port: Option<u16>,
     sessions: Cached<Vec<RunningSession>>,
     nodes: Cached<Vec<NodeView>>,
     pools: Cached<Pools>,
@@ -53,6 +54,8 @@ pub(super) struct Overview {
     pub(super) sessions: usize,
     pub(super) settings: Arc<Settings>,
     pub(super) hosts: Arc<Hosts>,
+    /// The port of the pages of task trackers, if there is one for all.
+    pub(super) tracker_port: Option<u16>,
 }
 
 /// Groups and pools with what only their sessions tell.
@@ -65,9 +68,10 @@ pub(super) struct Pools {
 }
 
 impl Gather {
-    pub(super) fn new(core: Arc<Core>) -> Gather {
+    pub(super) fn new(core: Arc<Core>, tracker_port: Option<u16>) -> Gather {
         Gather {
             core,
+            tracker_port,
             sessions: Cached::default(),
             nodes: Cached::default(),
             pools: Cached::default(),
@@ -88,6 +92,7 @@ impl Gather {
             sessions: engine.session_count(),
             settings: engine.settings().clone(),
             hosts: engine.hosts().clone(),
+            tracker_port: self.tracker_port,
         })
     }
 

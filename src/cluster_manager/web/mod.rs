@@ -136,7 +136,7 @@ impl Pages {
         let started = core.look(|_, now| now);
         let names = settings.hosts.iter().map(|name| &**name).chain([host]);
         Pages {
-            gather: Gather::new(core.clone()),
+            gather: Gather::new(core.clone(), settings.tracker_port),
             core,
             notifier,
             access,
@@ -202,7 +202,8 @@ impl Pages {
         let Either::Left(body) = body else { return Response::from_parts(head, body) };
         let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes);
         compression::mark_varying(&mut head.headers);
-        if !is_accepted || !compression::is_worthwhile(&head.headers, plain.len()) {
+        let kind = compression::content_type(&head.headers);
+        if !is_accepted || !compression::is_worthwhile(kind, plain.len()) {
             return Response::from_parts(head, Either::Left(Full::new(plain)));
         }
         make_answer(makers, move || match compression::gzip(&plain) {

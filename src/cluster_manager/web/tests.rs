@@ -72,6 +72,7 @@ pub(super) fn overview() -> Overview {
         sessions: 0,
         settings: Arc::default(),
         hosts: Arc::default(),
+        tracker_port: None,
     }
 }
 
@@ -898,6 +899,8 @@ async fn rows_have_keys_and_cells_have_headings() {
         assert!(tables > 0, "{address}");
     }
     let nodes = world.body("/nodes").await;
+    let tracker = "<a href=\"http://n9.example.com:50060/\" rel=\"noreferrer\"";
+    assert!(nodes.contains(tracker) && world.body("/nodes/n9").await.contains(tracker), "{nodes}");
     assert!(nodes.find(">n9<") < nodes.find(">n10<"), "nodes are ordered by their numbers");
 }
 

@@ -26,6 +26,7 @@ use super::ids::AttemptId;
 use super::map_output::MapOutputs;
 use corona_config::TrackerHttpSettings;
 use corona_process::threads::Threads;
+use corona_web::compression;
 use corona_web::connections::{Connections, Refused, WriteTimeout};
 
 mod head;
@@ -177,24 +178,26 @@ impl HttpServer {
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let takes_gzip = compression::is_accepted(request.headers());
         match (path, request.method()) {
             ("/tasklog", &Method::GET) => {
                 tasklog::answer(&self.logs, self.threads.clone(), query).await
             }
             // Map output is served before this.
             ("/tasklog" | "/mapOutput", _) => text(StatusCode::METHOD_NOT_ALLOWED, ""),
-            (_, &Method::GET | &Method::HEAD) => match self.made(path, query).await {
-                Some(page) => pages::respond(page),
+            (_, &Method::GET | &Method::HEAD) => match self.made(path, query, takes_gzip).await {
+                Some(page) => page,
                 None => text(StatusCode::NOT_FOUND, "There is no such page"),
             },
             _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are known here"),
         }
     }
 
-    /// The page at a path, made on a thread that may take its time, unless it takes none.
-    async fn made(&self, path: &str, query: &str) -> Option<Page> {
+    /// The page at a path, made and compressed on a thread that may take its time, unless it takes
+    /// none.
+    async fn made(&self, path: &str, query: &str, takes_gzip: bool) -> Option<Response<Body>> {
         if let Some(page) = self.pages.probe(path) {
-            return Some(page);
+            return Some(pages::respond(page));
         }
         let makers = if path == "/metrics" { &self.scraper } else { &self.makers };
         // The semaphores are never closed.
@@ -203,7 +206,7 @@ impl HttpServer {
         let making = self.threads.run(move || {
             // Held while it is made, also when nobody waits for it any more.
             let _turn = turn;
-            pages.page(&path, &query)
+            pages.page(&path, &query).map(|page| pages::respond_packed(page, takes_gzip))
         });
         making.await
     }

@@ -7,6 +7,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use super::Body;
+use corona_web::compression;
 
 /// Everything comes from this server, and nothing stands in a page itself.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
@@ -54,6 +55,19 @@ impl Pages for NoPages {
     }
 }
 
+/// The answer that a page is, compressed if its reader takes that and it becomes smaller.
+pub(super) fn respond_packed(page: Page, takes_gzip: bool) -> Response<Body> {
+    let is_packed = takes_gzip && compression::is_worthwhile(page.content_type, page.body.len());
+    match is_packed.then(|| compression::gzip(&page.body)) {
+        Some(Ok(packed)) => {
+            let mut answer = respond(Page { body: packed, ..page });
+            compression::mark_compressed(answer.headers_mut());
+            answer
+        }
+        _ => respond(page),
+    }
+}
+
 /// The answer that a page is.
 pub(super) fn respond(page: Page) -> Response<Body> {
     let mut response = Response::new(Either::Left(Full::new(page.body)));
@@ -69,5 +83,6 @@ pub(super) fn respond(page: Page) -> Response<Body> {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    compression::mark_varying(headers);
     response
 }

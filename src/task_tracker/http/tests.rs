@@ -28,6 +28,7 @@ impl Pages for LargePage {
         match path {
             "/large" => Some(Page::new(StatusCode::OK, kind, vec![b'x'; LARGE as usize])),
             "/small" => Some(Page::new(StatusCode::OK, kind, "small")),
+            "/rows" => Some(Page::new(StatusCode::OK, kind, "row\n".repeat(1000))),
             _ => None,
         }
     }
@@ -239,6 +240,28 @@ async fn other_requests_get_an_answer_of_http() {
         let answer = String::from_utf8(world.ask(request.as_bytes()).await).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{request}: {answer}");
         assert!(answer.ends_with(told), "{request}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_compressed_for_readers_that_accept_it() {
+    let world = World::plain().await;
+    for (path, accepted, is_packed) in
+        [("/rows", "br, gzip", true), ("/rows", "br", false), ("/small", "gzip", false)]
+    {
+        let request = format!("GET {path} HTTP/1.0\r\nAccept-Encoding: {accepted}\r\n\r\n");
+        let answer = world.ask(request.as_bytes()).await;
+        let end = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+        let (head, body) = (String::from_utf8_lossy(&answer[..end]), &answer[end + 4..]);
+        assert!(head.contains("vary: accept-encoding"), "{path}: {head}");
+        assert_eq!(head.contains("content-encoding: gzip"), is_packed, "{path}: {head}");
+        if is_packed {
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(body), &mut text)
+                .unwrap();
+            assert_eq!(text, "row\n".repeat(1000));
+            assert!(body.len() < text.len() / 10, "{}", body.len());
+        }
     }
 }
 

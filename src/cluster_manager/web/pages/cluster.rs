@@ -1,11 +1,14 @@
 //! The cluster at a glance: problems, slots, how fast it decides, what happened last.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::node::link as node_link;
 use super::plot;
+use super::pools::{quota, scale, sessions_address};
 use crate::api::Severity;
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
@@ -14,13 +17,16 @@ use crate::web::exchange::encode_segment;
 use crate::web::gather::{Overview, Pools};
 use crate::web::history::{Latencies, Sample};
 use crate::web::problems::Problem;
+use corona_engine::PoolView;
 use corona_model::types::ResourceType;
 use corona_web::units::{
     Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
 };
 
 /// Events that are shown.
-const EVENTS: usize = 15;
+const EVENTS: usize = 20;
+/// Pools that are shown.
+const POOLS: usize = 6;
 
 /// What the page shows.
 #[derive(Debug)]
@@ -57,9 +63,15 @@ pub(in crate::web) fn content(view: &View) -> Markup {
             }
         }
         div.columns {
-            section aria-labelledby="latency-title" {
-                h2 #latency-title { "Latency" }
-                div #latency data-live { (latencies(view)) }
+            div {
+                section aria-labelledby="latency-title" {
+                    h2 #latency-title { "Latency" }
+                    div #latency data-live { (latencies(view)) }
+                }
+                section aria-labelledby="busy-title" {
+                    h2 #busy-title { "Busiest pools" }
+                    div #busy data-live { (busiest_pools(view)) }
+                }
             }
             section aria-labelledby="events-title" {
                 h2 #events-title { "Recent events" }
@@ -199,6 +211,58 @@ fn latencies(view: &View) -> Markup {
     }
 }
 
+/// The pools with the largest demand: slots that they hold and requests that wait.
+fn busiest_pools(view: &View) -> Markup {
+    let kinds = &view.overview.kinds;
+    let views = &view.pools.views;
+    let demand = |pool: &PoolView| -> i64 {
+        kinds.iter().map(|kind| pool.counts[*kind].granted + pool.counts[*kind].pending).sum()
+    };
+    let mut busiest: Vec<&PoolView> =
+        views.iter().filter(|pool| pool.pool.is_some() && demand(pool) > 0).collect();
+    busiest.sort_by_key(|pool| Reverse(demand(pool)));
+    let shown: Vec<&PoolView> = busiest.iter().copied().take(POOLS).collect();
+    html! {
+        @if shown.is_empty() {
+            p { "No pool holds slots or waits for any." }
+        } @else {
+            div.scroll tabindex="0" role="group" aria-labelledby="busy-title" {
+                table.rows #busy-table {
+                    thead {
+                        tr {
+                            th scope="col" { "Pool" }
+                            th.n scope="col" { "Sessions" }
+                            @for kind in kinds { th scope="col" { (kind) " (held / share)" } }
+                            th.n scope="col" { "Requests waiting" }
+                        }
+                    }
+                    tbody { @for pool in shown { (busy_row(pool, views, kinds)) } }
+                }
+            }
+            @if busiest.len() > POOLS {
+                p { a href="/pools?busy=1" { "All " (Count(busiest.len())) " busy pools" } }
+            }
+        }
+    }
+}
+
+fn busy_row(pool: &PoolView, views: &[PoolView], kinds: &[ResourceType]) -> Markup {
+    let name = format!("{}.{}", pool.group, pool.pool.as_deref().unwrap_or_default());
+    let waiting: i64 = kinds.iter().map(|kind| pool.counts[*kind].pending).sum();
+    html! {
+        tr data-key=(name) {
+            th scope="row" {
+                a href=(sessions_address("poolInfos", &name)) { span.word { (Name(&name)) } }
+            }
+            td.n data-label="Sessions" { (Count(pool.sessions)) }
+            @for kind in kinds.iter().copied() {
+                td data-label={ (kind) ": held / share" } { (quota(pool, kind, scale(views, kind))) }
+            }
+            td.n data-label="Requests waiting" { (Count(waiting)) }
+        }
+    }
+}
+
 fn events(events: &[Arc<Event>]) -> Markup {
     html! {
         @if events.is_empty() {
@@ -238,7 +302,7 @@ fn sentence(happening: &Happening) -> Markup {
         Happening::SessionEnded { session, status } => html! {
             "Session " (session_link(session)) " ended: " (status.name())
         },
-        Happening::NodeAdded { node } => html! { "Node " (Name(node)) " joined" },
+        Happening::NodeAdded { node } => html! { "Node " (node_link(node)) " joined" },
         Happening::NodeLost { node, expired: true } => {
             html! { "Node " (Name(node)) " was lost: its heartbeats stopped" }
         }
@@ -248,10 +312,10 @@ fn sentence(happening: &Happening) -> Markup {
         },
         Happening::NodeOnTime { node } => html! { "Node " (Name(node)) " is on time again" },
         Happening::NodeBlacklisted { node, kind } => html! {
-            "Node " (Name(node)) " was blacklisted for " (kind)
+            "Node " (node_link(node)) " was blacklisted for " (kind)
         },
         Happening::BlacklistCleared { node, kind } => html! {
-            "The blacklisting of node " (Name(node)) " for " (kind) " was lifted"
+            "The blacklisting of node " (node_link(node)) " for " (kind) " was lifted"
         },
         Happening::PoolStarving { pool, kind, cause, granted } => html! {
             "Pool " (Name(pool)) " is below its " (cause) ": it holds "

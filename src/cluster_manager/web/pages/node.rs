@@ -1,5 +1,7 @@
 //! One node: what it offers, what runs on it and for whom, and who has complained about it.
 
+use std::net::Ipv6Addr;
+
 use maud::{Markup, html};
 
 use super::kill::{Objection, token_field};
@@ -33,6 +35,17 @@ pub(super) fn link(name: &str) -> Markup {
     html! { a href=(path(name)) { (Name(name)) } }
 }
 
+/// The address of the pages of the task tracker on a host; `None` for a host that no address can name.
+pub(super) fn tracker_page(host: &str, overview: &Overview) -> Option<String> {
+    let port = overview.tracker_port?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    match host.parse::<Ipv6Addr>() {
+        Ok(address) => Some(format!("http://[{address}]:{port}/")),
+        Err(_) => (!host.is_empty() && host.chars().all(is_plain))
+            .then(|| format!("http://{host}:{port}/")),
+    }
+}
+
 /// The content of the page.
 pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let node = &view.detail.node;
@@ -62,6 +75,9 @@ fn facts(view: &View, overview: &Overview) -> Markup {
         dl.facts {
             div { dt { "State" } dd { (state(node, &overview.kinds)) } }
             div { dt { "Address" } dd { (Name(&node.address.host)) ":" (node.address.port) } }
+            @if let Some(page) = tracker_page(&node.address.host, overview) {
+                div { dt { "Task tracker" } dd { a href=(page) rel="noreferrer" { "Its own page" } } }
+            }
             div { dt { "Rack" } dd { (Name(&node.rack)) } }
             div { dt { "CPUs" } dd { (Count(node.total.num_cpus)) } }
             div {
@@ -270,5 +286,30 @@ pub(in crate::web) fn question(
                 a.button href=(page) { "Leave it" }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::web::tests::overview;
+
+    #[test]
+    fn the_page_of_a_task_tracker_is_on_the_nodes_host() {
+        let overview = Overview { tracker_port: Some(50060), ..overview() };
+        for (host, page) in [
+            ("n1.example.com", Some("http://n1.example.com:50060/")),
+            ("10.0.0.1", Some("http://10.0.0.1:50060/")),
+            ("fe80::1", Some("http://[fe80::1]:50060/")),
+            ("", None),
+            ("n1/../x", None),
+            ("user@n1", None),
+            ("n1:80", None),
+            ("<n1>", None),
+        ] {
+            assert_eq!(tracker_page(host, &overview).as_deref(), page, "{host}");
+        }
+        let unknown = Overview { tracker_port: None, ..overview };
+        assert_eq!(tracker_page("n1", &unknown), None);
     }
 }

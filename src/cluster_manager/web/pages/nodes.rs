@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use super::node::link;
+use super::node::{link, tracker_page};
 use crate::api::natural_order;
 use crate::web::exchange::Parameters;
 use crate::web::gather::{Overview, silent_hosts};
@@ -146,7 +146,15 @@ fn columns<'a>(overview: &'a Overview, kinds: &'a [ResourceType]) -> Vec<Column<
         Column::text("place", "Host and rack", |row: &Row| {
             html! {
                 span.word { (Name(&row.address.host)) ":" (row.address.port) }
-                span.note { (Name(&row.rack)) }
+                span.note {
+                    (Name(&row.rack))
+                    @if let Some(page) = tracker_page(&row.address.host, overview) {
+                        " · "
+                        a href=(page) rel="noreferrer" aria-label={ "Task tracker of " (row.name) } {
+                            "task tracker"
+                        }
+                    }
+                }
             }
         })
         .wide()

@@ -129,12 +129,12 @@ fn name_cell(view: &PoolView, overview: &Overview) -> Markup {
     }
 }
 
-fn sessions_address(parameter: &str, value: &str) -> String {
+pub(super) fn sessions_address(parameter: &str, value: &str) -> String {
     Parameters::default().with(&[(parameter, value)]).address("/sessions")
 }
 
 /// The largest number among all bars of a type, so that they can be compared.
-fn scale(views: &[PoolView], kind: ResourceType) -> f64 {
+pub(super) fn scale(views: &[PoolView], kind: ResourceType) -> f64 {
     let largest = views.iter().map(|view| {
         let due = view.share[kind].max(f64::from(view.minimum[kind]));
         due.max(view.counts[kind].granted as f64)
@@ -144,7 +144,7 @@ fn scale(views: &[PoolView], kind: ResourceType) -> f64 {
 
 /// A bar with what the pool has, marks for its share and minimum, a shade from its maximum on; and
 /// the same as numbers.
-fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
+pub(super) fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
     let at = |slots: f64| format!("{:.1}", (slots / scale * 100.0).clamp(0.0, 100.0));
     let granted = view.counts[kind].granted.max(0) as f64;
     let minimum = f64::from(view.minimum[kind]);
