@@ -421,7 +421,7 @@ mod tests {
         ("corona.tt.unpack.max.bytes", "7", "max_unpacked_bytes: 7"),
         ("corona.tt.unpack.max.entries", "7", "max_unpacked_entries: 7"),
         ("corona.tt.task.log.max.mb", "7", "max_output_bytes: Some(7340032)"),
-        ("corona.tt.http.max.connections", "7", "http_max_connections: 7"),
+        ("corona.tt.http.max.connections", "7", " max_connections: 7,"),
     ];
 
     #[test]

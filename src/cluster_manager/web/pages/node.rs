@@ -207,7 +207,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     grants.sort_by(|a, b| (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id)));
     let table = Table {
         id: "grant-table",
-        caption: "What runs here",
+        caption: "Running here",
         rows_are: ("grant", "grants"),
         path: &path,
         parameters,
