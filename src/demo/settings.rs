@@ -90,6 +90,8 @@ pub(super) fn overrides(
         ("cm.session.expiryinterval", SESSION_EXPIRY_MS.to_string()),
         ("topology.node.switch.mapping.impl", "org.apache.hadoop.net.StaticMapping".into()),
         ("hadoop.configured.node.mapping", racks.join(",")),
+        // Emulated nodes have no pages to which the cluster manager could link.
+        ("mapred.task.tracker.http.address", "0.0.0.0:0".into()),
         ("corona.cm.web.sample.period.ms", pace.millis(1.0).max("100".into())),
     ];
     overrides.map(|(key, value)| (key.to_owned(), value)).to_vec()

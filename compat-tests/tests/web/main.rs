@@ -406,11 +406,11 @@ fn a_session_says_why_it_waits() {
     let mut browser = Browser::start();
     browser.open(&busy.cluster.address(&format!("/sessions/{}", busy.near)));
     let why = browser.text("#wait-table");
-    assert!(why.contains("for a node near absent.example.com"), "{why}");
+    assert!(why.contains("for a slot on absent.example.com"), "{why}");
     assert!(why.contains("1–3"), "{why}");
     browser.open(&busy.cluster.address(&format!("/sessions/{}", busy.adhoc)));
     let why = browser.text("#wait-table");
-    assert!(why.contains("pool ads.adhoc has 12 slots of at most 12"), "{why}");
+    assert!(why.contains("pool ads.adhoc holds 12 grants, its maximum"), "{why}");
     assert_eq!(first_column(&mut browser, "grant-table").len(), 12);
     busy.cluster.release(&busy.adhoc, 1..=40);
     browser.until("nothing waits any more", |browser| {

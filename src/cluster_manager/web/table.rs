@@ -191,7 +191,7 @@ impl<Row> Table<'_, Row> {
                             @if let Some(group) = column.group { span.of { (group) ": " } }
                             (column.title)
                             @if is_sorted {
-                                span.arrow aria-hidden="true" { (if descending { " ▾" } else { " ▴" }) }
+                                span.arrow aria-hidden="true" { (if descending { "\u{a0}▾" } else { "\u{a0}▴" }) }
                             }
                         }
                     } @else {
