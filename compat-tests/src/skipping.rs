@@ -7,8 +7,6 @@ use std::io::Write;
 /// What a test needs that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// A Hadoop install, which no package brings: `CORONA_TEST_HADOOP_CLASSPATH`.
-    HadoopInstall,
     /// The right to mount a small file system (`unshare --mount`).
     SmallDisks,
     /// Clients in Java and Python, which `CORONA_SKIP_CLIENTS=1` leaves out.
@@ -18,9 +16,6 @@ pub enum Missing {
 impl Missing {
     fn reason(self) -> &'static str {
         match self {
-            Missing::HadoopInstall => {
-                "CORONA_TEST_HADOOP_CLASSPATH names no class path of a Hadoop install"
-            }
             Missing::SmallDisks => "this user may not mount a small disk (unshare --mount)",
             Missing::Clients => "CORONA_SKIP_CLIENTS=1 leaves out clients in Java and Python",
         }

@@ -52,6 +52,13 @@ impl Job {
         self
     }
 
+    /// Its tasks run Java.
+    #[must_use]
+    pub fn in_java(mut self) -> Job {
+        self.properties.retain(|(name, _)| name != "corona.task.command");
+        self
+    }
+
     /// With these steps for tasks of this role.
     #[must_use]
     pub fn steps(mut self, role: TaskRole, steps: &str) -> Job {

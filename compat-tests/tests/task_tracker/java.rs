@@ -1,15 +1,23 @@
-//! Real Java children: the tasks of the recorded sleep job, run by a Hadoop install's own classes.
+//! Java children, started as the original starts them: the tasks of the recorded sleep job, and what a
+//! Java task gets and leaves.
 //!
-//! `CORONA_TEST_HADOOP_CLASSPATH` is the class path of an install of the original with its example
-//! jobs and a directory with `log4j.properties`; `CORONA_TEST_JAVA_OPTIONS` may hold options that the
-//! installed Java needs for it, `CORONA_TEST_JAVA_HOME` another Java than that of `PATH`.
+//! They are our own, from `compat-tests/clients/java/child`, or those of a Hadoop install, if
+//! `CORONA_TEST_HADOOP_CLASSPATH` is the class path of one, its example jobs and a directory with
+//! `log4j.properties` included. `CORONA_TEST_JAVA_OPTIONS` may hold options that the installed Java needs
+//! for it, `CORONA_TEST_JAVA_HOME` names another Java than that of `PATH`.
 
+use std::collections::HashMap;
 use std::env;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
 
 use compat_tests::repository;
 use compat_tests::skipping::{Missing, skip};
+use compat_tests::task_tracker::job::Job;
 use compat_tests::task_tracker::job_tracker::JobTracker;
+use compat_tests::task_tracker::until;
 use corona::hadoop::writables::{Task, TaskState, TaskStatus};
 
 use super::recorded::{launches, recorded_ends};
@@ -59,18 +67,57 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
     }
 }
 
+/// The classes of our own child, compiled once; nothing where clients in Java are left out.
+fn own_classes(test: &str) -> Option<&'static Path> {
+    static CLASSES: OnceLock<tempfile::TempDir> = OnceLock::new();
+
+    if env::var_os("CORONA_SKIP_CLIENTS").is_some_and(|value| value == "1") {
+        skip(test, Missing::Clients);
+        return None;
+    }
+    let compiled = || {
+        let classes = tempfile::tempdir().unwrap();
+        let sources = repository().join("compat-tests/clients/java/child/org/apache/hadoop/mapred");
+        let sources = fs::read_dir(sources).unwrap().map(|entry| entry.unwrap().path());
+        let mut javac = Command::new("javac");
+        javac.args(["-nowarn", "-encoding", "UTF-8", "-d"]).arg(classes.path()).args(sources);
+        let hint = "scripts/test installs javac; CORONA_SKIP_CLIENTS=1 leaves this test out";
+        let output = javac.output().unwrap_or_else(|error| panic!("javac: {error}; {hint}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        classes
+    };
+    Some(CLASSES.get_or_init(compiled).path())
+}
+
+/// A task tracker whose Java tasks are of this class path.
+async fn world(class_path: &str) -> World {
+    let java_home = env::var("CORONA_TEST_JAVA_HOME").unwrap_or_default();
+    let mut settings = vec![("corona.tt.child.class.path", class_path)];
+    if !java_home.is_empty() {
+        settings.push(("corona.tt.java.home", &*java_home));
+    }
+    World::with(&settings).await
+}
+
+/// A new session, and a job of it whose tasks are our own Java children that do this.
+async fn session(world: &World, act: &str) -> (JobTracker, Job) {
+    let (job_tracker, job) = world.session().await;
+    let job = job.in_java().with("test.java.act", act);
+    // A small Java that starts soon.
+    (job_tracker, job.with("mapred.child.java.opts", "-Xmx64m -XX:TieredStopAtLevel=1"))
+}
+
 #[test]
 fn java_children_run_a_recorded_job() {
-    let Ok(class_path) = env::var(CLASS_PATH) else {
-        return skip("java_children_run_a_recorded_job", Missing::HadoopInstall);
+    let class_path = match env::var(CLASS_PATH) {
+        Ok(class_path) => class_path,
+        Err(_) => match own_classes("java_children_run_a_recorded_job") {
+            Some(classes) => classes.display().to_string(),
+            None => return,
+        },
     };
     block_on(async {
-        let java_home = env::var("CORONA_TEST_JAVA_HOME").unwrap_or_default();
-        let mut settings = vec![("corona.tt.child.class.path", &*class_path)];
-        if !java_home.is_empty() {
-            settings.push(("corona.tt.java.home", &*java_home));
-        }
-        let world = World::with(&settings).await;
+        let world = world(&class_path).await;
         let tasks = launches(RECORDING);
         let id = tasks[0].attempt.job().clone();
         let job_tracker = JobTracker::start(&id.tracker);
@@ -95,6 +142,129 @@ fn java_children_run_a_recorded_job() {
         let logs = world.home.logs_of(&work[0].attempt.to_string());
         assert!(logs.join("log.index").is_file(), "{}", logs.display());
         job_tracker.kill_job(&id).await;
+        world.home.nothing_left().await;
+    });
+}
+
+/// The default of this machine's Java, without a task tracker.
+fn default_library_path() -> String {
+    let mut java = Command::new("java");
+    java.args(["-XshowSettings:properties", "-version"]);
+    let printed = java.output().unwrap().stderr;
+    let printed = String::from_utf8(printed).unwrap();
+    let (_, rest) = printed.split_once(" java.library.path = ").unwrap();
+    let (path, _) = rest.split_once(" = ").unwrap();
+    let parts: Vec<&str> = path.split_whitespace().collect();
+    // The name of the next property stands at the end.
+    parts[..parts.len() - 1].join(":")
+}
+
+#[test]
+fn java_tasks_get_what_a_java_task_tracker_gives_them() {
+    let Some(classes) = own_classes("java_tasks_get_what_a_java_task_tracker_gives_them") else {
+        return;
+    };
+    block_on(async {
+        let world = world(&classes.display().to_string()).await;
+        let (job_tracker, job) = session(&world, "").await;
+        let job = job.sized(2, 1).with("test.java.commit", "true");
+        job.write().unwrap();
+        let (maps, reduce) = ([job.map(0), job.map(1)], job.reduce(0));
+        job_tracker.launch(maps.iter().map(|map| job.task(map))).await;
+        for map in &maps {
+            let report = job_tracker.ended(map, 1).await;
+            assert_eq!(report.state, TaskState::Succeeded, "{report:?}");
+            assert!(report.output_size > 0, "{report:?}");
+        }
+        job_tracker.launch([job.task(&reduce)]).await;
+        job_tracker.state_of(&reduce, TaskState::CommitPending).await;
+        job_tracker.permit(&reduce).await;
+        let report = job_tracker.ended(&reduce, 1).await;
+        assert_eq!(report.state, TaskState::Succeeded, "{report:?}");
+        let counted = counted(&report);
+        assert_eq!(counted[2..], [Some(1), Some(0), Some(0)], "{report:?}");
+        // A key of 4 bytes, two lengths, the end and a checksum, from each map.
+        let counters = report.counters.as_ref().unwrap();
+        let fetched = counters.get("org.apache.hadoop.mapred.Task$Counter", "REDUCE_SHUFFLE_BYTES");
+        assert_eq!(fetched, Some(2 * 12));
+
+        let logs = world.home.logs_of(&maps[0].to_string());
+        let printed = fs::read_to_string(logs.join("stdout")).unwrap();
+        let properties: HashMap<&str, &str> =
+            printed.lines().filter_map(|line| line.split_once('=')).collect();
+        let work = properties["user.dir"];
+        assert!(work.ends_with(&format!("{}/work", maps[0])), "{work}");
+        let libraries = format!("{}:{work}", default_library_path());
+        let expected = [
+            ("java.library.path", libraries),
+            ("java.io.tmpdir", format!("{work}/tmp")),
+            ("hadoop.log.dir", world.root.path().join("logs").display().to_string()),
+            ("hadoop.root.logger", "INFO,TLA".to_owned()),
+            ("hadoop.tasklog.taskid", maps[0].to_string()),
+        ];
+        for (name, value) in expected {
+            assert_eq!(properties[name], value, "{name}");
+        }
+        world.end_last_job(&job_tracker, &job).await;
+    });
+}
+
+#[test]
+fn an_exception_of_a_java_task_is_all_that_is_reported() {
+    let Some(classes) = own_classes("an_exception_of_a_java_task_is_all_that_is_reported") else {
+        return;
+    };
+    block_on(async {
+        let world = world(&classes.display().to_string()).await;
+        let (job_tracker, job) = session(&world, "throw").await;
+        job.write().unwrap();
+        let map = job.map(0);
+        job_tracker.launch([job.task(&map)]).await;
+        // It has cleaned up after itself, so nobody else needs to.
+        assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Failed);
+        let told = job_tracker.diagnostics(&map);
+        assert!(told.starts_with("java.io.IOException: this task is to fail\n\tat "), "{told}");
+        assert!(!told.contains("exited with status"), "{told}");
+        job_tracker.kill_job(&job.id).await;
+        let (job_tracker, job) = session(&world, "exit").await;
+        job.write().unwrap();
+        job_tracker.launch([job.task(&job.map(0))]).await;
+        assert_eq!(job_tracker.ended(&job.map(0), 1).await.state, TaskState::FailedUnclean);
+        let told = job_tracker.diagnostics(&job.map(0));
+        assert!(told.ends_with("Task process exit with nonzero status of 3.\n"), "{told}");
+        world.end_last_job(&job_tracker, &job).await;
+    });
+}
+
+#[test]
+fn what_a_java_task_merges_goes_with_it() {
+    let Some(classes) = own_classes("what_a_java_task_merges_goes_with_it") else { return };
+    block_on(async {
+        let mut world = world(&classes.display().to_string()).await;
+        let (job_tracker, job) = session(&world, "merge").await;
+        job.write().unwrap();
+        let map = job.map(0);
+        let local = world.home.local_dirs();
+        let merged = local[0].join(map.to_string());
+        let file = merged.join("intermediate.0");
+        job_tracker.launch([job.task(&map)]).await;
+        let there = || file.is_file().then_some(());
+        until("a merge", there).await;
+        // One that is killed in the middle of it.
+        job_tracker.kill_task(&map).await;
+        job_tracker.ended(&map, 1).await;
+        until("the end of what it merged", || (!merged.exists()).then_some(())).await;
+        world.end_last_job(&job_tracker, &job).await;
+        // One whose task tracker ends without a word.
+        let (job_tracker, job) = session(&world, "merge").await;
+        job.write().unwrap();
+        let map = job.map(0);
+        let merged = world.home.local_dirs()[0].join(map.to_string());
+        job_tracker.launch([job.task(&map)]).await;
+        until("a merge", || merged.join("intermediate.0").is_file().then_some(())).await;
+        world.node.crash();
+        world.start_again().await;
+        assert!(!merged.exists(), "it is moved aside at the start");
         world.home.nothing_left().await;
     });
 }
