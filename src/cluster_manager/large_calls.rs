@@ -291,7 +291,8 @@ fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
     for session in sessions.iter_mut() {
         let wire::PoolInfoStrings { pool_group_name, pool_name } = &mut session.pool_info;
         for name in [&mut session.name, &mut session.user_id, pool_group_name, pool_name] {
-            name.truncate(name.floor_char_boundary(room));
+            let end = (0..=room.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+            name.truncate(end.unwrap_or(0));
         }
     }
     let mut bytes = 0;

@@ -278,7 +278,7 @@ impl Shared {
         peer: IpAddr,
         mut hosts: Vec<Arc<str>>,
     ) -> Result<Vec<HostRack>, RackError> {
-        let racks = match &self.topology {
+        match &self.topology {
             Topology::Script { path, .. } => {
                 let arguments = addresses_or_names(&lane.names, peer, &hosts).await?;
                 let _permit = lane.scripts.take(peer).await;
@@ -315,8 +315,7 @@ impl Shared {
                 }
                 self.remember(&hosts, racks.into_iter(), Vec::new())
             }
-        };
-        racks
+        }
     }
 
     fn remember(
