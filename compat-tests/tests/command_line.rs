@@ -1,6 +1,7 @@
 //! The tools of the built program against the built cluster manager, as an operator uses them.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -273,15 +274,26 @@ fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
     ] {
         cluster.corona(on).is(0, "The safeMode is: ON\n", "");
         let refused = "corona: Cannot list sessions, ClusterManager is in Safe Mode\n";
-        cluster.corona("sessions list").is(1, "", refused);
         cluster.corona("client -list").is(1, "", refused);
-        cluster.corona("admin -refreshNodes").is(1, "", "ClusterManager is in Safe Mode\n");
-        cluster.corona("admin restart-nodes").is(1, "", "ClusterManager is in Safe Mode\n");
+        let alone = format!("sessions list --address {}", cluster.manager.thrift());
+        Told::of(corona(&alone.split(' ').collect::<Vec<_>>()).output().unwrap())
+            .is(1, "", refused);
+        // Its pages list them all the same.
+        cluster.corona("sessions list").is(0, "No sessions.\n", "");
+        let status = cluster.json_until("status", |_| true);
+        assert_eq!(status["safe_mode"]["on"], true);
+        for refused in ["admin -refreshNodes", "admin restart-nodes"] {
+            let told = cluster.corona(refused);
+            let first = "ClusterManager is in Safe Mode\n";
+            assert_eq!((told.status.code(), told.out.as_str()), (Some(1), ""));
+            assert!(told.err.starts_with(first) && told.err.lines().count() == 2, "{}", told.err);
+        }
         cluster.corona(off).is(0, "The safeMode is: OFF\n", "");
         cluster.corona("sessions list").is(0, "No sessions.\n", "");
     }
 
-    let not_persisted = "Persisting Cluster Manager state failed. \n";
+    let not_persisted =
+        "Persisting Cluster Manager state failed. \nsafe mode is off; turn it on first\n";
     cluster.corona("admin -persistState").is(1, "", not_persisted);
     cluster.corona("admin set-safe-mode").is(0, "The safeMode is: ON\n", "");
     cluster.corona("admin persist-state").is(0, "", "");
@@ -295,7 +307,14 @@ fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
 fn what_was_not_done_has_another_status() {
     // There is no proxy job tracker.
     let cluster = Cluster::start(None);
-    cluster.corona("admin -setSafeMode").is(1, "", "Could not set the safeMode flag\n");
+    let told = cluster.corona("admin -setSafeMode");
+    assert_eq!((told.status.code(), told.out.as_str()), (Some(1), ""));
+    let lines: Vec<&str> = told.err.lines().collect();
+    let ["Could not set the safeMode flag", why] = lines[..] else { panic!("{}", told.err) };
+    assert!(
+        why.contains("the proxy job tracker at localhost:1") && why.contains("refused"),
+        "{why}"
+    );
     let told = cluster.corona("admin force-unset-safe-mode-on-pjt");
     assert_eq!((told.status.code(), told.out.as_str()), (Some(1), ""));
     assert!(told.err.starts_with("Could not set the Safe Mode flag on the PJT: "), "{}", told.err);
@@ -408,7 +427,7 @@ fn a_redirect_is_shown_wherever_one_asks() {
     let handle = cluster.session("Moved", "old", 3);
     let limited = json!({"group": "g", "pool": "limited"});
     let list = cluster.json_until("sessions list --pool g.old", |_| true);
-    assert_eq!(list, json!({"sessions": [], "redirected_to": limited}));
+    assert_eq!((&list["sessions"], &list["redirected_to"]), (&json!([]), &limited));
     let moved = "No sessions.\nSessions that ask for g.old run in g.limited.\n";
     cluster.corona("sessions list --pool g.old").is(0, moved, "");
     let list = cluster.corona("sessions list --pool g.limited").out;
@@ -562,6 +581,65 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
+fn events_are_read_and_followed() {
+    let cluster = Cluster::start(None);
+    for name in ["n1", "n2", "n3"] {
+        cluster.heartbeat(name, &format!("{name}.example.com"));
+    }
+    let handle = cluster.session("Sleep", "plain", 1);
+    let told = cluster.corona("events");
+    assert_eq!((told.status.code(), told.err.as_str()), (Some(0), ""));
+    for part in ["  node n2 joined\n", &format!("  session {handle} started in g.plain: Sleep\n")] {
+        assert!(told.out.contains(part), "{part} is missing in:\n{}", told.out);
+    }
+    let told = cluster.corona("events --last 2 --event node_added --output json").out;
+    let nodes: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(nodes.iter().map(|event| &event["node"]).collect::<Vec<_>>(), ["n2", "n3"]);
+    let told = cluster.corona(&format!("events --about {handle}")).out;
+    assert!(!told.is_empty() && told.lines().all(|line| line.contains(&handle)), "{told}");
+
+    let mut follower = cluster.command("events --follow --last 0 --event node_added");
+    let mut follower = follower.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let (tell, told) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || tell.send(lines.next().unwrap().unwrap()));
+    // It follows from the moment at which its stream is open, which nobody reports: nodes join until
+    // it has seen one.
+    let deadline = Instant::now() + PATIENCE;
+    let mut number = 4;
+    let line = loop {
+        cluster.heartbeat(&format!("n{number}"), &format!("n{number}.example.com"));
+        number += 1;
+        if let Ok(line) = told.recv_timeout(Duration::from_millis(100)) {
+            break line;
+        }
+        assert!(Instant::now() < deadline, "nothing is followed");
+    };
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    reader.join().unwrap().unwrap();
+    assert!(line.contains("  node n") && line.ends_with(" joined"), "{line}");
+}
+
+#[test]
+fn a_list_is_watched_until_the_cluster_manager_is_gone() {
+    let cluster = Cluster::start(None);
+    cluster.heartbeat("n1", "n1.example.com");
+    let mut watcher = cluster.command("nodes list --watch=0.1 --output json");
+    let mut watcher = watcher.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
+    let mut totals = lines.map(|line| {
+        let list: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        list["total"].as_u64().unwrap()
+    });
+    assert_eq!(totals.next(), Some(1));
+    cluster.heartbeat("n2", "n2.example.com");
+    assert!(totals.any(|total| total == 2), "the second node is never listed");
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+}
+
+#[test]
 fn the_shell_reads_the_completions() {
     let script = Told::of(corona(&["completions", "bash"]).output().unwrap());
     let dir = tempfile::tempdir().unwrap();
@@ -576,6 +654,17 @@ fn the_shell_reads_the_completions() {
     Told::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
         0,
         "set-safe-mode\n",
+        "",
+    );
+    // And after `corona check-config -D cm.node.exp`.
+    let line = format!(
+        "source {}; COMP_WORDS=(corona check-config -D cm.node.exp); COMP_CWORD=3; \
+         _corona_with_names corona cm.node.exp -D; echo \"${{COMPREPLY[*]}}\"",
+        path.display()
+    );
+    Told::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
+        0,
+        "cm.node.expiryinterval=\n",
         "",
     );
 }

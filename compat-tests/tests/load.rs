@@ -145,7 +145,7 @@ fn a_report_for_people_fits_into_a_terminal() {
     let text = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}{text}");
-    assert!(text.ends_with("\nAll that came back was right.\n"), "{text}");
+    assert!(text.ends_with("\nAll responses were correct.\n"), "{text}");
     assert!(text.contains("\nchurn: request to grant "), "{text}");
     assert!(text.contains("\ncluster manager: "), "{text}");
     for line in text.lines().chain(stderr.lines()) {

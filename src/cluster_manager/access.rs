@@ -25,7 +25,9 @@ impl Access {
         tracing::info!("Administrative calls are accepted from {admin_networks}");
         tracing::info!("Pages are shown to {web_networks}");
         if !sessions_same_host {
-            tracing::info!("Sessions may name any host to be told things on");
+            tracing::info!(
+                "Session callback addresses are not restricted (corona.cm.sessions.same.host=false)"
+            );
         }
     }
 

@@ -142,7 +142,7 @@ impl Reloader {
         for warning in warnings.clone() {
             tracing::warn!("{warning}");
         }
-        tracing::info!("The scheduling files are in force as they are now");
+        tracing::info!("Scheduling files reloaded");
         let mut status = lock(&self.status);
         status.warnings = self.start_warnings.iter().cloned().chain(warnings).collect();
         status.errors.clear();

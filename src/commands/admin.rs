@@ -1,6 +1,7 @@
-//! `corona admin`: what an operator tells a cluster manager, as CoronaAdmin does.
+//! `corona admin`: what an operator has a cluster manager do, as CoronaAdmin does.
 //!
-//! Texts are the original's. The exit status says what happened, which the original's does not.
+//! Texts are the original's. The exit status says what happened, which the original's does not, and a
+//! second line says why something was not done.
 //! Spec: cluster-manager/06 §7.3, 09 7.15.
 
 use std::process::ExitCode;
@@ -13,12 +14,18 @@ use corona::wire::calls::{
 };
 use corona::wire::generated::RestartNodesArgs;
 
+use serde::Serialize;
+
 use super::EXIT_FAILED;
-use super::cluster::{Cluster, ClusterArguments, block_on, mismatch};
-use super::console::Console;
+use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
+use super::console::{Console, FormArguments, TextForm, printable};
+use super::status::{self, ShownArguments};
+use super::web::Web;
 
 const EXAMPLES: &str = "\
 Examples:
+  Is safe mode on, and what went wrong last?
+    corona admin status
   Before the cluster manager is replaced, with jobs running:
     corona admin set-safe-mode && corona admin persist-state
   After hosts were added to the include file or the exclude file:
@@ -31,7 +38,8 @@ The spellings of the original are accepted too: -setSafeMode, -unsetSafeMode,
 -forceRestartTaskTracker [n], -forceSetSafeModeOnPJT,
 -forceUnsetSafeModeOnPJT, -help [cmd], after -conf FILE and -D KEY=VALUE.
 
-Exit status: 0 done; 1 not done, with one line on stderr; 2 wrong usage.";
+Exit status: 0 done; 1 not done: stderr has the original's line, and behind it one
+that says why; 2 wrong usage.";
 
 /// Operate a cluster manager: safe mode, state, nodes
 ///
@@ -50,20 +58,25 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
+    /// Show safe mode, uptime, sessions, nodes, state file and problems
+    ///
+    /// The same as 'corona status'. Of the original what its calls and its page
+    /// say.
+    Status(Status),
     /// Turn safe mode on: nothing is granted, sessions are asked to wait
     ///
-    /// The proxy job tracker is told first; if it cannot be, safe mode stays
+    /// The proxy job tracker is notified first; if it cannot be, safe mode stays
     /// off.
-    SetSafeMode(ClusterArguments),
+    SetSafeMode(Plain),
     /// Turn safe mode off
     ///
-    /// The proxy job tracker is told too; if it cannot be, safe mode is off in
-    /// the cluster manager only, and this fails.
-    UnsetSafeMode(ClusterArguments),
+    /// The proxy job tracker is notified too; if it cannot be, safe mode is off
+    /// in the cluster manager only, and this fails.
+    UnsetSafeMode(Plain),
     /// Write the state file; needs safe mode
-    PersistState(ClusterArguments),
+    PersistState(Plain),
     /// Read the include and exclude host files again
-    RefreshNodes(ClusterArguments),
+    RefreshNodes(Plain),
     /// Have the task trackers of all nodes restarted, in batches
     RestartNodes(Restart),
     /// Turn safe mode on in the proxy job tracker only
@@ -71,13 +84,32 @@ enum Action {
     /// For a proxy job tracker that was away when safe mode was set. --address
     /// is then its own, in place of corona.proxy.job.tracker.thriftaddr.
     #[command(name = "force-set-safe-mode-on-pjt")]
-    ForceSetSafeModeOnPjt(ClusterArguments),
+    ForceSetSafeModeOnPjt(Plain),
     /// Turn safe mode off in the proxy job tracker only
     ///
     /// --address is then its own, in place of
     /// corona.proxy.job.tracker.thriftaddr.
     #[command(name = "force-unset-safe-mode-on-pjt")]
-    ForceUnsetSafeModeOnPjt(ClusterArguments),
+    ForceUnsetSafeModeOnPjt(Plain),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Status {
+    #[command(flatten)]
+    shown: ShownArguments,
+
+    #[command(flatten)]
+    cluster: CallAndPageArguments,
+}
+
+/// An action without options of its own.
+#[derive(Args, Clone, Debug)]
+struct Plain {
+    #[command(flatten)]
+    form: FormArguments,
+
+    #[command(flatten)]
+    cluster: CallAndPageArguments,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -91,64 +123,187 @@ struct Restart {
     force: bool,
 
     #[command(flatten)]
-    cluster: ClusterArguments,
+    form: FormArguments,
+
+    #[command(flatten)]
+    cluster: CallAndPageArguments,
 }
 
-/// Tells the cluster manager, and prints what came of it.
+/// Has the cluster manager do it, and prints what came of it.
 ///
 /// # Errors
 /// When it cannot be reached or does not answer.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let outcome = block_on(arguments.action.perform(arguments.cluster))?;
-    match outcome {
+    let Arguments { cluster: before, action } = arguments;
+    let (operation, form, behind) = match action {
+        Action::Status(Status { shown, cluster }) => {
+            let (cluster, pages) = cluster.after(before).find()?;
+            return status::show(&cluster, pages.as_ref(), shown, console);
+        }
+        Action::SetSafeMode(Plain { form, cluster }) => {
+            (Operation::SetSafeMode(true), form, cluster)
+        }
+        Action::UnsetSafeMode(Plain { form, cluster }) => {
+            (Operation::SetSafeMode(false), form, cluster)
+        }
+        Action::PersistState(Plain { form, cluster }) => (Operation::PersistState, form, cluster),
+        Action::RefreshNodes(Plain { form, cluster }) => (Operation::RefreshNodes, form, cluster),
+        Action::RestartNodes(Restart { batch, force, form, cluster }) => {
+            (Operation::RestartNodes { batch, force }, form, cluster)
+        }
+        Action::ForceSetSafeModeOnPjt(Plain { form, cluster }) => {
+            (Operation::ForceOnPjt(true), form, cluster)
+        }
+        Action::ForceUnsetSafeModeOnPjt(Plain { form, cluster }) => {
+            (Operation::ForceOnPjt(false), form, cluster)
+        }
+    };
+    let (cluster, pages) = behind.after(before).find()?;
+    let outcome = block_on(async {
+        let mut outcome = operation.perform(&cluster).await?;
+        if let Outcome::NotDone { why: why @ None, .. } = &mut outcome {
+            *why = operation.why_not(&cluster, pages.as_ref()).await;
+        }
+        Ok(outcome)
+    })?;
+    show(&outcome, form.output, console)
+}
+
+fn show(outcome: &Outcome, form: TextForm, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let (report, status) = match outcome {
         Outcome::Done(text) => {
-            console.print(text)?;
-            Ok(ExitCode::SUCCESS)
+            if form == TextForm::Text {
+                console.print(text)?;
+            }
+            let message = Some(text.trim_end()).filter(|text| !text.is_empty());
+            (Report { done: true, message, reason: None }, ExitCode::SUCCESS)
         }
-        Outcome::NotDone(text) => {
+        Outcome::NotDone { text, why } => {
             console.complain(&format!("{text}\n"));
-            Ok(ExitCode::from(EXIT_FAILED))
+            if let Some(why) = why {
+                console.complain(&format!("{}\n", printable(why)));
+            }
+            let message = Some(text.trim_end());
+            (Report { done: false, message, reason: why.as_deref() }, ExitCode::from(EXIT_FAILED))
         }
+    };
+    if form == TextForm::Json {
+        console.print_json(&report)?;
     }
+    Ok(status)
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    done: bool,
+    /// What the original says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    /// Why it was not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 /// What came of an action.
 enum Outcome {
     /// It is done; for stdout.
     Done(&'static str),
-    /// It is not done, as the peer says; for stderr, in the original's words.
-    NotDone(String),
+    /// It is not done, as the peer says.
+    NotDone {
+        /// For stderr, in the original's words.
+        text: String,
+        /// Why, on a line of its own.
+        why: Option<String>,
+    },
 }
 
-impl Action {
-    async fn perform(self, before: ClusterArguments) -> anyhow::Result<Outcome> {
-        let cluster = |behind: ClusterArguments| before.then(behind).find();
+impl Outcome {
+    fn not_done(text: impl Into<String>) -> Outcome {
+        Outcome::NotDone { text: text.into(), why: None }
+    }
+}
+
+/// What a cluster manager is to do.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    SetSafeMode(bool),
+    PersistState,
+    RefreshNodes,
+    RestartNodes { batch: Option<i32>, force: bool },
+    ForceOnPjt(bool),
+}
+
+impl Operation {
+    async fn perform(self, cluster: &Cluster) -> anyhow::Result<Outcome> {
         match self {
-            Action::SetSafeMode(behind) => set_safe_mode(&cluster(behind)?, true).await,
-            Action::UnsetSafeMode(behind) => set_safe_mode(&cluster(behind)?, false).await,
-            Action::PersistState(behind) => persist_state(&cluster(behind)?).await,
-            Action::RefreshNodes(behind) => {
-                let cluster = cluster(behind)?;
-                unless_in_safe_mode(
-                    cluster.cluster_manager().await?.call(&Call::RefreshNodes).await?,
-                )
-            }
-            Action::RestartNodes(restart) => {
-                let cluster = cluster(restart.cluster)?;
+            Operation::SetSafeMode(on) => set_safe_mode(cluster, on).await,
+            Operation::PersistState => persist_state(cluster).await,
+            Operation::RefreshNodes => unless_in_safe_mode(
+                cluster.cluster_manager().await?.call(&Call::RefreshNodes).await?,
+            ),
+            Operation::RestartNodes { batch, force } => {
                 let configured =
                     || i32::try_from(cluster.settings.restart_batch).unwrap_or(i32::MAX);
-                let batch_size = restart.batch.unwrap_or_else(configured);
-                let args = Some(RestartNodesArgs { force: restart.force, batch_size });
-                let call = Call::RestartNodes { args };
+                let batch_size = batch.unwrap_or_else(configured);
+                let call =
+                    Call::RestartNodes { args: Some(RestartNodesArgs { force, batch_size }) };
                 unless_in_safe_mode(cluster.cluster_manager().await?.call(&call).await?)
             }
-            Action::ForceSetSafeModeOnPjt(behind) => {
-                Ok(force_on_pjt(&cluster(behind)?, true).await)
-            }
-            Action::ForceUnsetSafeModeOnPjt(behind) => {
-                Ok(force_on_pjt(&cluster(behind)?, false).await)
-            }
+            Operation::ForceOnPjt(on) => Ok(force_on_pjt(cluster, on).await),
         }
+    }
+
+    /// The name that the status of a cluster manager has for it.
+    fn name(self) -> &'static str {
+        match self {
+            Operation::SetSafeMode(true) => "set_safe_mode",
+            Operation::SetSafeMode(false) => "unset_safe_mode",
+            Operation::PersistState => "persist_state",
+            Operation::RefreshNodes => "refresh_nodes",
+            Operation::RestartNodes { .. } => "restart_nodes",
+            Operation::ForceOnPjt(_) => "",
+        }
+    }
+
+    /// Why it was not done: as the cluster manager says on its pages, else what follows from its
+    /// answer, which is all that the original says.
+    async fn why_not(self, cluster: &Cluster, pages: Option<&Web>) -> Option<String> {
+        if let Some(pages) = pages
+            && let Some(reason) = status::reason_of_failure(pages, self.name()).await
+        {
+            return Some(reason);
+        }
+        let why = match self {
+            Operation::SetSafeMode(true) => {
+                "The proxy job tracker could not be notified, so safe mode stays as it was; the log \
+                 of the cluster manager says why."
+            }
+            Operation::SetSafeMode(false) => {
+                "Safe mode is off in the cluster manager, but the proxy job tracker could not be \
+                 notified, so clients go on waiting; the log of the cluster manager says why."
+            }
+            Operation::PersistState => match is_in_safe_mode(cluster).await? {
+                false => "It is not in safe mode: 'corona admin set-safe-mode' turns it on.",
+                true => {
+                    "The state file cannot be written; the log of the cluster manager says why."
+                }
+            },
+            Operation::RefreshNodes | Operation::RestartNodes { .. } => {
+                "'corona admin unset-safe-mode' turns it off."
+            }
+            Operation::ForceOnPjt(_) => return None,
+        };
+        Some(why.to_owned())
+    }
+}
+
+/// None when the cluster manager does not say.
+async fn is_in_safe_mode(cluster: &Cluster) -> Option<bool> {
+    match cluster.cluster_manager().await.ok()?.call(&Call::GetSessions).await.ok()? {
+        Ok(_) => Some(false),
+        Err(Exception::SafeMode(_)) => Some(true),
+        Err(_) => None,
     }
 }
 
@@ -157,7 +312,7 @@ async fn set_safe_mode(cluster: &Cluster, on: bool) -> anyhow::Result<Outcome> {
     match cluster.cluster_manager().await?.call(&call).await?? {
         Reply::SetSafeMode(true) if on => Ok(Outcome::Done("The safeMode is: ON\n")),
         Reply::SetSafeMode(true) => Ok(Outcome::Done("The safeMode is: OFF\n")),
-        Reply::SetSafeMode(false) => Ok(Outcome::NotDone("Could not set the safeMode flag".into())),
+        Reply::SetSafeMode(false) => Ok(Outcome::not_done("Could not set the safeMode flag")),
         _ => Err(mismatch()),
     }
 }
@@ -167,7 +322,7 @@ async fn persist_state(cluster: &Cluster) -> anyhow::Result<Outcome> {
         Reply::PersistState(true) => Ok(Outcome::Done("")),
         // With a blank at the end, as the original has it.
         Reply::PersistState(false) => {
-            Ok(Outcome::NotDone("Persisting Cluster Manager state failed. ".into()))
+            Ok(Outcome::not_done("Persisting Cluster Manager state failed. "))
         }
         _ => Err(mismatch()),
     }
@@ -177,14 +332,12 @@ async fn persist_state(cluster: &Cluster) -> anyhow::Result<Outcome> {
 fn unless_in_safe_mode(answer: Result<Reply, Exception>) -> anyhow::Result<Outcome> {
     match answer {
         Ok(_) => Ok(Outcome::Done("")),
-        Err(Exception::SafeMode(_)) => {
-            Ok(Outcome::NotDone("ClusterManager is in Safe Mode".into()))
-        }
+        Err(Exception::SafeMode(_)) => Ok(Outcome::not_done("ClusterManager is in Safe Mode")),
         Err(other) => Err(other.into()),
     }
 }
 
-/// Errors of any kind are told in the original's words.
+/// Errors of any kind are reported in the original's words.
 async fn force_on_pjt(cluster: &Cluster, on: bool) -> Outcome {
     let tell = async {
         let call = ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag: on };
@@ -196,7 +349,7 @@ async fn force_on_pjt(cluster: &Cluster, on: bool) -> Outcome {
     match tell.await {
         Ok(()) => Outcome::Done(""),
         Err(error) => {
-            Outcome::NotDone(format!("Could not set the Safe Mode flag on the PJT: {error:#}"))
+            Outcome::not_done(format!("Could not set the Safe Mode flag on the PJT: {error:#}"))
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Arguments {
     output: OutputArguments,
 }
 
-/// Reads the configuration and tells.
+/// Reads the configuration and reports.
 ///
 /// # Errors
 /// When there is no such directory.

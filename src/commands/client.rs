@@ -29,7 +29,7 @@ Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 /// List or end sessions as the original's CoronaClient does
 ///
 /// Prints exactly what CoronaClient prints: a line with the number of
-/// sessions, a head, and a line for each session, with tabs between.
+/// sessions, a header line, and a line for each session, with tabs between.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(super) struct Arguments {
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// Tell which sessions run: -list
+    /// List the sessions that run: -list
     List(ClusterArguments),
     /// End a session: -kill
     Kill(Kill),

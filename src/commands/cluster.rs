@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use corona::config::{ClientSettings, ClientSource, ConfigErrors, HostPort};
+use corona::config::{ClientSettings, ClientSource, ConfigErrors, HostPort, keys};
 use corona::wire::calls::{ClusterManager, ProxyJobTracker};
 use corona::wire::client::{CallError, Client, ClientOptions, ConnectError};
-use corona::wire::{Exception, Service};
+use corona::wire::{Exception, Malformed, Service};
 
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::web::Web;
 
 /// Which configuration says where the cluster is, and how long to wait for it.
 #[derive(Args, Clone, Debug, Default)]
@@ -46,6 +47,44 @@ pub(super) struct ClusterArguments {
 
     #[command(flatten)]
     configuration: ConfigurationArguments,
+}
+
+/// Which cluster a command calls over Thrift, and whose pages it reads for what no call tells.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct CallAndPageArguments {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+
+    /// Where its pages are, in place of cm.server.http.address
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    http_address: Option<HostPort>,
+}
+
+impl CallAndPageArguments {
+    /// The same, with what was said before a subcommand; what was said behind it wins.
+    pub(super) fn after(self, before: ClusterArguments) -> CallAndPageArguments {
+        CallAndPageArguments { cluster: before.then(self.cluster), ..self }
+    }
+
+    /// As [`ClusterArguments::find`]. The pages are those that were named; else those of the
+    /// configuration, unless the address for calls was named without them: they may be another
+    /// cluster manager's.
+    ///
+    /// # Errors
+    /// As [`ClusterArguments::find`].
+    pub(super) fn find(self) -> anyhow::Result<(Cluster, Option<Web>)> {
+        let CallAndPageArguments { cluster, http_address } = self;
+        let is_key = |set: &Override| set.key == keys::HTTP_ADDRESS.name;
+        let are_named = cluster.configuration.overrides.iter().any(is_key);
+        let cluster = cluster.find()?;
+        let of_configuration = (cluster.address.is_none() || are_named)
+            .then(|| cluster.settings.http_address.clone())
+            .filter(|address| address.port != 0);
+        let pages = http_address.or(of_configuration);
+        let pages = pages.map(|address| Web::new(address, cluster.timeout));
+        Ok((cluster, pages))
+    }
 }
 
 /// Which cluster manager's pages a command reads.
@@ -168,10 +207,14 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// Where the cluster manager takes calls.
+    pub(super) fn address(&self) -> &HostPort {
+        self.address.as_ref().unwrap_or(&self.settings.server_address)
+    }
+
     /// Connects to the cluster manager.
     pub(super) async fn cluster_manager(&self) -> anyhow::Result<Peer<ClusterManager>> {
-        let address = self.address.as_ref().unwrap_or(&self.settings.server_address);
-        Peer::connect("cluster manager", address, self.timeout).await
+        Peer::connect("cluster manager", self.address(), self.timeout).await
     }
 
     /// Connects to the proxy job tracker; an address that was named is its own.
@@ -229,9 +272,20 @@ impl<S: Service> Peer<S> {
                 anyhow!("{who} did not answer {method} {}; it may still do it", Within(due))
             }
             Err(CallError::Fault(fault)) => anyhow!("{who} refused {method}: {}", fault.message),
+            Err(other) if is_http(&other) => anyhow!(
+                "{who} answered {method} with HTTP: this looks like the port of the pages; name the \
+                 port of cm.server.address with --address"
+            ),
             Err(other) => anyhow!("{who} failed in {method}: {other}"),
         })
     }
+}
+
+/// Whether what came is the start of an answer of a web server, taken for the length of a message.
+fn is_http(error: &CallError) -> bool {
+    const LENGTH: u32 = u32::from_be_bytes(*b"HTTP");
+    let CallError::Malformed(Malformed::TooLarge { bytes, .. }) = error else { return false };
+    *bytes == u64::from(LENGTH)
 }
 
 /// A span in an error: `within 60 s`.

@@ -12,6 +12,8 @@ use serde::Serialize;
 
 /// Columns of a terminal that does not say how wide it is.
 const USUAL_WIDTH: usize = 80;
+/// Lines of a terminal that does not say how high it is.
+const USUAL_HEIGHT: usize = 24;
 /// Below this, columns of a table would hold nothing.
 const LEAST_WIDTH: usize = 40;
 
@@ -21,8 +23,12 @@ pub(super) struct Console<'a> {
     err: &'a mut dyn Write,
     /// Columns that a line may have; none for any number.
     pub(super) width: Option<usize>,
+    /// Lines of the terminal; none where stdout is no terminal.
+    pub(super) height: Option<usize>,
     /// Whether terminal codes for colours may be sent.
     pub(super) colours: bool,
+    /// Whether JSON is written on one line.
+    json_lines: bool,
 }
 
 impl<'a> Console<'a> {
@@ -30,18 +36,40 @@ impl<'a> Console<'a> {
     /// where stdout is no terminal nothing is cut. Colours: on a terminal, unless `$NO_COLOR` is set
     /// or the terminal is dumb.
     pub(super) fn of_process(out: &'a mut io::Stdout, err: &'a mut io::Stderr) -> Self {
-        let terminal = out
-            .is_terminal()
-            .then(|| terminal_size::terminal_size_of(&*out).map(|(width, _)| usize::from(width.0)));
+        let size = out.is_terminal().then(|| terminal_size::terminal_size_of(&*out));
+        let terminal = size.map(|size| size.map(|(width, _)| usize::from(width.0)));
+        let height =
+            size.map(|size| size.map_or(USUAL_HEIGHT, |(_, height)| usize::from(height.0)));
         let variable = |name: &str| std::env::var_os(name);
         let (width, colours) = look(terminal, variable);
-        Console { out, err, width, colours }
+        Console { out, err, width, height, colours, json_lines: false }
     }
 
     /// Streams of a test.
     #[cfg(test)]
     pub(super) fn of_test(out: &'a mut Vec<u8>, err: &'a mut Vec<u8>) -> Self {
-        Console { out, err, width: Some(USUAL_WIDTH), colours: false }
+        let width = Some(USUAL_WIDTH);
+        Console { out, err, width, height: None, colours: false, json_lines: false }
+    }
+
+    /// What a command writes to stdout, as text for a console that looks like this one. JSON is on
+    /// one line.
+    pub(super) fn capture(
+        &mut self,
+        command: impl FnOnce(&mut Console<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<String> {
+        let mut text = Vec::new();
+        let Console { width, height, colours, .. } = *self;
+        let mut inner = Console {
+            out: &mut text,
+            err: &mut *self.err,
+            width,
+            height,
+            colours,
+            json_lines: true,
+        };
+        command(&mut inner)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Writes to stdout at once. That nobody reads any more, as behind `| head`, is no error.
@@ -58,9 +86,12 @@ impl<'a> Console<'a> {
         let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
     }
 
-    /// Writes a value as indented JSON to stdout.
+    /// Writes a value as JSON to stdout: indented, unless each value has a line.
     pub(super) fn print_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
-        let mut text = serde_json::to_string_pretty(value)?;
+        let mut text = match self.json_lines {
+            true => serde_json::to_string(value)?,
+            false => serde_json::to_string_pretty(value)?,
+        };
         text.push('\n');
         Ok(self.print(&text)?)
     }
@@ -79,23 +110,42 @@ fn look(
     (width.map(|width| width.max(LEAST_WIDTH)), terminal.is_some() && wanted && able)
 }
 
-/// How a command tells its result.
+/// The form of the result of a command that shows tables.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArguments {
-    /// A table for people, or JSON for programs
+    /// Text for people, or JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
     pub(super) output: Form,
 
-    /// Do not cut to the width of the terminal; of nodes, tell more
+    /// Do not truncate to the terminal width (nodes list: show more columns)
     #[arg(long)]
     pub(super) wide: bool,
+}
+
+/// The form of the result of a command without tables.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Output")]
+pub(super) struct FormArguments {
+    /// Text for people, or JSON for programs
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = TextForm::Text)]
+    pub(super) output: TextForm,
 }
 
 /// The form of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Form {
+    #[value(alias = "text")]
     Table,
+    Json,
+}
+
+/// The form of a result that is no table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum TextForm {
+    #[default]
+    #[value(alias = "table")]
+    Text,
     Json,
 }
 
@@ -204,7 +254,14 @@ mod tests {
         for (kind, fine) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)]
         {
             let (mut out, mut err) = (Refusing(kind), Vec::new());
-            let mut console = Console { out: &mut out, err: &mut err, width: None, colours: false };
+            let mut console = Console {
+                out: &mut out,
+                err: &mut err,
+                width: None,
+                height: None,
+                colours: false,
+                json_lines: false,
+            };
             assert_eq!(console.print("x").is_ok(), fine, "{kind:?}");
         }
     }

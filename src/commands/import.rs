@@ -12,9 +12,10 @@ use clap::Args;
 use corona::conformance::capture::Limits;
 use corona::conformance::recording::{Converted, convert};
 use corona::conformance::{Source, sniff};
+use serde::Serialize;
 
 use super::arguments::{create_file, is_same_file};
-use super::console::{Console, printable};
+use super::console::{Console, FormArguments, TextForm, printable};
 use super::progress::WatchedFile;
 use super::traffic::{PortArguments, ending_text, skipped_text};
 
@@ -31,8 +32,8 @@ Exit status: 0 done; 1 not done, with one line on stderr; 2 wrong usage.";
 ///
 /// Takes pcap and pcapng, as tcpdump and Wireshark write them, also packed
 /// with gzip. The recording has the connections and their bytes, not the
-/// packets, and is smaller by far. Without a port it can be read, but not by
-/// itself: what reads it must be told the port.
+/// packets, and is smaller by far. Without a port it can be read only by naming
+/// the port again.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -50,6 +51,23 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     ports: PortArguments,
+
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report {
+    connections: u64,
+    bytes: u64,
+    packets: u64,
+    /// Connections to the cluster manager.
+    to_cluster_manager: u64,
+    /// Bytes that were sent and are not in the capture.
+    missing_bytes: u64,
+    /// What a reader should know, as sentences.
+    notes: Vec<String>,
 }
 
 /// Converts the file.
@@ -57,7 +75,7 @@ pub(super) struct Arguments {
 /// # Errors
 /// When one of the files cannot be read or written, or is not what it should be.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let Arguments { capture, out, force, ports } = arguments;
+    let Arguments { capture, out, force, ports, form } = arguments;
     let ports = ports.ports(|name| std::env::var_os(name))?.unwrap_or_default();
     let shown = capture.display().to_string();
     let shown = printable(&shown);
@@ -85,22 +103,32 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let converted = converted.with_context(|| format!("cannot import {shown}"))?;
     let Converted { read, connections, bytes, missing_bytes, .. } = converted;
     let packets = read.packets.used;
-    let mut text = format!("{connections} connections, {bytes} bytes from {packets} packets\n");
-    if converted.to_cluster_manager == 0 {
-        text.push_str(&match ports.cluster_manager {
-            0 => "nothing says where the cluster manager listened: what reads the recording must \
-                  be told\n"
-                .to_owned(),
-            port => format!("none of them is to the cluster manager at port {port}\n"),
-        });
+    let of_nobody = (converted.to_cluster_manager == 0).then(|| match ports.cluster_manager {
+        0 => {
+            "nothing says where the cluster manager listened: name its port to whatever reads the \
+              recording"
+                .to_owned()
+        }
+        port => format!("none of them is to the cluster manager at port {port}"),
+    });
+    let missing = (missing_bytes > 0)
+        .then(|| format!("{missing_bytes} bytes were sent but are not in the capture"));
+    let notes = [of_nobody, missing, skipped_text(&read.packets), ending_text(read.ending)];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    match form.output {
+        TextForm::Text => {
+            let head = format!("{connections} connections, {bytes} bytes from {packets} packets");
+            let lines = std::iter::once(head).chain(notes);
+            console.print(&lines.map(|line| line + "\n").collect::<String>())?;
+        }
+        TextForm::Json => console.print_json(&Report {
+            connections,
+            bytes,
+            packets,
+            to_cluster_manager: converted.to_cluster_manager,
+            missing_bytes,
+            notes,
+        })?,
     }
-    if missing_bytes > 0 {
-        text.push_str(&format!("{missing_bytes} bytes were sent but are not in the capture\n"));
-    }
-    for note in [skipped_text(&read.packets), ending_text(read.ending)].into_iter().flatten() {
-        text.push_str(&note);
-        text.push('\n');
-    }
-    console.print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -32,10 +32,10 @@ Examples:
     corona load heartbeats --address localhost:9090 --nodes 5000 \\
         --interval 3 --seconds 60 --output json
 
-Before anything is sent, stderr tells what will be. SIGINT and SIGTERM end a
+Before anything is sent, stderr says what will be. SIGINT and SIGTERM end a
 run early and in order. docs/load.md describes the scenarios.
-Exit status: 0 done, and all that came back was right; 1 not done, or
-something came back that must not, which the report tells; 2 wrong usage.";
+Exit status: 0 done, and all responses were correct; 1 not done, or a response
+was wrong or missing, which the report says; 2 wrong usage.";
 
 /// Put load on a cluster manager and check what comes back
 ///
@@ -75,11 +75,11 @@ struct RunArguments {
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 
-    /// The cluster manager's process, to tell its memory and processor time
+    /// The cluster manager's process, to report its memory and processor time
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// A table for people, or JSON for programs
+    /// Text for people, or JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
     output: Form,
 

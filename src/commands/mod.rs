@@ -13,6 +13,7 @@ mod completions;
 mod console;
 mod daemon;
 mod demo;
+mod events;
 mod import;
 mod inspect;
 mod java;
@@ -22,20 +23,25 @@ mod log_queue;
 mod log_rate;
 mod logging;
 mod nodes;
+mod pool_info;
 mod pools;
 mod progress;
 mod record;
 mod replay;
+mod session_list;
 mod sessions;
 mod shadow;
 mod signals;
 mod simulate;
+mod status;
 mod table;
 mod task_tracker;
 #[cfg(test)]
 mod tests;
 mod times;
 mod traffic;
+mod version;
+mod watch;
 mod web;
 
 use std::ffi::OsString;
@@ -80,10 +86,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>)
 
 /// A cluster manager for Hadoop Corona, compatible on the wire with the original.
 #[derive(Debug, Parser)]
-#[command(name = "corona", version, term_width = 80, disable_help_subcommand = true)]
+#[command(name = "corona", version = version::VERSION, term_width = 80)]
 #[command(after_help = "\
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.
-'corona <COMMAND> --help' tells more about a command.")]
+'corona help <COMMAND>' or 'corona <COMMAND> --help' shows more about a command.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -93,6 +99,8 @@ struct Cli {
 enum Command {
     ClusterManager(cluster_manager::Arguments),
     TaskTracker(task_tracker::Arguments),
+    Status(status::Arguments),
+    Events(events::Arguments),
     Admin(admin::Arguments),
     Sessions(sessions::Arguments),
     Nodes(nodes::Arguments),
@@ -108,6 +116,7 @@ enum Command {
     Demo(demo::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
+    Version(version::Arguments),
 }
 
 impl Command {
@@ -119,6 +128,8 @@ impl Command {
             Command::TaskTracker(arguments) => {
                 task_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
             }
+            Command::Status(arguments) => status::run(arguments, console),
+            Command::Events(arguments) => events::run(arguments, console),
             Command::Admin(arguments) => admin::run(arguments, console),
             Command::Sessions(arguments) => sessions::run(arguments, console),
             Command::Nodes(arguments) => nodes::run(arguments, console),
@@ -132,8 +143,11 @@ impl Command {
             Command::Shadow(arguments) => shadow::run(arguments, console),
             Command::Load(arguments) => load::run(arguments, console),
             Command::Demo(arguments) => demo::run(arguments, console),
-            Command::Simulate(arguments) => simulate::run(arguments).map(|()| ExitCode::SUCCESS),
+            Command::Simulate(arguments) => {
+                simulate::run(arguments, console).map(|()| ExitCode::SUCCESS)
+            }
             Command::Completions(arguments) => completions::run(arguments, console),
+            Command::Version(arguments) => version::run(arguments, console),
         }
     }
 }

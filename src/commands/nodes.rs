@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use corona::cluster_manager::api::{
-    BlacklistCleared, Node, NodeDetail, NodeProblem, NodeSlots, Nodes, Paging, Specs,
+    BlacklistCleared, Node, NodeDetail, NodeProblem, NodeSlots, Nodes, Paging, Specs, natural_order,
 };
 use corona::engine::types::ResourceType;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -21,6 +21,7 @@ use super::console::{Console, Form, OutputArguments, printable};
 use super::java_pages;
 use super::table::{Cell, Column, Table, Tone, number};
 use super::times::Ago;
+use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
@@ -29,7 +30,6 @@ Examples:
     corona nodes list
   Nodes with a problem:
     corona nodes list --problems
-
   What runs on a node, and who has complained about it:
     corona nodes info tt-000.dc1.example.com
   Let it be given work again after a repair:
@@ -39,11 +39,11 @@ Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
 /// See the nodes of the cluster, and lift blacklistings
 ///
-/// Reads the pages at cm.server.http.address. Those of the original tell
-/// names and blacklisted nodes only, so that 'info' and 'clear-blacklist' need
-/// a cluster manager of this program.
+/// Reads the pages at cm.server.http.address. Those of the original have the
+/// names and which nodes are blacklisted, and nothing else: 'info' and
+/// 'clear-blacklist' need a cluster manager of this program.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     action: Action,
@@ -65,6 +65,9 @@ struct List {
 
     #[command(flatten)]
     output: OutputArguments,
+
+    #[command(flatten)]
+    watch: WatchArguments,
 
     #[command(flatten)]
     web: WebArguments,
@@ -128,20 +131,24 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
-        let (address, timeout) = self.web.find()?;
+        let List { problems, output, watch, web } = self;
+        let (address, timeout) = web.find()?;
         let web = Web::new(address, timeout);
-        let mut nodes = block_on(read(&web))?;
-        if self.problems {
-            nodes.nodes.retain(|node| !node.problems.is_empty());
-        }
-        match self.output.output {
-            Form::Json => console.print_json(&nodes),
-            Form::Table if nodes.nodes.is_empty() => Ok(console.print("No nodes.\n")?),
-            Form::Table => {
-                let text = table(&nodes, self.output.wide).render(console, self.output.wide);
-                Ok(console.print(&text)?)
+        watch.run(console, |console| {
+            let mut nodes = block_on(read(&web))?;
+            nodes.nodes.sort_by(|a, b| natural_order(&a.name, &b.name));
+            if problems {
+                nodes.nodes.retain(|node| !node.problems.is_empty());
             }
-        }
+            match output.output {
+                Form::Json => console.print_json(&nodes),
+                Form::Table if nodes.nodes.is_empty() => Ok(console.print("No nodes.\n")?),
+                Form::Table => {
+                    let text = table(&nodes, output.wide).render(console, output.wide);
+                    Ok(console.print(&text)?)
+                }
+            }
+        })
     }
 }
 

@@ -6,14 +6,16 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, Subcommand};
 use corona::cluster_manager::api::{ByType, Pool, PoolCounts, Pools};
 use corona::engine::types::ResourceType;
 
 use super::cluster::{WebArguments, block_on};
 use super::console::{Console, Form, OutputArguments};
 use super::java_pages;
+use super::pool_info;
 use super::table::{Cell, Column, Table, Tone, number};
+use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
@@ -22,18 +24,39 @@ of it and no limits. SHARE is what the pool is due now, in slots; MIN what it
 is guaranteed; MAX what it may have at most.
 
 Examples:
-  One group, with the settings of its pools:
-    corona pools --group research --output json
+  One group:
+    corona pools --group research
+  A pool with its settings and its sessions:
+    corona pools info research.nightly
+  While a file is changed:
+    corona pools list --watch
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
 /// See the pools: slots that they hold, wait for and are due
 ///
 /// Reads the pages at cm.server.http.address, of this cluster manager or of
-/// the original.
+/// the original. Without an action it lists the pools.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
 pub(super) struct Arguments {
+    #[command(flatten)]
+    list: List,
+
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    List(List),
+    Info(Info),
+}
+
+/// List groups and pools
+#[derive(Args, Clone, Debug)]
+struct List {
     /// Only this group
     #[arg(long)]
     group: Option<String>,
@@ -42,34 +65,72 @@ pub(super) struct Arguments {
     output: OutputArguments,
 
     #[command(flatten)]
+    watch: WatchArguments,
+
+    #[command(flatten)]
+    web: WebArguments,
+}
+
+/// Show a pool or a group: settings, limits, slots, sessions
+#[derive(Args, Clone, Debug)]
+struct Info {
+    /// The pool, or a group
+    #[arg(value_name = "GROUP[.POOL]")]
+    pool: String,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    watch: WatchArguments,
+
+    #[command(flatten)]
     web: WebArguments,
 }
 
 /// Reads and prints.
 ///
 /// # Errors
-/// When there are no pages, or none that can be read.
+/// When there are no pages, or none that can be read, or no such pool.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let (address, timeout) = arguments.web.find()?;
-    let mut pools = block_on(read(&Web::new(address, timeout)))?;
-    if let Some(group) = &arguments.group {
-        pools.pools.retain(|pool| pool.group == *group);
-    }
-    match arguments.output.output {
-        Form::Json => console.print_json(&pools)?,
-        Form::Table if pools.pools.is_empty() => console.print("No pools.\n")?,
-        Form::Table => {
-            let text = table(&pools.pools).render(console, arguments.output.wide);
-            console.print(&text)?;
+    match arguments.action {
+        Some(Action::Info(Info { pool, output, watch, web })) => {
+            let (address, timeout) = web.find()?;
+            let web = Web::new(address, timeout);
+            watch.run(console, |console| pool_info::show(&web, &pool, output, console))?;
         }
+        Some(Action::List(list)) => list.run(console)?,
+        None => arguments.list.run(console)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn read(web: &Web) -> anyhow::Result<Pools> {
+impl List {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let List { group, output, watch, web } = self;
+        let (address, timeout) = web.find()?;
+        let web = Web::new(address, timeout);
+        watch.run(console, |console| {
+            let mut pools = block_on(read(&web))?;
+            if let Some(group) = &group {
+                pools.pools.retain(|pool| pool.group == *group);
+            }
+            match output.output {
+                Form::Json => console.print_json(&pools),
+                Form::Table if pools.pools.is_empty() => Ok(console.print("No pools.\n")?),
+                Form::Table => {
+                    let text = table(&pools.pools).render(console, output.wide);
+                    Ok(console.print(&text)?)
+                }
+            }
+        })
+    }
+}
+
+pub(super) async fn read(web: &Web) -> anyhow::Result<Pools> {
     match web.api("/api/v1/pools").await? {
         Answer::Found(pools) => Ok(pools),
-        Answer::NotFound(what) => bail!("{} tell of no pools: {what}", web.who()),
+        Answer::NotFound(what) => bail!("{} list no pools: {what}", web.who()),
         Answer::NoApi => java_pages::pools(web).await,
     }
 }

@@ -15,11 +15,12 @@ use clap::Args;
 use corona::config::Networks;
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Recorded, Recorder, Relay, RelayOptions};
+use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::arguments::{create_file, parse_address, parse_networks, parse_size};
-use super::console::Console;
+use super::console::{Console, FormArguments, TextForm};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -76,7 +77,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     relay_callbacks: bool,
 
-    /// The host that the cluster manager is told for callbacks
+    /// The host that the cluster manager calls back
     ///
     /// [default: that of --listen; where that is any address, the one that
     /// the relay has towards the cluster manager]
@@ -106,7 +107,29 @@ pub(super) struct Arguments {
     max_connections: NonZeroUsize,
 
     #[command(flatten)]
+    form: FormArguments,
+
+    #[command(flatten)]
     log: LogArguments,
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    file: &'a str,
+    connections: u64,
+    bytes: u64,
+    unrecorded: Unrecorded,
+    /// Why recording ended before the relay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+}
+
+/// What passed and is not in the file.
+#[derive(Serialize)]
+struct Unrecorded {
+    connections: u64,
+    bytes: u64,
 }
 
 /// How long the end waits for the disk.
@@ -118,6 +141,7 @@ const LAST_WRITES: Duration = Duration::from_secs(30);
 /// When it cannot start, or when something that passed is not in the file.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let _log = arguments.log.init()?;
+    let form = arguments.form.output;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -127,7 +151,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         relay(arguments, stop).await
     })?;
     let recorded = recorder.finish(LAST_WRITES);
-    conclude(&recorded, &out, console)
+    conclude(&recorded, &out, form, console)
 }
 
 async fn relay(
@@ -174,13 +198,24 @@ const SIGXFSZ: i32 = 25;
 fn conclude(
     recorded: &Recorded,
     out: &std::path::Path,
+    form: TextForm,
     console: &mut Console<'_>,
 ) -> anyhow::Result<ExitCode> {
     let Recorded { connections, bytes, unrecorded, failure } = recorded;
     let out = out.display().to_string();
     let out = super::console::printable(&out);
-    console.print(&format!("recorded {connections} connections, {bytes} bytes in {out}\n"))?;
     let (lost, of) = (unrecorded.bytes, unrecorded.connections);
+    match form {
+        TextForm::Text => console
+            .print(&format!("recorded {connections} connections, {bytes} bytes in {out}\n"))?,
+        TextForm::Json => console.print_json(&Report {
+            file: &out,
+            connections: *connections,
+            bytes: *bytes,
+            unrecorded: Unrecorded { connections: of, bytes: lost },
+            failure: failure.as_ref().map(ToString::to_string),
+        })?,
+    }
     match failure {
         Some(failure) => bail!(
             "{out} is not whole: recording stopped early ({failure}); \

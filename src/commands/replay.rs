@@ -39,8 +39,8 @@ Examples:
     corona replay cm.pcap --port cluster-manager=9090 \\
         --target localhost:9191
 
-Exit status: 0 nothing differs that is not explained; 1 something does, or the
-replay could not be played, with one line on stderr; 2 wrong usage.";
+Exit status: 0 no unexplained differences; 1 some, or the replay could not be
+played, with one line on stderr; 2 wrong usage.";
 
 /// Play recorded clients against a cluster manager and compare
 ///

@@ -9,31 +9,34 @@ use std::process::ExitCode;
 use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use corona::cluster_manager::api::{
-    self, ByType, Grant, PoolName, SessionDetail, Wait, WaitReason, handle_order,
+    self, ByType, Grant, PoolName, SessionDetail, Wait, WaitReason,
 };
 use corona::engine::types::ResourceType;
 use corona::wire::Exception;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
-use corona::wire::generated::{
-    self as wire, ActualPoolInfoArgs, KillSessionsArgs, PoolInfoStrings,
-};
+use corona::wire::generated::{self as wire, KillSessionsArgs};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::client::{granted, priority_name, session_info};
-use super::cluster::{Cluster, ClusterArguments, Peer, WebArguments, block_on, mismatch};
+use super::cluster::{
+    CallAndPageArguments, Cluster, ClusterArguments, Peer, WebArguments, block_on, mismatch,
+};
 use super::console::{Console, Form, OutputArguments, printable};
+use super::session_list::List;
 use super::table::{Column, Table, cut, number};
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
 Examples:
-  What runs in a pool, and who holds most map slots there:
+  What runs in a pool, and which sessions hold most map slots there:
     corona sessions list --pool default.defaultpool
+  What has ended:
+    corona sessions list --retired
   As JSON, for a program:
     corona sessions list --output json
   Why a job gets nothing:
@@ -46,10 +49,10 @@ usage.";
 
 /// See, explain and end sessions
 ///
-/// 'list', 'info' and 'kill' speak to any cluster manager, the original or
-/// this one. 'explain' reads the pages of this one; the original cannot tell.
+/// 'list', 'info' and 'kill' call any cluster manager, the original or this
+/// one. 'explain' reads the pages of this one; the original does not explain.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     action: Action,
@@ -63,25 +66,7 @@ enum Action {
     Explain(Explain),
 }
 
-/// Tell which sessions run, and the slots that they hold
-#[derive(Args, Clone, Debug)]
-struct List {
-    /// Only sessions of this user
-    #[arg(long)]
-    user: Option<String>,
-
-    /// Only sessions of this pool, or of this group
-    #[arg(long, value_name = "GROUP[.POOL]")]
-    pool: Option<String>,
-
-    #[command(flatten)]
-    output: OutputArguments,
-
-    #[command(flatten)]
-    cluster: ClusterArguments,
-}
-
-/// Tell what a session says of itself, and the slots that it holds
+/// Show what a session said of itself, and the slots that it holds
 #[derive(Args, Clone, Debug)]
 struct Info {
     /// The session's handle, as the list has it
@@ -91,7 +76,7 @@ struct Info {
     output: OutputArguments,
 
     #[command(flatten)]
-    cluster: ClusterArguments,
+    cluster: CallAndPageArguments,
 }
 
 /// End sessions: their job trackers learn it with their next call
@@ -138,134 +123,23 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
 }
 
-/// The list as JSON. Members have the names that the JSON API gives them.
-#[derive(Serialize)]
-struct Sessions {
-    sessions: Vec<Session>,
-    /// The pool in which sessions run that ask for the pool of `--pool`, if that is another one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    redirected_to: Option<PoolName>,
-}
-
-/// A session as any cluster manager tells it.
-#[derive(Serialize)]
-struct Session {
-    handle: String,
-    name: String,
-    user: String,
-    /// After redirects.
-    pool: PoolName,
-    priority: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deadline_ms: Option<i64>,
-    types: ByType<Granted>,
-}
-
 #[derive(Serialize)]
 struct Granted {
-    granted: i32,
+    granted: i64,
 }
 
-impl From<wire::RunningSession> for Session {
-    fn from(session: wire::RunningSession) -> Session {
-        let holds = |kind| Some((kind, Granted { granted: granted(&session, kind)? }));
-        let types = ResourceType::ALL.into_iter().filter_map(holds).collect();
-        Session {
-            types,
-            pool: pool_name(&session.pool_info),
-            priority: priority_name(session.priority),
-            deadline_ms: session.deadline.filter(|deadline| *deadline != 0),
-            handle: session.handle,
-            name: session.name,
-            user: session.user_id,
-        }
-    }
+/// The slots that a session holds, as far as the cluster manager says.
+fn slots_of(session: &wire::RunningSession) -> ByType<Granted> {
+    let holds = |kind| Some((kind, Granted { granted: granted(session, kind)?.into() }));
+    ResourceType::ALL.into_iter().filter_map(holds).collect()
 }
 
-impl List {
-    fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-        let cluster = self.cluster.find()?;
-        let wanted = self.pool.as_deref();
-        let (sessions, redirected_to) = block_on(async {
-            let mut manager = cluster.cluster_manager().await?;
-            let sessions = running(&mut manager).await?;
-            Ok((sessions, redirect(&mut manager, wanted).await))
-        })?;
-        let mut sessions: Vec<Session> =
-            unless_in_safe_mode(sessions, "list sessions")?.into_iter().map(Into::into).collect();
-        sessions.retain(|session| {
-            self.user.as_deref().is_none_or(|user| session.user == user)
-                && wanted.is_none_or(|pool| is_in(&session.pool, pool))
-        });
-        sessions.sort_by(|a, b| handle_order(&a.handle, &b.handle));
-        match self.output.output {
-            Form::Json => console.print_json(&Sessions { sessions, redirected_to })?,
-            Form::Table => {
-                let mut text = match sessions.is_empty() {
-                    true => "No sessions.\n".into(),
-                    false => session_table(&sessions).render(console, self.output.wide),
-                };
-                if let (Some(from), Some(to)) = (wanted, &redirected_to) {
-                    let (from, to) = (printable(from), pool_text(to));
-                    let _ =
-                        writeln!(text, "Sessions that ask for {from} run in {}.", printable(&to));
-                }
-                console.print(&text)?;
-            }
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// The pool in which sessions run that ask for `wanted`, if that is another pool. A group has none.
-/// Beside the point of a list, so that a cluster manager that does not say is not an error.
-async fn redirect(manager: &mut Peer<ClusterManager>, wanted: Option<&str>) -> Option<PoolName> {
-    let (group, pool) = wanted?.split_once('.')?;
-    let asked = PoolInfoStrings { pool_group_name: group.into(), pool_name: pool.into() };
-    // The pool of a small job; only large ones are redirected by their size.
-    let args = ActualPoolInfoArgs { pool_info_string: asked.clone(), job_input_size: 0 };
-    let call = Call::GetActualPoolInfo { args: Some(args) };
-    let Ok(Ok(Reply::GetActualPoolInfo(actual))) = manager.call(&call).await else { return None };
-    (actual != asked).then(|| pool_name(&actual))
-}
-
-fn is_in(pool: &PoolName, wanted: &str) -> bool {
-    wanted == pool.group || wanted == pool_text(pool)
-}
-
-fn pool_text(pool: &PoolName) -> String {
+pub(super) fn pool_text(pool: &PoolName) -> String {
     format!("{}.{}", pool.group, pool.pool)
 }
 
-fn session_table(sessions: &[Session]) -> Table {
-    let mut table = Table::new(&[
-        Column::whole("SESSION"),
-        Column::text("USER", 6),
-        Column::text("POOL", 16),
-        Column::whole("PRIORITY"),
-        Column::number("MAP"),
-        Column::number("RED"),
-        Column::number("JT"),
-        Column::text("NAME", 10),
-    ]);
-    for session in sessions {
-        let slots = |kind| number(session.types.get(&kind).map(|granted| granted.granted));
-        table.row([
-            session.handle.as_str().into(),
-            session.user.as_str().into(),
-            pool_text(&session.pool).into(),
-            session.priority.into(),
-            slots(ResourceType::Map),
-            slots(ResourceType::Reduce),
-            slots(ResourceType::JobTracker),
-            session.name.as_str().into(),
-        ]);
-    }
-    table
-}
-
-/// All running sessions, or why they are not told.
-async fn running(
+/// All running sessions, or why the cluster manager does not list them.
+pub(super) async fn running(
     manager: &mut Peer<ClusterManager>,
 ) -> anyhow::Result<Result<Vec<wire::RunningSession>, Exception>> {
     match manager.call(&Call::GetSessions).await? {
@@ -275,7 +149,10 @@ async fn running(
     }
 }
 
-fn unless_in_safe_mode<T>(answer: Result<T, Exception>, what: &str) -> anyhow::Result<T> {
+pub(super) fn unless_in_safe_mode<T>(
+    answer: Result<T, Exception>,
+    what: &str,
+) -> anyhow::Result<T> {
     answer.map_err(|refused| match refused {
         Exception::SafeMode(_) => anyhow!("Cannot {what}, ClusterManager is in Safe Mode"),
         other => other.into(),
@@ -293,10 +170,10 @@ struct SessionInfo {
     /// The pool that it asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     asked_pool: Option<PoolName>,
-    /// Its pool after redirects, if the cluster manager tells it.
+    /// Its pool after redirects, if the cluster manager says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<PoolName>,
-    priority: &'static str,
+    priority: String,
     no_preempt: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
@@ -308,8 +185,8 @@ struct SessionInfo {
 
 impl Info {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-        let cluster = self.cluster.find()?;
-        let info = block_on(look_up(&cluster, self.session))?;
+        let (cluster, pages) = self.cluster.find()?;
+        let info = block_on(look_up(&cluster, pages.as_ref(), self.session))?;
         match self.output.output {
             Form::Json => console.print_json(&info)?,
             Form::Table => {
@@ -321,10 +198,20 @@ impl Info {
     }
 }
 
-async fn look_up(cluster: &Cluster, handle: String) -> anyhow::Result<SessionInfo> {
+/// Calls, and where they are refused in safe mode reads the page of this program's cluster manager.
+async fn look_up(
+    cluster: &Cluster,
+    pages: Option<&Web>,
+    handle: String,
+) -> anyhow::Result<SessionInfo> {
     let mut manager = cluster.cluster_manager().await?;
     let info = session_info(&mut manager, &handle).await?;
-    let Some(info) = unless_in_safe_mode(info, "tell of a session")? else {
+    if let (Err(Exception::SafeMode(_)), Some(pages)) = (&info, pages)
+        && let Ok(Answer::Found(detail)) = pages.api(&page_of(&handle)).await
+    {
+        return Ok(detail_info(detail));
+    }
+    let Some(info) = unless_in_safe_mode(info, "show a session")? else {
         bail!("no session {handle} is running");
     };
     // Beside the point: the original fails in this call while any session has no pool.
@@ -332,8 +219,8 @@ async fn look_up(cluster: &Cluster, handle: String) -> anyhow::Result<SessionInf
         Ok(Ok(sessions)) => sessions.into_iter().find(|session| session.handle == handle),
         _ => None,
     };
-    let listed = listed.map(Session::from);
-    let (pool, types) = listed.map(|session| (session.pool, session.types)).unzip();
+    let listed = listed.map(|session| (pool_name(&session.pool_info), slots_of(&session)));
+    let (pool, types) = listed.unzip();
     Ok(SessionInfo {
         handle,
         name: info.name,
@@ -342,7 +229,7 @@ async fn look_up(cluster: &Cluster, handle: String) -> anyhow::Result<SessionInf
         address: api::Address { host: info.address.host, port: info.address.port },
         asked_pool: info.pool_info_strings.as_ref().map(pool_name),
         pool,
-        priority: priority_name(info.priority),
+        priority: priority_name(info.priority).to_owned(),
         no_preempt: info.no_preempt.unwrap_or_default(),
         url: info.url.filter(|url| !url.is_empty()),
         deadline_ms: info.deadline.filter(|deadline| *deadline != 0),
@@ -350,8 +237,29 @@ async fn look_up(cluster: &Cluster, handle: String) -> anyhow::Result<SessionInf
     })
 }
 
-fn pool_name(pool: &wire::PoolInfoStrings) -> PoolName {
+pub(super) fn pool_name(pool: &wire::PoolInfoStrings) -> PoolName {
     PoolName { group: pool.pool_group_name.clone(), pool: pool.pool_name.clone() }
+}
+
+/// What a session says of itself, as its page has it.
+fn detail_info(detail: SessionDetail) -> SessionInfo {
+    let SessionDetail { session, address, group_ids, no_preempt, .. } = detail;
+    let holds = |counts: &api::SessionCounts| Granted { granted: counts.granted };
+    let types = session.types.iter().map(|(kind, counts)| (*kind, holds(counts))).collect();
+    SessionInfo {
+        handle: session.handle,
+        name: session.name,
+        user: session.user,
+        group_ids,
+        address,
+        asked_pool: session.asked_pool,
+        pool: Some(session.pool),
+        priority: session.priority,
+        no_preempt,
+        url: session.url,
+        deadline_ms: session.deadline_ms,
+        types: Some(types),
+    }
 }
 
 fn info_table(info: &SessionInfo) -> String {
@@ -369,7 +277,7 @@ fn info_table(info: &SessionInfo) -> String {
         ("User's groups", Some(info.group_ids.join(", ")).filter(|groups| !groups.is_empty())),
         ("Pool", pool),
         ("Asked for pool", redirected_from),
-        ("Priority", Some(info.priority.to_owned())),
+        ("Priority", Some(info.priority.clone())),
         ("Deadline", info.deadline_ms.map(|deadline| Date(deadline).to_string())),
         ("Not to be preempted", info.no_preempt.then(|| "yes".to_owned())),
         ("Notified at", Some(format!("{}:{}", info.address.host, info.address.port))),
@@ -447,12 +355,16 @@ fn who() -> String {
     if user.is_empty() { "corona".into() } else { user }
 }
 
+/// The path in the API of a session's details.
+fn page_of(handle: &str) -> String {
+    format!("/api/v1/sessions/{}", utf8_percent_encode(handle, NON_ALPHANUMERIC))
+}
+
 impl Explain {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         let (address, timeout) = self.web.find()?;
         let web = Web::new(address, timeout);
-        let encoded = utf8_percent_encode(&self.session, NON_ALPHANUMERIC);
-        let path = format!("/api/v1/sessions/{encoded}");
+        let path = page_of(&self.session);
         let detail: SessionDetail = match block_on(web.api(&path))? {
             Answer::Found(detail) => detail,
             Answer::NotFound(what) => bail!("{what}"),

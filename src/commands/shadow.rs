@@ -42,8 +42,8 @@ Examples:
         --conf-dir /etc/hadoop/conf --recording monday.corec
 
 SIGTERM and SIGINT end it, and the summary is printed.
-Exit status: 0 nothing differs that is not explained; 1 something does, or it
-could not start or record all, with one line on stderr; 2 wrong usage.";
+Exit status: 0 no unexplained differences; 1 some, or it could not start or
+record everything, with one line on stderr; 2 wrong usage.";
 
 /// Run beside a cluster manager in service and compare
 ///
@@ -72,7 +72,7 @@ pub(super) struct Arguments {
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// The host that the primary is told for callbacks
+    /// The host that the primary calls back
     ///
     /// [default: that of --listen; where that is any address, the one that
     /// the relay has towards the primary]
@@ -93,7 +93,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NETWORKS", value_parser = parse_networks)]
     callback_sources: Option<Networks>,
 
-    /// How much later than this program the primary may tell what it decides,
+    /// How much later than this program the primary may report its decisions,
     /// in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]

@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use corona::simulation::{self, Failure, History, Plan, Summary};
+use serde::Serialize;
+
+use super::console::{Console, FormArguments, TextForm};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +34,7 @@ shows it and the inputs up to there; 2 wrong usage.";
 ///
 /// Nodes join, die, change and lie; sessions ask, release, repeat themselves
 /// and vanish; settings change; time jumps. Everything follows from the seed.
-/// The first seed that fails ends the command: it tells how to repeat it with
+/// The first seed that fails ends the command, which says how to repeat it with
 /// the fewest steps, and prints the inputs, one in a line.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -59,20 +62,88 @@ pub(super) struct Arguments {
     /// Play inputs that were kept, instead of a seed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "steps", "save"])]
     replay: Option<PathBuf>,
+
+    #[command(flatten)]
+    form: FormArguments,
 }
 
 /// Runs what the arguments say.
 ///
 /// # Errors
 /// When something does not hold in a run, or a file cannot be read or written.
-pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
+    let form = arguments.form.output;
     if let Some(file) = &arguments.replay {
-        return replay(file);
+        let summary = replay(file)?;
+        return match form {
+            TextForm::Text => {
+                Ok(console.print(&format!("everything held: {} inputs\n", summary.inputs))?)
+            }
+            TextForm::Json => console.print_json(&Report::of(&summary)),
+        };
     }
     let started = Instant::now();
-    match run_all(&arguments) {
-        Ok(summary) => say(&summary_text(&arguments, &summary, started.elapsed())),
-        Err(failure) => report(&arguments, &failure),
+    match (run_all(&arguments), form) {
+        (Ok(summary), TextForm::Text) => {
+            Ok(console.print(&summary_text(&arguments, &summary, started.elapsed()))?)
+        }
+        (Ok(summary), TextForm::Json) => {
+            let Arguments { seed, seeds, steps, .. } = arguments;
+            let runs = Some(Runs { seed, seeds, steps, seconds: started.elapsed().as_secs_f64() });
+            console.print_json(&Report { runs, ..Report::of(&summary) })
+        }
+        (Err(failure), form) => report(&arguments, &failure, form, console),
+    }
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report {
+    /// Whether every rule held.
+    held: bool,
+    #[serde(flatten)]
+    runs: Option<Runs>,
+    #[serde(flatten)]
+    counts: Option<Counts>,
+    /// Only where a rule did not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureReport>,
+}
+
+#[derive(Serialize)]
+struct Runs {
+    seed: u64,
+    seeds: u64,
+    steps: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Counts {
+    inputs: u64,
+    refused: u64,
+    granted: u64,
+    revoked: u64,
+    dead_nodes: u64,
+}
+
+#[derive(Serialize)]
+struct FailureReport {
+    /// What did not hold, as a sentence.
+    what: String,
+    /// The run that shows it, with the fewest steps.
+    seed: u64,
+    steps: u64,
+    /// Where its inputs are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved: Option<String>,
+}
+
+impl Report {
+    fn of(summary: &Summary) -> Report {
+        let Summary { inputs, granted, revoked, dead_nodes, refused } = *summary;
+        let counts = Counts { inputs, refused, granted, revoked, dead_nodes };
+        Report { held: true, runs: None, counts: Some(counts), failure: None }
     }
 }
 
@@ -119,30 +190,53 @@ fn summary_text(arguments: &Arguments, summary: &Summary, took: Duration) -> Str
     let Arguments { seed, seeds, steps, .. } = arguments;
     let per_second = *inputs as f64 / took.as_secs_f64().max(1e-9);
     format!(
-        "everything held: {seeds} runs of {steps} steps from seed {seed}\n\
-         inputs {inputs}, refused {refused}, slots granted {granted}, taken back {revoked}, \
+        "everything held: {} of {} from seed {seed}\n\
+         inputs {inputs}, refused {refused}, slots granted {granted}, revoked {revoked}, \
          notices of dead nodes {dead_nodes}\n\
          {:.1} s, {per_second:.0} inputs a second\n",
+        counted(*seeds, "run"),
+        counted(*steps, "step"),
         took.as_secs_f64(),
     )
 }
 
-fn report(arguments: &Arguments, failure: &Failure) -> anyhow::Result<()> {
+/// `1 run`, `2 runs`.
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn report(
+    arguments: &Arguments,
+    failure: &Failure,
+    form: TextForm,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
     let Plan { seed, steps } = failure.plan;
-    let mut text =
-        format!("{failure}\nrepeat it with: corona simulate --seed {seed} --steps {steps}\n");
-    match &arguments.save {
-        Some(file) => {
-            let _ = writeln!(text, "its inputs are in {}", file.display());
-            let out = std::fs::File::create(file);
-            let out = out.with_context(|| format!("cannot write {}", file.display()))?;
-            write_history(&failure.history, BufWriter::new(out))?;
-            say(&text)?;
-        }
-        None => {
-            text.push_str("its settings and inputs, one in a line:\n");
-            say(&text)?;
-            write_history(&failure.history, std::io::stdout().lock())?;
+    if let Some(file) = &arguments.save {
+        let out = std::fs::File::create(file);
+        let out = out.with_context(|| format!("cannot write {}", file.display()))?;
+        write_history(&failure.history, BufWriter::new(out))?;
+    }
+    if form == TextForm::Json {
+        let saved = arguments.save.as_ref().map(|file| file.display().to_string());
+        let failure = FailureReport { what: failure.what.clone(), seed, steps, saved };
+        let report = Report { held: false, runs: None, counts: None, failure: Some(failure) };
+        console.print_json(&report)?;
+    } else {
+        let mut text =
+            format!("{failure}\nrepeat it with: corona simulate --seed {seed} --steps {steps}\n");
+        match &arguments.save {
+            Some(file) => {
+                let _ = writeln!(text, "its inputs are in {}", file.display());
+                console.print(&text)?;
+            }
+            None => {
+                text.push_str("its settings and inputs, one in a line:\n");
+                console.print(&text)?;
+                let mut inputs = Vec::new();
+                write_history(&failure.history, &mut inputs)?;
+                console.print(&String::from_utf8_lossy(&inputs))?;
+            }
         }
     }
     bail!("seed {seed} fails at step {}: {}", failure.history.inputs.len(), failure.what)
@@ -157,12 +251,9 @@ fn write_history(history: &History, mut out: impl Write) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn replay(file: &Path) -> anyhow::Result<()> {
+fn replay(file: &Path) -> anyhow::Result<Summary> {
     let history = read_history(file).with_context(|| format!("cannot read {}", file.display()))?;
-    match simulation::replay(&history) {
-        Ok(summary) => say(&format!("everything held: {} inputs\n", summary.inputs)),
-        Err((at, what)) => bail!("input {at} fails: {what}"),
-    }
+    simulation::replay(&history).map_err(|(at, what)| anyhow!("input {at} fails: {what}"))
 }
 
 fn read_history(file: &Path) -> anyhow::Result<History> {
@@ -174,12 +265,6 @@ fn read_history(file: &Path) -> anyhow::Result<History> {
         input.with_context(|| format!("line {} holds no input", number + 2))
     });
     Ok(History { settings, inputs: inputs.collect::<anyhow::Result<_>>()? })
-}
-
-#[expect(clippy::print_stdout, reason = "the result of the command")]
-fn say(text: &str) -> anyhow::Result<()> {
-    print!("{text}");
-    Ok(std::io::stdout().flush()?)
 }
 
 /// A line on stderr that tells how far the runs are, when somebody looks.
@@ -269,11 +354,37 @@ mod tests {
             history: History { settings: Default::default(), inputs },
         };
         let arguments = arguments(&["--save", file.to_str().unwrap()]);
-        let error = report(&arguments, &failure).unwrap_err();
-        assert_eq!(error.to_string(), "seed 9 fails at step 1: nothing adds up");
+        for (form, part) in [
+            (TextForm::Text, "repeat it with: corona simulate --seed 9 --steps 1\n"),
+            (TextForm::Json, "\"what\": \"nothing adds up\",\n    \"seed\": 9,"),
+        ] {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut console = Console::of_test(&mut out, &mut err);
+            let error = report(&arguments, &failure, form, &mut console).unwrap_err();
+            assert_eq!(error.to_string(), "seed 9 fails at step 1: nothing adds up");
+            let out = String::from_utf8(out).unwrap();
+            assert!(out.contains(part), "{out}");
+        }
         assert_eq!(read_history(&file).unwrap(), failure.history);
         replay(&file).unwrap();
         std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_result_is_counted_and_has_a_form_for_programs() {
+        let told = |line: &[&str]| {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut console = Console::of_test(&mut out, &mut err);
+            run(arguments(&[&["--seed", "5", "--steps", "300"], line].concat()), &mut console)
+                .unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(told(&[]).starts_with("everything held: 1 run of 300 steps from seed 5\n"));
+        assert!(told(&["--seeds", "2"]).starts_with("everything held: 2 runs of 300 steps from"));
+        let json: serde_json::Value = serde_json::from_str(&told(&["--output", "json"])).unwrap();
+        assert_eq!((&json["held"], &json["seeds"]), (&true.into(), &1.into()));
+        assert!(json["inputs"].as_u64() >= Some(300), "{json}");
+        assert_eq!(json.get("failure"), None);
     }
 
     #[test]

@@ -120,6 +120,13 @@ impl Table {
         self.rows.push(cells.into_iter().map(escape).collect());
     }
 
+    /// Whether everything can be shown on this console.
+    pub(super) fn fits(&self, console: &Console<'_>, wide: bool) -> bool {
+        let Some(limit) = console.width.filter(|_| !wide) else { return true };
+        let gaps = GAP * self.columns.len().saturating_sub(1);
+        self.widths(None).iter().sum::<usize>() + gaps <= limit
+    }
+
     /// The table as lines, for this console; `wide` for columns that are not cut.
     pub(super) fn render(&self, console: &Console<'_>, wide: bool) -> String {
         let widths = self.widths(console.width.filter(|_| !wide));

@@ -41,6 +41,21 @@ impl Ago {
     }
 }
 
+impl Ago {
+    /// The span in at most seven characters: `3h20m`.
+    pub(super) fn short(self) -> String {
+        let seconds = self.now_ms.saturating_sub(self.then_ms).max(0) / 1000;
+        match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+            (0, 0, 0, seconds) => format!("{seconds}s"),
+            (0, 0, minutes @ 0..10, seconds) => format!("{minutes}m{seconds}s"),
+            (0, 0, minutes, _) => format!("{minutes}m"),
+            (0, hours, minutes, _) => format!("{hours}h{minutes}m"),
+            (days @ 0..1000, hours, ..) => format!("{days}d{hours}h"),
+            (days, ..) => format!("{days}d"),
+        }
+    }
+}
+
 impl fmt::Display for Ago {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ago", self.span())
@@ -68,6 +83,23 @@ mod tests {
         }
         let extremes = Ago { now_ms: i64::MAX, then_ms: i64::MIN };
         assert!(extremes.span().ends_with(" h"));
+    }
+
+    #[test]
+    fn spans_for_narrow_columns() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (61, "1m1s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (3_660, "1h1m"),
+            (86_399, "23h59m"),
+            (90_000, "1d1h"),
+            (86_400 * 1000, "1000d"),
+        ] {
+            assert_eq!(Ago { now_ms: seconds * 1000, then_ms: 0 }.short(), text);
+        }
     }
 
     #[test]

@@ -26,6 +26,15 @@ pub(super) struct Web {
     timeout: Duration,
 }
 
+/// How a stream ended without a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamEnd {
+    /// The cluster manager ended it.
+    Ended,
+    /// The cluster manager has no such stream.
+    NoApi,
+}
+
 /// What a path of the API gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer<T> {
@@ -40,6 +49,16 @@ pub(super) enum Answer<T> {
 impl Web {
     pub(super) fn new(address: HostPort, timeout: Duration) -> Web {
         Web { address, timeout }
+    }
+
+    /// The address of the pages.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// The same pages, of which less patience is had.
+    pub(super) fn within(&self, most: Duration) -> Web {
+        Web { address: self.address.clone(), timeout: self.timeout.min(most) }
     }
 
     /// Where the pages are, for errors.
@@ -98,6 +117,56 @@ impl Web {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
+    /// Reads a stream of events piece by piece, behind the event `last_id` if there is one. The
+    /// stream is given up when it is silent for longer than `silence`.
+    ///
+    /// # Errors
+    /// When there is none, when it breaks, and what `on_piece` says.
+    pub(super) async fn stream(
+        &self,
+        path: &str,
+        last_id: Option<&str>,
+        silence: Duration,
+        mut on_piece: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<StreamEnd> {
+        let stream = self.connect().await?;
+        let failed = || format!("{} failed to answer", self.who());
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .with_context(failed)?;
+        let mut request = Request::get(path).header(HOST, self.address.to_string());
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(Full::new(Bytes::new())).with_context(failed)?;
+        let seconds = self.timeout.as_secs();
+        let exchange = async {
+            let answered = timeout(self.timeout, sender.send_request(request)).await;
+            let response = answered
+                .map_err(|_| anyhow!("{} did not answer within {seconds} s", self.who()))?
+                .map_err(|error| self.failed(error))?;
+            match response.status() {
+                StatusCode::OK => {}
+                StatusCode::NOT_FOUND => return Ok(StreamEnd::NoApi),
+                other => bail!("{} answered {other}", self.who()),
+            }
+            let mut body = response.into_body();
+            loop {
+                let frame = timeout(silence, body.frame()).await;
+                let frame = frame.map_err(|_| anyhow!("{} went silent", self.who()))?;
+                let Some(frame) = frame else { return Ok(StreamEnd::Ended) };
+                let frame = frame.with_context(|| format!("{} ended a stream", self.who()))?;
+                if let Some(piece) = frame.data_ref() {
+                    on_piece(piece)?;
+                }
+            }
+        };
+        tokio::select! {
+            exchanged = exchange => exchanged,
+            never = driven(connection) => match never {},
+        }
+    }
+
     async fn get(&self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
         self.exchange(Method::GET, path, String::new()).await
     }
@@ -109,13 +178,31 @@ impl Web {
         form: String,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
         let seconds = self.timeout.as_secs();
-        let address = (&*self.address.host, self.address.port);
-        let connected = timeout(self.timeout, TcpStream::connect(address)).await;
-        let stream = connected
-            .map_err(|_| anyhow!("{} did not accept a connection within {seconds} s", self.who()))?
-            .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))?;
+        let stream = self.connect().await?;
         let answered = timeout(self.timeout, self.converse(stream, method, path, form)).await;
         answered.map_err(|_| anyhow!("{} did not answer within {seconds} s", self.who()))?
+    }
+
+    async fn connect(&self) -> anyhow::Result<TcpStream> {
+        let seconds = self.timeout.as_secs();
+        let address = (&*self.address.host, self.address.port);
+        let connected = timeout(self.timeout, TcpStream::connect(address)).await;
+        connected
+            .map_err(|_| anyhow!("{} did not accept a connection within {seconds} s", self.who()))?
+            .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))
+    }
+
+    /// A request that has no answer. A service for calls takes the request for the length of a
+    /// message that it does not allow, and closes the connection.
+    fn failed(&self, error: hyper::Error) -> anyhow::Error {
+        if error.is_incomplete_message() || error.is_parse() {
+            return anyhow!(
+                "{} did not answer with HTTP ({error}): if this is the port of cm.server.address, \
+                 name that of cm.server.http.address with --http-address",
+                self.who()
+            );
+        }
+        anyhow::Error::new(error).context(format!("{} failed to answer", self.who()))
     }
 
     async fn converse(
@@ -141,20 +228,23 @@ impl Web {
             .body(Full::new(Bytes::from(form)))
             .with_context(|| format!("{path:?} is no path"))?;
         let exchange = async {
-            let response = sender.send_request(request).await.with_context(failed)?;
+            let response =
+                sender.send_request(request).await.map_err(|error| self.failed(error))?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_PAGE_BYTES).collect().await;
             let body = body.map_err(|error| anyhow!("{error}")).with_context(failed)?;
             Ok((status, body.to_bytes()))
         };
-        // What ends the connection shows in the exchange too, with what was missing.
-        let driven = async {
-            let _ = connection.await;
-            std::future::pending::<Infallible>().await
-        };
         tokio::select! {
             exchanged = exchange => exchanged,
-            never = driven => match never {},
+            never = driven(connection) => match never {},
         }
     }
+}
+
+/// Moves what a connection has to move. What ends it shows in the exchange too, with what was
+/// missing.
+async fn driven(connection: impl Future<Output = hyper::Result<()>>) -> Infallible {
+    let _ = connection.await;
+    std::future::pending().await
 }

@@ -1,10 +1,12 @@
 //! Reports side by side: the medians of several runs before a change and after it, or of two cluster
 //! managers.
 
+use serde::Serialize;
+
 use super::report::{Report, Timing};
 
 /// One measure, before and after.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// What was measured, with the part of the run where it has several.
     pub name: String,
@@ -17,7 +19,7 @@ pub struct Comparison {
 }
 
 /// The same number before and after: medians of all runs that have it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// Before.
     pub before: f64,

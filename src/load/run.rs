@@ -128,6 +128,7 @@ impl Run<'_> {
         }
         let idle_bytes = self.world.meter.count("bytes for each idle connection");
         let measured = self.measure(&plan, &mut crowds, stop).await;
+        self.look_for_grants(&crowds.runs);
 
         if let Some(idle) = idle {
             self.world.meter.set_open(true);
@@ -161,6 +162,20 @@ impl Run<'_> {
         }
         self.world.cluster.judge(&self.world.faults);
         Ok(self.report(measured))
+    }
+
+    /// A run without a single grant has shown nothing, however short it was.
+    fn look_for_grants(&self, crowds: &[Arc<CrowdRun>]) {
+        let prompt = crowds.iter().filter(|crowd| crowd.plan.driver == Driver::Prompt);
+        let (waiting, granted) = prompt.fold((0, 0), |(waiting, granted), crowd| {
+            let (wait, grant) = crowd.waiting_and_granted();
+            (waiting + wait, granted + grant)
+        });
+        if waiting > 0 && granted == 0 && !self.stopped_early {
+            self.world.faults.note(FaultKind::Stalled, || {
+                format!("{waiting} requests waited for the whole run and none was granted")
+            });
+        }
     }
 
     /// Every node joins; the listener opens on the address from which they are connected.

@@ -294,21 +294,26 @@ impl Events {
         self.most - self.places.available_permits()
     }
 
-    /// A new stream, which begins behind the event `last_id` if the client names one, else now.
-    /// `None` when too many are open. Needs a tokio runtime.
+    /// A new stream. `None` when too many are open. Needs a tokio runtime.
     pub(super) fn subscribe(
         self: &Arc<Self>,
-        last_id: Option<&str>,
+        begin: Begin<'_>,
+        end: End,
         stop: watch::Receiver<bool>,
     ) -> Option<Stream> {
         let place = self.places.clone().try_acquire_owned().ok()?;
         let newest = self.newest.subscribe();
-        let seen = match last_id {
-            None => Ok(*newest.borrow()),
-            Some(id) => self.number_of(id).ok_or(*newest.borrow()),
+        let seen = match begin {
+            Begin::Now => Ok(*newest.borrow()),
+            Begin::Back(count) => {
+                let log = self.log();
+                let kept = u64::try_from(log.ring.len()).unwrap_or(u64::MAX);
+                Ok(log.last.saturating_sub(kept.min(count)))
+            }
+            Begin::Behind(id) => self.number_of(id).ok_or(*newest.borrow()),
         };
         let (pieces, received) = mpsc::channel(PIECES_AHEAD);
-        let writer = Writer { events: self.clone(), newest, pieces, _place: place };
+        let writer = Writer { events: self.clone(), newest, pieces, end, _place: place };
         tokio::spawn(async move {
             let mut stop = stop;
             tokio::select! {
@@ -355,11 +360,32 @@ fn push(ring: &mut VecDeque<Arc<Event>>, event: Arc<Event>, most: usize) {
     ring.push_back(event);
 }
 
+/// Where a stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin<'a> {
+    /// With the next event.
+    Now,
+    /// With the last so many events, or as many of them as are kept.
+    Back(u64),
+    /// Behind the event with this id.
+    Behind(&'a str),
+}
+
+/// Where a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Not by itself.
+    Never,
+    /// With the last event that there is.
+    CaughtUp,
+}
+
 /// Fills one stream.
 struct Writer {
     events: Arc<Events>,
     newest: watch::Receiver<u64>,
     pieces: mpsc::Sender<Bytes>,
+    end: End,
     _place: OwnedSemaphorePermit,
 }
 
@@ -390,6 +416,9 @@ impl Writer {
             }
             if seen < *self.newest.borrow_and_update() {
                 continue;
+            }
+            if self.end == End::CaughtUp {
+                return;
             }
             tokio::select! {
                 changed = self.newest.changed() => if changed.is_err() { return },
@@ -459,7 +488,8 @@ mod tests {
             let name = format!("{number:0LONG$}").into();
             events.publish(Millis(5), &Record::NodeLost { name, expired: true, nodes: 0, told: 0 });
         }
-        let mut stream = events.subscribe(Some("77-0"), stop.subscribe()).unwrap();
+        let mut stream =
+            events.subscribe(Begin::Behind("77-0"), End::Never, stop.subscribe()).unwrap();
         let mut seen = 0;
         while seen < 100 {
             let piece = next(&mut stream).await.unwrap();
@@ -472,7 +502,7 @@ mod tests {
     async fn a_stream_tells_what_happens_from_its_beginning_on() {
         let (events, stop) = events(2);
         events.publish(Millis(5), &ended(1));
-        let mut stream = events.subscribe(None, stop.subscribe()).unwrap();
+        let mut stream = events.subscribe(Begin::Now, End::Never, stop.subscribe()).unwrap();
         assert_eq!(next(&mut stream).await.unwrap(), GREETING);
         assert!(events.publish(Millis(6), &ended(2)));
         assert!(!events.publish(Millis(6), &Record::RestartTold { name: "n".into() }));
@@ -499,7 +529,8 @@ mod tests {
             ("nonsense", "event: missed"),
             ("77-99999999999999999999999", "event: missed"),
         ] {
-            let mut stream = events.subscribe(Some(last_id), stop.subscribe()).unwrap();
+            let begin = Begin::Behind(last_id);
+            let mut stream = events.subscribe(begin, End::Never, stop.subscribe()).unwrap();
             let piece = next(&mut stream).await.unwrap();
             let lines = piece
                 .lines()
@@ -514,7 +545,8 @@ mod tests {
         for number in 1..=KEPT as u64 + 10 {
             events.publish(Millis(0), &ended(number));
         }
-        let mut stream = events.subscribe(Some("77-4"), stop.subscribe()).unwrap();
+        let begin = Begin::Behind("77-4");
+        let mut stream = events.subscribe(begin, End::Never, stop.subscribe()).unwrap();
         let mut text = String::new();
         while text.matches("id: ").count() < KEPT {
             text.push_str(&next(&mut stream).await.unwrap());
@@ -524,11 +556,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_may_begin_in_the_past_and_end_with_the_present() {
+        for (published, back, expected) in [
+            (0, 10, ""),
+            (3, 0, ""),
+            (3, 2, "77-2 77-3"),
+            (3, 10, "77-1 77-2 77-3"),
+            (KEPT as u64 + 10, 1, "77-4106"),
+        ] {
+            let (events, stop) = events(1);
+            for number in 1..=published {
+                events.publish(Millis(0), &ended(number));
+            }
+            let begin = Begin::Back(back);
+            let mut stream = events.subscribe(begin, End::CaughtUp, stop.subscribe()).unwrap();
+            let mut text = String::new();
+            while let Some(piece) = next(&mut stream).await {
+                text.push_str(&piece);
+            }
+            assert!(!text.contains("missed"), "{published} {back}: {text}");
+            let ids: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+            assert_eq!(ids.join(" "), expected, "{published} {back}");
+        }
+        // All that are kept, however many are asked for.
+        let (events, stop) = events(1);
+        for number in 1..=KEPT as u64 + 10 {
+            events.publish(Millis(0), &ended(number));
+        }
+        let begin = Begin::Back(u64::MAX);
+        let mut stream = events.subscribe(begin, End::CaughtUp, stop.subscribe()).unwrap();
+        let mut count = 0;
+        while let Some(piece) = next(&mut stream).await {
+            count += piece.matches("id: ").count();
+        }
+        assert_eq!(count, KEPT);
+    }
+
+    #[tokio::test]
     async fn streams_are_bounded_and_give_their_place_back() {
         let (events, stop) = events(1);
-        let stream = events.subscribe(None, stop.subscribe()).unwrap();
+        let subscribe = || events.subscribe(Begin::Now, End::Never, stop.subscribe());
+        let stream = subscribe().unwrap();
         assert_eq!(events.subscribers(), 1);
-        assert!(events.subscribe(None, stop.subscribe()).is_none());
+        assert!(subscribe().is_none());
         drop(stream);
         let freed = async {
             while events.subscribers() > 0 {
@@ -541,7 +612,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_nobody_reads_is_ended() {
         let (events, stop) = events(1);
-        let mut stream = events.subscribe(None, stop.subscribe()).unwrap();
+        let mut stream = events.subscribe(Begin::Now, End::Never, stop.subscribe()).unwrap();
         for number in 1..=20 {
             events.publish(Millis(0), &ended(number));
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -558,7 +629,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_shows_that_it_is_alive() {
         let (events, stop) = events(1);
-        let mut stream = events.subscribe(None, stop.subscribe()).unwrap();
+        let mut stream = events.subscribe(Begin::Now, End::Never, stop.subscribe()).unwrap();
         assert_eq!(next(&mut stream).await.unwrap(), GREETING);
         assert_eq!(next(&mut stream).await.unwrap(), ": still here\n\n");
         assert_eq!(next(&mut stream).await.unwrap(), ": still here\n\n");

@@ -35,7 +35,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
 use self::attempts::{Attempts, Failed};
-use self::events::Events;
+use self::events::{Begin, End, Events};
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
@@ -272,7 +272,7 @@ impl Pages {
         }
         if let ["api", "v1", "events"] = segments[..] {
             let last = head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
-            return self.subscribe(last, stop);
+            return self.subscribe(last, &parameters, stop);
         }
         match segments[..] {
             ["api", "v1"] | ["api", "v1", ""] => return api::index(),
@@ -624,8 +624,32 @@ impl Pages {
         self.say(StatusCode::NOT_FOUND, "Not found", sentence)
     }
 
-    fn subscribe(&self, last_id: Option<&str>, stop: watch::Receiver<bool>) -> Answer {
-        match self.events.subscribe(last_id, stop) {
+    /// A stream of events: behind the one that the client has seen; else from as many back as it
+    /// asks for, or from now on.
+    fn subscribe(
+        &self,
+        last_id: Option<&str>,
+        parameters: &Parameters,
+        stop: watch::Receiver<bool>,
+    ) -> Answer {
+        let back = match parameters.text("last").map(str::parse) {
+            None => None,
+            Some(Ok(count)) => Some(count),
+            Some(Err(_)) => {
+                let sentence = "last: expected a number of events\n";
+                return exchange::text(StatusCode::BAD_REQUEST, sentence);
+            }
+        };
+        let begin = match (last_id, back) {
+            (Some(id), _) => Begin::Behind(id),
+            (None, Some(count)) => Begin::Back(count),
+            (None, None) => Begin::Now,
+        };
+        let end = match parameters.text("follow") {
+            Some("0" | "false") => End::CaughtUp,
+            _ => End::Never,
+        };
+        match self.events.subscribe(begin, end, stop) {
             Some(stream) => exchange::stream(stream),
             None => {
                 let sentence = "too many streams of events are open\n";

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use corona::load::{Comparison, Figure, Report, compare, number};
+use serde::Serialize;
 
 use super::show::time;
-use crate::commands::console::{Console, printable};
+use crate::commands::console::{Console, FormArguments, TextForm, printable};
 use crate::commands::table::{Column, Table};
 
 const EXAMPLES: &str = "\
@@ -37,6 +38,36 @@ pub(super) struct Arguments {
     /// Reports of the other side
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     after: Vec<PathBuf>,
+
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Compared<'a> {
+    before: Side<'a>,
+    after: Side<'a>,
+    measures: &'a [Comparison],
+}
+
+/// The reports of one side.
+#[derive(Serialize)]
+struct Side<'a> {
+    scenario: &'a str,
+    runs: usize,
+    /// Runs in which something was wrong.
+    with_errors: usize,
+}
+
+impl<'a> Side<'a> {
+    fn of(reports: &'a [Report]) -> Side<'a> {
+        Side {
+            scenario: reports.first().map(|report| report.scenario.as_str()).unwrap_or_default(),
+            runs: reports.len(),
+            with_errors: reports.iter().filter(|report| !report.errors.is_empty()).count(),
+        }
+    }
 }
 
 /// Reads and compares.
@@ -50,8 +81,17 @@ pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::R
     if compared.is_empty() {
         bail!("there is nothing that both sides measured");
     }
-    let text = text(&before, &after, &compared, console);
-    console.print(&text)?;
+    match arguments.form.output {
+        TextForm::Text => {
+            let text = text(&before, &after, &compared, console);
+            console.print(&text)?;
+        }
+        TextForm::Json => console.print_json(&Compared {
+            before: Side::of(&before),
+            after: Side::of(&after),
+            measures: &compared,
+        })?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,11 +112,13 @@ fn text(
 ) -> String {
     let mut text = String::new();
     for (side, reports) in [("before", before), ("after", after)] {
-        let scenario = reports.first().map(|report| report.scenario.as_str()).unwrap_or_default();
-        let wrong = reports.iter().filter(|report| !report.errors.is_empty()).count();
-        let runs = if reports.len() == 1 { "run" } else { "runs" };
-        text += &format!("{side}: {} {runs} of {}", reports.len(), printable(scenario));
-        text += &if wrong > 0 { format!(", {wrong} WITH ERRORS\n") } else { "\n".to_owned() };
+        let Side { scenario, runs, with_errors } = Side::of(reports);
+        let word = if runs == 1 { "run" } else { "runs" };
+        text += &format!("{side}: {runs} {word} of {}", printable(scenario));
+        text += &match with_errors {
+            0 => "\n".to_owned(),
+            wrong => format!(", {wrong} WITH ERRORS\n"),
+        };
     }
     text.push('\n');
     let mut table = Table::new(&[

@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Arg, Args, Subcommand, ValueEnum};
 use corona::load::{Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan};
 
 use super::RunArguments;
@@ -18,18 +18,29 @@ pub(super) enum Scenario {
     /// when the one before is answered. With --interval each node sends one in
     /// that time, over up to 200 connections; what comes too late for that is
     /// counted as overdue, and its time counts from when it was due.
+    #[command(mut_arg("nodes", with_default("1000")))]
     Heartbeats(Plain),
 
     /// Sessions that ask for many slots and give each back at once
     ///
     /// 4,000 nodes and 10 sessions of 5,000 maps, each near 3 hosts. A session
     /// that has had all its maps ends, and a new one starts.
+    #[command(mut_arg("nodes", with_default("4000")))]
+    #[command(mut_arg("sessions", with_default("10")))]
+    #[command(mut_arg("maps", with_default("5000")))]
+    #[command(mut_arg("reduces", with_default("0")))]
+    #[command(mut_arg("hold", with_default("0")))]
     Churn(WithSessions),
 
     /// Short jobs, one after the other
     ///
     /// 1,000 nodes; 20 sessions at a time, each of 10 maps near 3 hosts and 1
     /// reduce.
+    #[command(mut_arg("nodes", with_default("1000")))]
+    #[command(mut_arg("sessions", with_default("20")))]
+    #[command(mut_arg("maps", with_default("10")))]
+    #[command(mut_arg("reduces", with_default("1")))]
+    #[command(mut_arg("hold", with_default("0")))]
     SmallJobs(WithSessions),
 
     /// Large and small jobs and single requests, while nodes heartbeat
@@ -37,19 +48,34 @@ pub(super) enum Scenario {
     /// 5,000 nodes; 200 sessions of 100 maps near 3 hosts that are held for a
     /// second; 5 sessions of 10 maps and 1 reduce; and one session that asks for
     /// one map after the other. Options for sessions are those of the 200.
+    #[command(mut_arg("nodes", with_default("5000")))]
+    #[command(mut_arg("sessions", with_default("200")))]
+    #[command(mut_arg("maps", with_default("100")))]
+    #[command(mut_arg("reduces", with_default("0")))]
+    #[command(mut_arg("hold", with_default("1")))]
     Mixed(WithSessions),
 
     /// The time from a request to its grant on an otherwise idle cluster
     ///
     /// 1,000 nodes; one session that asks for one map, gives it back, pauses for
     /// a millisecond and asks again.
+    #[command(mut_arg("nodes", with_default("1000")))]
+    #[command(mut_arg("sessions", with_default("1")))]
+    #[command(mut_arg("maps", with_default("1")))]
+    #[command(mut_arg("reduces", with_default("0")))]
+    #[command(mut_arg("hold", with_default("0")))]
     RequestToGrant(WithSessions),
 
     /// What dead and stuck session drivers do to the others
     ///
     /// 1,000 nodes and 1,000 sessions of 5 maps that are held for a second. In the
     /// second half one more session starts at whose address nobody listens, and
-    /// one whose listener never answers. The figures of both halves are told.
+    /// one whose listener never answers. Both halves are reported.
+    #[command(mut_arg("nodes", with_default("1000")))]
+    #[command(mut_arg("sessions", with_default("1000")))]
+    #[command(mut_arg("maps", with_default("5")))]
+    #[command(mut_arg("reduces", with_default("0")))]
+    #[command(mut_arg("hold", with_default("1")))]
     SlowDrivers(SlowDrivers),
 
     /// All nodes lose their connections and come back at the same time
@@ -57,15 +83,25 @@ pub(super) enum Scenario {
     /// 5,000 nodes with a connection each. When the last has had an answer to its
     /// heartbeat, all connections are closed, and 0.2 seconds later the next
     /// storm begins. --connections and --interval have no effect.
+    #[command(mut_arg("nodes", with_default("5000")))]
     Reconnect(Plain),
 
     /// Connections on which nothing happens
     ///
     /// 10,000 connections, each with one heartbeat at the start and one at the
-    /// end. With --pid the report tells the memory for each. A cluster manager may
+    /// end. With --pid the report has the memory for each. A cluster manager may
     /// close what is idle for cm.server.sotimeout, by default a minute.
     /// --connections says how many; --interval has no effect.
+    #[command(mut_arg("nodes", with_default("100")))]
     IdleConnections(Plain),
+}
+
+/// The option's help with the default that it has in a scenario.
+fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
+    move |option| {
+        let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+        option.help(format!("{help} [default: {default}]"))
+    }
 }
 
 /// A scenario without sessions.
@@ -106,7 +142,7 @@ pub(super) struct SlowDrivers {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Nodes")]
 struct NodeArguments {
-    /// How many [default: see above]
+    /// How many
     #[arg(long, value_name = "COUNT")]
     nodes: Option<usize>,
 
@@ -131,15 +167,15 @@ struct NodeArguments {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sessions")]
 struct SessionArguments {
-    /// How many run at a time [default: see above]
+    /// How many run at a time
     #[arg(long, value_name = "COUNT")]
     sessions: Option<usize>,
 
-    /// MAP slots that each asks for [default: see above]
+    /// MAP slots that each asks for
     #[arg(long, value_name = "COUNT")]
     maps: Option<u32>,
 
-    /// REDUCE slots that each asks for [default: see above]
+    /// REDUCE slots that each asks for
     #[arg(long, value_name = "COUNT")]
     reduces: Option<u32>,
 
@@ -152,7 +188,7 @@ struct SessionArguments {
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Chosen::Scattered)]
     placement: Chosen,
 
-    /// How long a slot is held [default: see above]
+    /// How long a slot is held
     #[arg(long, value_name = "SECONDS")]
     hold: Option<f64>,
 

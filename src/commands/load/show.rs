@@ -72,7 +72,7 @@ fn process_text(process: &ProcessUse, seconds: f64) -> String {
 
 fn verdict(errors: &[Fault], console: &Console<'_>) -> String {
     if errors.is_empty() {
-        return "All that came back was right.\n".into();
+        return "All responses were correct.\n".into();
     }
     let mut text = String::new();
     for Fault { kind, count, first } in errors {

@@ -48,6 +48,12 @@ fn exit_status_tells_usage_from_success() {
         ("cluster-manager --help", ExitCode::SUCCESS),
         ("admin --help", ExitCode::SUCCESS),
         ("admin restart-nodes --help", ExitCode::SUCCESS),
+        ("help", ExitCode::SUCCESS),
+        ("help sessions", ExitCode::SUCCESS),
+        ("help sessions list", ExitCode::SUCCESS),
+        ("sessions help list", ExitCode::SUCCESS),
+        ("help no-such-command", usage),
+        ("version", ExitCode::SUCCESS),
         ("", usage),
         ("no-such-command", usage),
         ("cluster-manager --no-such-option", usage),
@@ -66,6 +72,10 @@ fn exit_status_tells_usage_from_success() {
         ("sessions list --output xml", usage),
         ("nodes", usage),
         ("pools stray", usage),
+        ("pools info", usage),
+        ("pools --group g list", usage),
+        ("sessions list --watch=0", usage),
+        ("events --last many", usage),
         ("check-config stray", usage),
         ("client", usage),
         ("record", usage),
@@ -99,6 +109,45 @@ fn failure_has_status_one_and_one_line() {
 fn error_and_causes_fit_one_line() {
     let error = anyhow!("bad token:\n  line 3\r\n").context("cannot read core-site.xml");
     assert_eq!(one_line(&error), "cannot read core-site.xml: bad token: line 3");
+}
+
+/// Whatever gives a result can give it to a program. What is left out prints a script, or exactly
+/// what the original prints, or serves until it is stopped.
+#[test]
+fn every_command_has_a_form_for_programs() {
+    fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.has_subcommands() {
+            let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+            below.for_each(|below| without(below, &path, found));
+        } else if !command.get_arguments().any(|option| option.get_long() == Some("output")) {
+            found.push(path.trim_start_matches(" corona ").to_owned());
+        }
+    }
+    let mut cli = Cli::command();
+    cli.build();
+    let mut found = Vec::new();
+    without(&cli, "", &mut found);
+    let left_out = ["cluster-manager", "task-tracker", "client list", "client kill", "completions"];
+    assert_eq!(found, left_out);
+}
+
+#[test]
+fn a_mistyped_command_is_recognised() {
+    let mut cli = Cli::command();
+    for (typed, meant) in [("sesions", "sessions"), ("statsu", "status"), ("node", "nodes")] {
+        let error = cli.try_get_matches_from_mut(["corona", typed]).unwrap_err().to_string();
+        assert!(error.contains(&format!("'{meant}'")), "{error}");
+    }
+}
+
+#[test]
+fn the_version_is_printed_for_people_and_for_programs() {
+    let text = corona("version").out;
+    assert!(text.starts_with(&format!("corona {}", env!("CARGO_PKG_VERSION"))), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&corona("version --output json").out).unwrap();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
 }
 
 /// The help of a command and of all below it.

@@ -99,14 +99,21 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
     let off = Call::SetSafeMode { safe_mode: false };
     // Words, the call, what a cluster manager on which all goes well leaves on stdout, and one that
     // refuses on stderr.
-    let no_flag = "Could not set the safeMode flag\n";
-    let safe_mode = "ClusterManager is in Safe Mode\n";
-    let not_persisted = "Persisting Cluster Manager state failed. \n";
+    // The first line is the original's, the second says why.
+    let no_flag = "Could not set the safeMode flag\nThe proxy job tracker could not be notified, so \
+        safe mode stays as it was; the log of the cluster manager says why.\n";
+    let no_flag_off = "Could not set the safeMode flag\nSafe mode is off in the cluster manager, but \
+        the proxy job tracker could not be notified, so clients go on waiting; the log of the \
+        cluster manager says why.\n";
+    let safe_mode =
+        "ClusterManager is in Safe Mode\n'corona admin unset-safe-mode' turns it off.\n";
+    let not_persisted = "Persisting Cluster Manager state failed. \nThe state file cannot be \
+        written; the log of the cluster manager says why.\n";
     let cases = [
         ("set-safe-mode", on.clone(), "The safeMode is: ON\n", no_flag),
         ("-setSafeMode", on, "The safeMode is: ON\n", no_flag),
-        ("unset-safe-mode", off.clone(), "The safeMode is: OFF\n", no_flag),
-        ("-unsetSafeMode", off, "The safeMode is: OFF\n", no_flag),
+        ("unset-safe-mode", off.clone(), "The safeMode is: OFF\n", no_flag_off),
+        ("-unsetSafeMode", off, "The safeMode is: OFF\n", no_flag_off),
         ("persist-state", Call::PersistState, "", not_persisted),
         ("-persistState", Call::PersistState, "", not_persisted),
         ("refresh-nodes", Call::RefreshNodes, "", safe_mode),
@@ -125,14 +132,181 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
     for (words, call, out, err) in cases {
         for (peer, status, out, err) in [(&well, 0, out, ""), (&badly, 1, "", err)] {
             let (before, after) = (peer.address, peer.address);
-            corona(&format!("admin -D cm.server.address={before} {words}")).is(status, out, err);
-            assert_eq!(peer.calls(), std::slice::from_ref(&call), "{words}");
+            // There are no pages that could say more.
+            let no_pages = "-D cm.server.http.address=localhost:0";
+            let line = format!("admin -D cm.server.address={before} {no_pages} {words}");
+            corona(&line).is(status, out, err);
+            assert_eq!(peer.calls()[0], call, "{words}");
             if !words.starts_with('-') {
                 corona(&format!("admin {words} --address {after}")).is(status, out, err);
-                assert_eq!(peer.calls(), std::slice::from_ref(&call), "{words}");
+                assert_eq!(peer.calls()[0], call, "{words}");
             }
         }
     }
+}
+
+/// What a cluster manager serves of itself after `persistState` has failed.
+fn status_after_a_failure(operation: &str) -> Value {
+    json!({
+        "version": "0.2.0", "now_ms": 100_000, "first_started_ms": 10_000,
+        "process_started_ms": 40_000, "uptime_ms": 60_000,
+        "safe_mode": {"on": false, "since_ms": 40_000},
+        "proxy_job_tracker": {"address": "localhost:50036"},
+        "nodes": 3, "sessions": 2, "pending_notifications": 0,
+        "slots": {"MAP": {"total": 8, "used": 3}},
+        "state_file": {"path": "/var/lib/corona/cm.state", "saved_ms": 40_000, "bytes": 2048},
+        "operations": [{
+            "operation": operation,
+            "last": {
+                "finished_ms": 90_000, "caller": "127.0.0.1:4000", "succeeded": false,
+                "reason": "safe mode is off; turn it on first",
+            },
+        }],
+        "problems": [{"severity": "warning", "text": "1 node is late."}],
+    })
+}
+
+#[test]
+fn a_failed_call_says_why_as_the_cluster_manager_does() {
+    let peer = Peer::<ClusterManager>::new(refusing);
+    let status = status_after_a_failure("persist_state").to_string();
+    let http = pages(&[("/api/v1/status", 200, status)]);
+    let at = format!("--address {} --http-address {http}", peer.address);
+    let first = "Persisting Cluster Manager state failed. \n";
+    let why = "safe mode is off; turn it on first";
+    corona(&format!("admin persist-state {at}")).is(1, "", &format!("{first}{why}\n"));
+    let done = corona(&format!("admin persist-state --output json {at}"));
+    assert_eq!((done.status, done.err), (ExitCode::from(1), format!("{first}{why}\n")));
+    let told: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(told, json!({"done": false, "message": first.trim_end(), "reason": why}));
+
+    // Of another call it says nothing.
+    let done = corona(&format!("admin set-safe-mode {at}"));
+    assert!(done.err.lines().nth(1).unwrap().starts_with("The proxy job tracker could not"));
+    let fine = Peer::<ClusterManager>::new(fine);
+    let done = corona(&format!("admin set-safe-mode --output json --address {}", fine.address));
+    let told: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(told, json!({"done": true, "message": "The safeMode is: ON"}));
+}
+
+#[test]
+fn the_status_of_this_programs_cluster_manager() {
+    let peer = Peer::<ClusterManager>::new(fine);
+    let status = status_after_a_failure("persist_state");
+    let http = pages(&[("/api/v1/status", 200, status.to_string())]);
+    let at = format!("--address {} --http-address {http}", peer.address);
+    for command in ["status", "admin status"] {
+        let done = corona(&format!("{command} {at}"));
+        assert_eq!((done.status, done.err.as_str()), (ExitCode::SUCCESS, ""));
+        for line in [
+            &format!("Calls:               {}\n", peer.address),
+            &format!("Pages:               http://{http}/\n"),
+            "Version:             0.2.0\n",
+            "Up:                  1 min 0 s, since ",
+            "First started:       ",
+            "Safe mode:           off\n",
+            "Proxy job tracker:   localhost:50036, has not been reached\n",
+            "State file:          /var/lib/corona/cm.state, saved 1 min 0 s ago, 2 KiB\n",
+            "Nodes:               3\n",
+            "Sessions:            2\n",
+            "\nTYPE  USED  TOTAL  FREE\nMAP      3      8     5\n",
+            "\nFailed calls:\n  persist-state from 127.0.0.1:4000 at ",
+            ": safe mode is off; turn it on first\n",
+            "\nProblems:\n  warning: 1 node is late.\n",
+        ] {
+            assert!(done.out.contains(line), "{line} is missing in:\n{}", done.out);
+        }
+        assert!(done.out.lines().all(|line| line.chars().count() <= 100), "{}", done.out);
+
+        let told: Value =
+            serde_json::from_str(&corona(&format!("{command} --output json {at}")).out).unwrap();
+        let Value::Object(members) = &status else { panic!("{status}") };
+        for (name, value) in members {
+            assert_eq!(told[name], *value, "{name}");
+        }
+        assert_eq!(told["calls"], json!({"address": peer.address.to_string(), "answers": true}));
+    }
+}
+
+#[test]
+fn the_status_of_the_original_is_what_its_calls_and_its_page_say() {
+    let page = "<b>Last Restarted:</b> Sat Nov 21 00:37:13 UTC 2026<br>\n<b>Version:</b> 0.20,\n  r1<br>\
+        <b>Safe Mode :</b> OFF\n<table id=\"summaryTable\" border=\"1\">\
+        <thead><tr><th colspan=4>MAP</th><th colspan=3>Nodes</th></tr></thead>\
+        <tbody><tr><td>3</td><td>1</td><td>8</td><td><a href=\"x\">5</a></td>\
+        <td><a href=\"y\">2</a></td><td>0</td><td>1</td><td>7</td></tr></tbody></table>";
+    let http = pages(&[("/cm.jsp", 200, page.to_owned())]);
+    let peer = Peer::<ClusterManager>::new(refusing);
+    let at = format!("--address {} --http-address {http}", peer.address);
+    let done = corona(&format!("status {at}"));
+    assert_eq!((done.status, done.err.as_str()), (ExitCode::SUCCESS, ""));
+    for line in [
+        "Version:             0.20, r1\n",
+        // Its calls say so now.
+        "Safe mode:           ON\n",
+        "Nodes:               2\n",
+        "Sessions:            7\n",
+        "\nTYPE  USED  TOTAL  FREE\nMAP      3      8     5\n",
+        "\nProblems:\n  warning: 1 node is excluded.\n",
+    ] {
+        assert!(done.out.contains(line), "{line} is missing in:\n{}", done.out);
+    }
+    assert!(!done.out.contains("State file"), "{}", done.out);
+
+    // Without pages there is what the calls say.
+    let fine = Peer::<ClusterManager>::new(fine);
+    let done = corona(&format!("status --output json --address {}", fine.address));
+    let told: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(
+        told,
+        json!({
+            "calls": {"address": fine.address.to_string(), "answers": true},
+            "safe_mode": {"on": false}, "sessions": 2, "problems": [],
+        })
+    );
+}
+
+#[test]
+fn a_status_without_an_answer_is_a_failure() {
+    let peer = Peer::<ClusterManager>::new(fine);
+    let (calls, http) = (nowhere(), nowhere());
+    let done = corona(&format!("status --address {calls} --http-address {http}"));
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+    assert!(done.err.contains(&calls.to_string()) && done.err.contains(&http.to_string()));
+    assert_eq!(done.err.lines().count(), 1);
+
+    let done = corona(&format!("status --address {} --http-address {http}", peer.address));
+    assert_eq!(done.status, ExitCode::from(1));
+    assert!(done.out.contains(&format!("Pages:               http://{http}/, no answer\n")));
+    assert!(done.out.contains("Sessions:            2\n"), "{}", done.out);
+    let start = format!("corona: the pages of the cluster manager at {http} cannot be reached");
+    assert!(done.err.starts_with(&start), "{}", done.err);
+}
+
+#[test]
+fn the_other_port_is_recognised() {
+    let peer = Peer::<ClusterManager>::new(fine);
+    // As web servers answer what is no request.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
+            let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let done = corona(&format!("sessions list --timeout 5 --address {http}"));
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+    assert!(done.err.contains("with HTTP: this looks like the port of the pages;"), "{}", done.err);
+    let done = corona(&format!("pools --timeout 5 --http-address {}", peer.address));
+    assert_eq!((done.status, done.out.as_str()), (ExitCode::from(1), ""));
+    assert!(
+        done.err.contains("did not answer with HTTP")
+            && done.err.contains("name that of cm.server.http.address with --http-address"),
+        "{}",
+        done.err
+    );
 }
 
 #[test]
@@ -271,6 +445,174 @@ SESSION          USER  POOL                 PRIORITY  MAP  RED  JT  NAME
     let refusing = Peer::<ClusterManager>::new(refusing);
     let err = "corona: Cannot list sessions, ClusterManager is in Safe Mode\n";
     corona(&format!("sessions list --address {}", refusing.address)).is(1, "", err);
+}
+
+/// The running sessions as the pages of this program have them: two that the calls list too, and
+/// one of another name.
+fn sessions_of_pages(next: Option<&str>) -> Value {
+    let session = |handle: &str, name: &str, user: &str, waiting: i64, started_ms: i64| {
+        let counts = |granted: i64, waiting: i64| {
+            json!({"requested": granted + waiting, "waiting": waiting, "granted": granted,
+                "max_concurrent": granted, "fulfilled": granted, "revoked": 0, "usage": []})
+        };
+        let pool = json!({"group": "default", "pool": "b"});
+        json!({
+            "handle": handle, "name": name, "user": user, "pool": pool, "scheduling_pool": pool,
+            "priority": "NORMAL", "started_ms": started_ms, "last_heartbeat_ms": 0,
+            "types": {"MAP": counts(1, waiting), "REDUCE": counts(0, 2)},
+        })
+    };
+    let name = "PigLatin:\u{1b}[2Jnightly aggregation of everything";
+    let mut page = json!({"now_ms": 10_000_000, "total": 3, "sessions": [
+        session("202611210005.9", name, "bob", 40, 10_000_000 - 12_000_000),
+        session("202611210005.10", "Another job", "ann", 7, 0),
+    ]});
+    if let Some(next) = next {
+        page["next"] = next.into();
+    }
+    page
+}
+
+#[test]
+fn sessions_are_listed_with_what_waits_and_how_old_they_are() {
+    let peer = Peer::<ClusterManager>::new(fine);
+    let first = "/api/v1/sessions?limit=2000";
+    let http = pages(&[(first, 200, sessions_of_pages(None).to_string())]);
+    let at = format!("--address {} --http-address {http}", peer.address);
+    // A session of another name is another cluster manager's.
+    let table = "\
+SESSION          USER  POOL             MAP  RED  JT  WAITING    AGE  NAME
+202611210005.9   bob   default.b          0    0   1       42  3h20m  PigLatin:…
+202611210005.10  ann   default.defaul…   12    0   1        -      -  Sleep job
+";
+    corona(&format!("sessions list {at}")).is(0, table, "");
+    let out = corona(&format!("sessions list --user bob --output json {at}")).out;
+    let list: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(list["now_ms"], 10_000_000);
+    assert_eq!(list["sessions"][0]["started_ms"], 10_000_000 - 12_000_000);
+    assert_eq!(
+        list["sessions"][0]["types"],
+        json!({
+            "MAP": {"granted": 0, "waiting": 40}, "REDUCE": {"granted": 0, "waiting": 2},
+            "JOBTRACKER": {"granted": 1},
+        })
+    );
+
+    // In safe mode the calls are refused, and the pages are not.
+    let refusing = Peer::<ClusterManager>::new(refusing);
+    let at = format!("--address {} --http-address {http}", refusing.address);
+    let done = corona(&format!("sessions list {at}"));
+    assert_eq!((done.status, done.err.as_str()), (ExitCode::SUCCESS, ""));
+    assert!(done.out.contains("202611210005.10  ann "), "{}", done.out);
+    assert!(done.out.contains("Anot"), "{}", done.out);
+
+    // The pages of the original have both too.
+    let page = include_str!("../../../fixtures/web/active_json.json");
+    let page = page.replace("202611210037.2", "202611210005.10").replace("root", "ann");
+    let http = pages(&[("/active_json.jsp", 200, page)]);
+    let at = format!("--address {} --http-address {http}", peer.address);
+    let out = corona(&format!("sessions list --output json --user ann {at}")).out;
+    let list: Value = serde_json::from_str(&out).unwrap();
+    let session = &list["sessions"][0];
+    assert_eq!(session["types"]["MAP"], json!({"granted": 12, "waiting": 4}));
+    assert!(session["started_ms"].is_i64(), "{session}");
+}
+
+#[test]
+fn pages_of_another_cluster_manager_are_not_read() {
+    let peer = Peer::<ClusterManager>::new(fine);
+    let first = "/api/v1/sessions?limit=2000";
+    let http = pages(&[(first, 200, sessions_of_pages(None).to_string())]);
+    let is_read = |line: String| corona(&line).out.contains("WAITING");
+    let key = format!("-D cm.server.http.address={http}");
+    assert!(is_read(format!("sessions list --address {} {key}", peer.address)));
+    assert!(is_read(format!("sessions list -D cm.server.address={} {key}", peer.address)));
+    assert!(!is_read(format!("sessions list --address {}", peer.address)));
+}
+
+#[test]
+fn sessions_that_have_ended_are_listed() {
+    let session = |handle: &str, user: &str| {
+        json!({
+            "handle": handle, "name": "Sleep job", "user": user,
+            "pool": {"group": "g", "pool": "p"}, "priority": "NORMAL", "started_ms": 1_000,
+            "ended_ms": 66_000, "status": "KILLED",
+            "types": {"MAP": {"max_concurrent": 3, "fulfilled": 12, "revoked": 0, "usage": []}},
+        })
+    };
+    let retired = json!({
+        "now_ms": 96_000, "total": 2, "sessions": [session("1.2", "ann"), session("1.1", "bob")],
+    });
+    let http = pages(&[("/api/v1/retired?limit=2000", 200, retired.to_string())]);
+    let at = format!("--address {} --http-address {http}", nowhere());
+    let table = "\
+SESSION  USER  POOL  STATUS  ENDED   RAN  MAP  RED  NAME
+1.2      ann   g.p   KILLED    30s  1m5s   12    -  Sleep job
+1.1      bob   g.p   KILLED    30s  1m5s   12    -  Sleep job
+";
+    corona(&format!("sessions list --retired {at}")).is(0, table, "");
+    let out = corona(&format!("sessions list --retired --user ann --output json {at}")).out;
+    let list: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(list["sessions"], json!([session("1.2", "ann")]));
+    let none = "No sessions have ended.\n";
+    corona(&format!("sessions list --retired --pool g.q {at}")).is(0, none, "");
+
+    let page = include_str!("../../../fixtures/web/retired_json.json");
+    let http = pages(&[("/retired_json.jsp", 200, page.to_owned())]);
+    let at = format!("--address {} --http-address {http}", nowhere());
+    let done = corona(&format!("sessions list --retired {at}"));
+    assert!(done.out.contains("SUCCESSFUL") && done.out.contains(" 13s "), "{}", done.out);
+}
+
+#[test]
+fn a_pool_is_shown_with_its_settings_and_its_sessions() {
+    let counts = json!({"MAP": {
+        "requested": 43, "granted": 1, "waiting": 42, "share": 2.5, "minimum": 2, "maximum": 4,
+        "starving_ms": 9_000,
+    }});
+    let group = json!({"group": "default", "sessions": 2, "types": counts});
+    let pool = json!({
+        "group": "default", "pool": "b", "configured": true, "sessions": 2, "mode": "FAIR",
+        "preemptable": false, "request_max": true, "priority": 3, "weight": 1.5, "types": counts,
+    });
+    let pools = json!({"now_ms": 10_000_000, "pools": [group, pool]});
+    let http = pages(&[
+        ("/api/v1/pools", 200, pools.to_string()),
+        ("/api/v1/sessions?limit=2000", 200, sessions_of_pages(None).to_string()),
+    ]);
+    let shown = "\
+Pool:                default.b
+In the pools file:   yes
+Mode:                FAIR
+Priority:            3
+Weight:              1.5
+Can be preempted:    no
+Requests limited:    yes
+Sessions:            2
+
+TYPE  HOLDS  WAITS  SHARE  MIN  MAX  STARVED FOR  FIRST WAIT
+MAP       1     42    2.5    2    4          9 s           -
+
+SESSION          USER  PRIORITY  MAP  RED  JT  WAITING    AGE  NAME
+202611210005.9   bob   NORMAL      1    0   -       42  3h20m  PigLatin:\\u{1b}[…
+202611210005.10  ann   NORMAL      1    0   -        9  2h46m  Another job
+";
+    corona(&format!("pools info default.b --http-address {http}")).is(0, shown, "");
+    let done = corona(&format!("pools info default --http-address {http}"));
+    assert!(done.out.starts_with("Group:               default\nPools:               b\n"));
+    let out = corona(&format!("pools info default.b --output json --http-address {http}")).out;
+    let info: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&info["weight"], &info["pool"]), (&json!(1.5), &json!("b")));
+    assert_eq!(info["running_sessions"].as_array().unwrap().len(), 2);
+    let done = corona(&format!("pools info default.c --http-address {http}"));
+    let err =
+        format!("corona: the pages of the cluster manager at {http} list no pool default.c\n");
+    done.is(1, "", &err);
+    // The list has its own name, and goes without one.
+    let bare = corona(&format!("pools --group default --http-address {http}")).out;
+    let named = corona(&format!("pools list --group default --http-address {http}")).out;
+    assert_eq!(bare, named);
+    assert!(bare.starts_with("POOL "), "{bare}");
 }
 
 #[test]

@@ -114,7 +114,7 @@ pub(super) fn verdict(figures: &Figures) -> String {
         0 if figures.all_calls().compared() == 0 => {
             "NOTHING SEEN: nothing was compared.".to_owned()
         }
-        0 => "AGREES: nothing differs that is not explained.".to_owned(),
+        0 => "AGREES: no unexplained differences.".to_owned(),
         1 => "DIFFERS: 1 difference that nothing explains.".to_owned(),
         others => format!("DIFFERS: {others} differences that nothing explains."),
     }

@@ -188,7 +188,7 @@ impl Report {
     pub(super) fn verdict(&self) -> String {
         let different = self.different.len();
         match (different, self.explained.is_empty()) {
-            (0, true) => "AGREES: nothing differs.".to_owned(),
+            (0, true) => "AGREES: no differences.".to_owned(),
             (0, false) => "AGREES: every difference is explained.".to_owned(),
             (1, _) => "DIFFERS: one difference that nothing explains.".to_owned(),
             (many, _) if self.left_out == 0 => {
@@ -320,7 +320,7 @@ mod tests {
         report.different.clear();
         assert_eq!(report.verdict(), "AGREES: every difference is explained.");
         report.explained.clear();
-        assert_eq!(report.verdict(), "AGREES: nothing differs.");
+        assert_eq!(report.verdict(), "AGREES: no differences.");
         report.speed = f64::INFINITY;
         assert_eq!(report.pace(), "3.0 s as fast as answers allow");
     }

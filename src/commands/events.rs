@@ -1,0 +1,429 @@
+//! `corona events`: what has happened in a cluster, and what happens.
+//!
+//! Reads the stream of events of this program's cluster manager; the original has none.
+
+use std::collections::VecDeque;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::cluster::{WebArguments, block_on};
+use super::console::{Console, FormArguments, TextForm, harmless_json, printable};
+use super::times::Date;
+use super::web::{StreamEnd, Web};
+
+const EXAMPLES: &str = "\
+Examples:
+  What happened last:
+    corona events
+  What happens, as it happens:
+    corona events --follow
+  Ends of sessions and losses of nodes since now, as JSON, one object in a line:
+    corona events --follow --last 0 --event session_ended --event node_lost \\
+        --output json
+
+A cluster manager keeps its last 4,096 events; docs/web.md lists them.
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
+
+/// Show what happens: sessions, grants, nodes, pools, safe mode
+///
+/// Reads the pages at cm.server.http.address of this program's cluster
+/// manager; the original serves no events.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Go on with what happens from now on, until Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
+
+    /// Events of the past at most
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    last: usize,
+
+    /// Only events of this name, such as node_lost; may be repeated
+    #[arg(long, value_name = "EVENT")]
+    event: Vec<String>,
+
+    /// Only events of this session, node or pool (GROUP.POOL)
+    #[arg(long, value_name = "NAME")]
+    about: Option<String>,
+
+    #[command(flatten)]
+    form: FormArguments,
+
+    #[command(flatten)]
+    web: WebArguments,
+}
+
+/// How long to wait before a stream that ended is opened again.
+const PAUSE: Duration = Duration::from_secs(3);
+/// A stream says at least every 15 seconds that it is alive.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Reads and prints.
+///
+/// # Errors
+/// When there are no pages, or no events.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let Arguments { follow, last, event, about, form, web } = arguments;
+    let (address, timeout) = web.find()?;
+    let web = Web::new(address, timeout);
+    let mut printer = Printer {
+        wanted: Wanted { events: event, about },
+        form: form.output,
+        // Which of them are wanted is only known here, so all are read that are kept.
+        past: Some(VecDeque::new()),
+        last,
+        last_id: None,
+        console,
+    };
+    block_on(async {
+        read(&web, "/api/v1/events?last=1000000&follow=0", &mut printer).await?;
+        printer.print_past()?;
+        while follow {
+            // Behind the last event that was seen; where none was, from now on.
+            if let Err(error) = read(&web, "/api/v1/events", &mut printer).await {
+                printer.console.complain(&format!(
+                    "corona: {}; trying again each {} s\n",
+                    super::one_line(&error),
+                    PAUSE.as_secs()
+                ));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a stream to its end.
+async fn read(web: &Web, path: &str, printer: &mut Printer<'_, '_>) -> anyhow::Result<()> {
+    let mut lines = Lines::default();
+    let last_id = printer.last_id.clone();
+    let end = web
+        .stream(path, last_id.as_deref(), SILENCE, |piece| {
+            for event in lines.push(piece) {
+                printer.take(event)?;
+            }
+            Ok(())
+        })
+        .await?;
+    match end {
+        StreamEnd::Ended => Ok(()),
+        StreamEnd::NoApi => bail!(
+            "{} serve no events: this is the original cluster manager, or an older version",
+            web.who()
+        ),
+    }
+}
+
+/// The most that is kept of an event that is not complete.
+const LONGEST: usize = 1 << 20;
+
+/// An event as the stream has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Event {
+    id: Option<String>,
+    name: String,
+    data: String,
+}
+
+/// Server-sent events out of the pieces of a stream.
+#[derive(Default)]
+struct Lines {
+    rest: Vec<u8>,
+    event: Event,
+}
+
+impl Lines {
+    /// The events that are complete with this piece.
+    fn push(&mut self, piece: &[u8]) -> Vec<Event> {
+        if self.rest.len() + self.event.data.len() > LONGEST {
+            // No cluster manager sends such a thing.
+            *self = Lines::default();
+        }
+        self.rest.extend_from_slice(piece);
+        let mut events = Vec::new();
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            match line.trim_end_matches(['\r', '\n']).split_once(':') {
+                Some(("id", id)) => self.event.id = Some(id.trim_start().to_owned()),
+                Some(("event", name)) => self.event.name = name.trim_start().to_owned(),
+                Some(("data", data)) => self.event.data.push_str(data.trim_start()),
+                Some(_) => {}
+                None => {
+                    let event = std::mem::take(&mut self.event);
+                    if !event.name.is_empty() {
+                        events.push(event);
+                    }
+                }
+            }
+        }
+        events
+    }
+}
+
+/// Which events are wanted.
+struct Wanted {
+    /// Their names; all if there is none.
+    events: Vec<String>,
+    /// What they concern.
+    about: Option<String>,
+}
+
+impl Wanted {
+    fn wants(&self, name: &str, data: &Map<String, Value>) -> bool {
+        let text = |member| data.get(member).and_then(Value::as_str).unwrap_or_default();
+        let is_about = |wanted: &String| {
+            let pool = format!("{}.{}", text("group"), text("pool"));
+            [text("session"), text("node"), &pool].contains(&wanted.as_str())
+        };
+        (self.events.is_empty() || self.events.iter().any(|event| event == name))
+            && self.about.as_ref().is_none_or(is_about)
+    }
+}
+
+/// Prints the events that are wanted, those of the past when all of them are known.
+struct Printer<'a, 'b> {
+    wanted: Wanted,
+    form: TextForm,
+    /// The last lines of the past; none when it is over.
+    past: Option<VecDeque<String>>,
+    last: usize,
+    last_id: Option<String>,
+    console: &'a mut Console<'b>,
+}
+
+impl Printer<'_, '_> {
+    fn take(&mut self, event: Event) -> anyhow::Result<()> {
+        if event.id.is_some() {
+            self.last_id = event.id;
+        }
+        // An event without JSON is of no version that this one knows.
+        let Ok(Value::Object(data)) = serde_json::from_str(&event.data) else { return Ok(()) };
+        if event.name != "missed" && !self.wanted.wants(&event.name, &data) {
+            return Ok(());
+        }
+        let line = match self.form {
+            TextForm::Text => text(&event.name, &data),
+            TextForm::Json => json(&event.name, data)?,
+        };
+        match &mut self.past {
+            None => Ok(self.console.print(&line)?),
+            Some(past) => {
+                past.push_back(line);
+                if past.len() > self.last {
+                    past.pop_front();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn print_past(&mut self) -> anyhow::Result<()> {
+        let past = self.past.take().unwrap_or_default();
+        Ok(self.console.print(&past.into_iter().collect::<String>())?)
+    }
+}
+
+fn json(name: &str, data: Map<String, Value>) -> anyhow::Result<String> {
+    let mut object = Map::new();
+    object.insert("event".into(), name.into());
+    object.extend(data);
+    Ok(harmless_json(&serde_json::to_string(&object)?).into_owned() + "\n")
+}
+
+/// A line such as `2026-11-21 00:05:39  node tt-1 joined`.
+fn text(name: &str, data: &Map<String, Value>) -> String {
+    let member = |member: &str| match data.get(member) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => "?".to_owned(),
+    };
+    let is = |flag: &str| data.get(flag).and_then(Value::as_bool).unwrap_or_default();
+    let pool = || format!("{}.{}", member("group"), member("pool"));
+    let what = match name {
+        "session_started" => {
+            format!("session {} started in {}: {}", member("session"), pool(), member("name"))
+        }
+        "session_granted" => {
+            format!(
+                "session {} was granted {} {}",
+                member("session"),
+                member("count"),
+                member("type")
+            )
+        }
+        "session_revoked" => {
+            format!("session {} lost {} {}", member("session"), member("count"), member("type"))
+        }
+        "session_ended" => format!("session {} ended {}", member("session"), member("status")),
+        "node_added" => format!("node {} joined", member("node")),
+        "node_lost" if is("expired") => format!("node {} expired", member("node")),
+        "node_lost" => format!("node {} left to restart", member("node")),
+        "node_blacklisted" => {
+            format!("node {} was blacklisted for {}", member("node"), member("type"))
+        }
+        "pool_starving" => format!(
+            "pool {} is starved of {} below its {}, it holds {}",
+            pool(),
+            member("type"),
+            member("cause"),
+            member("granted")
+        ),
+        "safe_mode" => format!("safe mode was turned {}", if is("on") { "ON" } else { "off" }),
+        "configuration_reloaded" => "changed configuration files are in force".to_owned(),
+        "missed" if data.contains_key("count") => {
+            format!("{} events were missed", member("count"))
+        }
+        "missed" => "the cluster manager was restarted; events were missed".to_owned(),
+        // Of a later version.
+        other => {
+            let members = data.iter().filter(|(member, _)| *member != "time_ms");
+            let members: Vec<String> =
+                members.map(|(name, _)| format!("{name}={}", member(name))).collect();
+            format!("{other} {}", members.join(" "))
+        }
+    };
+    let time = match data.get("time_ms").and_then(Value::as_i64) {
+        Some(time) => Date(time).to_string(),
+        None => " ".repeat(19),
+    };
+    format!("{time}  {}\n", printable(what.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(id: &str, name: &str, data: &str) -> Event {
+        Event { id: Some(id.into()), name: name.into(), data: data.into() }
+    }
+
+    #[test]
+    fn events_come_out_of_pieces() {
+        let stream = "retry: 3000\n\nid: 7-1\nevent: node_added\ndata: {\"node\":\"é\"}\n\n\
+            : still here\n\nevent: missed\ndata: {}\n\nid: 7-2\nevent: safe_mode\ndata: {\"on\":true}\n\n";
+        let missed = Event { id: None, name: "missed".into(), data: "{}".into() };
+        let expected = [
+            event("7-1", "node_added", "{\"node\":\"é\"}"),
+            missed,
+            event("7-2", "safe_mode", "{\"on\":true}"),
+        ];
+        for size in [1, 2, 3, 7, 1000] {
+            let mut lines = Lines::default();
+            let events: Vec<Event> =
+                stream.as_bytes().chunks(size).flat_map(|piece| lines.push(piece)).collect();
+            assert_eq!(events, expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn every_event_reads_well() {
+        let cases = [
+            (
+                "session_started",
+                json!({"session": "1.1", "name": "Sleep\n", "group": "g", "pool": "p"}),
+                "session 1.1 started in g.p: Sleep",
+            ),
+            (
+                "session_granted",
+                json!({"session": "1.1", "type": "MAP", "count": 3}),
+                "session 1.1 was granted 3 MAP",
+            ),
+            (
+                "session_revoked",
+                json!({"session": "1.1", "type": "MAP", "count": 3}),
+                "session 1.1 lost 3 MAP",
+            ),
+            (
+                "session_ended",
+                json!({"session": "1.1", "status": "KILLED"}),
+                "session 1.1 ended KILLED",
+            ),
+            ("node_added", json!({"node": "n\u{1b}"}), r"node n\u{1b} joined"),
+            ("node_lost", json!({"node": "n", "expired": true}), "node n expired"),
+            ("node_lost", json!({"node": "n", "expired": false}), "node n left to restart"),
+            (
+                "node_blacklisted",
+                json!({"node": "n", "type": "MAP"}),
+                "node n was blacklisted for MAP",
+            ),
+            (
+                "pool_starving",
+                json!({"group": "g", "pool": "p", "type": "MAP", "cause": "share", "granted": 2}),
+                "pool g.p is starved of MAP below its share, it holds 2",
+            ),
+            ("safe_mode", json!({"on": true}), "safe mode was turned ON"),
+            ("configuration_reloaded", json!({}), "changed configuration files are in force"),
+            ("missed", json!({"count": 6}), "6 events were missed"),
+            ("missed", json!({}), "the cluster manager was restarted; events were missed"),
+            ("moon", json!({"phase": "full", "day": 3, "time_ms": 0}), "moon day=3 phase=full"),
+        ];
+        for (name, data, expected) in cases {
+            let Value::Object(data) = data else { panic!("{name}") };
+            let line = text(name, &data);
+            let (_, shown) = line.split_at(21);
+            assert_eq!(shown, format!("{expected}\n"), "{name}");
+        }
+    }
+
+    #[test]
+    fn filters_pick_events() {
+        let data = |value: Value| match value {
+            Value::Object(data) => data,
+            other => panic!("{other}"),
+        };
+        let session = data(json!({"session": "1.1", "group": "g", "pool": "p"}));
+        let node = data(json!({"node": "n"}));
+        let wanted = |events: &[&str], about: Option<&str>| Wanted {
+            events: events.iter().map(|event| (*event).to_owned()).collect(),
+            about: about.map(str::to_owned),
+        };
+        for (wanted, of_session, of_node) in [
+            (wanted(&[], None), true, true),
+            (wanted(&["node_lost"], None), false, true),
+            (wanted(&["node_lost", "session_started"], None), true, true),
+            (wanted(&[], Some("1.1")), true, false),
+            (wanted(&[], Some("g.p")), true, false),
+            (wanted(&[], Some("n")), false, true),
+            (wanted(&["node_lost"], Some("1.1")), false, false),
+        ] {
+            assert_eq!(wanted.wants("session_started", &session), of_session);
+            assert_eq!(wanted.wants("node_lost", &node), of_node);
+        }
+    }
+
+    #[test]
+    fn of_the_past_the_last_ones_are_printed() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::of_test(&mut out, &mut err);
+        let mut printer = Printer {
+            wanted: Wanted { events: vec!["node_added".into()], about: None },
+            form: TextForm::Json,
+            past: Some(VecDeque::new()),
+            last: 2,
+            last_id: None,
+            console: &mut console,
+        };
+        let added = |number: u32| {
+            event(&format!("7-{number}"), "node_added", &format!("{{\"node\":\"{number}\"}}"))
+        };
+        for number in 1..=4 {
+            printer.take(added(number)).unwrap();
+        }
+        printer.take(event("7-5", "safe_mode", "{\"on\":true}")).unwrap();
+        printer.take(event("7-6", "node_added", "no JSON")).unwrap();
+        printer.print_past().unwrap();
+        printer.take(added(7)).unwrap();
+        assert_eq!(printer.last_id.as_deref(), Some("7-7"));
+        let lines = [3, 4, 7].map(|n| format!("{{\"event\":\"node_added\",\"node\":\"{n}\"}}\n"));
+        assert_eq!(String::from_utf8(out).unwrap(), lines.concat());
+    }
+}

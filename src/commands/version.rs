@@ -1,0 +1,50 @@
+//! `corona version`: which version this is, and what it was built from.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::console::{Console, FormArguments, TextForm};
+
+/// The version and, of a release that was built from a git checkout, the commit with its date.
+pub(super) const VERSION: &str = env!("CORONA_VERSION");
+
+const EXAMPLES: &str = "\
+Commit and date are those of the git checkout that the program was built from;
+a debug build, and a build without git, leave them out.
+
+Exit status: 0.";
+
+/// Print the version
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    form: FormArguments,
+}
+
+#[derive(Serialize)]
+struct Version {
+    version: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    date: Option<&'static str>,
+}
+
+/// Prints it.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    match arguments.form.output {
+        TextForm::Text => console.print(&format!("corona {VERSION}\n"))?,
+        TextForm::Json => console.print_json(&Version {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("CORONA_COMMIT"),
+            date: option_env!("CORONA_COMMIT_DATE"),
+        })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
