@@ -262,13 +262,26 @@ pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
 
 impl PoolView {
     /// Milliseconds since which the pool may take slots back from others for what it lacks,
-    /// negative while it has patience left. Spec: cluster-manager/08 §4.2.
+    /// negative while it has patience left, as the original tells it: also of a pool that waits for
+    /// nothing. Spec: cluster-manager/08 §4.2.
     pub fn starving_ms(&self, kind: ResourceType, now: Millis, scheduling: &Scheduling) -> i64 {
         let Lack { minimum_since, share_since } = self.lacks[kind];
         let lacking_ms = |since: Option<Millis>| since.map_or(0, |since| now.since(since));
         let minimum = lacking_ms(minimum_since) - scheduling.starving_time_for_minimum_ms;
         let share = lacking_ms(share_since) - scheduling.starving_time_for_share_ms;
         minimum.max(share)
+    }
+
+    /// Milliseconds since which the pool may take slots back from others, if it may, and if a request of
+    /// it waits for them.
+    pub fn starved_ms(
+        &self,
+        kind: ResourceType,
+        now: Millis,
+        scheduling: &Scheduling,
+    ) -> Option<i64> {
+        let starving_ms = self.starving_ms(kind, now, scheduling);
+        (starving_ms >= 0 && self.counts[kind].pending > 0).then_some(starving_ms)
     }
 
     fn claim(&self, kind: ResourceType) -> Claim {

@@ -176,7 +176,7 @@ pub(crate) struct PoolRemarks {
     /// Where the pools file redirects it.
     pub(crate) redirected_to: Option<types::PoolName>,
     /// Since when it may take slots from others; negative while it has patience.
-    pub(crate) starving_ms: PerType<i64>,
+    pub(crate) starved_ms: PerType<Option<i64>>,
     /// How long its sessions waited for their first slot, on average.
     pub(crate) first_wait_ms: PerType<Option<i64>>,
 }
@@ -197,7 +197,7 @@ pub(crate) fn pool(view: &PoolView, remarks: Option<&PoolRemarks>, kinds: &[Reso
         share: view.share[kind],
         minimum: view.minimum[kind].into(),
         maximum: (view.maximum[kind] != UNLIMITED).then(|| view.maximum[kind].into()),
-        starving_ms: remarks.map(|remarks| remarks.starving_ms[kind]).filter(|span| *span >= 0),
+        starving_ms: remarks.and_then(|remarks| remarks.starved_ms[kind]),
         first_wait_ms: remarks.and_then(|remarks| remarks.first_wait_ms[kind]),
     });
     Pool {

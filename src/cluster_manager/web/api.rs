@@ -221,9 +221,9 @@ fn all_pools(pools: &Pools, overview: &Overview) -> api::Pools {
     let pool = |view: &PoolView| {
         let remarks = view.pool.as_ref().map(|pool| {
             let name = PoolName { group: view.group.clone(), pool: pool.clone() };
-            let starving_ms = |kind| view.starving_ms(kind, overview.now, scheduling);
+            let starved_ms = |kind| view.starved_ms(kind, overview.now, scheduling);
             PoolRemarks {
-                starving_ms: PerType(ResourceType::ALL.map(starving_ms)),
+                starved_ms: PerType(ResourceType::ALL.map(starved_ms)),
                 first_wait_ms: pools.first_waits.granted_ms.get(&name).copied().unwrap_or_default(),
                 redirected_to: scheduling.redirects.get(&name).cloned(),
             }

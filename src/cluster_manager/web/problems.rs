@@ -140,7 +140,7 @@ fn starving(sources: &Sources<'_>) -> Option<Problem> {
     let pools = sources.pools.views.iter().filter_map(|pool| {
         let name = PoolName { group: pool.group.clone(), pool: pool.pool.clone()? };
         let starves =
-            |kind: &&ResourceType| pool.starving_ms(**kind, *now, &settings.scheduling) >= 0;
+            |kind: &&ResourceType| pool.starved_ms(**kind, *now, &settings.scheduling).is_some();
         kinds.iter().find(starves).map(|_| name)
     });
     let pools: Vec<PoolName> = pools.collect();

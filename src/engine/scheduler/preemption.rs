@@ -111,14 +111,18 @@ impl Engine {
             let entry = &self.scheduler.tree[pool];
             let state = &entry.kinds[kind.index()];
             let lacking = state.share - state.tally.granted as f64;
-            effects.push(Effect::Record(Record::PoolStarving {
-                pool: entry.name.clone(),
-                kind,
-                cause,
-                share: state.share,
-                minimum: i64::from(entry.settings.minimum[kind]),
-                granted: state.tally.granted,
-            }));
+            // The share of an idle pool is its minimum while its group asks for less than its minima.
+            // Such a pool waits for nothing, so it is not reported.
+            if state.tally.pending > 0 {
+                effects.push(Effect::Record(Record::PoolStarving {
+                    pool: entry.name.clone(),
+                    kind,
+                    cause,
+                    share: state.share,
+                    minimum: i64::from(entry.settings.minimum[kind]),
+                    granted: state.tally.granted,
+                }));
+            }
             // Truncated toward zero at every addition, as in the original.
             wanted = (wanted as f64 + lacking.min(state.tally.pending as f64)) as i64;
         }

@@ -155,6 +155,41 @@ fn a_pool_starves_from_the_end_of_its_patience() {
     assert_eq!(starving(&world, "rich"), PerType([-2_000, -2_000, -2_000]));
 }
 
+#[test]
+fn a_pool_that_waits_for_nothing_does_not_starve() {
+    let mut world = World::new(|settings| {
+        settings.scheduling.starving_time_for_minimum_ms = 2_000;
+        pool(settings, "g.asking", |pool| pool.minimum[Map] = 4);
+        pool(settings, "g.idle", |pool| pool.minimum[Map] = 4);
+        pool(settings, "h.rich", |pool| pool.preemptable = false);
+    });
+    world.node("n1", "h1", 4);
+    world.start("2026.1", "h.rich");
+    world.ask("2026.1", requests(1..=4, Map));
+    world.start("2026.2", "g.asking");
+    world.ask("2026.2", requests(1..=2, Map));
+    let mut starved = std::collections::BTreeSet::new();
+    for _ in 0..10 {
+        world.now += 1_000;
+        let outcome = world.engine.apply(Millis(world.now), Input::Tick);
+        for effect in outcome.effects {
+            if let Effect::Record(Record::PoolStarving { pool, .. }) = effect {
+                starved.insert(pool.pool.to_string());
+            }
+        }
+    }
+    // The share of the idle one is its minimum, by the original's rule for a group below its minima.
+    let views = world.engine.pools();
+    let view = |name: &str| views.iter().find(|view| view.pool.as_deref() == Some(name)).unwrap();
+    assert_eq!(view("idle").share[Map], 4.0);
+    let (now, scheduling) = (Millis(world.now), &world.engine.settings().scheduling);
+    assert!(view("idle").starving_ms(Map, now, scheduling) > 0, "as the original tells it");
+    assert_eq!(view("idle").starved_ms(Map, now, scheduling), None);
+    assert!(view("asking").starved_ms(Map, now, scheduling) > Some(5_000));
+    assert_eq!(view("asking").starved_ms(Reduce, now, scheduling), None);
+    assert_eq!(starved.into_iter().collect::<Vec<_>>(), ["asking"]);
+}
+
 /// Spec: cluster-manager/02 §3.16.
 #[test]
 fn a_job_is_sent_to_the_pool_of_its_size_with_that_pools_whitelist() {

@@ -193,8 +193,7 @@ fn remarks(view: &PoolView, pools: &Pools, overview: &Overview) -> Markup {
     let name = PoolName { group: view.group.clone(), pool: pool.clone() };
     let scheduling = &overview.settings.scheduling;
     let starving = overview.kinds.iter().filter_map(|kind| {
-        let starving_ms = view.starving_ms(*kind, overview.now, scheduling);
-        (starving_ms >= 0).then_some((*kind, starving_ms))
+        view.starved_ms(*kind, overview.now, scheduling).map(|starved_ms| (*kind, starved_ms))
     });
     let waits = pools.first_waits.granted_ms.get(&name);
     let waits = overview.kinds.iter().filter_map(|kind| {
@@ -202,8 +201,8 @@ fn remarks(view: &PoolView, pools: &Pools, overview: &Overview) -> Markup {
         (wait_ms >= 1000).then_some((*kind, wait_ms))
     });
     html! {
-        @for (kind, starving_ms) in starving {
-            span.badge.warn { "starved of " (kind) " slots for " (Span(starving_ms)) }
+        @for (kind, starved_ms) in starving {
+            span.badge.warn { "starved of " (kind) " slots for " (Span(starved_ms)) }
         }
         @for (kind, wait_ms) in waits {
             span.note { "first " (kind) " slot after " (Span(wait_ms)) " on average" }
