@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use corona_engine::{Record, Starvation, StepMismatch};
 use corona_model::types::{PoolName, ResourceType};
@@ -14,12 +14,14 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
         Record::SessionStarted { handle, name, address, pool, scheduling_pool, .. } => {
             info!("Add Session {handle} -> {name}@{}:{}", address.host, address.port);
             let PoolName { group, pool: name } = scheduling_pool;
+            // The original has a line of each of these two kinds for each type.
+            let types = kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+            info!(
+                "Session {handle} added to pool info (poolGroup={group},pool={name}) \
+                 (originally {pool}) for {types}"
+            );
             for kind in kinds {
-                info!(
-                    "Session {handle} added to pool info (poolGroup={group},pool={name}) \
-                     (originally {pool}) for {kind}"
-                );
-                info!("Session {handle} has been added to {kind} scheduler");
+                debug!("Session {handle} has been added to {kind} scheduler");
             }
         }
         Record::IllegalPool { handle, pool } => {
@@ -133,9 +135,15 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
     }
 }
 
-/// Writes how long a pass took that gave something, a line for each type. One pass serves all
-/// types, so each line has the same time.
+/// A pass that took longer has a line in the log.
+const SLOW_PASS: Duration = Duration::from_millis(50);
+
+/// Writes how long a slow pass took that gave something, a line for each type. One pass serves all
+/// types, so each line has the same time. Spec: cluster-manager/04 §3.
 pub(super) fn pass(records: &[Record], took: Duration) {
+    if took <= SLOW_PASS {
+        return;
+    }
     for kind in ResourceType::ALL {
         let counts = records.iter().filter_map(|record| match record {
             Record::Assigned { kind: of, count, .. } if *of == kind => Some(*count),
@@ -205,10 +213,7 @@ mod tests {
                 }],
                 vec![
                     "INFO Add Session 202611210005.1 -> job@h:7",
-                    "INFO Session 202611210005.1 added to pool info (poolGroup=g,pool=q) (originally g.p) for MAP",
-                    "INFO Session 202611210005.1 has been added to MAP scheduler",
-                    "INFO Session 202611210005.1 added to pool info (poolGroup=g,pool=q) (originally g.p) for REDUCE",
-                    "INFO Session 202611210005.1 has been added to REDUCE scheduler",
+                    "INFO Session 202611210005.1 added to pool info (poolGroup=g,pool=q) (originally g.p) for MAP, REDUCE",
                 ],
             ),
             (
@@ -259,7 +264,11 @@ mod tests {
             let written = lines(|| records.iter().for_each(|of| record(of, &kinds)));
             assert_eq!(written, expected);
         }
-        let runtime = lines(|| pass(&[assigned], Duration::from_micros(1500)));
-        assert_eq!(runtime, ["INFO Scheduler runtime for MAP 1.500 ms / 3 grants = 0.500000"]);
+        let runtime = |took_us| lines(|| pass(&[assigned.clone()], Duration::from_micros(took_us)));
+        assert_eq!(runtime(50_000), [""; 0]);
+        assert_eq!(
+            runtime(61_500),
+            ["INFO Scheduler runtime for MAP 61.500 ms / 3 grants = 20.500000"]
+        );
     }
 }
