@@ -9,6 +9,8 @@ use std::io::Write;
 pub enum Missing {
     /// The right to mount a small file system (`unshare --mount`).
     SmallDisks,
+    /// Prometheus' tool for rules. Its Debian package, `prometheus`, would start a server.
+    Promtool,
     /// Clients in Java and Python, which `CORONA_SKIP_CLIENTS=1` leaves out.
     Clients,
 }
@@ -17,6 +19,7 @@ impl Missing {
     fn reason(self) -> &'static str {
         match self {
             Missing::SmallDisks => "this user may not mount a small disk (unshare --mount)",
+            Missing::Promtool => "promtool is not installed (Debian: prometheus)",
             Missing::Clients => "CORONA_SKIP_CLIENTS=1 leaves out clients in Java and Python",
         }
     }

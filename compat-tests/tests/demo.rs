@@ -251,11 +251,15 @@ fn a_taken_port_and_wrong_numbers_are_explained() {
         let output = command.arg("demo").args(arguments).env_remove("RUST_LOG").output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (status, error) = run(&["--port", &port, "--thrift-port", "0"]);
-    assert_eq!(status, Some(1), "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
-    for part in ["in use", "--port", "--thrift-port"] {
-        assert!(error.contains(part), "{part} is missing in {error}");
+    for (arguments, parts) in [
+        (["--port", &port, "--thrift-port", "0"], ["for pages", "in use", "--port"]),
+        (["--port", "0", "--thrift-port", &port], ["for calls", "in use", "--thrift-port"]),
+    ] {
+        let (status, error) = run(&arguments);
+        assert_eq!(status, Some(1), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(error.contains(&port), "{error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
     }
     for (arguments, expected) in [
         (["--nodes", "5"], "from 6 to 500"),

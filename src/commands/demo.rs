@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
+use corona::cluster_manager::StartError;
 use corona::demo::{self, Demo, DemoError, News, Options};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -159,14 +160,17 @@ async fn show(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Resul
 
 /// A taken port is the one thing that a newcomer may well run into.
 fn explain(error: DemoError, options: &Options) -> anyhow::Error {
-    let (web, thrift) = (options.web_port, options.thrift_port);
-    match &error {
-        DemoError::Start(start) if start.to_string().contains("cannot listen") => anyhow!(
-            "{error}; the demo uses port {web} for pages and {thrift} for calls: choose others \
-             with --port and --thrift-port, or 0 for any free one"
-        ),
-        _ => error.into(),
-    }
+    let DemoError::Start(StartError::Listen { key, error, .. }) = &error else {
+        return error.into();
+    };
+    let (port, what, option) = match *key {
+        "cm.server.address" => (options.thrift_port, "calls", "--thrift-port"),
+        _ => (options.web_port, "pages", "--port"),
+    };
+    anyhow!(
+        "cannot listen on port {port} for {what}: {error}; choose another one with {option}, 0 for \
+         any free one"
+    )
 }
 
 /// SIGHUP has the scheduling files read again at once, as with a cluster manager in service.
