@@ -22,6 +22,7 @@ mod load;
 mod log_queue;
 mod log_rate;
 mod logging;
+mod man_pages;
 mod nodes;
 mod pool_info;
 mod pools;
@@ -117,6 +118,8 @@ enum Command {
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
     Version(version::Arguments),
+    #[command(hide = true)]
+    ManPages(man_pages::Arguments),
 }
 
 impl Command {
@@ -148,6 +151,7 @@ impl Command {
             }
             Command::Completions(arguments) => completions::run(arguments, console),
             Command::Version(arguments) => version::run(arguments, console),
+            Command::ManPages(arguments) => man_pages::run(&arguments, console),
         }
     }
 }
