@@ -155,14 +155,15 @@ impl Connections {
     }
 
     /// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve
-    /// each that is admitted, on a task of its own. What is served then ends too. `refused` learns of
-    /// those that are not admitted, which are closed.
+    /// each that is admitted, on a task of its own. What is served then ends too, and what waits for a
+    /// request when its place is needed. `refused` learns of those that are not admitted, which are
+    /// closed.
     pub async fn accept<F>(
         self: Arc<Self>,
         listener: TcpListener,
         mut stop: watch::Receiver<bool>,
         refused: impl Fn(SocketAddr, Refused),
-        serve: impl Fn(TcpStream, SocketAddr) -> F,
+        serve: impl Fn(TcpStream, Arc<Place>) -> F,
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -181,13 +182,14 @@ impl Connections {
                 Ok(place) => {
                     // Without it answers are slower; that is no reason to refuse the peer.
                     let _ = stream.set_nodelay(true);
-                    let (serving, mut stop) = (serve(stream, peer), stop.clone());
+                    let place = Arc::new(place);
+                    let (serving, mut stop) = (serve(stream, place.clone()), stop.clone());
                     tokio::spawn(async move {
                         tokio::select! {
                             () = serving => {}
+                            () = place.closed() => {}
                             _ = stop.wait_for(|stop| *stop) => {}
                         }
-                        drop(place);
                     });
                 }
             }

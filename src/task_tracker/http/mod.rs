@@ -27,7 +27,7 @@ use super::map_output::MapOutputs;
 use corona_config::TrackerHttpSettings;
 use corona_process::threads::Threads;
 use corona_web::compression;
-use corona_web::connections::{Connections, Refused, WriteTimeout};
+use corona_web::connections::{Connections, Place, Refused, WriteTimeout};
 
 mod head;
 mod pages;
@@ -145,16 +145,18 @@ impl HttpServer {
                 );
             }
         };
-        let serve = |stream, _| {
+        let serve = |stream, place: Arc<Place>| {
             let server = self.clone();
-            async move { server.connection(stream).await }
+            async move { server.connection(stream, &place).await }
         };
         self.connections.clone().accept(listener, stop, refused, serve).await;
     }
 
-    async fn connection(&self, mut stream: TcpStream) {
+    async fn connection(&self, mut stream: TcpStream, place: &Place) {
+        place.waits();
         let head = tokio::time::timeout(self.head_timeout, head::read(&mut stream, HEAD_BYTES));
         let Ok(Ok(head)) = head.await else { return };
+        place.serves();
         match head::shuffle_query(&head) {
             Some(query) => self.shuffle(stream, query).await,
             None => self.page(head::Reread::new(head, stream)).await,

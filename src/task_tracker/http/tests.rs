@@ -332,6 +332,25 @@ async fn readers_that_do_not_read_lose_their_connections() {
 }
 
 #[tokio::test]
+async fn requests_that_do_not_arrive_make_room_for_others() {
+    let few = TrackerHttpSettings { max_connections: 3, ..usual() };
+    let world = World::new(&few, HEAD_TIMEOUT).await;
+    let mut slow = vec![];
+    for _ in 0..3 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+        let mut stream = socket.connect(world.address).await.unwrap();
+        stream.write_all(b"GET /mapOutput?").await.unwrap();
+        slow.push(stream);
+    }
+    for _ in 0..5 {
+        let answer = tokio::time::timeout(HEAD_TIMEOUT / 2, world.get("/small")).await.unwrap();
+        assert!(answer.ends_with("small"), "{answer}");
+    }
+    drop(slow);
+}
+
+#[tokio::test]
 async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
     let few = TrackerHttpSettings { max_connections_per_peer: 2, ..usual() };
     let world = World::new(&few, HEAD_TIMEOUT).await;
