@@ -30,6 +30,8 @@
 
 pub(super) mod answers;
 mod operation;
+#[cfg(test)]
+mod reference;
 mod status;
 
 use std::cmp::Ordering;

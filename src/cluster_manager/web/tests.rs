@@ -576,6 +576,9 @@ async fn a_node_has_a_page_with_what_runs_there_and_who_complained() {
     {
         assert_eq!(world.get(address).await.status(), StatusCode::NOT_FOUND, "{address}");
     }
+    let with_token = blacklisted_node(&[("corona.cm.web.kill.token", TOKEN)]);
+    let page = with_token.body("/nodes/n%201").await;
+    assert!(page.contains("<code>corona nodes clear-blacklist 'n 1'</code>"), "{page}");
     // Without a token the page offers nothing.
     let page = blacklisted_node(&[]).body("/nodes/n%201").await;
     assert!(!page.contains("clear-blacklist"), "{page}");

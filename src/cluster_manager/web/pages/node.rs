@@ -62,6 +62,7 @@ pub(in crate::web) fn content(view: &View, overview: &Overview, parameters: &Par
         }
         div #node data-live {
             (facts(view, overview))
+            @if blacklisted { (how_to_lift(&node.name, view.may_be_changed)) }
             (types(&view.detail, overview))
             (complaints(&view.detail.complaints, overview))
             (grants(view, overview, parameters))
@@ -91,6 +92,31 @@ fn facts(view: &View, overview: &Overview) -> Markup {
             }
             div { dt { "Sessions that had slots here" } dd { (Count(node.sessions)) } }
         }
+    }
+}
+
+/// What an operator can do about a blacklisting.
+fn how_to_lift(name: &str, may_be_changed: bool) -> Markup {
+    html! {
+        p {
+            "A blacklisted node is granted no new work of the type until it restarts or expires, or until \
+             an operator lifts the blacklisting"
+            @if may_be_changed {
+                ": " code { "corona nodes clear-blacklist " (quoted(name)) }
+            } @else {
+                ", which needs " code { "corona.cm.web.kill.token" } " to be set"
+            }
+            "."
+        }
+    }
+}
+
+/// A word of a command line, as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@,+=".contains(c);
+    match !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
@@ -311,5 +337,21 @@ mod tests {
         }
         let unknown = Overview { tracker_port: None, ..overview };
         assert_eq!(tracker_page("n1", &unknown), None);
+    }
+
+    #[test]
+    fn a_command_can_be_copied_to_a_shell() {
+        for (name, word) in [
+            (
+                "tracker_n1.example.com:localhost/127.0.0.1:3",
+                "tracker_n1.example.com:localhost/127.0.0.1:3",
+            ),
+            ("", "''"),
+            ("-x", "'-x'"),
+            ("n 1", "'n 1'"),
+            ("n'; reboot '", r"'n'\''; reboot '\'''"),
+        ] {
+            assert_eq!(quoted(name), word);
+        }
     }
 }

@@ -1,0 +1,328 @@
+//! `docs/api.md`, the reference of the JSON API, made of the comments in the sources of its shapes. A
+//! test holds the file to it, and writes it when `CORONA_WRITE_DOCS` is set.
+
+use std::collections::HashMap;
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+const SOURCES: [&str; 3] =
+    [include_str!("../api.rs"), include_str!("operation.rs"), include_str!("status.rs")];
+
+const HEAD: &str = "# The JSON API
+
+`/api/v1` lists the paths. Every answer with the status 200 has one of the shapes below, every other one is a
+[Failure](#failure). [command-line.md](command-line.md#json) has the rules on which a program may rely, and the shapes in
+short; [web.md](web.md#events) has the events.
+
+*By type* stands for an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, those that the cluster has. A member with
+`?` is left out where it has no value; readers pass over members that they do not know.
+
+This file is made of the sources' comments: `CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference`
+";
+
+/// A struct or an enum, as its source has it.
+#[derive(Clone, Debug)]
+struct Shape {
+    name: String,
+    meaning: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Struct(Vec<Member>),
+    /// The member that names the variant, if there is one, and the variants.
+    Enum(Option<String>, Vec<Variant>),
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    name: String,
+    of: String,
+    is_optional: bool,
+    is_flat: bool,
+    meaning: String,
+}
+
+#[derive(Clone, Debug)]
+struct Variant {
+    name: String,
+    meaning: String,
+    members: Vec<Member>,
+}
+
+/// What stands before an item: its comment and its attributes.
+#[derive(Debug, Default)]
+struct Before {
+    comment: String,
+    attributes: String,
+}
+
+impl Before {
+    fn take(&mut self) -> Before {
+        std::mem::take(self)
+    }
+
+    fn attribute(&self, name: &str) -> Option<String> {
+        let value = self.attributes.split(&format!("{name} = \"")).nth(1)?;
+        Some(value.split('"').next()?.to_owned())
+    }
+
+    /// The comment without the marks of links within Rust.
+    fn meaning(&self) -> String {
+        self.comment.trim().replace("[`", "`").replace("`]", "`").replace('|', "\\|")
+    }
+}
+
+/// All public shapes of a source, in its order.
+fn shapes(source: &str) -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    let mut before = Before::default();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if line == "#[cfg(test)]" {
+            break;
+        }
+        if note(&mut before, line) {
+            continue;
+        }
+        let item = before.take();
+        let Some((keyword, name)) = line
+            .strip_suffix(" {")
+            .and_then(|line| line.strip_prefix("pub "))
+            .and_then(|line| line.split_once(' '))
+        else {
+            continue;
+        };
+        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "}").collect();
+        let kind = match keyword {
+            "struct" => Kind::Struct(members(&body)),
+            "enum" => {
+                let case = item.attribute("rename_all").unwrap_or_default();
+                Kind::Enum(item.attribute("tag"), variants(&body, &case))
+            }
+            _ => continue,
+        };
+        // What is not sent is no shape.
+        if item.attributes.contains("Serialize") {
+            shapes.push(Shape { name: name.to_owned(), meaning: item.meaning(), kind });
+        }
+    }
+    shapes
+}
+
+/// Takes comments and attributes; whether the line is one.
+fn note(before: &mut Before, line: &str) -> bool {
+    let line = line.trim();
+    if let Some(comment) = line.strip_prefix("///") {
+        before.comment.push_str(comment);
+        return true;
+    }
+    if line.starts_with("#[") {
+        before.attributes.push_str(line);
+        return true;
+    }
+    false
+}
+
+fn members(body: &[&str]) -> Vec<Member> {
+    let mut members = Vec::new();
+    let mut before = Before::default();
+    for line in body {
+        if note(&mut before, line) {
+            continue;
+        }
+        let about = before.take();
+        let declared = line.trim().trim_start_matches("pub ").trim_end_matches(',');
+        let Some((name, of)) = declared.split_once(": ") else { continue };
+        let inner = of.strip_prefix("Option<").and_then(|of| of.strip_suffix('>'));
+        members.push(Member {
+            name: about.attribute("rename").unwrap_or_else(|| name.to_owned()),
+            of: inner.unwrap_or(of).to_owned(),
+            is_optional: inner.is_some() || about.attributes.contains("skip_serializing_if"),
+            is_flat: about.attributes.contains("flatten"),
+            meaning: about.meaning(),
+        });
+    }
+    members
+}
+
+fn variants(body: &[&str], case: &str) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    let mut before = Before::default();
+    let mut lines = body.iter();
+    while let Some(line) = lines.next() {
+        if note(&mut before, line) {
+            continue;
+        }
+        let about = before.take();
+        let name = line.trim().trim_end_matches(" {").trim_end_matches(',');
+        let members = match line.ends_with('{') {
+            true => {
+                let body = lines.by_ref().take_while(|line| line.trim() != "},").copied();
+                members(&body.collect::<Vec<_>>())
+            }
+            false => Vec::new(),
+        };
+        // Stands for what a later version may send.
+        if !about.attributes.contains("serde(other)") && !name.is_empty() {
+            let name = in_case(name, case);
+            variants.push(Variant { name, meaning: about.meaning(), members });
+        }
+    }
+    variants
+}
+
+fn in_case(name: &str, case: &str) -> String {
+    let mut text = String::new();
+    for (at, letter) in name.chars().enumerate() {
+        if case == "snake_case" && at > 0 && letter.is_uppercase() {
+            text.push('_');
+        }
+        match case {
+            "" => text.push(letter),
+            _ => text.extend(letter.to_lowercase()),
+        }
+    }
+    text
+}
+
+/// A Rust type in words, with a link to its shape.
+fn words(of: &str, shapes: &HashMap<&str, &Shape>) -> String {
+    let of = of.rsplit("::").next().unwrap_or(of);
+    let inner = |name: &str| of.strip_prefix(name)?.strip_prefix('<')?.strip_suffix('>');
+    if let Some(of) = inner("Vec") {
+        return format!("list of {}", words(of, shapes));
+    }
+    if let Some(of) = inner("ByType") {
+        return format!("by type: {}", words(of, shapes));
+    }
+    match of {
+        "String" => "text".into(),
+        "bool" => "true or false".into(),
+        "f64" => "number".into(),
+        "ResourceType" => "`MAP`, `REDUCE` or `JOBTRACKER`".into(),
+        "i16" | "i32" | "i64" | "u16" | "u32" | "u64" | "usize" => "whole number".into(),
+        name => match shapes.get(name) {
+            Some(_) => format!("[{name}](#{})", name.to_lowercase()),
+            None => panic!("the type {name} has no words"),
+        },
+    }
+}
+
+fn write_members(out: &mut String, members: &[Member], shapes: &HashMap<&str, &Shape>) {
+    for member in members {
+        let Member { name, of, is_optional, is_flat, meaning } = member;
+        let of = words(of, shapes);
+        let _ = match (is_flat, is_optional) {
+            (true, false) => writeln!(out, "| | {of} | all of its members: {meaning} |"),
+            (true, true) => writeln!(out, "| | {of}? | all of its members: {meaning} |"),
+            (false, false) => writeln!(out, "| `{name}` | {of} | {meaning} |"),
+            (false, true) => writeln!(out, "| `{name}`? | {of} | {meaning} |"),
+        };
+    }
+}
+
+/// The whole file.
+fn reference() -> String {
+    let all: Vec<Shape> = SOURCES.iter().flat_map(|source| shapes(source)).collect();
+    let by_name: HashMap<&str, &Shape> = all.iter().map(|shape| (&*shape.name, shape)).collect();
+    let mut out = HEAD.to_owned();
+    out.push_str("\n| path | shape |\n|---|---|\n");
+    let rows = SOURCES[0].lines().filter_map(|line| line.strip_prefix("//! | "));
+    for row in rows.filter(|row| row.starts_with('`') || row.starts_with("any,")) {
+        let mut row = format!("| {row}");
+        for name in by_name.keys() {
+            let link = format!("[{name}](#{})", name.to_lowercase());
+            row = row.replace(&format!("[`{name}`]"), &link);
+        }
+        let row = row.replace("[`Paging`]", "`limit` and `after`");
+        let _ = writeln!(out, "{row}");
+    }
+    for shape in &all {
+        let _ = write!(out, "\n## {}\n\n{}\n\n", shape.name, shape.meaning);
+        match &shape.kind {
+            Kind::Struct(members) => {
+                out.push_str("| member | value | meaning |\n|---|---|---|\n");
+                write_members(&mut out, members, &by_name);
+            }
+            Kind::Enum(tag, variants) => {
+                let of = tag.as_ref().map_or_else(String::new, |tag| format!("`{tag}`, "));
+                let _ = writeln!(out, "| {of}member | value | meaning |\n|---|---|---|");
+                for Variant { name, meaning, members } in variants {
+                    let _ = writeln!(out, "| **`\"{name}\"`** | | {meaning} |");
+                    write_members(&mut out, members, &by_name);
+                }
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn the_reference_of_the_api_is_made_of_its_sources() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let made = reference();
+    if env::var_os("CORONA_WRITE_DOCS").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    let differs = made.lines().zip(written.lines()).find(|(made, written)| made != written);
+    assert!(
+        made == written,
+        "docs/api.md is not what the comments of the shapes say; the first line that differs: {differs:?}. \
+         CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference writes it"
+    );
+}
+
+#[test]
+fn shapes_are_read_as_serde_writes_them() {
+    let source = "
+/// What it is, see [`Other`].
+#[derive(Debug, Serialize)]
+pub struct Thing {
+    /// Its kind.
+    #[serde(rename = \"type\")]
+    pub kind: ResourceType,
+    /// Perhaps
+    /// a list.
+    #[serde(default, skip_serializing_if = \"Option::is_none\")]
+    pub list: Option<Vec<String>>,
+}
+
+#[derive(Debug)]
+pub struct Inner {
+    pub secret: u8,
+}
+
+/// Why.
+#[derive(Serialize)]
+#[serde(tag = \"reason\", rename_all = \"snake_case\")]
+pub enum Why {
+    /// So.
+    JustSo,
+    /// More.
+    MuchMore {
+        /// How much.
+        count: u64,
+    },
+    /// Later.
+    #[serde(other)]
+    Other,
+}
+";
+    let shapes = shapes(source);
+    let names: Vec<&str> = shapes.iter().map(|shape| &*shape.name).collect();
+    assert_eq!(names, ["Thing", "Why"]);
+    assert_eq!(shapes[0].meaning, "What it is, see `Other`.");
+    let Kind::Struct(members) = &shapes[0].kind else { panic!("{shapes:?}") };
+    let read: Vec<_> = members.iter().map(|one| (&*one.name, &*one.of, one.is_optional)).collect();
+    assert_eq!(read, [("type", "ResourceType", false), ("list", "Vec<String>", true)]);
+    assert_eq!(members[1].meaning, "Perhaps a list.");
+    let Kind::Enum(tag, variants) = &shapes[1].kind else { panic!("{shapes:?}") };
+    assert_eq!(tag.as_deref(), Some("reason"));
+    let read: Vec<_> = variants.iter().map(|one| (&*one.name, one.members.len())).collect();
+    assert_eq!(read, [("just_so", 0), ("much_more", 1)]);
+}
