@@ -21,7 +21,7 @@
 //! | `/api/v1/pools` | [`Pools`] |
 //! | `/api/v1/sessions` | [`Sessions`], pages by [`Paging`] with the session's handle |
 //! | `/api/v1/sessions/{handle}` | [`SessionDetail`] |
-//! | `/api/v1/retired` | [`RetiredSessions`], `limit` as in [`Paging`] |
+//! | `/api/v1/retired` | [`RetiredSessions`], at most `limit` |
 //! | `/api/v1/silent-hosts` | [`SilentHosts`] |
 //! | `/api/v1/configuration` | [`Configuration`] |
 //! | `/api/v1/history` | [`History`] |
@@ -114,7 +114,7 @@ impl Default for Paging {
 pub struct Cluster {
     /// The version of the cluster manager.
     pub version: String,
-    /// When this was looked up.
+    /// When the values were read.
     pub now_ms: i64,
     /// When the cluster manager was first started; a recovery does not change it.
     pub started_ms: i64,
@@ -141,14 +141,14 @@ pub struct Cluster {
 pub struct Slots {
     /// All slots.
     pub total: u64,
-    /// Slots that are given away.
+    /// Slots in use.
     pub used: u64,
 }
 
 /// Nodes, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Nodes {
-    /// When this was looked up.
+    /// When the values were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_ms: Option<i64>,
     /// All nodes that are known.
@@ -166,21 +166,22 @@ pub struct Nodes {
 pub struct Node {
     /// Its name, which it chose.
     pub name: String,
-    /// What is wrong with it; empty when nothing is. But for some late nodes it is given no more work.
+    /// Its problems; empty if it has none. A node with a problem is granted no new work, except for late
+    /// nodes.
     pub problems: Vec<NodeProblem>,
-    /// Where it is.
+    /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
     /// The path of its rack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
-    /// When it was last heard.
+    /// Its last heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_ms: Option<i64>,
-    /// What it has in all.
+    /// All of its resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Specs>,
-    /// What it last reported as free.
+    /// Its free resources, as last reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Specs>,
     /// Running sessions that ever had a slot on it.
@@ -191,7 +192,7 @@ pub struct Node {
     pub slots: Option<ByType<NodeSlots>>,
 }
 
-/// What is wrong with a node.
+/// A problem of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeProblem {
@@ -214,18 +215,18 @@ pub enum NodeProblem {
 pub struct NodeSlots {
     /// All slots.
     pub total: u64,
-    /// Slots that are given away.
+    /// Slots in use.
     pub used: u64,
-    /// Whether no more are given away, since too many sessions reported failures.
+    /// Whether no slots of the type are granted, because too many sessions reported failures.
     pub blacklisted: bool,
 }
 
 /// A node in full.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeDetail {
-    /// When this was looked up.
+    /// When the values were read.
     pub now_ms: i64,
-    /// What the list has of it.
+    /// The same as in the list.
     #[serde(flatten)]
     pub node: Node,
     /// What counts towards a blacklisting, for the types that it serves.
@@ -234,7 +235,7 @@ pub struct NodeDetail {
     pub complaints: Vec<Complaint>,
     /// All grants on it.
     pub grants_total: usize,
-    /// What was given away on it, the oldest grant first, at most [`NodeDetail::MOST_GRANTS`].
+    /// The grants on it, the oldest first, at most [`NodeDetail::MOST_GRANTS`].
     pub grants: Vec<NodeGrant>,
 }
 
@@ -295,7 +296,7 @@ pub struct NodeGrant {
     pub kind: ResourceType,
     /// How many slots it takes.
     pub slots: u32,
-    /// When they were given.
+    /// When they were granted.
     pub granted_ms: i64,
 }
 
@@ -331,7 +332,7 @@ pub struct Specs {
 /// Groups and pools: each group before its pools, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pools {
-    /// When this was looked up.
+    /// When the values were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_ms: Option<i64>,
     /// The groups and pools.
@@ -355,19 +356,19 @@ pub struct Pool {
     pub redirected_to: Option<PoolName>,
     /// Running sessions in it.
     pub sessions: usize,
-    /// What a pool has and a group has not.
+    /// Settings that only pools have.
     #[serde(default, flatten)]
     pub settings: Option<PoolSettings>,
     /// Its slots and requests.
     pub types: ByType<PoolCounts>,
 }
 
-/// What a pool has and a group has not.
+/// Settings that only pools have.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolSettings {
     /// Order of its sessions: `FIFO`, `FAIR` or `DEADLINE`.
     pub mode: String,
-    /// Whether its slots may be taken back for others.
+    /// Whether its slots may be preempted.
     pub preemptable: bool,
     /// Whether one call may not ask for more than its maximum.
     pub request_max: bool,
@@ -415,7 +416,7 @@ pub struct PoolName {
 /// Running sessions, sorted by handle as [`handle_order`] does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sessions {
-    /// When this was looked up.
+    /// When the values were read.
     pub now_ms: i64,
     /// All sessions that run.
     pub total: usize,
@@ -452,7 +453,7 @@ pub struct Session {
     pub url: Option<String>,
     /// Its start.
     pub started_ms: i64,
-    /// When it was last heard.
+    /// Its last heartbeat.
     pub last_heartbeat_ms: i64,
     /// Its requests.
     pub types: ByType<SessionCounts>,
@@ -469,9 +470,9 @@ pub struct SessionCounts {
     pub granted: i64,
     /// The most grants that it held at a time.
     pub max_concurrent: i64,
-    /// Slots that it was given and that were not taken back.
+    /// Grants that were not revoked.
     pub fulfilled: i64,
-    /// Slots that were taken back or lost with their node.
+    /// Grants that were preempted or lost with their node.
     pub revoked: i64,
     /// The span from its start until its first slot; left out while it has had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -483,16 +484,16 @@ pub struct SessionCounts {
 /// A running session in full.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionDetail {
-    /// When this was looked up.
+    /// When the values were read.
     pub now_ms: i64,
-    /// What the list has of it.
+    /// The same as in the list.
     #[serde(flatten)]
     pub session: Session,
-    /// Where its driver takes notifications.
+    /// Where its driver listens for notifications.
     pub address: Address,
     /// Groups of the user, as the session named them.
     pub group_ids: Vec<String>,
-    /// Whether it asked that its slots are not taken back.
+    /// Whether it requested that its slots are not preempted.
     pub no_preempt: bool,
     /// All slots that it holds.
     pub grants_total: usize,
@@ -504,7 +505,7 @@ pub struct SessionDetail {
 }
 
 impl SessionDetail {
-    /// The most grants that are told of a session.
+    /// The most grants that are listed of a session.
     pub const MOST_GRANTS: usize = 10_000;
 }
 
@@ -518,9 +519,9 @@ pub struct Grant {
     pub kind: ResourceType,
     /// The name of the node.
     pub node: String,
-    /// Where the node is.
+    /// The node's address.
     pub address: Address,
-    /// When the slot was given.
+    /// When the slot was granted.
     pub granted_ms: i64,
 }
 
@@ -545,7 +546,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// The most ranges of ids that are told of one reason.
+    /// The most ranges of ids that are listed for one reason.
     pub const MOST_IDS: usize = 1000;
 }
 
@@ -766,7 +767,7 @@ pub struct Unusable {
 /// Sessions that have ended and are remembered, the latest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetiredSessions {
-    /// When this was looked up.
+    /// When the values were read.
     pub now_ms: i64,
     /// All that are remembered.
     pub total: usize,
@@ -809,9 +810,9 @@ pub struct RetiredSession {
 pub struct RetiredCounts {
     /// The most grants that it held at a time.
     pub max_concurrent: i64,
-    /// Slots that it was given and that were not taken back.
+    /// Grants that were not revoked.
     pub fulfilled: i64,
-    /// Slots that were taken back or lost with their node.
+    /// Grants that were preempted or lost with their node.
     pub revoked: i64,
     /// Bytes of memory as it last reported them: the most, the most at a time, the most resident.
     pub usage: Vec<i64>,
