@@ -601,7 +601,7 @@ fn events_are_read_and_followed() {
     let mut follower = cluster.command("events --follow --last 0 --event node_added");
     let mut follower = follower.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
     let reader = std::thread::spawn(move || tell.send(lines.next().unwrap().unwrap()));
     // It follows from the moment at which its stream is open, which nobody reports: nodes join until
     // it has seen one.

@@ -264,7 +264,9 @@ mod tests {
             let written = lines(|| records.iter().for_each(|of| record(of, &kinds)));
             assert_eq!(written, expected);
         }
-        let runtime = |took_us| lines(|| pass(&[assigned.clone()], Duration::from_micros(took_us)));
+        let runtime = |took_us| {
+            lines(|| pass(std::slice::from_ref(&assigned), Duration::from_micros(took_us)))
+        };
         assert_eq!(runtime(50_000), [""; 0]);
         assert_eq!(
             runtime(61_500),

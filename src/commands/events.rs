@@ -83,7 +83,10 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     block_on(async {
         read(&web, "/api/v1/events?last=1000000&follow=0", &mut printer).await?;
         printer.print_past()?;
-        while follow {
+        if !follow {
+            return anyhow::Ok(());
+        }
+        loop {
             // Behind the last event that was seen; where none was, from now on.
             if let Err(error) = read(&web, "/api/v1/events", &mut printer).await {
                 printer.console.complain(&format!(
@@ -94,7 +97,6 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
 }
