@@ -569,7 +569,12 @@ fn settings_that_do_not_go_together_are_told() {
                 ("cm.node.expiryinterval", "6000"),
                 ("corona.clustermanager.heartbeat.interval", "x"),
             ],
-            None,
+            // It is compared with nothing, and wrong by itself.
+            Some(
+                "-D: corona.clustermanager.heartbeat.interval: value \"x\" is not a whole number; \
+                 expected milliseconds, 1 to 2147483647"
+                    .into(),
+            ),
         ),
         (
             &[("cm.session.expiryinterval", "1000")],
