@@ -300,8 +300,10 @@ fn our_lines(status: &api::Status) -> Vec<Line> {
         _ => "has not been reached".to_owned(),
     };
     let up = Ago { now_ms, then_ms: status.process_started_ms }.span();
-    let first = (status.first_started_ms < status.process_started_ms)
-        .then(|| format!("{}, recovered", Date(status.first_started_ms)));
+    // The first start of a process is a moment before it counts as started.
+    const START_MS: i64 = 10_000;
+    let first = (status.process_started_ms - status.first_started_ms > START_MS)
+        .then(|| Date(status.first_started_ms).to_string());
     vec![
         ("Version", Some(status.version.clone())),
         ("Up", Some(format!("{up}, {}", since(status.process_started_ms)))),

@@ -111,8 +111,8 @@ fn error_and_causes_fit_one_line() {
     assert_eq!(one_line(&error), "cannot read core-site.xml: bad token: line 3");
 }
 
-/// Whatever gives a result can give it to a program. What is left out prints a script, or exactly
-/// what the original prints, or serves until it is stopped.
+/// Whatever gives a result can give it to a program. What is left out makes a script or pages, or
+/// prints exactly what the original prints, or serves until it is stopped.
 #[test]
 fn every_command_has_a_form_for_programs() {
     fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {

@@ -218,6 +218,13 @@ fn the_status_of_this_programs_cluster_manager() {
         }
         assert!(done.out.lines().all(|line| line.chars().count() <= 100), "{}", done.out);
 
+        // A start without a recovery has no other time than its own.
+        let mut fresh = status.clone();
+        fresh["first_started_ms"] = 39_990.into();
+        let http = pages(&[("/api/v1/status", 200, fresh.to_string())]);
+        let done = corona(&format!("{command} --address {} --http-address {http}", peer.address));
+        assert!(!done.out.contains("First started"), "{}", done.out);
+
         let told: Value =
             serde_json::from_str(&corona(&format!("{command} --output json {at}")).out).unwrap();
         let Value::Object(members) = &status else { panic!("{status}") };
