@@ -10,7 +10,7 @@ use crate::localise::TaskKind;
 use crate::tracker::{AttemptSnapshot, JobSnapshot, SlotUse};
 use corona_model::types::{Millis, ResourceType};
 use corona_web::files;
-use corona_web::units::{Bytes, Count, Span, Time, as_of, bar, class_of, plural};
+use corona_web::units::{Bytes, Count, Name, Span, Time, as_of, bar, class_of, plural};
 
 /// The least pause between two looks of one browser at the same page.
 const REFRESH_MS: u64 = 1000;
@@ -28,7 +28,7 @@ pub(super) fn whole(view: &View<'_>) -> Markup {
         view,
         "Task tracker",
         &html! {
-            h1 { "Task tracker " (view.tracker.identity.host) }
+            h1 { "Task tracker " (Name(&view.tracker.identity.host)) }
             div #state data-live { (trouble(view)) (facts(view)) }
             div #slots data-live {
                 div.cards {
@@ -73,8 +73,8 @@ pub(super) fn job(view: &View<'_>, id: &str) -> Option<Markup> {
             p.crumbs { a href="/" { "Task tracker" } }
             h1 { "Job " (job.id) }
             dl.facts {
-                div { dt { "Session" } dd { (job.session) } }
-                div { dt { "Job tracker" } dd { (job.job_tracker) } }
+                div { dt { "Session" } dd { (session_link(view, &job.session)) } }
+                div { dt { "Job tracker" } dd { (Name(&job.job_tracker)) } }
             }
             div #attempts data-live { (attempts_table(view, &attempts, "It has no attempts here.")) }
         },
@@ -153,7 +153,19 @@ fn facts(view: &View<'_>) -> Markup {
     let ago = |time: SystemTime| Span(since(view, since_epoch_ms(time)));
     html! {
         dl.facts {
-            div.wide { dt { "Name" } dd { (tracker.identity.name) } }
+            div.wide {
+                dt { "Name" }
+                dd {
+                    @match &about.cluster_manager_pages {
+                        Some(pages) => {
+                            a href={ (pages) "nodes/" (escaped(&tracker.identity.name)) } {
+                                (Name(&tracker.identity.name))
+                            }
+                        },
+                        None => { (Name(&tracker.identity.name)) },
+                    }
+                }
+            }
             div {
                 dt { "Cluster manager" }
                 dd {
@@ -206,10 +218,10 @@ fn attempts_table(view: &View<'_>, attempts: &[&AttemptSnapshot], none: &str) ->
             @if attempts.is_empty() {
                 p.empty { (none) }
             } @else {
-                table {
+                table.rows {
                     thead {
                         tr {
-                            @for name in ["Attempt", "State", "Progress", "What it does", "Started"] {
+                            @for name in ["Attempt", "State", "Progress", "Status", "Started"] {
                                 th scope="col" { (name) }
                             }
                             th.n scope="col" { "Process" }
@@ -230,11 +242,11 @@ fn row(view: &View<'_>, attempt: &AttemptSnapshot) -> Markup {
     let kind = if attempt.is_map { ResourceType::Map } else { ResourceType::Reduce };
     let (color, percent) = (stage_class(attempt), percent(attempt));
     html! {
-        tr {
+        tr data-key={ (attempt.id) (if cleans_up { " cleanup" } else { "" }) } {
             th scope="row" {
                 span class={ "dot " (class_of(kind)) } {}
                 a href={ "/tasklog?taskid=" (escaped(&attempt.id)) (if cleans_up { "&cleanup=true" } else { "" }) } {
-                    (attempt.id)
+                    (Name(&attempt.id))
                 }
                 @match attempt.kind {
                     TaskKind::Work => {},
@@ -243,10 +255,10 @@ fn row(view: &View<'_>, attempt: &AttemptSnapshot) -> Markup {
                     TaskKind::AttemptCleanup => span.note { "cleans up after this attempt" },
                 }
             }
-            td { span class={ "badge " (color) } { (attempt.state) } " " span.tag { (attempt.phase) } }
-            td { div.used { span { (percent) " %" } (bar(kind, percent, 100)) } }
-            td { span.long { (attempt.state_string) } }
-            td {
+            td data-label="State" { span class={ "badge " (color) } { (attempt.state) } " " span.tag { (attempt.phase) } }
+            td data-label="Progress" { div.used { span { (percent) " %" } (bar(kind, percent, 100)) } }
+            td.wide data-label="Status" { span.long { (Name(&attempt.state_string)) } }
+            td data-label="Started" {
                 @if attempt.start_time_ms > 0 {
                     (Time(Millis(attempt.start_time_ms)))
                     span.note {
@@ -258,7 +270,7 @@ fn row(view: &View<'_>, attempt: &AttemptSnapshot) -> Markup {
                     }
                 } @else { "–" }
             }
-            td.n { @match attempt.pid { Some(pid) => { (pid) }, None => { "–" } } }
+            td.n data-label="Process" { @match attempt.pid { Some(pid) => { (pid) }, None => { "–" } } }
         }
     }
 }
@@ -286,9 +298,9 @@ fn jobs(view: &View<'_>) -> Markup {
         }
         div.scroll {
             @if jobs.is_empty() {
-                p.empty { "Nothing of any job is here." }
+                p.empty { "No jobs on this node." }
             } @else {
-                table {
+                table.rows {
                     thead {
                         tr {
                             th scope="col" { "Job" }
@@ -299,12 +311,18 @@ fn jobs(view: &View<'_>) -> Markup {
                     }
                     tbody {
                         @for job in jobs.iter().take(MOST_ROWS) {
-                            tr {
-                                th scope="row" { a href={ "/jobs/" (escaped(&job.id)) } { (job.id) } }
-                                td { span.word { (job.session) } }
-                                td { span.word { (job.job_tracker) } }
-                                @for (_, count) in count(job.attempts.iter()) {
-                                    td.n { (Count(count)) }
+                            tr data-key=(job.id) {
+                                th scope="row" {
+                                    a href={ "/jobs/" (escaped(&job.id)) } { (Name(&job.id)) }
+                                }
+                                td data-label="Session" {
+                                    span.word { (session_link(view, &job.session)) }
+                                }
+                                td data-label="Job tracker" {
+                                    span.word { (Name(&job.job_tracker)) }
+                                }
+                                @for (name, count) in count(job.attempts.iter()) {
+                                    td.n data-label=(capital(name)) { (Count(count)) }
                                 }
                             }
                         }
@@ -314,6 +332,16 @@ fn jobs(view: &View<'_>) -> Markup {
         }
         @if jobs.len() > MOST_ROWS {
             p.count { "And " (Count(jobs.len() - MOST_ROWS)) " more, see the API." }
+        }
+    }
+}
+
+/// A session, which leads to its page at the cluster manager.
+fn session_link(view: &View<'_>, session: &str) -> Markup {
+    html! {
+        @match &view.about.cluster_manager_pages {
+            Some(pages) => { a href={ (pages) "sessions/" (escaped(session)) } { (Name(session)) } },
+            None => { (Name(session)) },
         }
     }
 }
@@ -340,7 +368,7 @@ fn job_trackers(view: &View<'_>) -> Markup {
             @if running.is_empty() {
                 p.empty { "No job tracker runs here." }
             } @else {
-                table {
+                table.rows {
                     thead {
                         tr {
                             th scope="col" { "Attempt" }
@@ -352,16 +380,16 @@ fn job_trackers(view: &View<'_>) -> Markup {
                     }
                     tbody {
                         @for one in running.iter().take(MOST_ROWS) {
-                            tr {
+                            tr data-key=(one.attempt) {
                                 th scope="row" {
                                     a href={ "/tasklog?taskid=" (escaped(&one.attempt)) } {
-                                        (one.attempt)
+                                        (Name(&one.attempt))
                                     }
                                 }
-                                td { (one.job) }
-                                td { span.word { (one.parent) } }
-                                td { (time(one.since)) }
-                                td.n { @match one.pid { Some(pid) => { (pid) }, None => { "–" } } }
+                                td data-label="Job" { span.word { (Name(&one.job)) } }
+                                td data-label="For" { span.word { (Name(&one.parent)) } }
+                                td data-label="Started" { (time(one.since)) }
+                                td.n data-label="Process" { @match one.pid { Some(pid) => { (pid) }, None => { "–" } } }
                             }
                         }
                     }
@@ -376,7 +404,7 @@ fn dirs(view: &View<'_>) -> Markup {
     html! {
         h2 { "Local directories" }
         div.scroll {
-            table {
+            table.rows {
                 thead {
                     tr {
                         th scope="col" { "Directory" }
@@ -387,18 +415,18 @@ fn dirs(view: &View<'_>) -> Markup {
                 }
                 tbody {
                     @for dir in &view.dirs {
-                        tr {
-                            th scope="row" { (dir.path.display()) }
-                            td {
+                        tr data-key=(dir.path.display()) {
+                            th scope="row" { span.word { (Name(dir.path.display())) } }
+                            td data-label="State" {
                                 @if dir.failed.is_none() { span.badge.good { "usable" } }
                                 @else { span.badge.bad { "left out" } }
                             }
                             @match dir.space {
                                 Some(space) => {
-                                    td.n { (bytes(space.free_bytes)) }
-                                    td.n { (bytes(space.total_bytes)) }
+                                    td.n data-label="Free" { (bytes(space.free_bytes)) }
+                                    td.n data-label="Size" { (bytes(space.total_bytes)) }
                                 },
-                                None => { td.n { "–" } td.n { "–" } },
+                                None => { td.n data-label="Free" { "–" } td.n data-label="Size" { "–" } },
                             }
                         }
                     }
