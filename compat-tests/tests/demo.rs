@@ -152,8 +152,9 @@ fn everything_that_it_promises_happens() {
     };
     assert!(limited("minimum") && limited("maximum"), "{pools:?}");
 
-    // A node loses power and is dead: away from the list, and the cluster manager says so.
+    // A node loses power: it is late, then dead and away from the list.
     let dead = show.event("power_cut", |_| true)["node"].as_str().unwrap().to_owned();
+    show.event("node_late", |late| late["node"] == *dead);
     show.event("node_lost", |lost| lost["node"] == *dead && lost["expired"] == true);
     assert_eq!(show.node(&dead), None);
     // Its tasks were started again: it comes back to a cluster that knows it.

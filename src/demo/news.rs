@@ -93,6 +93,11 @@ pub enum News {
         /// The node.
         node: Arc<str>,
     },
+    /// The cluster manager misses heartbeats of a node.
+    NodeLate {
+        /// The node.
+        node: Arc<str>,
+    },
     /// The cluster manager removed a node.
     NodeLost {
         /// The node.
@@ -183,6 +188,7 @@ impl fmt::Display for News {
             News::NewNode { node } => write!(f, "{node} is new and switched on"),
             News::NodeReturned { node } => write!(f, "{node} is switched off and removed"),
             News::NodeJoined { node } => write!(f, "{node} joined the cluster"),
+            News::NodeLate { node } => write!(f, "{node} is late: it has missed heartbeats"),
             News::NodeLost { node, expired: true } => {
                 write!(
                     f,

@@ -122,6 +122,7 @@ impl Observer<'_> {
         self.starving.retain(|(time, ..)| *time == at);
         Some(match event {
             "node_added" => News::NodeJoined { node: node()? },
+            "node_late" => News::NodeLate { node: node()? },
             "node_lost" => {
                 News::NodeLost { node: node()?, expired: data.get("expired")?.as_bool()? }
             }

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::Options;
-use super::machine::Machines;
+use super::machine::{HEARTBEAT_SECONDS, Machines};
 use super::pace::Pace;
 
 /// Seconds of the demo without a heartbeat after which a node is dead.
@@ -83,6 +83,8 @@ pub(super) fn overrides(
         ("cm.hosts.exclude", path(EXCLUDED)),
         ("cm.state", path("cm.state")),
         ("cm.cpu.to.resource.partitioning", Machines::partitioning()),
+        // Four missed heartbeats make a node late, as on a real cluster.
+        ("corona.clustermanager.heartbeat.interval", pace.millis(HEARTBEAT_SECONDS)),
         ("cm.node.expiryinterval", pace.millis(NODE_EXPIRY_SECONDS)),
         // Two sessions with two failed tasks each are enough for a node to be blacklisted.
         ("cm.node.max.failures", "1".into()),
