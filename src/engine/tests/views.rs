@@ -171,8 +171,11 @@ fn a_pool_that_waits_for_nothing_does_not_starve() {
     let mut starved = std::collections::BTreeSet::new();
     for _ in 0..10 {
         world.now += 1_000;
-        let outcome = world.engine.apply(Millis(world.now), Input::Tick);
-        for effect in outcome.effects {
+        let mut effects = world.engine.apply(Millis(world.now), Input::Tick).effects;
+        while world.engine.wants_pass() {
+            effects.extend(world.engine.apply(Millis(world.now), Input::Pass).effects);
+        }
+        for effect in effects {
             if let Effect::Record(Record::PoolStarving { pool, .. }) = effect {
                 starved.insert(pool.pool.to_string());
             }
