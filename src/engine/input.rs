@@ -187,7 +187,7 @@ impl RequestSummary {
     }
 }
 
-fn excludes_a_preferred_host(request: &ResourceRequest) -> bool {
+pub(crate) fn excludes_a_preferred_host(request: &ResourceRequest) -> bool {
     if request.hosts.is_empty() || request.exclude_hosts.is_empty() {
         return false;
     }

@@ -162,6 +162,9 @@ impl Engine {
         if !requests.iter().all(|request| self.legal[request.kind]) {
             return Err(Refusal::Malformed(format!("Bad resource type from session: {handle}")));
         }
+        if requests.iter().any(crate::input::excludes_a_preferred_host) {
+            return Err(Refusal::Malformed(format!("Bad excluded hosts from session: {handle}")));
+        }
         self.check_room(session, requests.len())?;
         self.sessions.heard(session, now);
         self.add_requests(now, session, requests, racks, effects);

@@ -434,7 +434,10 @@ impl Model {
     ) -> Result<Answer, Why> {
         let legal = self.settings.partitioning.legal_types();
         let session = self.sessions.get_mut(handle).ok_or(Why::InvalidSession)?;
-        if requests.iter().any(|wish| !legal[wish.kind]) {
+        let contradicts = |wish: &ResourceRequest| {
+            wish.hosts.iter().any(|host| wish.exclude_hosts.contains(host))
+        };
+        if requests.iter().any(|wish| !legal[wish.kind] || contradicts(wish)) {
             return Err(Why::Malformed);
         }
         let known = session.wishes.len();
