@@ -11,17 +11,20 @@ use corona_process::proc_text::{Stat, number_after};
 pub const RESIDENT: Family = Family {
     name: "process_resident_memory_bytes",
     shape: Shape::Gauge,
-    help: "Memory that the process holds.",
+    help: "Resident memory of the process in bytes.",
 };
 /// Open file descriptors.
 pub const OPEN_FILES: Family = Family {
     name: "process_open_fds",
     shape: Shape::Gauge,
-    help: "Open files and connections of the process.",
+    help: "Open file descriptors of the process.",
 };
 /// Limit on open file descriptors.
-pub const OPEN_FILES_LIMIT: Family =
-    Family { name: "process_max_fds", shape: Shape::Gauge, help: "How many it may have open." };
+pub const OPEN_FILES_LIMIT: Family = Family {
+    name: "process_max_fds",
+    shape: Shape::Gauge,
+    help: "Maximum of open file descriptors of the process.",
+};
 /// Threads.
 pub const THREADS: Family =
     Family { name: "process_threads", shape: Shape::Gauge, help: "Threads of the process." };
@@ -29,13 +32,13 @@ pub const THREADS: Family =
 pub const CPU: Family = Family {
     name: "process_cpu_seconds_total",
     shape: Shape::Counter,
-    help: "Processor time that the process has used.",
+    help: "CPU time used by the process in seconds.",
 };
 /// Start time.
 pub const STARTED: Family = Family {
     name: "process_start_time_seconds",
     shape: Shape::Gauge,
-    help: "When the process was started.",
+    help: "Start time of the process in seconds since the epoch.",
 };
 
 /// Writes the numbers of this process. It reads files of the kernel.

@@ -7,19 +7,19 @@ use corona_web::prometheus::{Text, families};
 
 families! {
     BUILD = Gauge "corona_build_info" "Always 1; the version is a label.";
-    SLOTS = Gauge "corona_task_tracker_slots" "Attempts that the node accepts at a time.";
-    SLOTS_USED = Gauge "corona_task_tracker_slots_used" "Slots that tasks have.";
+    SLOTS = Gauge "corona_task_tracker_slots" "Maximum of concurrent attempts that the node accepts.";
+    SLOTS_USED = Gauge "corona_task_tracker_slots_used" "Slots occupied by attempts.";
     SLOTS_GRANTED = Gauge "corona_task_tracker_granted_slots" "Slots that the cluster manager grants on this node.";
-    JAVA = Gauge "corona_task_tracker_java_usable" "1 if nothing is known that keeps Java tasks from running.";
-    JOBS = Gauge "corona_task_tracker_jobs" "Jobs of which something is here.";
-    ATTEMPTS = Gauge "corona_task_tracker_attempts" "Attempts that are known, by stage.";
+    JAVA = Gauge "corona_task_tracker_java_usable" "1 unless a problem is known that prevents Java tasks from running.";
+    JOBS = Gauge "corona_task_tracker_jobs" "Jobs with attempts or files on this node.";
+    ATTEMPTS = Gauge "corona_task_tracker_attempts" "Attempts that this node knows, by stage.";
     FAILURES = Counter "corona_task_tracker_failures_total" "Attempts that failed.";
-    HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by what came of them.";
-    LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "When the cluster manager last answered.";
+    HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by outcome.";
+    LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "Time of the cluster manager's last reply.";
     HTTP_REFUSED = Counter "corona_task_tracker_http_connections_refused_total" "HTTP connections that were refused, by the limit that they exceeded.";
     DIRS_USABLE = Gauge "corona_task_tracker_local_dir_usable" "1 if the local directory passed its last check.";
-    DIRS_SIZE = Gauge "corona_task_tracker_local_dir_size_bytes" "The size of the file system of the local directory.";
-    DIRS_FREE = Gauge "corona_task_tracker_local_dir_free_bytes" "What is free of it.";
+    DIRS_SIZE = Gauge "corona_task_tracker_local_dir_size_bytes" "Size of the file system of the local directory.";
+    DIRS_FREE = Gauge "corona_task_tracker_local_dir_free_bytes" "Free space in the file system of the local directory.";
 }
 
 /// Everything, as text. It reads files of the kernel.
