@@ -428,7 +428,7 @@ fn a_redirect_is_shown_wherever_one_asks() {
     let limited = json!({"group": "g", "pool": "limited"});
     let list = cluster.json_until("sessions list --pool g.old", |_| true);
     assert_eq!((&list["sessions"], &list["redirected_to"]), (&json!([]), &limited));
-    let moved = "No sessions.\nSessions that ask for g.old run in g.limited.\n";
+    let moved = "No sessions.\nSessions submitted to g.old run in g.limited.\n";
     cluster.corona("sessions list --pool g.old").is(0, moved, "");
     let list = cluster.corona("sessions list --pool g.limited").out;
     assert!(list.contains(&handle) && !list.contains("ask for"), "{list}");

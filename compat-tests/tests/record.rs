@@ -501,7 +501,7 @@ fn a_full_disk_ends_the_recording_and_connections_go_on() {
     let lines = |part: &str| end.log.lines().filter(|line| line.contains(part)).count();
     assert_eq!(lines("recording has stopped for good"), 1, "{}", end.log);
     assert_eq!(lines("corona: "), 1, "{}", end.log);
-    assert_eq!(lines("is not whole: recording stopped early"), 1, "{}", end.log);
+    assert_eq!(lines("is incomplete: recording stopped early"), 1, "{}", end.log);
 
     let traffic = open(&file, &Limits::default()).unwrap();
     assert_eq!(traffic.capture.ending, Ending::Truncated);
@@ -509,7 +509,7 @@ fn a_full_disk_ends_the_recording_and_connections_go_on() {
     assert!(kept.starts_with(b"before the disk was full"));
     let told = corona(&["inspect", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(told.status.code(), Some(0));
-    assert!(text(told.stderr).contains("the file was cut off"));
+    assert!(text(told.stderr).contains("the file is truncated"));
 }
 
 #[test]
@@ -543,7 +543,7 @@ fn a_killed_relay_leaves_what_it_had_written() {
     let told = corona(&["inspect", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(told.status.code(), Some(0));
     assert!(text(told.stdout).contains("bytes that are no message"));
-    assert!(text(told.stderr).contains("the file was cut off"));
+    assert!(text(told.stderr).contains("the file is truncated"));
 }
 
 #[test]
@@ -596,8 +596,8 @@ fn what_leads_to_an_empty_picture_is_told() {
     let (capture, out) = (capture.to_str().unwrap(), directory.path().join("out.corec"));
     let import = ["import", capture, "--force", "--out", out.to_str().unwrap()];
     for (more, expected) in [
-        (&[][..], "nothing says where the cluster manager listened"),
-        (&["--port", "cluster-manager=7"], "none of them is to the cluster manager at port 7"),
+        (&[][..], "the port of the cluster manager is not known"),
+        (&["--port", "cluster-manager=7"], "no connection goes to the cluster manager's port 7"),
     ] {
         let told = printed(&[&import, more].concat());
         assert!(told.contains(expected), "{told}");
@@ -606,8 +606,8 @@ fn what_leads_to_an_empty_picture_is_told() {
     assert_eq!(told.lines().count(), 1, "{told}");
     for (words, expected) in [
         (["inspect", capture, "--port", "cluster-manager=7"], "has no connection to port 7"),
-        (["inspect", out.to_str().unwrap(), "--method", "sesionStart"], "nothing in it is what"),
-        (["inspect", out.to_str().unwrap(), "--session", "2"], "nothing in it is what"),
+        (["inspect", out.to_str().unwrap(), "--method", "sesionStart"], "no message matches"),
+        (["inspect", out.to_str().unwrap(), "--session", "2"], "no message matches"),
     ] {
         let told = corona(&words).output().unwrap();
         let err = text(told.stderr);

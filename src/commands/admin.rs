@@ -1,8 +1,7 @@
-//! `corona admin`: what an operator has a cluster manager do, as CoronaAdmin does.
+//! `corona admin`: administrative calls to a cluster manager, like the original's CoronaAdmin.
 //!
-//! Texts are the original's. The exit status says what happened, which the original's does not, and a
-//! second line says why something was not done.
-//! Spec: cluster-manager/06 §7.3, 09 7.15.
+//! The texts are the original's. Unlike the original's, the exit status shows whether the call
+//! succeeded, and a second line says why it failed. Spec: cluster-manager/06 §7.3, 09 7.15.
 
 use std::process::ExitCode;
 
@@ -24,13 +23,13 @@ use super::web::Web;
 
 const EXAMPLES: &str = "\
 Examples:
-  Is safe mode on, and what went wrong last?
+  Check whether safe mode is on, and which calls failed last:
     corona admin status
-  Before the cluster manager is replaced, with jobs running:
+  Save the state before replacing the cluster manager, with jobs running:
     corona admin set-safe-mode && corona admin persist-state
-  After hosts were added to the include file or the exclude file:
+  Reload the host files after a change:
     corona admin refresh-nodes
-  New task trackers on all nodes, 50 at a time:
+  Restart the task trackers of all nodes, 50 at a time:
     corona admin restart-nodes --batch 50
 
 The spellings of the original are accepted too: -setSafeMode, -unsetSafeMode,
@@ -41,11 +40,10 @@ The spellings of the original are accepted too: -setSafeMode, -unsetSafeMode,
 Exit status: 0 done; 1 not done: stderr has the original's line, and behind it one
 that says why; 2 wrong usage.";
 
-/// Operate a cluster manager: safe mode, state, nodes
+/// Administer a cluster manager: safe mode, state, nodes
 ///
-/// Speaks to any cluster manager, the original or this one, at
-/// cm.server.address of the configuration. Prints what the original's
-/// CoronaAdmin prints.
+/// Calls any cluster manager, the original or this one, at the configured cm.server.address. Prints
+/// the same texts as the original's CoronaAdmin.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
 pub(super) struct Arguments {
@@ -60,35 +58,33 @@ pub(super) struct Arguments {
 enum Action {
     /// Show safe mode, uptime, sessions, nodes, state file and problems
     ///
-    /// The same as 'corona status'. Of the original what its calls and its page
-    /// say.
+    /// The same as 'corona status'. Of an original cluster manager it shows
+    /// what its calls and its page contain.
     Status(Status),
-    /// Turn safe mode on: nothing is granted, sessions are asked to wait
+    /// Turn safe mode on: no slots are granted, and sessions have to wait
     ///
-    /// The proxy job tracker is notified first; if it cannot be, safe mode stays
-    /// off.
+    /// The proxy job tracker is notified first; if that fails, safe mode stays off.
     SetSafeMode(Plain),
     /// Turn safe mode off
     ///
-    /// The proxy job tracker is notified too; if it cannot be, safe mode is off
-    /// in the cluster manager only, and this fails.
+    /// The proxy job tracker is notified too; if that fails, safe mode is off
+    /// only in the cluster manager, and the command fails.
     UnsetSafeMode(Plain),
-    /// Write the state file; needs safe mode
+    /// Write the state file; requires safe mode
     PersistState(Plain),
-    /// Read the include and exclude host files again
+    /// Reload the include and exclude host files
     RefreshNodes(Plain),
-    /// Have the task trackers of all nodes restarted, in batches
+    /// Restart the task trackers of all nodes, in batches
     RestartNodes(Restart),
     /// Turn safe mode on in the proxy job tracker only
     ///
-    /// For a proxy job tracker that was away when safe mode was set. --address
-    /// is then its own, in place of corona.proxy.job.tracker.thriftaddr.
+    /// For a proxy job tracker that was down when safe mode was set. --address
+    /// overrides corona.proxy.job.tracker.thriftaddr.
     #[command(name = "force-set-safe-mode-on-pjt")]
     ForceSetSafeModeOnPjt(Plain),
     /// Turn safe mode off in the proxy job tracker only
     ///
-    /// --address is then its own, in place of
-    /// corona.proxy.job.tracker.thriftaddr.
+    /// --address overrides corona.proxy.job.tracker.thriftaddr.
     #[command(name = "force-unset-safe-mode-on-pjt")]
     ForceUnsetSafeModeOnPjt(Plain),
 }
@@ -118,7 +114,7 @@ struct Restart {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     batch: Option<i32>,
 
-    /// Forget nodes that still wait for an earlier restart
+    /// Discard nodes that still wait for an earlier restart
     #[arg(long)]
     force: bool,
 
@@ -129,7 +125,7 @@ struct Restart {
     cluster: CallAndPageArguments,
 }
 
-/// Has the cluster manager do it, and prints what came of it.
+/// Calls the cluster manager and prints the result.
 ///
 /// # Errors
 /// When it cannot be reached or does not answer.
@@ -205,15 +201,15 @@ struct Report<'a> {
     reason: Option<&'a str>,
 }
 
-/// What came of an action.
+/// The result of an action.
 enum Outcome {
-    /// It is done; for stdout.
+    /// It succeeded; text for stdout.
     Done(&'static str),
-    /// It is not done, as the peer says.
+    /// It failed, as the peer reports.
     NotDone {
-        /// For stderr, in the original's words.
+        /// Text for stderr, with the original's wording.
         text: String,
-        /// Why, on a line of its own.
+        /// The reason, on a separate line.
         why: Option<String>,
     },
 }
@@ -224,7 +220,7 @@ impl Outcome {
     }
 }
 
-/// What a cluster manager is to do.
+/// An administrative call.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     SetSafeMode(bool),
@@ -254,7 +250,7 @@ impl Operation {
         }
     }
 
-    /// The name that the status of a cluster manager has for it.
+    /// The call's name in a cluster manager's status.
     fn name(self) -> &'static str {
         match self {
             Operation::SetSafeMode(true) => "set_safe_mode",
@@ -266,8 +262,8 @@ impl Operation {
         }
     }
 
-    /// Why it was not done: as the cluster manager says on its pages, else what follows from its
-    /// answer, which is all that the original says.
+    /// Why the call failed: the reason that the cluster manager's pages give, else what follows
+    /// from the reply, which is all that the original has.
     async fn why_not(self, cluster: &Cluster, pages: Option<&Web>) -> Option<String> {
         if let Some(pages) = pages
             && let Some(reason) = status::reason_of_failure(pages, self.name()).await
@@ -276,18 +272,15 @@ impl Operation {
         }
         let why = match self {
             Operation::SetSafeMode(true) => {
-                "The proxy job tracker could not be notified, so safe mode stays as it was; the log \
-                 of the cluster manager says why."
+                "The proxy job tracker could not be notified, so safe mode has not changed; the cluster manager's log says why."
             }
             Operation::SetSafeMode(false) => {
                 "Safe mode is off in the cluster manager, but the proxy job tracker could not be \
-                 notified, so clients go on waiting; the log of the cluster manager says why."
+                 notified, so clients keep waiting; the cluster manager's log says why."
             }
             Operation::PersistState => match is_in_safe_mode(cluster).await? {
                 false => "It is not in safe mode: 'corona admin set-safe-mode' turns it on.",
-                true => {
-                    "The state file cannot be written; the log of the cluster manager says why."
-                }
+                true => "The state file cannot be written; the cluster manager's log says why.",
             },
             Operation::RefreshNodes | Operation::RestartNodes { .. } => {
                 "'corona admin unset-safe-mode' turns it off."

@@ -1,6 +1,7 @@
-//! `corona check-config`: everything that is wrong with a configuration, and what it says.
+//! `corona check-config`: all problems of a configuration, and its values.
 //!
-//! The reading and all rules are the configuration's own; here is how they are told.
+//! Reading and checking belong to the crate `config`; this file prints the
+//! results.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -18,37 +19,36 @@ use super::console::{Console, Form, OutputArguments, printable};
 use super::table::{Cell, Column, Table, Tone};
 
 const EXAMPLES: &str = "\
-Looks at core-site.xml, mapred-site.xml and what they include, the general
+Reads core-site.xml, mapred-site.xml and what they include, the general
 scheduling file, the pools file, the host files and the rack script. Relative
 paths start at the working directory, so run it where the cluster manager runs.
 
 Examples:
-  Before a changed file goes to a cluster:
+  Check changed files before deploying them:
     corona check-config --conf-dir /etc/hadoop/conf
-  Where a value comes from:
+  Find out where a value is set:
     corona check-config --conf-dir /etc/hadoop/conf --show | grep expiry
 
 Exit status: 0 a cluster manager starts with it, there may be warnings;
 1 it does not; 2 wrong usage.";
 
-/// Report what is wrong with a configuration
+/// Report the problems of a configuration
 ///
-/// Every problem is one line: file and line, key or element, the value, what
-/// was expected.
+/// Each problem is one line: file and line, key or element, the value, and what was expected.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// Directory of the configuration files
     ///
-    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
-    /// Set a configuration key, whatever the files say; may be repeated
+    /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// Also list every key with the value in force, and where it is set
+    /// Also list every key with its current value and where it is set
     #[arg(long)]
     show: bool,
 

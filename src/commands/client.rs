@@ -1,6 +1,6 @@
-//! `corona client`: CoronaClient under its own spellings, for scripts that have them.
+//! `corona client`: the original's CoronaClient with its own spellings, for existing scripts.
 //!
-//! People have `corona sessions`. Spec: cluster-manager/06 §7.4.
+//! `corona sessions` is the variant for people. Spec: cluster-manager/06 §7.4.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -28,8 +28,8 @@ Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
 /// List or end sessions as the original's CoronaClient does
 ///
-/// Prints exactly what CoronaClient prints: a line with the number of
-/// sessions, a header line, and a line for each session, with tabs between.
+/// Prints exactly what CoronaClient prints: a line with the number of sessions,
+/// a header line, and a line for each session, separated by tabs.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(super) struct Arguments {
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// List the sessions that run: -list
+    /// List running sessions: -list
     List(ClusterArguments),
     /// End a session: -kill
     Kill(Kill),

@@ -24,15 +24,16 @@ struct ConfigurationArguments {
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
-    /// Read this property file too, after the directory's; may be repeated
+    /// Also read this property file, after those of the directory; may be
+    /// repeated
     #[arg(long, value_name = "FILE")]
     conf_file: Vec<PathBuf>,
 
-    /// Set a configuration key, whatever the files say; may be repeated
+    /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// How long to wait for a connection, and then for an answer [default: 60]
+    /// Timeout for connecting, and again for the reply [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     timeout: Option<Duration>,
 }
@@ -41,7 +42,7 @@ struct ConfigurationArguments {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArguments {
-    /// Where it takes calls, in place of cm.server.address
+    /// Address for calls, overriding cm.server.address
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     address: Option<HostPort>,
 
@@ -56,7 +57,7 @@ pub(super) struct CallAndPageArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
 
-    /// Where its pages are, in place of cm.server.http.address
+    /// Address of the pages, overriding cm.server.http.address
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     http_address: Option<HostPort>,
 }
@@ -91,7 +92,7 @@ impl CallAndPageArguments {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct WebArguments {
-    /// Where its pages are, in place of cm.server.http.address
+    /// Address of the pages, overriding cm.server.http.address
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     http_address: Option<HostPort>,
 

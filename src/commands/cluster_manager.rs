@@ -23,14 +23,14 @@ use super::signals::{StopSignal, shutdown_signal};
 
 const EXAMPLES: &str = "\
 Examples:
-  Start with embedded defaults:
+  Start with built-in defaults:
     corona cluster-manager
   Start with the files of an existing Hadoop installation:
     corona cluster-manager --conf-dir /etc/hadoop/conf
-  Try another port for once:
+  Start on another port:
     corona cluster-manager -D cm.server.address=localhost:50131
-  Follow one part of the program closely, as JSON:
-    corona cluster-manager --log-level info,corona::wire=debug --log-format json
+  Log one part of the program in detail, as JSON:
+    corona cluster-manager --log-level info,corona_wire=debug --log-format json
 
 SIGTERM and SIGINT stop the cluster manager; SIGHUP has it read the
 scheduling files again.
@@ -41,33 +41,34 @@ on stderr that says why; 2 wrong usage.";
 ///
 /// Reads core-site.xml, mapred-site.xml and the files that they name, listens
 /// on the port of cm.server.address for task trackers and sessions, and runs
-/// until it is stopped. Without a configured address it listens for programs of
-/// this machine only. When it is ready it prints a line with the addresses of
-/// its Thrift service and of its pages, and a line with the URL of the pages.
+/// until it is stopped. Without a configured address it accepts connections
+/// from this machine only. When it is ready, it prints a line with the
+/// addresses of its Thrift service and of its pages, and a line with the URL of
+/// the pages.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// Directory of the configuration files
     ///
-    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
-    /// Set a configuration key, whatever the files say; may be repeated
+    /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
-    /// Recover from the state file, as the original's -recoverFromDisk
+    /// Recover from the state file, like the original's -recoverFromDisk
     ///
-    /// The file stays in place. Without it there is no start.
+    /// The file stays in place. If it does not exist, the start fails.
     #[arg(long)]
     recover_from_disk: bool,
 
     /// Recover from the state file if there is one, then rename it
     ///
-    /// The file gets the name <cm.state>.recovered, so that no later start
-    /// recovers from it again. For services, which start with the same options
-    /// each time.
+    /// The file is renamed to <cm.state>.recovered, so that no later start
+    /// recovers from it again. Meant for services, which start with the same
+    /// options each time.
     #[arg(long, conflicts_with = "recover_from_disk")]
     recover_if_present: bool,
 

@@ -24,7 +24,7 @@ Examples:
   fish:
     corona completions fish > ~/.config/fish/completions/corona.fish";
 
-/// Print a script that completes command lines in a shell
+/// Print a completion script for a shell
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {

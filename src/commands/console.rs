@@ -32,9 +32,10 @@ pub(super) struct Console<'a> {
 }
 
 impl<'a> Console<'a> {
-    /// The streams of the process. The width is that of the terminal, or `$COLUMNS` when it is set;
-    /// where stdout is no terminal nothing is cut. Colours: on a terminal, unless `$NO_COLOR` is set
-    /// or the terminal is dumb.
+    /// The streams of the process. The width is that of the terminal, or
+    /// `$COLUMNS` when it is set; where stdout is no terminal nothing is cut.
+    /// Colours: on a terminal, unless `$NO_COLOR` is set or the terminal is
+    /// dumb.
     pub(super) fn of_process(out: &'a mut io::Stdout, err: &'a mut io::Stderr) -> Self {
         let size = out.is_terminal().then(|| terminal_size::terminal_size_of(&*out));
         let terminal = size.map(|size| size.map(|(width, _)| usize::from(width.0)));
@@ -114,7 +115,7 @@ fn look(
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArguments {
-    /// Text for people, or JSON for programs
+    /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
     pub(super) output: Form,
 
@@ -127,7 +128,7 @@ pub(super) struct OutputArguments {
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(super) struct FormArguments {
-    /// Text for people, or JSON for programs
+    /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = TextForm::Text)]
     pub(super) output: TextForm,
 }

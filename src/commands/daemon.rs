@@ -48,7 +48,7 @@ pub(super) fn allow_open_files() {
 /// Where systemd started the program it waits for this; elsewhere nothing happens.
 pub(super) fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!("cannot tell systemd of a change of state: {error}");
+        tracing::warn!("cannot notify systemd of a change of state: {error}");
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn serve_until<T: Send + 'static>(
             serving.await
         }
     };
-    ended.context("the service broke down")
+    ended.context("the service panicked")
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(by_itself.unwrap(), 1);
         let broken = async { panic!("out of luck") };
         let error = serve_until::<()>("Service", broken, pending(), &tell).await.unwrap_err();
-        assert_eq!(error.to_string(), "the service broke down");
+        assert_eq!(error.to_string(), "the service panicked");
         assert!(!*tell.borrow());
         let when_told = async move { told.wait_for(|told| *told).await.is_ok() };
         let signal = ready(StopSignal::Terminate);

@@ -28,22 +28,22 @@ const EXAMPLES: &str = "\
 Examples:
   A cluster of 24 nodes until Ctrl-C:
     corona demo
-  A larger one, in which everything happens three times as fast:
+  A larger cluster, three times as fast:
     corona demo --nodes 120 --speed 3
-  On free ports for a minute, with everything that happens as JSON:
+  On free ports for a minute, with all events as JSON:
     corona demo --port 0 --thrift-port 0 --for 60 --output json
 
-Nothing listens on other interfaces than loopback, and nothing is left behind.
+The demo listens on the loopback interface only, and leaves nothing behind.
 SIGHUP has the pools file read again at once.
 Exit status: 0 stopped; 1 could not start or failed; 2 wrong usage.";
 
 /// Show a small busy cluster: manager, pages, nodes and jobs in one process
 ///
-/// Starts a cluster manager with its pages, emulated nodes in several racks and
-/// users whose jobs come and go. Within a minute a job fills the cluster, a
-/// pool with a minimum gets slots back by preemption, a node dies, another one
-/// is blacklisted, and a new one joins. No tasks are started and no other
-/// program is needed. Every other command works with it from another terminal.
+/// Starts a cluster manager with its pages, emulated nodes in several racks,
+/// and users who submit jobs. Within a minute a job fills the cluster, a pool
+/// with a minimum preempts slots, a node dies, another one is blacklisted, and
+/// a new one joins. The demo starts no tasks and needs no other program. All
+/// other commands work with it from another terminal.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -59,23 +59,23 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = parse_nodes)]
     nodes: usize,
 
-    /// How many times faster everything happens, from 0.1 to 20
+    /// Speed factor, from 0.1 to 20
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_speed)]
     speed: f64,
 
-    /// Which jobs come and which nodes fail: another number, another story
+    /// Seed that determines the jobs and the failing nodes
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Stop after so many seconds [default: at SIGINT or SIGTERM]
+    /// Stop after this many seconds [default: at SIGINT or SIGTERM]
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     duration: Option<u64>,
 
-    /// Sentences about what is notable, or every event as a line of JSON
+    /// Print notable events as sentences, or all events as lines of JSON
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
     output: Form,
 
-    /// What to log on stderr: a level, or levels by part of the program
+    /// Log level on stderr, or levels by part of the program
     #[arg(long, value_name = "FILTER", default_value = "error", value_parser = parse_filter)]
     log_level: String,
 }
@@ -168,8 +168,7 @@ fn explain(error: DemoError, options: &Options) -> anyhow::Error {
         _ => (options.web_port, "pages", "--port"),
     };
     anyhow!(
-        "cannot listen on port {port} for {what}: {error}; choose another one with {option}, 0 for \
-         any free one"
+        "cannot listen on port {port} for {what}: {error}; choose another port with {option}; 0 selects a free one"
     )
 }
 

@@ -1,4 +1,4 @@
-//! `corona events`: what has happened in a cluster, and what happens.
+//! `corona events`: past and new events of a cluster.
 //!
 //! Reads the stream of events of this program's cluster manager; the original has none.
 
@@ -17,37 +17,37 @@ use super::web::{StreamEnd, Web};
 
 const EXAMPLES: &str = "\
 Examples:
-  What happened last:
+  The latest events:
     corona events
-  What happens, as it happens:
+  New events as they happen:
     corona events --follow
-  Ends of sessions and losses of nodes since now, as JSON, one object in a line:
+  New ends of sessions and losses of nodes, as JSON, one object per line:
     corona events --follow --last 0 --event session_ended --event node_lost \\
         --output json
 
 A cluster manager keeps its last 4,096 events; docs/web.md lists them.
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// Show what happens: sessions, grants, nodes, pools, safe mode
+/// Show events: sessions, grants, nodes, pools, safe mode
 ///
 /// Reads the pages at cm.server.http.address of this program's cluster
 /// manager; the original serves no events.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Go on with what happens from now on, until Ctrl-C
+    /// Continue with new events until Ctrl-C
     #[arg(long, short)]
     follow: bool,
 
-    /// Events of the past at most
+    /// Maximum number of past events
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     last: usize,
 
-    /// Only events of this name, such as node_lost; may be repeated
+    /// Only events with this name, such as node_lost; may be repeated
     #[arg(long, value_name = "EVENT")]
     event: Vec<String>,
 
-    /// Only events of this session, node or pool (GROUP.POOL)
+    /// Only events about this session, node or pool (GROUP.POOL)
     #[arg(long, value_name = "NAME")]
     about: Option<String>,
 
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             // Behind the last event that was seen; where none was, from now on.
             if let Err(error) = read(&web, "/api/v1/events", &mut printer).await {
                 printer.console.complain(&format!(
-                    "corona: {}; trying again each {} s\n",
+                    "corona: {}; retrying every {} s\n",
                     super::one_line(&error),
                     PAUSE.as_secs()
                 ));
@@ -116,7 +116,7 @@ async fn read(web: &Web, path: &str, printer: &mut Printer<'_, '_>) -> anyhow::R
     match end {
         StreamEnd::Ended => Ok(()),
         StreamEnd::NoApi => bail!(
-            "{} serve no events: this is the original cluster manager, or an older version",
+            "{} have no events: this is the original cluster manager, or an older version",
             web.who()
         ),
     }

@@ -1,4 +1,4 @@
-//! `corona import`: a packet capture becomes a recording.
+//! `corona import`: converts a packet capture to a recording.
 //!
 //! Wiring only: the two files, and the summary.
 
@@ -28,12 +28,12 @@ Examples:
 
 Exit status: 0 done; 1 not done, with one line on stderr; 2 wrong usage.";
 
-/// Turn a packet capture into a recording
+/// Convert a packet capture to a recording
 ///
-/// Takes pcap and pcapng, as tcpdump and Wireshark write them, also packed
-/// with gzip. The recording has the connections and their bytes, not the
-/// packets, and is smaller by far. Without a port it can be read only by naming
-/// the port again.
+/// Reads pcap and pcapng files of tcpdump and Wireshark, optionally compressed
+/// with gzip. The recording contains the connections and their bytes, not the
+/// packets, and is much smaller. If no port is known here, commands that read
+/// the recording need it.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -105,11 +105,10 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let packets = read.packets.used;
     let of_nobody = (converted.to_cluster_manager == 0).then(|| match ports.cluster_manager {
         0 => {
-            "nothing says where the cluster manager listened: name its port to whatever reads the \
-              recording"
+            "the port of the cluster manager is not known: pass it to the commands that read the recording"
                 .to_owned()
         }
-        port => format!("none of them is to the cluster manager at port {port}"),
+        port => format!("no connection goes to the cluster manager's port {port}"),
     });
     let missing = (missing_bytes > 0)
         .then(|| format!("{missing_bytes} bytes were sent but are not in the capture"));

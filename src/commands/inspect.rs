@@ -1,4 +1,4 @@
-//! `corona inspect`: what was said in a recording or a packet capture.
+//! `corona inspect`: the messages in a recording or a packet capture.
 //!
 //! Wiring only: arguments to a filter, items to lines.
 
@@ -25,11 +25,11 @@ use super::traffic::{PortArguments, ending_text, skipped_text};
 
 const EXAMPLES: &str = "\
 Examples:
-  Who said what when:
+  All messages:
     corona inspect monday.corec
-  Everything about one session, uncut:
+  All messages about one session, complete:
     corona inspect monday.corec --session 202611210005.1 --full
-  How long the cluster manager took to answer:
+  Response times of the cluster manager:
     corona inspect monday.corec --stats
   A capture of tcpdump:
     corona inspect cm.pcap --port cluster-manager=9090 --method sessionStart
@@ -40,11 +40,11 @@ proxy job tracker, SD a session driver. '=' comes before a result, '!' before an
 error, the time that an answer took is in brackets.
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// Show what was said in a recording or a packet capture
+/// Show the messages in a recording or a packet capture
 ///
-/// Reads what 'corona record' writes, and pcap and pcapng as tcpdump and
-/// Wireshark write them, also packed with gzip. Messages are decoded; whatever
-/// is no message is shown as bytes.
+/// Reads recordings of 'corona record', and pcap and pcapng files of tcpdump
+/// and Wireshark, optionally compressed with gzip. Messages are decoded; other
+/// bytes are shown as they are.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -52,36 +52,35 @@ pub(super) struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Only calls about this session, and their answers
+    /// Only calls about this session, and their replies
     #[arg(long, value_name = "HANDLE")]
     session: Option<String>,
 
-    /// Only calls about this node, by name or host, and their answers
+    /// Only calls about this node, by name or host, and their replies
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 
-    /// Only calls of this method, and their answers
+    /// Only calls of this method, and their replies
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
 
-    /// Nothing before: seconds since the start, or a time such as
-    /// 2026-11-21T00:05:39Z
+    /// Start of the interval: seconds since the start, or a time such as 2026-11-21T00:05:39Z
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     from: Option<Time>,
 
-    /// Nothing after, written as for --from
+    /// End of the interval, in the same form as --from
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<Time>,
 
-    /// Statistics by method instead
+    /// Show statistics by method instead
     #[arg(long)]
     stats: bool,
 
-    /// Leave nothing out of long messages, and do not cut lines
+    /// Show complete messages, and do not cut lines
     #[arg(long)]
     full: bool,
 
-    /// Text for people, or JSON for programs: one object in a line
+    /// Output as text for people or as JSON for programs, one object per line
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
     output: Form,
 
@@ -139,8 +138,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let traffic = Traffic::read(file, &limits).with_context(|| name.clone())?;
     if ports.is_none() && traffic.services.is_empty() && !traffic.capture.connections.is_empty() {
         bail!(
-            "{name} does not tell where the cluster manager listened; name its configuration \
-             with --conf-dir, or its port with --port cluster-manager=N"
+            "{name} does not contain the cluster manager's port; pass its configuration with --conf-dir, or the port with --port cluster-manager=N"
         );
     }
     let ports = ports.unwrap_or_default();
@@ -169,7 +167,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     if conversations.is_empty() && !capture.connections.is_empty() && ports.cluster_manager != 0 {
         console.complain(&format!("{name} has no connection to port {}\n", ports.cluster_manager));
     } else if is_empty && !all.is_empty() && arguments.output == Form::Text {
-        console.complain(&format!("{name}: nothing in it is what was asked for\n"));
+        console.complain(&format!("{name}: no message matches\n"));
     }
     for note in [skipped_text(&capture.packets), ending_text(capture.ending)].into_iter().flatten()
     {

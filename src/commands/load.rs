@@ -22,13 +22,13 @@ use super::signals::shutdown_signal;
 
 const EXAMPLES: &str = "\
 Examples:
-  How many slots a second are given out and given back:
+  Slots granted and released per second:
     corona load churn --address localhost:9090
-  How long a request waits on an idle cluster of 1,000 nodes:
+  Time from request to grant on an idle cluster of 1,000 nodes:
     corona load request-to-grant --address localhost:9090 --nodes 1000
   The same as a picture:
     corona load request-to-grant --address localhost:9090 --plot grant.svg
-  Heartbeats of 5,000 nodes each 3 seconds, as JSON:
+  Heartbeats of 5,000 nodes every 3 seconds, as JSON:
     corona load heartbeats --address localhost:9090 --nodes 5000 \\
         --interval 3 --seconds 60 --output json
 
@@ -37,11 +37,11 @@ run early and in order. docs/load.md describes the scenarios.
 Exit status: 0 done, and all responses were correct; 1 not done, or a response
 was wrong or missing, which the report says; 2 wrong usage.";
 
-/// Put load on a cluster manager and check what comes back
+/// Put load on a cluster manager and check its replies
 ///
-/// Emulates task trackers and job trackers over the real wire, against the
-/// original or this cluster manager. Emulated nodes start no tasks: use it on a
-/// cluster manager that nobody else uses.
+/// Emulates task trackers and job trackers over the real protocol, against the
+/// original or this cluster manager. Emulated nodes start no tasks, so use it
+/// only on a cluster manager without other users.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -59,31 +59,32 @@ enum What {
 /// Where, how long, and what becomes of the result.
 #[derive(Args, Clone, Debug)]
 struct RunArguments {
-    /// The cluster manager, cm.server.address
+    /// Address of the cluster manager (cm.server.address)
     #[arg(long, value_name = "HOST:PORT")]
     address: String,
 
-    /// How long is measured
+    /// Duration of the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u64,
 
-    /// How long it runs before that
+    /// Duration of the warm-up before the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     warm_up: u64,
 
-    /// Threads that make the load [default: one for each processor, at most 4]
+    /// Threads of the load generator [default: one for each processor, at most
+    /// 4]
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 
-    /// The cluster manager's process, to report its memory and processor time
+    /// Process id of the cluster manager, to report its memory and CPU time
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Text for people, or JSON for programs
+    /// Output as text for people or as JSON for programs
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
     output: Form,
 
-    /// Draw the result as SVG, a picture that browsers show
+    /// Draw the result as an SVG picture
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 

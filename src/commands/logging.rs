@@ -30,24 +30,24 @@ const DEFAULT_RATE: u32 = 200;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Log")]
 pub(super) struct LogArguments {
-    /// Form of the lines on stderr
+    /// Format of the lines on stderr
     ///
-    /// 'text' is the original's layout in local time; 'json' is one object a
-    /// line with the time in UTC.
+    /// 'text' is the original's layout with local time; 'json' is one object
+    /// per line with the time in UTC.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 
-    /// What to log: a level, or levels by part of the program
+    /// Log level, or levels by part of the program
     ///
-    /// A level is one of error, warn, info, debug and trace. More than one
-    /// part: 'info,corona::wire=debug'.
+    /// A level is one of error, warn, info, debug and trace. Levels by part are
+    /// separated by commas: 'info,corona_wire=debug'.
     #[arg(long, value_name = "FILTER", env = "RUST_LOG")]
     #[arg(default_value = DEFAULT_LEVEL, value_parser = parse_filter)]
     log_level: String,
 
-    /// Most lines of one kind a second; 0: no limit
+    /// Maximum number of lines of one kind per second; 0: no limit
     ///
-    /// What is left out is counted, and told in one line a second.
+    /// Omitted lines are counted and reported in one line per second.
     #[arg(long, value_name = "LINES", default_value_t = DEFAULT_RATE)]
     log_rate: u32,
 }
@@ -75,7 +75,7 @@ impl LogArguments {
     pub(super) fn init(&self) -> anyhow::Result<LogGuard> {
         let form = self.log_format;
         let tell = move |lost| {
-            let sentence = format!("{lost} lines are lost here, since stderr did not take them");
+            let sentence = format!("{lost} lines were lost here because stderr was blocked");
             form.line_for(lost, Level::WARN, module_path!(), &sentence)
         };
         let (queue, guard) = log_queue::start(std::io::stderr(), tell)?;

@@ -1,4 +1,4 @@
-//! `corona man-pages`: the manual, made from the same words as `--help`. For whoever makes packages.
+//! `corona man-pages`: manual pages, generated from the same texts as `--help`, for packages.
 
 use std::fs;
 use std::io::Write;

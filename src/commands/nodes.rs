@@ -1,7 +1,7 @@
-//! `corona nodes`: the nodes of a cluster, what they have, what runs on one and what is wrong with it.
+//! `corona nodes`: the nodes of a cluster, their slots, grants and problems.
 //!
-//! No call of the protocol tells of nodes, so they are read from the pages: this program's in full,
-//! the original's as far as they go.
+//! No call of the protocol returns nodes, so they are read from the pages: all data from this
+//! program's, and what there is from the original's.
 
 use std::fmt::Write;
 use std::fs;
@@ -26,22 +26,22 @@ use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
 Examples:
-  All nodes, with used and all slots of each type:
+  All nodes, with used and total slots of each type:
     corona nodes list
   Nodes with a problem:
     corona nodes list --problems
-  What runs on a node, and who has complained about it:
+  The grants on a node, and the failures reported there:
     corona nodes info tt-000.dc1.example.com
-  Let it be given work again after a repair:
+  Lift its blacklisting after a repair:
     corona nodes clear-blacklist tt-000.dc1.example.com --token-file token
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// See the nodes of the cluster, and lift blacklistings
+/// List and describe nodes, and lift blacklistings
 ///
-/// Reads the pages at cm.server.http.address. Those of the original have the
-/// names and which nodes are blacklisted, and nothing else: 'info' and
-/// 'clear-blacklist' need a cluster manager of this program.
+/// Reads the pages at cm.server.http.address. The original's pages contain only
+/// names and blacklisted nodes: 'info' and 'clear-blacklist' require a cluster
+/// manager of this program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -59,7 +59,8 @@ enum Action {
 /// List the nodes
 #[derive(Args, Clone, Debug)]
 struct List {
-    /// Only nodes with a problem: late, or not accepting work of at least one type
+    /// Only nodes with a problem: late, or not granted slots of at least one
+    /// type
     #[arg(long)]
     problems: bool,
 
@@ -73,10 +74,10 @@ struct List {
     web: WebArguments,
 }
 
-/// Show a node: its slots, what runs there and for whom, who has complained
+/// Describe a node: its slots, its grants, and the failures reported there
 #[derive(Args, Clone, Debug)]
 struct Info {
-    /// The node's name, as the list has it
+    /// The node's name, as shown in the list
     node: String,
 
     #[command(flatten)]
@@ -86,14 +87,13 @@ struct Info {
     web: WebArguments,
 }
 
-/// Lift the blacklisting of a node, so that it is given work again
+/// Lift the blacklisting of a node, so that its slots are granted again
 ///
-/// The cluster manager must have a token, corona.cm.web.kill.token, and
-/// take administrative calls from here. The token is read from the file that
-/// is named, else from the configuration.
+/// The cluster manager must have a token, corona.cm.web.kill.token, and allow administrative calls
+/// from here. The token is read from --token-file, else from the configuration.
 #[derive(Args, Clone, Debug)]
 struct ClearBlacklist {
-    /// The node's name, as the list has it
+    /// The node's name, as shown in the list
     node: String,
 
     /// Only for this type of slots
@@ -256,13 +256,13 @@ fn description(detail: &NodeDetail, console: &Console<'_>, wide: bool) -> String
     };
     add("\n", types_table(detail));
     if !detail.complaints.is_empty() {
-        add("\nComplaints that count, the latest first:\n", complaints_table(detail));
+        add("\nReports that count, the latest first:\n", complaints_table(detail));
     }
     if detail.grants.is_empty() {
-        text.push_str("\nNothing runs here.\n");
+        text.push_str("\nNo grants.\n");
         return text;
     }
-    add("\nWhat runs here, the longest first:\n", grants_table(detail));
+    add("\nGrants, the oldest first:\n", grants_table(detail));
     let left_out = detail.grants_total.saturating_sub(detail.grants.len());
     if left_out > 0 {
         let _ = writeln!(text, "and {left_out} more");
@@ -350,7 +350,7 @@ async fn read(web: &Web) -> anyhow::Result<Nodes> {
     loop {
         let page = match web.api::<Nodes>(&path(all.next.as_deref())).await? {
             Answer::Found(page) => page,
-            Answer::NotFound(what) => bail!("{} tell of no nodes: {what}", web.who()),
+            Answer::NotFound(what) => bail!("{} list no nodes: {what}", web.who()),
             Answer::NoApi => return java_pages::nodes(web).await,
         };
         // A name that does not lead on would lead round and round.

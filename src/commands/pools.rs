@@ -1,6 +1,6 @@
-//! `corona pools`: who has how much, who may have how much, and who waits.
+//! `corona pools`: the slots and limits of pools, and their pending requests.
 //!
-//! No call of the protocol tells of pools, so they are read from the pages, this program's or the
+//! No call of the protocol returns pools, so they are read from the pages, this program's or the
 //! original's.
 
 use std::process::ExitCode;
@@ -19,21 +19,21 @@ use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
-A group is followed by its pools. A type is left out where a pool has nothing
-of it and no limits. SHARE is what the pool is due now, in slots; MIN what it
-is guaranteed; MAX what it may have at most.
+A group is followed by its pools. Types that a pool neither uses nor limits are
+left out. SHARE is the number of slots that the pool is due now, MIN its
+guaranteed slots, MAX its limit.
 
 Examples:
   One group:
     corona pools --group research
   A pool with its settings and its sessions:
     corona pools info research.nightly
-  While a file is changed:
+  Watch the pools while you change a file:
     corona pools list --watch
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// See the pools: slots that they hold, wait for and are due
+/// List and describe pools: slots that they hold, wait for and are due
 ///
 /// Reads the pages at cm.server.http.address, of this cluster manager or of
 /// the original. Without an action it lists the pools.
@@ -71,7 +71,7 @@ struct List {
     web: WebArguments,
 }
 
-/// Show a pool or a group: settings, limits, slots, sessions
+/// Describe a pool or a group: settings, limits, slots, sessions
 #[derive(Args, Clone, Debug)]
 struct Info {
     /// The pool, or a group
@@ -222,9 +222,10 @@ fn whole_shares(pools: &[Pool]) -> Vec<ByType<i64>> {
     whole
 }
 
-/// Rounds the share of a group and those of its pools, which follow it. What the pools lack of the
-/// group's slots goes to those that lose most by rounding down. Where the shares of the pools do not
-/// add up to the group's, as when their minima exceed it, each is rounded alone.
+/// Rounds the share of a group and those of its pools, which follow it. What
+/// the pools lack of the group's slots goes to those that lose most by rounding
+/// down. Where the shares of the pools do not add up to the group's, as when
+/// their minima exceed it, each is rounded alone.
 fn whole_shares_of(exact: &[f64]) -> Vec<i64> {
     let mut whole: Vec<i64> = exact.iter().map(|share| share.round() as i64).collect();
     let (Some((group, members)), Some(due)) = (exact.split_first(), whole.first().copied()) else {

@@ -1,6 +1,6 @@
-//! `corona record`: a relay in front of a cluster manager, and a file with what passed.
+//! `corona record`: a relay in front of a cluster manager that records the traffic to a file.
 //!
-//! Wiring only: addresses, the file, signals, and what is said at the start and at the end.
+//! Wiring only: addresses, the file, signals, and the output at the start and at the end.
 
 use std::future::Future;
 use std::io::Write;
@@ -30,13 +30,13 @@ corona record [OPTIONS] --listen <HOST:PORT> --upstream <HOST:PORT>
 
 const EXAMPLES: &str = "\
 Examples:
-  The cluster manager of this machine, for clients that are told port 9191:
+  This machine's cluster manager, for clients that connect to port 9191:
     corona record --listen 0.0.0.0:9191 --upstream localhost:9090 \\
         --out monday.corec
-  The callbacks to session drivers as well:
+  The same with the callbacks to session drivers:
     corona record --listen 10.1.2.3:9191 --upstream cm.example.com:9090 \\
         --relay-callbacks --out monday.corec
-  What was said:
+  Show the recording:
     corona inspect monday.corec
 
 SIGTERM and SIGINT end the relay and complete the file.
@@ -44,20 +44,20 @@ Exit status: 0 ended, and everything is in the file; 1 could not start, or
 something that passed is not in the file, with one line on stderr; 2 wrong
 usage.";
 
-/// Relay to a cluster manager and record what passes
+/// Relay to a cluster manager and record the traffic
 ///
-/// Stands between clients and any cluster manager, the original or this one,
-/// changes nothing and keeps a copy in a file. Relaying never waits for the
-/// disk: what does not fit into the buffer is left out of the file as a gap,
-/// and when the disk is full recording ends and relaying goes on.
+/// Forwards the traffic between clients and any cluster manager, the original
+/// or this one, unchanged, and writes a copy to a file. Relaying never waits
+/// for the disk: data that does not fit into the buffer becomes a gap in the
+/// file. When the disk is full, recording ends and relaying continues.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(super) struct Arguments {
-    /// Where clients connect
+    /// Address that clients connect to
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
 
-    /// The cluster manager
+    /// Address of the cluster manager
     #[arg(long, value_name = "HOST:PORT")]
     upstream: String,
 
@@ -69,40 +69,41 @@ pub(super) struct Arguments {
     #[arg(long)]
     force: bool,
 
-    /// Stand between the cluster manager and session drivers too
+    /// Also relay the connections from the cluster manager to session drivers
     ///
-    /// Sessions that start through the relay are announced to the cluster
-    /// manager with an address of the relay, which forwards to theirs. Such
-    /// sessions need the relay for as long as they run.
+    /// The cluster manager receives an address of the relay for each session
+    /// that starts through it; the relay forwards to the session driver. Such
+    /// sessions need the relay as long as they run.
     #[arg(long)]
     relay_callbacks: bool,
 
     /// The host that the cluster manager calls back
     ///
-    /// [default: that of --listen; where that is any address, the one that
-    /// the relay has towards the cluster manager]
+    /// [default: that of --listen; if that is the wildcard address, the relay's
+    /// local address on the way to the cluster manager]
     #[arg(long, value_name = "HOST", requires = "relay_callbacks")]
     callback_host: Option<String>,
 
-    /// Relay callbacks to session drivers in these networks, too
+    /// Also relay callbacks to session drivers in these networks
     ///
     /// By default a session driver must be on the host that its session
-    /// connects from; the cluster manager is told the address of any other one
-    /// as it is. Networks with commas between, such as 10.0.0.0/8,::1.
+    /// connects from; other addresses are passed on unchanged. Networks are
+    /// separated by commas, such as 10.0.0.0/8,::1.
     #[arg(long, value_name = "NETWORKS", requires = "relay_callbacks", value_parser = parse_networks)]
     callback_drivers: Option<Networks>,
 
-    /// Accept callbacks from these networks, too
+    /// Also accept callbacks from these networks
     ///
-    /// By default they are accepted from the addresses of --upstream only.
+    /// By default, callbacks are accepted only from the addresses of
+    /// --upstream.
     #[arg(long, value_name = "NETWORKS", requires = "relay_callbacks", value_parser = parse_networks)]
     callback_sources: Option<Networks>,
 
-    /// What may wait for the disk, in bytes: 64m, 1g
+    /// Maximum of data that waits for the disk, in bytes: 64m, 1g
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     max_buffer: usize,
 
-    /// Connections at a time, callbacks included
+    /// Maximum number of open connections, including callbacks
     #[arg(long, value_name = "COUNT", default_value = "10000")]
     max_connections: NonZeroUsize,
 
@@ -188,7 +189,7 @@ async fn relay(
     let signal = stop.await;
     tracing::info!("ending after {signal}");
     stop_sender.send_replace(true);
-    relaying.await.context("the relay broke down")?;
+    relaying.await.context("the relay panicked")?;
     Ok((recorder, out))
 }
 
@@ -218,12 +219,10 @@ fn conclude(
     }
     match failure {
         Some(failure) => bail!(
-            "{out} is not whole: recording stopped early ({failure}); \
-             {lost} bytes and {of} connections are not in it"
+            "{out} is incomplete: recording stopped early ({failure}); {lost} bytes and {of} connections are missing"
         ),
         None if lost > 0 || of > 0 => bail!(
-            "{out} has gaps: {lost} bytes and {of} connections are not in it, as the disk was \
-             too slow for a buffer of this size"
+            "{out} has gaps: {lost} bytes and {of} connections are missing because the disk was too slow for a buffer of this size"
         ),
         None => Ok(ExitCode::SUCCESS),
     }

@@ -1,6 +1,6 @@
-//! `corona replay`: recorded clients against a cluster manager, and the verdict.
+//! `corona replay`: replays recorded clients against a cluster manager, and prints the verdict.
 //!
-//! Wiring only: the file, the configuration, whom to play against, and where the report goes.
+//! Wiring only: the file, the configuration, the target, and the report.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -42,13 +42,13 @@ Examples:
 Exit status: 0 no unexplained differences; 1 some, or the replay could not be
 played, with one line on stderr; 2 wrong usage.";
 
-/// Play recorded clients against a cluster manager and compare
+/// Replay recorded clients against a cluster manager and compare
 ///
-/// Plays task trackers and sessions of a recording or packet capture, with
-/// their timing, acts as their session drivers, and compares every answer and
-/// notice with what was recorded. Session ids, times and ports are translated.
-/// What correct cluster managers may do differently is judged by rule; every
-/// other difference is shown with both sides decoded.
+/// Plays the task trackers and sessions of a recording or packet capture with
+/// their timing, acts as their session drivers, and compares every reply and
+/// notification with the recorded one. Session ids, times and ports are
+/// translated. Differences that correct cluster managers may have are explained
+/// by rules; every other difference is shown with both sides decoded.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
 #[command(group(ArgGroup::new("against").args(["spawn", "target"]).required(true)))]
@@ -59,48 +59,48 @@ pub(super) struct Arguments {
 
     /// Start a cluster manager of this program for the replay
     ///
-    /// It gets the configuration in --conf-dir. Files named there that do not
-    /// exist are looked up in that directory by their names. Addresses and the
-    /// state file are its own.
+    /// It uses the configuration in --conf-dir. Files that are named there and
+    /// do not exist are searched for in that directory by name. It has its own
+    /// addresses and state file.
     #[arg(long, requires = "conf_dir")]
     spawn: bool,
 
-    /// A cluster manager that runs already
+    /// Address of a running cluster manager
     ///
-    /// It should have been started anew, with the recorded configuration. If it
-    /// is on another machine, it must be able to connect to this one, where the
-    /// session drivers of the replay listen.
+    /// Start it freshly, with the recorded configuration. If it is on another
+    /// machine, it must be able to connect to this one, where the replay's
+    /// session drivers listen.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address, conflicts_with = "spawn")]
     target: Option<SocketAddr>,
 
-    /// How much faster than recorded pauses pass, or 'max' for none at all
+    /// Factor by which pauses are shortened, or 'max' for no pauses
     ///
-    /// With --spawn nodes and sessions expire faster by as much, with 'max' as
-    /// recorded. Intervals in the scheduling files stay as they are.
+    /// With --spawn, nodes and sessions expire faster by the same factor; with
+    /// 'max', as recorded. Intervals in the scheduling files do not change.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     speed: f64,
 
-    /// How much longer than recorded an answer or notice may take, in seconds
+    /// How many seconds longer than recorded a reply or notification may take
     #[arg(long, value_name = "SECONDS", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
-    /// Play again, so many times at most, if something differs in a play in
-    /// which the machine was too busy to keep the recorded times
+    /// Repeat a replay that found differences while the machine was too busy to
+    /// keep the recorded times, at most this many times
     #[arg(long, value_name = "N", default_value_t = 0, requires = "spawn",
           value_parser = clap::value_parser!(u8).range(0..=20))]
     retries: u8,
 
-    /// Print the report in this form
+    /// Format of the printed report
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text,
           help_heading = "Report")]
     output: Form,
 
-    /// In text, show what is explained one by one as well
+    /// In text, also list each explained difference
     #[arg(long, help_heading = "Report")]
     full: bool,
 
-    /// Write it to a file, too: .txt, .json or .html
+    /// Also write the report to a file: .txt, .json or .html
     #[arg(long, value_name = "FILE", value_parser = parse_report, help_heading = "Report")]
     report: Option<(PathBuf, Form)>,
 
@@ -189,8 +189,7 @@ fn read(arguments: &Arguments, name: &str) -> anyhow::Result<(Traffic, Vec<Conve
     }
     match ports {
         None if traffic.services.is_empty() => bail!(
-            "{name} does not tell where the cluster manager listened; name its configuration with \
-             --conf-dir, or its port with --port cluster-manager=N"
+            "{name} does not contain the cluster manager's port; pass its configuration with --conf-dir, or the port with --port cluster-manager=N"
         ),
         Some(ports) if traffic.services.is_empty() => {
             bail!("{name} has no connection to port {}", ports.cluster_manager)

@@ -32,14 +32,14 @@ use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
-WAITING is the number of requests that wait, AGE the time since the session
-started. No call has them, so they are read from the pages, and left out where
-those cannot be read. With --address, name --http-address too. Where a terminal
+WAITING is the number of pending requests, AGE the time since the session
+started. No call returns them, so they are read from the pages, and left out if
+the pages cannot be read. With --address, add --http-address. If the terminal
 is too narrow, PRIORITY is left out if every session has NORMAL.
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// List the sessions that run, or those that have ended
+/// List running sessions and their slots, or sessions that have ended
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct List {
@@ -47,11 +47,11 @@ pub(super) struct List {
     #[arg(long)]
     user: Option<String>,
 
-    /// Only sessions of this pool, or of this group
+    /// Only sessions in this pool or group
     #[arg(long, value_name = "GROUP[.POOL]")]
     pool: Option<String>,
 
-    /// Sessions that have ended instead, the latest first
+    /// List sessions that have ended instead, the latest first
     #[arg(long)]
     retired: bool,
 
@@ -153,7 +153,7 @@ impl List {
             (false, pages) => show_running(&cluster, pages.as_ref(), &wanted, output, console),
             (true, Some(pages)) => show_retired(pages, &wanted, output, console),
             (true, None) => {
-                bail!("only the pages list sessions that have ended; name them with --http-address")
+                bail!("only the pages list sessions that have ended; pass their address with --http-address")
             }
         })?;
         Ok(ExitCode::SUCCESS)
@@ -204,7 +204,7 @@ fn show_running(
     if let (Some(from), Some(to)) = (&wanted.pool, &list.redirected_to) {
         let (from, to) = (printable(from), pool_text(to));
         // Writing to a string does not fail.
-        let _ = writeln!(text, "Sessions that ask for {from} run in {}.", printable(&to));
+        let _ = writeln!(text, "Sessions submitted to {from} run in {}.", printable(&to));
     }
     Ok(console.print(&text)?)
 }

@@ -1,4 +1,4 @@
-//! `corona sessions`: which sessions run, what one is, ending some, and why one waits.
+//! `corona sessions`: lists, describes and ends sessions, and explains why one waits.
 //!
 //! The first three are calls that every cluster manager has; the last is read from the pages of
 //! this program's.
@@ -33,13 +33,13 @@ use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
 Examples:
-  What runs in a pool, and which sessions hold most map slots there:
+  Running sessions of a pool, with their slots:
     corona sessions list --pool default.defaultpool
-  What has ended:
+  Sessions that have ended:
     corona sessions list --retired
   As JSON, for a program:
     corona sessions list --output json
-  Why a job gets nothing:
+  Why a job gets no slots:
     corona sessions explain 202611210005.1
   End two sessions:
     corona sessions kill 202611210005.1 202611210005.7
@@ -47,10 +47,10 @@ Examples:
 Exit status: 0 done; 1 failed or not all done, with a line on stderr; 2 wrong
 usage.";
 
-/// See, explain and end sessions
+/// List, describe, explain and end sessions
 ///
 /// 'list', 'info' and 'kill' call any cluster manager, the original or this
-/// one. 'explain' reads the pages of this one; the original does not explain.
+/// one. 'explain' requires the pages of a cluster manager of this program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -66,10 +66,10 @@ enum Action {
     Explain(Explain),
 }
 
-/// Show what a session said of itself, and the slots that it holds
+/// Describe a session: its registration and the slots that it holds
 #[derive(Args, Clone, Debug)]
 struct Info {
-    /// The session's handle, as the list has it
+    /// The session's handle, as shown in the list
     session: String,
 
     #[command(flatten)]
@@ -79,10 +79,10 @@ struct Info {
     cluster: CallAndPageArguments,
 }
 
-/// End sessions: their job trackers learn it with their next call
+/// End sessions; their job trackers notice at their next call
 #[derive(Args, Clone, Debug)]
 struct Kill {
-    /// Handles, as the list has them
+    /// Handles, as shown in the list
     #[arg(required = true)]
     sessions: Vec<String>,
 
@@ -93,10 +93,10 @@ struct Kill {
     cluster: ClusterArguments,
 }
 
-/// Explain why the requests of a session wait
+/// Explain why a session's requests wait
 #[derive(Args, Clone, Debug)]
 struct Explain {
-    /// The session's handle, as the list has it
+    /// The session's handle, as shown in the list
     session: String,
 
     /// Also list the slots that it holds
@@ -369,8 +369,7 @@ impl Explain {
             Answer::Found(detail) => detail,
             Answer::NotFound(what) => bail!("{what}"),
             Answer::NoApi => bail!(
-                "{} do not explain: this is the original cluster manager, which cannot tell why \
-                 requests wait",
+                "{} have no explanations: this is the original cluster manager, which does not report why requests wait",
                 web.who()
             ),
         };
@@ -462,8 +461,8 @@ fn waits(session: &api::Session, waits: Option<&[Wait]>) -> String {
     text
 }
 
-/// The reason in English. Cluster managers before version 0.2 send none, so what remains is the name
-/// of the reason.
+/// The reason in English. Cluster managers before version 0.2 send none, so
+/// what remains is the name of the reason.
 fn reason_text(wait: &Wait) -> String {
     if let Some(text) = &wait.text {
         return text.clone();

@@ -1,6 +1,6 @@
-//! `corona shadow`: this program's decisions beside those of a cluster manager in service.
+//! `corona shadow`: compares this program's decisions with those of a cluster manager in service.
 //!
-//! Wiring only: the relay, the shadow, a recording if one is wanted, signals, and what is said.
+//! Wiring only: the relay, the shadow, an optional recording, signals, and the output.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -33,11 +33,11 @@ corona shadow [OPTIONS] --listen <HOST:PORT> --primary <HOST:PORT>
 
 const EXAMPLES: &str = "\
 Examples:
-  Beside the cluster manager of this machine, for clients that are told port
-  9191; what is found shows on a page:
+  Beside this machine's cluster manager, for clients that connect to port 9191,
+  with a page that shows the findings:
     corona shadow --listen 0.0.0.0:9191 --primary localhost:9090 \\
         --conf-dir /etc/hadoop/conf --http 0.0.0.0:9192
-  The same, and a recording of all of it:
+  The same with a recording:
     corona shadow --listen 0.0.0.0:9191 --primary localhost:9090 \\
         --conf-dir /etc/hadoop/conf --recording monday.corec
 
@@ -47,72 +47,71 @@ record everything, with one line on stderr; 2 wrong usage.";
 
 /// Run beside a cluster manager in service and compare
 ///
-/// Clients and session drivers talk to the primary through this program,
-/// which changes nothing but the address for callbacks and never waits. It
-/// gives the same calls to its own cluster manager and compares what that one
-/// would have answered and granted.
+/// Clients and session drivers talk to the primary through this program, which
+/// changes only the address for callbacks and adds no waits. It passes the same
+/// calls to its own cluster manager and compares the replies and grants.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(super) struct Arguments {
-    /// Where clients connect
+    /// Address that clients connect to
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: SocketAddr,
 
-    /// The cluster manager in service
+    /// Address of the cluster manager in service
     #[arg(long, value_name = "HOST:PORT")]
     primary: String,
 
-    /// Its configuration
+    /// Directory of the primary's configuration
     ///
-    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
-    /// Set a configuration key, whatever the files say; may be repeated
+    /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 
     /// The host that the primary calls back
     ///
-    /// [default: that of --listen; where that is any address, the one that
-    /// the relay has towards the primary]
+    /// [default: that of --listen; if that is the wildcard address, the relay's
+    /// local address on the way to the primary]
     #[arg(long, value_name = "HOST")]
     callback_host: Option<String>,
 
-    /// Relay callbacks to session drivers in these networks, too
+    /// Also relay callbacks to session drivers in these networks
     ///
     /// By default a session driver must be on the host that its session
-    /// connects from; the primary is told the address of any other one
-    /// as it is. Networks with commas between, such as 10.0.0.0/8,::1.
+    /// connects from; other addresses are passed on unchanged. Networks are
+    /// separated by commas, such as 10.0.0.0/8,::1.
     #[arg(long, value_name = "NETWORKS", value_parser = parse_networks)]
     callback_drivers: Option<Networks>,
 
-    /// Accept callbacks from these networks, too
+    /// Also accept callbacks from these networks
     ///
-    /// By default they are accepted from the addresses of --primary only.
+    /// By default, callbacks are accepted only from the addresses of --primary.
     #[arg(long, value_name = "NETWORKS", value_parser = parse_networks)]
     callback_sources: Option<Networks>,
 
-    /// How much later than this program the primary may report its decisions,
-    /// in seconds
+    /// How many seconds after this program the primary may make the same decision
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
 
-    /// Where to show what is found so far: a page, /report.json and /metrics
+    /// Address that serves the current report: a page, /report.json and
+    /// /metrics
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     http: Option<SocketAddr>,
 
-    /// Record what passes as well
+    /// Also record the traffic to this file
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
-    /// Print what was found in this form
+    /// Format of the printed report
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text,
           help_heading = "Report")]
     output: Form,
 
-    /// Write it to a file, too: .txt, .json or .html
+    /// Also write the report to a file: .txt, .json or .html
     #[arg(long, value_name = "FILE", value_parser = parse_report, help_heading = "Report")]
     report: Option<(PathBuf, Form)>,
 
@@ -120,11 +119,11 @@ pub(super) struct Arguments {
     #[arg(long)]
     force: bool,
 
-    /// What may wait for the shadow, and for the disk, in bytes: 64m, 1g
+    /// Maximum of data that waits for the shadow, and for the disk, in bytes: 64m, 1g
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     max_buffer: usize,
 
-    /// Connections at a time, callbacks included
+    /// Maximum number of open connections, including callbacks
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     max_connections: usize,
 
@@ -200,8 +199,7 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
     let (own, entries) = feed(
         arguments.max_buffer,
         format!(
-            "the shadow is too slow: its buffer of {} bytes is full, and it begins anew; connections \
-             go on",
+            "the shadow is too slow: its buffer of {} bytes is full; resynchronising, connections are not affected",
             arguments.max_buffer
         ),
     );
@@ -224,13 +222,13 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
     let signal = stop.await;
     tracing::info!("ending after {signal}");
     stop_sender.send_replace(true);
-    relaying.await.context("the relay broke down")?;
+    relaying.await.context("the relay panicked")?;
     let finished = tokio::task::spawn_blocking(move || shadow.finish()).await?;
     if let Some(pages) = pages {
         pages.end();
     }
     if !finished {
-        bail!("the shadow broke down; this is a bug");
+        bail!("the shadow panicked; this is a bug");
     }
     Ok((watched.now(), recorder))
 }
@@ -268,9 +266,9 @@ fn whole(recorder: &Recorder) -> anyhow::Result<()> {
     let recorded = recorder.finish(LAST_WRITES);
     let lost = recorded.unrecorded;
     match recorded.failure {
-        Some(failure) => bail!("the recording is not whole: {failure}"),
+        Some(failure) => bail!("the recording is incomplete: {failure}"),
         None if lost.bytes > 0 || lost.connections > 0 => bail!(
-            "the recording has gaps: {} bytes and {} connections are not in it",
+            "the recording has gaps: {} bytes and {} connections are missing",
             lost.bytes,
             lost.connections
         ),

@@ -21,9 +21,9 @@ const EXAMPLES: &str = "\
 Examples:
   One run:
     corona simulate --seed 7 --steps 10000
-  What every change must pass:
+  The simulations that every change must pass:
     corona simulate --seed 1 --seeds 1000 --steps 10000
-  Keep the inputs of a run that fails, and play them again:
+  Save the inputs of a failing run, and replay them:
     corona simulate --seed 7 --steps 10000 --save inputs.jsonl
     corona simulate --replay inputs.jsonl
 
@@ -32,10 +32,10 @@ shows it and the inputs up to there; 2 wrong usage.";
 
 /// Run simulated clusters around the scheduler and check that its rules hold
 ///
-/// Nodes join, die, change and lie; sessions ask, release, repeat themselves
-/// and vanish; settings change; time jumps. Everything follows from the seed.
-/// The first seed that fails ends the command, which says how to repeat it with
-/// the fewest steps, and prints the inputs, one in a line.
+/// Nodes join, die, change and report wrong numbers; sessions request, release,
+/// repeat calls and vanish; settings change; time jumps. The seed determines
+/// everything. The command ends at the first seed that fails, says how to
+/// repeat it with the fewest steps, and prints the inputs, one per line.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -43,23 +43,23 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Inputs in each run
+    /// Number of inputs in each run
     #[arg(long, value_name = "M", default_value_t = 10_000)]
     steps: u64,
 
-    /// Runs, with one seed after the other
+    /// Number of runs, with consecutive seeds
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     seeds: u64,
 
-    /// Runs at a time [default: one for each processor]
+    /// Number of concurrent runs [default: one for each processor]
     #[arg(long, value_name = "COUNT")]
     jobs: Option<NonZeroUsize>,
 
-    /// Write the inputs of a run that fails to a file instead of stdout
+    /// Write the inputs of a failing run to a file instead of stdout
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// Play inputs that were kept, instead of a seed
+    /// Replay saved inputs instead of a seed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "steps", "save"])]
     replay: Option<PathBuf>,
 
@@ -224,14 +224,14 @@ fn report(
         console.print_json(&report)?;
     } else {
         let mut text =
-            format!("{failure}\nrepeat it with: corona simulate --seed {seed} --steps {steps}\n");
+            format!("{failure}\nrepeat with: corona simulate --seed {seed} --steps {steps}\n");
         match &arguments.save {
             Some(file) => {
                 let _ = writeln!(text, "its inputs are in {}", file.display());
                 console.print(&text)?;
             }
             None => {
-                text.push_str("its settings and inputs, one in a line:\n");
+                text.push_str("its settings and inputs, one per line:\n");
                 console.print(&text)?;
                 let mut inputs = Vec::new();
                 write_history(&failure.history, &mut inputs)?;
@@ -355,7 +355,7 @@ mod tests {
         };
         let arguments = arguments(&["--save", file.to_str().unwrap()]);
         for (form, part) in [
-            (TextForm::Text, "repeat it with: corona simulate --seed 9 --steps 1\n"),
+            (TextForm::Text, "repeat with: corona simulate --seed 9 --steps 1\n"),
             (TextForm::Json, "\"what\": \"nothing adds up\",\n    \"seed\": 9,"),
         ] {
             let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -1,6 +1,7 @@
-//! `corona status` and `corona admin status`: how a cluster manager and its cluster are.
+//! `corona status` and `corona admin status`: the state of a cluster manager and its cluster.
 //!
-//! This program's cluster manager serves all of it; of the original what its calls and its page say.
+//! This program's cluster manager serves all of it; of the original what its calls and its page
+//! say.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -28,21 +29,20 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   At a glance:
     corona status
-  Again and again, while something is changed:
+  Repeatedly, while you change something:
     corona status --watch
   Is safe mode on?
     corona status --output json | jq .safe_mode.on
 
-With --address, name --http-address too, or only safe mode and the number of
+With --address, add --http-address; otherwise only safe mode and the number of
 sessions are known.
 Exit status: 0 the cluster manager answers; 1 its calls or its pages do not, which
 the output and a line on stderr say; 2 wrong usage.";
 
-/// See how the cluster manager is: safe mode, uptime, nodes, slots, problems
+/// Show the state of the cluster: safe mode, uptime, nodes, slots, problems
 ///
-/// Asks for calls at cm.server.address and for the pages at
-/// cm.server.http.address, of this cluster manager or of the original, which
-/// says less.
+/// Calls cm.server.address and reads the pages at cm.server.http.address, of
+/// this cluster manager or of the original, which reports less.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {

@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   Start with the files of an existing Hadoop installation:
     corona task-tracker --conf-dir /etc/hadoop/conf
-  Try it beside a cluster manager on this machine, without a Hadoop install:
+  Try it with a cluster manager on this machine, without a Hadoop installation:
     corona task-tracker -D slave.host.name=localhost \\
       -D mapred.task.tracker.http.address=localhost:50060
 
@@ -46,11 +46,11 @@ wrong usage.";
 pub(super) struct Arguments {
     /// Directory of the configuration files
     ///
-    /// [default: $HADOOP_CONF_DIR, else embedded defaults only]
+    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
 
-    /// Set a configuration key, whatever the files say; may be repeated
+    /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
     overrides: Vec<Override>,
 

@@ -16,7 +16,7 @@ use super::arguments::existing_conf_dir;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Services in a packet capture")]
 pub(super) struct PortArguments {
-    /// Configuration of the recorded cluster, which names the ports
+    /// Configuration of the recorded cluster, which contains the ports
     ///
     /// [default: $HADOOP_CONF_DIR]
     #[arg(long, value_name = "DIR")]
@@ -93,7 +93,7 @@ impl PortArguments {
 pub(super) fn ending_text(ending: Ending) -> Option<String> {
     match ending {
         Ending::Complete | Ending::Stopped => None,
-        Ending::Truncated => Some("the file was cut off: what comes last is missing".to_owned()),
+        Ending::Truncated => Some("the file is truncated: its end is missing".to_owned()),
         Ending::Damaged => Some("the rest of the file is damaged".to_owned()),
         Ending::LimitReached(limit) => {
             Some(format!("the rest of the file was not read: it exceeds the limit of {limit}"))

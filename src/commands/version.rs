@@ -11,8 +11,8 @@ use super::console::{Console, FormArguments, TextForm};
 pub(super) const VERSION: &str = env!("CORONA_VERSION");
 
 const EXAMPLES: &str = "\
-Commit and date are those of the git checkout that the program was built from;
-a debug build, and a build without git, leave them out.
+Commit and date are those of the git checkout that the program was built from.
+Debug builds and builds without git do not have them.
 
 Exit status: 0.";
 

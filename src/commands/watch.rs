@@ -1,4 +1,4 @@
-//! `--watch`: a command again and again, as long as somebody looks.
+//! `--watch`: repeats a command until Ctrl-C.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::times::Date;
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Output")]
 pub(super) struct WatchArguments {
-    /// Repeat each SECONDS until Ctrl-C [default: 2]; JSON is a line each time
+    /// Repeat every SECONDS until Ctrl-C [default: 2]; JSON is one line each
+    /// time
     #[arg(
         long,
         value_name = "SECONDS",

@@ -94,7 +94,7 @@ impl Web {
     ) -> anyhow::Result<Answer<T>> {
         if status == StatusCode::OK {
             let value = serde_json::from_slice(&body)
-                .with_context(|| format!("{} gave something else than expected", self.who()))?;
+                .with_context(|| format!("{} returned an unexpected response", self.who()))?;
             return Ok(Answer::Found(value));
         }
         match (status, serde_json::from_slice::<Failure>(&body)) {
@@ -153,7 +153,7 @@ impl Web {
             let mut body = response.into_body();
             loop {
                 let frame = timeout(silence, body.frame()).await;
-                let frame = frame.map_err(|_| anyhow!("{} went silent", self.who()))?;
+                let frame = frame.map_err(|_| anyhow!("{} stopped sending", self.who()))?;
                 let Some(frame) = frame else { return Ok(StreamEnd::Ended) };
                 let frame = frame.with_context(|| format!("{} ended a stream", self.who()))?;
                 if let Some(piece) = frame.data_ref() {

@@ -18,16 +18,16 @@ Example, with three runs on each side:
   ...
   corona load compare --before before*.json --after after*.json
 
-scripts/compare-managers and scripts/compare-commits do all of it.
+scripts/compare-managers and scripts/compare-commits automate this.
 Exit status: 0 compared; 1 a file cannot be read, or there is nothing that
 both sides measured; 2 wrong usage.";
 
-/// Compare reports: two cluster managers, or one before and after a change
+/// Compare the reports of two cluster managers, or before and after a change
 ///
-/// Reads what --output json wrote. Of several runs on a side the medians are
-/// compared. RATIO is after divided by before, and so is the last column, of
-/// the time that 99 of 100 do not exceed: above 1 is better for what happens
-/// in a second and worse for times.
+/// Reads reports of --output json. With several runs on a side it compares the
+/// medians. RATIO is after divided by before; the last column is the ratio of
+/// the 99th percentiles. A ratio above 1 is better for rates and worse for
+/// times.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {

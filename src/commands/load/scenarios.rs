@@ -12,16 +12,17 @@ use super::RunArguments;
 /// What is emulated.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Scenario {
-    /// Heartbeats of nodes, as fast as they are answered or at an interval
+    /// Heartbeats of nodes, as fast as replies arrive or at an interval
     ///
-    /// 1,000 nodes over 16 connections, each of which sends the next heartbeat
-    /// when the one before is answered. With --interval each node sends one in
-    /// that time, over up to 200 connections; what comes too late for that is
-    /// counted as overdue, and its time counts from when it was due.
+    /// 1,000 nodes over 16 connections. Each connection sends the next
+    /// heartbeat when the previous one is answered. With --interval, each node
+    /// sends one heartbeat per interval, over up to 200 connections; a
+    /// heartbeat that is sent late counts as overdue, and its time is measured
+    /// from when it was due.
     #[command(mut_arg("nodes", with_default("1000")))]
     Heartbeats(Plain),
 
-    /// Sessions that ask for many slots and give each back at once
+    /// Sessions that request many slots and release each grant at once
     ///
     /// 4,000 nodes and 10 sessions of 5,000 maps, each near 3 hosts. A session
     /// that has had all its maps ends, and a new one starts.
@@ -34,8 +35,7 @@ pub(super) enum Scenario {
 
     /// Short jobs, one after the other
     ///
-    /// 1,000 nodes; 20 sessions at a time, each of 10 maps near 3 hosts and 1
-    /// reduce.
+    /// 1,000 nodes; 20 concurrent sessions, each of 10 maps near 3 hosts and 1 reduce.
     #[command(mut_arg("nodes", with_default("1000")))]
     #[command(mut_arg("sessions", with_default("20")))]
     #[command(mut_arg("maps", with_default("10")))]
@@ -46,8 +46,9 @@ pub(super) enum Scenario {
     /// Large and small jobs and single requests, while nodes heartbeat
     ///
     /// 5,000 nodes; 200 sessions of 100 maps near 3 hosts that are held for a
-    /// second; 5 sessions of 10 maps and 1 reduce; and one session that asks for
-    /// one map after the other. Options for sessions are those of the 200.
+    /// second; 5 sessions of 10 maps and 1 reduce; and one session that
+    /// requests one map after the other. The options for sessions apply to the
+    /// 200.
     #[command(mut_arg("nodes", with_default("5000")))]
     #[command(mut_arg("sessions", with_default("200")))]
     #[command(mut_arg("maps", with_default("100")))]
@@ -57,8 +58,8 @@ pub(super) enum Scenario {
 
     /// The time from a request to its grant on an otherwise idle cluster
     ///
-    /// 1,000 nodes; one session that asks for one map, gives it back, pauses for
-    /// a millisecond and asks again.
+    /// 1,000 nodes; one session that requests one map, releases it, pauses for
+    /// a millisecond and repeats.
     #[command(mut_arg("nodes", with_default("1000")))]
     #[command(mut_arg("sessions", with_default("1")))]
     #[command(mut_arg("maps", with_default("1")))]
@@ -66,11 +67,12 @@ pub(super) enum Scenario {
     #[command(mut_arg("hold", with_default("0")))]
     RequestToGrant(WithSessions),
 
-    /// What dead and stuck session drivers do to the others
+    /// The effect of dead and stuck session drivers on the others
     ///
-    /// 1,000 nodes and 1,000 sessions of 5 maps that are held for a second. In the
-    /// second half one more session starts at whose address nobody listens, and
-    /// one whose listener never answers. Both halves are reported.
+    /// 1,000 nodes and 1,000 sessions of 5 maps that are held for a second. In
+    /// the second half two more sessions start: one whose address refuses
+    /// connections, and one whose listener never replies. Both halves are
+    /// reported.
     #[command(mut_arg("nodes", with_default("1000")))]
     #[command(mut_arg("sessions", with_default("1000")))]
     #[command(mut_arg("maps", with_default("5")))]
@@ -78,20 +80,21 @@ pub(super) enum Scenario {
     #[command(mut_arg("hold", with_default("1")))]
     SlowDrivers(SlowDrivers),
 
-    /// All nodes lose their connections and come back at the same time
+    /// All nodes lose their connections and reconnect at the same time
     ///
-    /// 5,000 nodes with a connection each. When the last has had an answer to its
-    /// heartbeat, all connections are closed, and 0.2 seconds later the next
-    /// storm begins. --connections and --interval have no effect.
+    /// 5,000 nodes with one connection each. When the last heartbeat is
+    /// answered, all connections are closed, and 0.2 seconds later the next
+    /// storm starts. --connections and --interval have no effect.
     #[command(mut_arg("nodes", with_default("5000")))]
     Reconnect(Plain),
 
-    /// Connections on which nothing happens
+    /// Idle connections
     ///
     /// 10,000 connections, each with one heartbeat at the start and one at the
-    /// end. With --pid the report has the memory for each. A cluster manager may
-    /// close what is idle for cm.server.sotimeout, by default a minute.
-    /// --connections says how many; --interval has no effect.
+    /// end. With --pid the report has the memory per connection. A cluster
+    /// manager may close connections that are idle for cm.server.sotimeout, by
+    /// default a minute. --connections sets the number; --interval has no
+    /// effect.
     #[command(mut_arg("nodes", with_default("100")))]
     IdleConnections(Plain),
 }
@@ -130,11 +133,11 @@ pub(super) struct SlowDrivers {
     #[command(flatten)]
     common: WithSessions,
 
-    /// Sessions at whose address nobody listens
+    /// Sessions whose address refuses connections
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     dead: usize,
 
-    /// Sessions whose listener takes connections and never answers
+    /// Sessions whose listener accepts connections and never replies
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     stuck: usize,
 }
@@ -150,12 +153,14 @@ struct NodeArguments {
     #[arg(long, value_name = "COUNT", default_value_t = 8)]
     cpus: i16,
 
-    /// MAP slots that the cluster manager gives such a node, by its
-    /// cm.cpu.to.resource.partitioning; more is an error [default: one for a CPU]
+    /// MAP slots of such a node by the cluster manager's
+    /// cm.cpu.to.resource.partitioning; more is an error [default: one for each
+    /// CPU]
     #[arg(long, value_name = "COUNT")]
     map_slots: Option<u32>,
 
-    /// Connections that they share [default: 200, for a closed loop 16, or one each]
+    /// Connections that they share [default: 200; 16 in a closed loop; or one
+    /// each]
     #[arg(long, value_name = "COUNT")]
     connections: Option<usize>,
 
@@ -167,28 +172,27 @@ struct NodeArguments {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sessions")]
 struct SessionArguments {
-    /// How many run at a time
+    /// Number of concurrent sessions
     #[arg(long, value_name = "COUNT")]
     sessions: Option<usize>,
 
-    /// MAP slots that each asks for
+    /// MAP slots that each requests
     #[arg(long, value_name = "COUNT")]
     maps: Option<u32>,
 
-    /// REDUCE slots that each asks for
+    /// REDUCE slots that each requests
     #[arg(long, value_name = "COUNT")]
     reduces: Option<u32>,
 
-    /// Hosts that each map wants to be near to; 0 for anywhere [default: 3,
-    /// for request-to-grant 0]
+    /// Preferred hosts of each map; 0 for none [default: 3, for request-to-grant 0]
     #[arg(long, value_name = "COUNT")]
     hosts: Option<u32>,
 
-    /// How these hosts are chosen
+    /// How the preferred hosts are chosen
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Chosen::Scattered)]
     placement: Chosen,
 
-    /// How long a slot is held
+    /// How long a grant is held
     #[arg(long, value_name = "SECONDS")]
     hold: Option<f64>,
 
@@ -200,12 +204,11 @@ struct SessionArguments {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     request_batch: u32,
 
-    /// Slots given back in one call, if as many are held within 5 milliseconds
+    /// Slots released in one call, if as many are held within 5 milliseconds
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     release_batch: u32,
 
-    /// Jobs that a session does before it ends [default: 1, for request-to-grant
-    /// all]
+    /// Jobs of a session before it ends [default: 1, for request-to-grant all]
     #[arg(long, value_name = "COUNT")]
     jobs_per_session: Option<u32>,
 }

@@ -100,15 +100,12 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
     // Words, the call, what a cluster manager on which all goes well leaves on stdout, and one that
     // refuses on stderr.
     // The first line is the original's, the second says why.
-    let no_flag = "Could not set the safeMode flag\nThe proxy job tracker could not be notified, so \
-        safe mode stays as it was; the log of the cluster manager says why.\n";
+    let no_flag = "Could not set the safeMode flag\nThe proxy job tracker could not be notified, so safe mode has not changed; the cluster manager's log says why.\n";
     let no_flag_off = "Could not set the safeMode flag\nSafe mode is off in the cluster manager, but \
-        the proxy job tracker could not be notified, so clients go on waiting; the log of the \
-        cluster manager says why.\n";
+        the proxy job tracker could not be notified, so clients keep waiting; the cluster manager's log says why.\n";
     let safe_mode =
         "ClusterManager is in Safe Mode\n'corona admin unset-safe-mode' turns it off.\n";
-    let not_persisted = "Persisting Cluster Manager state failed. \nThe state file cannot be \
-        written; the log of the cluster manager says why.\n";
+    let not_persisted = "Persisting Cluster Manager state failed. \nThe state file cannot be written; the cluster manager's log says why.\n";
     let cases = [
         ("set-safe-mode", on.clone(), "The safeMode is: ON\n", no_flag),
         ("-setSafeMode", on, "The safeMode is: ON\n", no_flag),
@@ -793,8 +790,7 @@ fn nodes_of_the_original_are_read_off_its_pages() {
 fn the_original_cannot_explain_and_says_so() {
     let at = pages(&[]);
     let err = format!(
-        "corona: the pages of the cluster manager at {at} do not explain: this is the original \
-         cluster manager, which cannot tell why requests wait\n"
+        "corona: the pages of the cluster manager at {at} have no explanations: this is the original cluster manager, which does not report why requests wait\n"
     );
     corona(&format!("sessions explain 1.1 --http-address {at}")).is(1, "", &err);
 }
@@ -875,13 +871,13 @@ MAP      2/4     41/40         2/20        1 min 5 s
 REDUCE   0/2      0/40         1/20                -
 ";
     let complaints = "
-Complaints that count, the latest first:
+Reports that count, the latest first:
 SESSION  USER  TYPES       FAILURES  CONNECTIONS         AGO
 2026.9   bob   MAP+REDUCE        17            2   1 min 5 s
 2026.7   ann   MAP                6            0  1 min 39 s
 ";
     let grants = "
-What runs here, the longest first:
+Grants, the oldest first:
 SESSION  USER  POOL  TYPE  SLOTS  REQUEST    HELD FOR  NAME
 2026.9   bob   g.p   MAP       2        5  1 min 30 s  Sleep job
 and 2 more
@@ -910,7 +906,7 @@ and 2 more
     let members = detail.as_object_mut().unwrap();
     members.insert("complaints".into(), json!([]));
     members.insert("grants".into(), json!([]));
-    info(&serve(&detail)).is(0, &format!("{node}\nNothing runs here.\n"), "");
+    info(&serve(&detail)).is(0, &format!("{node}\nNo grants.\n"), "");
 
     let original = pages(&[]);
     let done = corona(&format!("nodes info n1 --http-address {original}"));
