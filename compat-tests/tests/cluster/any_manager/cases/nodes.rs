@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::world::{World, request};
+use crate::any_manager::world::{World, request};
 use compat_tests::cluster_peers::{Node, report};
 
 pub(crate) const HEARTBEATS_OF_NODES: &str = r#"

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::world::World;
+use crate::any_manager::world::World;
 
 pub(crate) const NAMES_OF_POOLS: &str = r#"
     'g'.'plain' => {"poolGroupName":"g","poolName":"plain"}

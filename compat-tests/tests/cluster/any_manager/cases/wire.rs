@@ -6,7 +6,7 @@ use corona::wire::value::{Message, MessageKind, Value};
 use corona::wire::{Framing, Service};
 use serde_json::json;
 
-use crate::world::World;
+use crate::any_manager::world::World;
 use compat_tests::cluster_peers::{Connection, call};
 
 pub(crate) const BYTES_THAT_ARE_NO_CALLS: &str = "

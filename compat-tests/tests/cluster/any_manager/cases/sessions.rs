@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::world::World;
+use crate::any_manager::world::World;
 
 pub(crate) const A_SESSION_FROM_START_TO_END: &str = r#"
     start => {"clusterManagerInfo":{"jobHistoryLocation":"DIR","url":""},"handle":"S1","poolInfoStrings":{"poolGroupName":"ga","poolName":"pa"}}

@@ -1,8 +1,9 @@
 //! What any cluster manager has to do, as a peer sees it: one suite for this program, and for
 //! another one that runs already.
 //!
-//!     cargo test -p compat-tests --test any_manager
-//!     CORONA_TARGET=host:port CORONA_TARGET_KIND=original cargo test -p compat-tests --test any_manager
+//!     cargo test -p compat-tests --test cluster any_manager
+//!     CORONA_TARGET=host:port CORONA_TARGET_KIND=original \
+//!         cargo test -p compat-tests --test cluster any_manager
 //!
 //! Without `CORONA_TARGET` the built program is started. Another manager must have been started
 //! with the configuration in `fixtures/config/any_manager` and nothing else may use it; its

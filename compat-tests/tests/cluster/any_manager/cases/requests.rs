@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use crate::world::{World, request};
+use crate::any_manager::world::{World, request};
 
 pub(crate) const ODD_REQUESTS: &str = "
     an empty list => ok

@@ -14,7 +14,7 @@ use corona::conformance::launch::{Launch, Running};
 use super::tools::{JAVA_LIBRARIES, python, run, skipped};
 
 /// What each client has to print, after the line about its proxy job tracker.
-const EXPECTED: &str = include_str!("../../clients/whole_sessions.txt");
+const EXPECTED: &str = include_str!("../../../clients/whole_sessions.txt");
 
 /// For a whole client, which itself waits up to a minute for each thing.
 const PATIENCE: Duration = Duration::from_secs(180);

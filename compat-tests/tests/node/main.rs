@@ -1,0 +1,3 @@
+//! The built program as a node of a cluster.
+
+mod task_tracker;

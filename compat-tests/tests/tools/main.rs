@@ -1,0 +1,12 @@
+//! The built program's tools: the client commands, recording and replaying, the shadow, load and
+//! the demonstration; and the fuzz targets.
+
+mod command_line;
+mod compatibility;
+mod demo;
+mod fuzzing;
+mod load;
+mod record;
+mod recordings;
+mod replay;
+mod shadow;
