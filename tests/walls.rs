@@ -11,19 +11,30 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("engine", &["model"]),
     ("simulation", &["engine", "model", "process"]),
     ("config", &["model"]),
-    ("wire", &[]),
-    ("hadoop", &["wire"]),
+    ("net", &[]),
+    ("wire", &["net"]),
+    ("hadoop", &["net"]),
     ("journal", &[]),
     ("web", &["model", "process"]),
-    ("cluster_manager", &["config", "engine", "model", "process", "web", "wire"]),
+    ("cluster_manager", &["config", "engine", "model", "net", "process", "web", "wire"]),
     ("session_driver", &["model", "wire"]),
     (
         "conformance",
-        &["cluster_manager", "config", "engine", "hadoop", "model", "process", "web", "wire"],
+        &[
+            "cluster_manager",
+            "config",
+            "engine",
+            "hadoop",
+            "model",
+            "net",
+            "process",
+            "web",
+            "wire",
+        ],
     ),
     ("demo", &["cluster_manager", "config", "model", "process", "session_driver", "wire"]),
-    ("load", &["model", "process", "wire"]),
-    ("task_tracker", &["config", "hadoop", "model", "process", "web", "wire"]),
+    ("load", &["model", "net", "process", "wire"]),
+    ("task_tracker", &["config", "hadoop", "model", "net", "process", "web", "wire"]),
 ];
 
 /// What the sources of a room must not name, and why.
@@ -53,6 +64,11 @@ const WALLS: &[Wall] = &[
         room: "config",
         forbidden: &["tokio", "std::net::Tcp", "std::net::Udp"],
         why: "configuration is read before anything runs",
+    },
+    Wall {
+        room: "net",
+        forbidden: &["thrift", "hadoop", "maud", "serde"],
+        why: "limits on connections hold for whatever is spoken on them",
     },
     Wall {
         room: "cluster_manager",

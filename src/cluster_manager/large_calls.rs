@@ -19,9 +19,10 @@ use super::translate;
 use corona_config::ClusterManagerSettings;
 use corona_engine::{Input, Refusal, RequestSummary};
 use corona_model::types::ResourceRequest;
+use corona_net::peer_of;
+use corona_net::permits::{Permit, Permits};
 use corona_wire::calls::ClusterManagerReply as Answered;
 use corona_wire::generated as wire;
-use corona_wire::permits::{Permit, Permits, peer_of};
 use corona_wire::server::Answer;
 
 /// Entries of a list, those of lists inside it included, that are applied at once.

@@ -61,10 +61,10 @@ use corona_config::{ClusterManagerSettings, ConfigErrors, Interfaces, Loaded};
 use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
+use corona_net::memory::Memory;
 pub use corona_process::panics::BrokenDown;
 use corona_process::panics::{ServiceTasks, begun_anew};
 use corona_wire::calls::ClusterManager as Contract;
-use corona_wire::memory::Memory;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
 /// How long a stopping service waits for calls under way.

@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corona_config::NameSettings;
-use corona_wire::permits::{Permit, Permits, peer_of};
+use corona_net::peer_of;
+use corona_net::permits::{Permit, Permits};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::timeout;

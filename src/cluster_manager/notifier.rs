@@ -24,10 +24,10 @@ use super::translate;
 use corona_config::NameSettings;
 use corona_engine::{Input, Notification, Refusal};
 use corona_model::types::Address;
+use corona_net::memory::Memory;
 use corona_process::panics::caught;
 use corona_wire::calls::SessionDriver;
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
-use corona_wire::memory::Memory;
 use corona_wire::server::Limits;
 
 /// Whose look-ups those are for sessions that were registered before this process started.

@@ -23,7 +23,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::names::{NameError, Names, Resolver};
 use corona_config::{NameSettings, RackSettings, Topology};
 use corona_engine::DEFAULT_RACK;
-use corona_wire::permits::{Permits, peer_of};
+use corona_net::peer_of;
+use corona_net::permits::Permits;
 
 /// Hosts whose racks are remembered; with more, all are looked up again.
 const MAX_REMEMBERED: usize = 1_000_000;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::meter::Count;
 use super::world::World;
+use corona_net::accept::Acceptor;
 use corona_wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
 use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
 
@@ -55,15 +56,15 @@ impl Callbacks {
 async fn accept_and_ignore(listener: TcpListener, mut stopped: watch::Receiver<bool>) {
     const MOST: usize = 10_000;
     let mut ignored = Vec::new();
+    let mut acceptor = Acceptor::new(listener);
     loop {
-        tokio::select! {
+        let (stream, _) = tokio::select! {
             // The sender is gone or has spoken.
             _ = stopped.changed() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if ignored.len() < MOST => ignored.push(stream),
-                Ok(_) => {}
-                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
-            },
+            accepted = acceptor.next(drop) => accepted,
+        };
+        if ignored.len() < MOST {
+            ignored.push(stream);
         }
     }
 }

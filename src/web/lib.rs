@@ -4,7 +4,6 @@
 //! It knows no service.
 
 pub mod compression;
-pub mod connections;
 pub mod files;
 pub mod process;
 pub mod prometheus;

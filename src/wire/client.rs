@@ -15,10 +15,10 @@ use tokio::time::timeout;
 
 use super::inbox::Inbox;
 use super::limits::Limits;
-use super::memory::{Holding, Memory, Revoked};
 use super::message::{self, AnswerBody};
 use super::scan::{Bounds, Malformed};
 use super::service::{ApplicationFault, Exception, Outcome, Service};
+use corona_net::memory::{Holding, Memory, Revoked};
 
 /// How long a client waits, and for how much.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,6 @@
 //! (`scan`), a check holds it against the contract (`check`), and only then a typed reader sees
 //! it (`message`).
 
-pub mod accept;
 pub mod calls;
 mod check;
 pub mod client;
@@ -18,9 +17,7 @@ pub mod editor;
 pub mod generated;
 mod inbox;
 mod limits;
-pub mod memory;
 mod message;
-pub mod permits;
 mod scan;
 pub mod schema;
 pub mod server;

@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -16,14 +16,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::accept::accept_until_stopped;
 use super::inbox::Inbox;
-pub use super::limits::{Counters, Ending, Limits};
-use super::memory::{Holding, Memory, Revoked};
+pub use super::limits::Limits;
 use super::message::{self, Incoming};
-use super::permits::{Permit, Permits, peer_of};
 use super::scan::Malformed;
 use super::service::{ApplicationFault, Exception, Framing, Service};
+use corona_net::accept::accept_until_stopped;
+use corona_net::memory::{Holding, Memory};
+use corona_net::peer_of;
+use corona_net::permits::{Permit, Permits};
+pub use corona_net::{Counters, Ending, ListenOn, listen};
 
 /// What a service does with its calls.
 ///
@@ -79,50 +81,6 @@ impl<R> From<Result<R, Exception>> for Answer<R> {
     fn from(result: Result<R, Exception>) -> Answer<R> {
         result.map_or_else(Answer::Exception, Answer::Reply)
     }
-}
-
-/// Where to listen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListenOn {
-    /// This port of all addresses, of both families where the machine has both. 0 is any free
-    /// port. This is what the original does with `cm.server.address`.
-    AnyAddress(u16),
-    /// This address only.
-    Address(SocketAddr),
-}
-
-/// Opens a listener with address reuse and room for as many connections that wait to be accepted as
-/// the system allows (`net.core.somaxconn`), so that all task trackers may come back at once.
-/// Must be called within a tokio runtime.
-///
-/// Errors: those of the system, such as a port that is taken.
-pub fn listen(on: ListenOn) -> io::Result<TcpListener> {
-    match on {
-        ListenOn::Address(address) => open(address),
-        ListenOn::AnyAddress(port) => match open((Ipv6Addr::UNSPECIFIED, port).into()) {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                open((Ipv4Addr::UNSPECIFIED, port).into())
-            }
-            result => result,
-        },
-    }
-}
-
-/// Connections that wait to be accepted; the system's limit is lower.
-const BACKLOG: i32 = 1 << 16;
-
-fn open(address: SocketAddr) -> io::Result<TcpListener> {
-    use socket2::{Domain, Protocol, Socket, Type};
-
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() && address.ip().is_unspecified() {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }
 
 /// A server of the service `S`, ready to run.
@@ -260,12 +218,6 @@ struct Account<H> {
     shared: Arc<Shared<H>>,
     held: Holding,
     ending: Ending,
-}
-
-impl From<Revoked> for Ending {
-    fn from(_: Revoked) -> Ending {
-        Ending::Memory
-    }
 }
 
 impl<H> Drop for Account<H> {
@@ -544,6 +496,7 @@ async fn left(stream: &mut TcpStream, inbox: &mut Inbox, held: &mut Holding) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::time::Duration;
 
     use super::*;

@@ -16,10 +16,10 @@ use super::{
 use corona_engine::{PoolView, SlotCounts};
 use corona_model::settings::{Settings, UNLIMITED};
 use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
+use corona_net::{Counters, Ending};
 use corona_web::process::process;
 pub(crate) use corona_web::prometheus::CONTENT_TYPE;
 use corona_web::prometheus::{Family, Labels, Samples, Shown, Text, families};
-use corona_wire::server::{Counters, Ending};
 
 /// Groups and pools of which there are series at most. What is beyond is only counted, so that
 /// peers who bring up pools cannot flood who stores the series.

@@ -43,7 +43,7 @@ impl Attempts {
         now: Instant,
         is_right: impl FnOnce() -> bool,
     ) -> Result<(), Failed> {
-        let peer = corona_web::connections::counted_as(peer);
+        let peer = corona_net::peer_of(peer);
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = peers.get(&peer).filter(|wrong| now < wrong.until + FORGOTTEN_AFTER).copied();
         if earlier.is_some_and(|wrong| now < wrong.until) {

@@ -57,9 +57,9 @@ use super::safe_mode::SafeModeSwitch;
 use corona_config::{Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
-use corona_web::connections::Connections;
+use corona_net::Counters;
+use corona_net::connections::Connections;
 use corona_web::{compression, files};
-use corona_wire::server::Counters;
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
 const MAKERS: usize = 2;

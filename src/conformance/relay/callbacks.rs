@@ -19,10 +19,10 @@ use tokio::sync::{mpsc, watch};
 use super::guard::Guard;
 use super::pump::{Transform, Transforms};
 use crate::capture::Side;
+use corona_net::{ListenOn, listen};
 use corona_wire::Service;
 use corona_wire::calls::ClusterManager;
 use corona_wire::editor::{Edit, FrameEditor};
-use corona_wire::server::{ListenOn, listen};
 use corona_wire::value::{Message, MessageKind, Value};
 
 /// Where a session driver listens, in the words of its session.

@@ -39,7 +39,8 @@ pub use recorder::{Recorded, Recorder, Store};
 
 use crate::capture::Opening;
 use crate::conversation::Offered;
-use corona_wire::server::{ListenOn, listen};
+use corona_net::accept::{Acceptor, Failure};
+use corona_net::{ListenOn, listen};
 
 /// What a relay does.
 #[derive(Clone, Debug)]
@@ -196,46 +197,44 @@ impl Hall {
         let (driver, mut open) = callback.unzip();
         let mut over = self.over.clone();
         let mut connections = JoinSet::new();
+        let mut acceptor = Acceptor::new(listener);
+        // As a rule too many open files; it passes when connections end.
+        let failed =
+            |failure: Failure| self.seldom.say(|| format!("cannot accept: {}", failure.error));
         loop {
-            let accepted = tokio::select! {
+            let (client, peer) = tokio::select! {
                 () = ended(&mut over) => break,
-                accepted = listener.accept() => accepted,
+                accepted = acceptor.next(failed) => accepted,
                 Some(_) = connections.join_next() => continue,
                 () = closed(&mut open) => break,
             };
-            match accepted {
-                Ok((client, peer)) if driver.is_some() && !self.guard.may_call(peer.ip()) => {
-                    pump::break_off(&client);
-                    self.seldom.say(|| {
-                        format!(
-                            "refused a callback from {peer}: it is not the cluster manager at {} \
-                             (--callback-sources accepts others)",
-                            self.options.upstream
-                        )
+            if driver.is_some() && !self.guard.may_call(peer.ip()) {
+                pump::break_off(&client);
+                self.seldom.say(|| {
+                    format!(
+                        "refused a callback from {peer}: it is not the cluster manager at {} \
+                         (--callback-sources accepts others)",
+                        self.options.upstream
+                    )
+                });
+                continue;
+            }
+            match Arc::clone(&self.room).try_acquire_owned() {
+                Ok(room) => {
+                    let (hall, driver) = (Arc::clone(&self), driver.clone());
+                    connections.spawn(async move {
+                        hall.connection(client, peer, driver).await;
+                        drop(room);
                     });
                 }
-                Ok((client, peer)) => match Arc::clone(&self.room).try_acquire_owned() {
-                    Ok(room) => {
-                        let (hall, driver) = (Arc::clone(&self), driver.clone());
-                        connections.spawn(async move {
-                            hall.connection(client, peer, driver).await;
-                            drop(room);
-                        });
-                    }
-                    Err(_) => {
-                        pump::break_off(&client);
-                        let most = self.options.max_connections;
-                        self.seldom.say(|| format!("refused {peer}: {most} connections are open"));
-                    }
-                },
-                Err(error) => {
-                    // As a rule too many open files; it passes when connections end.
-                    self.seldom.say(|| format!("cannot accept: {error}"));
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                Err(_) => {
+                    pump::break_off(&client);
+                    let most = self.options.max_connections;
+                    self.seldom.say(|| format!("refused {peer}: {most} connections are open"));
                 }
             }
         }
-        drop(listener);
+        drop(acceptor);
         tokio::select! {
             () = ended(&mut over) => {}
             () = async { while connections.join_next().await.is_some() {} } => {}
@@ -333,9 +332,6 @@ async fn closed(open: &mut Option<&mut watch::Receiver<()>>) {
         None => std::future::pending().await,
     }
 }
-
-/// How long to wait when no connection can be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Says things that many connections have in common, but not for each of them.
 #[derive(Default)]

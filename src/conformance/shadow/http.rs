@@ -3,38 +3,31 @@
 //! On a thread of its own, so that no browser is in the way of what is relayed or compared. There is
 //! nothing to be changed, so whoever reaches the address may read.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use hyper::{Method, Response, StatusCode};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::Watched;
 use super::html::html;
 use super::json::json;
 use super::metrics::metrics;
+use corona_net::connections::{Connections, accept};
+use corona_net::{ListenOn, http, listen};
 use corona_web::prometheus;
-use corona_wire::server::{ListenOn, listen};
 
 /// How long a connection may last: one request and its answer.
 const CONNECTION: Duration = Duration::from_secs(30);
-/// Bytes of a request's head at most.
-const HEAD_BYTES: usize = 64 * 1024;
-/// Connections at a time. One more is closed at once.
+/// Connections at a time. One more takes the place of one without a request, or is closed at once.
 const MAX_CONNECTIONS: usize = 64;
-/// Pause after a failure to accept, such as a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often the page loads itself anew.
 const REFRESH: Duration = Duration::from_secs(5);
 
@@ -76,42 +69,19 @@ impl Pages {
     }
 }
 
-async fn serve(listener: TcpListener, figures: Watched, mut stop: watch::Receiver<bool>) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            _ = stop.wait_for(|stop| *stop) => return,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                if let Ok(place) = room.clone().try_acquire_owned() {
-                    let figures = figures.clone();
-                    tokio::spawn(async move {
-                        // What goes wrong with one browser is of no interest to anybody else.
-                        let _ = timeout(CONNECTION, connection(stream, figures)).await;
-                        drop(place);
-                    });
-                }
-            }
-            Err(_) => sleep(ACCEPT_PAUSE).await,
-        }
-    }
-}
-
-async fn connection(stream: TcpStream, figures: Watched) {
-    let service = service_fn(|request: Request<hyper::body::Incoming>| {
-        let answer =
-            answer(request.method(), request.uri().path(), request.uri().query(), &figures);
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .keep_alive(false)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    let _ = served.await;
+async fn serve(listener: TcpListener, figures: Watched, stop: watch::Receiver<bool>) {
+    let connections = Connections::new(MAX_CONNECTIONS, MAX_CONNECTIONS);
+    let limits = http::Limits { keep_alive: false, ..http::Limits::default() };
+    let admit = |peer: SocketAddr| Some((connections.admit(peer.ip()).ok()?, figures.clone()));
+    accept(listener, stop, admit, |stream, _, place, figures| async move {
+        let serving = http::serve(stream, &place, limits, |request| {
+            let uri = request.uri();
+            let answer = answer(request.method(), uri.path(), uri.query(), &figures);
+            async move { answer }
+        });
+        let _ = timeout(CONNECTION, serving).await;
+    })
+    .await;
 }
 
 fn answer(
@@ -153,7 +123,7 @@ fn plain(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Resp
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::super::Figures;
     use super::*;

@@ -22,8 +22,8 @@ use super::server::Shared;
 use super::services::Target;
 use crate::io::formats::Writable;
 use crate::io::{DecodeError, Reader, Writer};
-use corona_wire::memory::Holding;
-use corona_wire::server::Ending;
+use corona_net::Ending;
+use corona_net::memory::Holding;
 
 /// Replies are written once they amount to this much, even if more are there.
 const WRITE_BYTES: usize = 64 << 10;

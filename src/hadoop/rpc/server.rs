@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use super::connection::Connection;
 use super::limits::Limits;
 use super::services::Services;
-use corona_wire::accept::accept_until_stopped;
-use corona_wire::memory::Memory;
-use corona_wire::server::Counters;
+use corona_net::Counters;
+use corona_net::accept::accept_until_stopped;
+use corona_net::memory::Memory;
 
 /// A server of Hadoop RPC, ready to run.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Shared {
 }
 
 impl Server {
-    /// A server of these protocols on this listener. [`listen`](corona_wire::server::listen) makes
+    /// A server of these protocols on this listener. [`listen`](corona_net::listen) makes
     /// one.
     pub fn new(listener: TcpListener, services: Services, limits: Limits) -> Server {
         let running = Semaphore::new(limits.max_running_calls);

@@ -6,28 +6,26 @@
 //! connection and some memory, no thread, and loses the connection in the end. Spec: mapreduce/04 §4.9,
 //! §4.11.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::timeout;
 
 use super::child::Logs;
 use super::ids::AttemptId;
 use super::map_output::MapOutputs;
 use corona_config::TrackerHttpSettings;
+use corona_net::connections::{Connections, Place, Refused, accept};
+use corona_net::http;
 use corona_process::threads::Threads;
 use corona_web::compression;
-use corona_web::connections::{Connections, Place, Refused, WriteTimeout};
 
 mod head;
 mod pages;
@@ -36,10 +34,6 @@ mod tasklog;
 
 pub use pages::{NoPages, Page, Pages};
 
-/// Bytes of a request's head at most.
-const HEAD_BYTES: usize = 64 * 1024;
-/// How long a request's head may take to arrive.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pages that are made at a time: each may hold a copy of all that is known of tasks.
 const MAKERS: usize = 2;
 
@@ -84,8 +78,7 @@ pub struct HttpServer {
     makers: Arc<Semaphore>,
     /// The turn of whoever collects metrics, who does not wait behind those who read pages.
     scraper: Arc<Semaphore>,
-    head_timeout: Duration,
-    write_timeout: Duration,
+    limits: http::Limits,
 }
 
 type Body = Either<Full<Bytes>, tasklog::LogBody>;
@@ -114,8 +107,11 @@ impl HttpServer {
             threads: Arc::new(Threads::start("http", settings.threads)?),
             makers: Arc::new(Semaphore::new(MAKERS)),
             scraper: Arc::new(Semaphore::new(1)),
-            head_timeout: HEAD_TIMEOUT,
-            write_timeout: settings.write_timeout,
+            limits: http::Limits {
+                write_timeout: settings.write_timeout,
+                keep_alive: false,
+                ..http::Limits::default()
+            },
         })
     }
 
@@ -132,7 +128,20 @@ impl HttpServer {
 
     /// Serves until `stop` becomes true. What is being written then is broken off.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
-        let refused = |peer: SocketAddr, why| match why {
+        let admit = |peer| self.admit(peer).map(|place| (place, ()));
+        accept(listener, stop, admit, |stream, _, place, ()| {
+            let server = self.clone();
+            async move { server.connection(stream, &place).await }
+        })
+        .await;
+    }
+
+    fn admit(&self, peer: SocketAddr) -> Option<Place> {
+        let why = match self.connections.admit(peer.ip()) {
+            Ok(place) => return Some(place),
+            Err(why) => why,
+        };
+        match why {
             Refused::Full => {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(%peer, "HTTP connection refused: corona.tt.http.max.connections are open");
@@ -144,38 +153,23 @@ impl HttpServer {
                     "HTTP connection refused: this peer has corona.tt.http.max.connections.per.peer open"
                 );
             }
-        };
-        let serve = |stream, place: Arc<Place>| {
-            let server = self.clone();
-            async move { server.connection(stream, &place).await }
-        };
-        self.connections.clone().accept(listener, stop, refused, serve).await;
+        }
+        None
     }
 
-    async fn connection(&self, mut stream: TcpStream, place: &Place) {
-        place.waits();
-        let head = tokio::time::timeout(self.head_timeout, head::read(&mut stream, HEAD_BYTES));
-        let Ok(Ok(head)) = head.await else { return };
+    async fn connection(&self, mut stream: TcpStream, place: &Arc<Place>) {
+        let head = head::read(&mut stream, self.limits.head_bytes);
+        let Ok(Ok(head)) = timeout(self.limits.head_timeout, head).await else { return };
         place.serves();
         match head::shuffle_query(&head) {
             Some(query) => self.shuffle(stream, query).await,
-            None => self.page(head::Reread::new(head, stream)).await,
+            None => {
+                let stream = head::Reread::new(head, stream);
+                let answer =
+                    |request: Request<Incoming>| async move { self.answer(&request).await };
+                http::serve(stream, place, self.limits, answer).await;
+            }
         }
-    }
-
-    async fn page(&self, stream: head::Reread) {
-        let service = service_fn(|request: Request<Incoming>| async move {
-            Ok::<_, Infallible>(self.answer(&request).await)
-        });
-        let stream = WriteTimeout::new(stream, self.write_timeout);
-        let serving = hyper::server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.head_timeout)
-            .max_buf_size(HEAD_BYTES)
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), service);
-        // What goes wrong with one browser concerns nobody else.
-        let _ = serving.await;
     }
 
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {

@@ -60,7 +60,7 @@ impl HttpServer {
         // A reduce that goes away, or does not read, asks somebody else or again.
         let _ = match Wanted::parse(&query) {
             Ok(wanted) => self.send(stream, wanted).await,
-            Err(told) => refuse(stream, told, self.write_timeout).await,
+            Err(told) => refuse(stream, told, self.limits.write_timeout).await,
         };
     }
 
@@ -81,12 +81,12 @@ impl HttpServer {
             header.encode(&mut writer);
             waiting.extend(writer.finish().map_err(io::Error::other)?);
             if let Some(part) = part {
-                write(&mut stream, &waiting, self.write_timeout).await?;
+                write(&mut stream, &waiting, self.limits.write_timeout).await?;
                 waiting.clear();
                 stream = self.send_part(stream, part).await?;
             }
         }
-        write(&mut stream, &waiting, self.write_timeout).await?;
+        write(&mut stream, &waiting, self.limits.write_timeout).await?;
         stream.shutdown().await
     }
 
@@ -115,7 +115,7 @@ impl HttpServer {
         let (mut offset, mut left) = (part.start, part.part_bytes);
         let (stream, file) = (Arc::new(stream), Arc::new(part.file));
         while left > 0 {
-            let writable = timeout(self.write_timeout, stream.writable());
+            let writable = timeout(self.limits.write_timeout, stream.writable());
             writable.await.map_err(|_| io::ErrorKind::TimedOut)??;
             let (to, from, at) = (stream.clone(), file.clone(), offset);
             let count = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -16,6 +17,8 @@ use corona_hadoop::io::Reader;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::{IndexRecord, ShuffleHeader, SpillIndex};
 
+/// How long a head may take where a test does not wait for that.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// More bytes than sockets keep for a reader that does not read.
 const LARGE: u64 = 32 << 20;
 
@@ -55,14 +58,15 @@ fn usual() -> TrackerHttpSettings {
 }
 
 impl World {
-    async fn new(http: &TrackerHttpSettings, head_timeout: Duration) -> Self {
+    async fn new(given: &TrackerHttpSettings, head_timeout: Duration) -> Self {
         let root = tempfile::tempdir().unwrap();
         let dirs = Arc::new(LocalDirs::open(&settings(&[&root.path().join("l")])).unwrap());
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), 1 << 20));
         let (sender, lost) = mpsc::channel(10);
         let logs = super::super::child::test_logs(root.path());
-        let server = HttpServer::new(outputs, logs, sender, http).unwrap();
-        let server = HttpServer { head_timeout, ..server }.with_pages(Arc::new(LargePage));
+        let server = HttpServer::new(outputs, logs, sender, given).unwrap();
+        let limits = http::Limits { head_timeout, ..server.limits };
+        let server = HttpServer { limits, ..server }.with_pages(Arc::new(LargePage));
         let counters = server.counters();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -281,7 +285,7 @@ async fn peers_that_hold_connections_lose_them() {
         assert_eq!(answer, b"");
     }
     // A head without an end is refused before it takes more than it may.
-    let answer = world.ask(&vec![b'x'; 2 * HEAD_BYTES]).await;
+    let answer = world.ask(&vec![b'x'; 2 * http::Limits::default().head_bytes]).await;
     assert_eq!(answer, b"");
     world.stop.send(true).unwrap();
 }

@@ -162,7 +162,7 @@ async fn somebody_there_a_little_later() {
     drop(listener);
     let peer = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let listener = corona_wire::server::listen(corona_wire::server::ListenOn::Address(address));
+        let listener = corona_net::listen(corona_net::ListenOn::Address(address));
         let mut raw = Fake::greet(&listener.unwrap()).await;
         let call = raw.call().await;
         raw.reply(call.id, text("name")).await;

@@ -23,7 +23,7 @@ use crate::writables::{
     HeartbeatResponse, InetAddress, JobId, SessionInfo, Task, TaskCompletionEvent,
     TaskTrackerAction, TaskTrackerStatus,
 };
-use corona_wire::server::{Counters, Ending};
+use corona_net::{Counters, Ending};
 
 /// What should happen soon, but may take long on a busy machine.
 async fn soon<T>(future: impl Future<Output = T>) -> T {

@@ -1,27 +1,20 @@
-//! Connections of an HTTP server: how many may be open, in all and of one peer, and how long a peer
-//! may leave unread what is written to it.
+//! Connections of an HTTP server: how many may be open, in all and of one peer, and which of them
+//! gives way when another one needs its place.
 //!
-//! It knows no request and no page. Both HTTP servers of this program admit and limit connections
-//! through it.
+//! It knows no request and no page. All HTTP servers of this program admit connections through it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
-use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Sleep, sleep};
 
-/// Pause after a failure to accept, such as a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use super::accept::Acceptor;
+use super::peer_of;
 
 /// Counts the open connections of a server, in all and by peer.
 #[derive(Debug)]
@@ -134,7 +127,7 @@ impl Connections {
 
     /// A place for a connection of this peer.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Place, Refused> {
-        let peer = counted_as(peer);
+        let peer = peer_of(peer);
         let mut open = self.lock();
         let of_peer = open.by_peer.get(&peer).copied().unwrap_or_default();
         if of_peer >= self.max_per_peer && !open.close_waiting(Some(peer)) {
@@ -154,48 +147,6 @@ impl Connections {
         self.lock().places.len()
     }
 
-    /// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve
-    /// each that is admitted, on a task of its own. What is served then ends too, and what waits for a
-    /// request when its place is needed. `refused` learns of those that are not admitted, which are
-    /// closed.
-    pub async fn accept<F>(
-        self: Arc<Self>,
-        listener: TcpListener,
-        mut stop: watch::Receiver<bool>,
-        refused: impl Fn(SocketAddr, Refused),
-        serve: impl Fn(TcpStream, Arc<Place>) -> F,
-    ) where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        loop {
-            let accepted = tokio::select! {
-                biased;
-                _ = stop.wait_for(|stop| *stop) => return,
-                accepted = listener.accept() => accepted,
-            };
-            let Ok((stream, peer)) = accepted else {
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            };
-            match self.admit(peer.ip()) {
-                Err(why) => refused(peer, why),
-                Ok(place) => {
-                    // Without it answers are slower; that is no reason to refuse the peer.
-                    let _ = stream.set_nodelay(true);
-                    let place = Arc::new(place);
-                    let (serving, mut stop) = (serve(stream, place.clone()), stop.clone());
-                    tokio::spawn(async move {
-                        tokio::select! {
-                            () = serving => {}
-                            () = place.closed() => {}
-                            _ = stop.wait_for(|stop| *stop) => {}
-                        }
-                    });
-                }
-            }
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Open> {
         // It is not left half changed, so it can be used after a panic too.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -209,111 +160,46 @@ impl Drop for Place {
     }
 }
 
-/// The address that stands for a peer: in IPv6 its network, since a machine has all addresses of one.
-pub fn counted_as(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-    }
-}
-
-/// A connection on which a write fails if the peer reads nothing for too long.
-#[derive(Debug)]
-pub struct WriteTimeout<S> {
-    stream: S,
-    timeout: Duration,
-    stalled: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S> WriteTimeout<S> {
-    /// A write to this stream may make no headway for so long.
-    pub fn new(stream: S, timeout: Duration) -> Self {
-        WriteTimeout { stream, timeout, stalled: None }
-    }
-
-    /// What became of a write, or its failure when it has been waiting for too long.
-    fn limited<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled = None;
-            return written;
-        }
-        let timeout = self.timeout;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
-        stalled.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.limited(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.limited(context, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.limited(context, flushed)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.limited(context, shut)
+/// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve each
+/// that `admit` gives a place, on a task of its own. The others are closed at once. A connection waits
+/// for a request from its start on, ends when its place is needed, and all end with the loop.
+pub async fn accept<A, F>(
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+    admit: impl Fn(SocketAddr) -> Option<(Place, A)>,
+    serve: impl Fn(TcpStream, SocketAddr, Arc<Place>, A) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut acceptor = Acceptor::new(listener);
+    loop {
+        let (stream, peer) = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            accepted = acceptor.next(drop) => accepted,
+        };
+        let Some((place, admitted)) = admit(peer) else { continue };
+        // Without it answers are slower; that is no reason to refuse the peer.
+        let _ = stream.set_nodelay(true);
+        let place = Arc::new(place);
+        place.waits();
+        let serving = serve(stream, peer, place.clone(), admitted);
+        let mut stop = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = serving => {}
+                () = place.closed() => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use std::time::Duration;
 
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_makes_no_headway_fails() {
-        const TIMEOUT: Duration = Duration::from_secs(30);
-        let (near, mut far) = duplex(4);
-        let mut near = WriteTimeout::new(near, TIMEOUT);
-        let writing = tokio::spawn(async move { near.write_all(b"more than four").await });
-        sleep(TIMEOUT / 2).await;
-        let mut some = [0; 4];
-        far.read_exact(&mut some).await.unwrap();
-        sleep(TIMEOUT - Duration::from_secs(1)).await;
-        assert!(!writing.is_finished(), "it made headway in between");
-        let error = writing.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    }
 
     #[test]
     fn one_peer_cannot_take_the_places_of_the_others() {

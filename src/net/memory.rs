@@ -18,8 +18,7 @@ use slab::Slab;
 use thiserror::Error;
 use tokio::sync::Notify;
 
-use super::limits::Counters;
-use super::permits::peer_of;
+use super::{Counters, Ending, peer_of};
 
 /// A connection that holds less than this is not looked at when there is no room, so that short
 /// messages cost nothing but an addition.
@@ -43,6 +42,12 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the memory for messages is used up, and this connection holds most of it")]
 pub struct Revoked;
+
+impl From<Revoked> for Ending {
+    fn from(_: Revoked) -> Ending {
+        Ending::Memory
+    }
+}
 
 /// What one connection holds, as others see it.
 #[derive(Debug)]

@@ -6,19 +6,9 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-
-/// The peer that a limit for each peer counts an address to: the address itself, or its /64 network
-/// in IPv6, all of which one machine may have.
-pub fn peer_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        v4 => v4,
-    }
-}
 
 /// Permits, shared by users that are told apart by a key.
 #[derive(Debug)]
@@ -170,17 +160,6 @@ mod tests {
 
     async fn poll<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
         poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
-    }
-
-    #[test]
-    fn addresses_of_one_machine_are_one_peer() {
-        for (address, peer) in [
-            ("192.0.2.1", "192.0.2.1"),
-            ("::ffff:192.0.2.1", "192.0.2.1"),
-            ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::"),
-        ] {
-            assert_eq!(peer_of(address.parse().unwrap()).to_string(), peer);
-        }
     }
 
     #[tokio::test]

@@ -1,0 +1,153 @@
+//! The accept loop.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::Counters;
+
+/// A listener that rests after failures that would repeat at once, such as a lack of file
+/// descriptors.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: TcpListener,
+    pause: Duration,
+    /// When to accept again after a failure.
+    resume: Option<Instant>,
+}
+
+/// A connection that could not be accepted.
+#[derive(Debug)]
+pub struct Failure {
+    /// What the system reported.
+    pub error: io::Error,
+    /// Whether the next attempt is likely to fail as well. The acceptor pauses before it.
+    pub lasts: bool,
+}
+
+impl Acceptor {
+    /// Accepts from this listener, which is closed when the acceptor is dropped.
+    pub fn new(listener: TcpListener) -> Acceptor {
+        Acceptor { listener, pause: Duration::ZERO, resume: None }
+    }
+
+    /// The next connection. Failures until then go to `failed`. Dropping the future loses nothing,
+    /// and does not shorten a pause.
+    pub async fn next(&mut self, mut failed: impl FnMut(Failure)) -> (TcpStream, SocketAddr) {
+        loop {
+            if let Some(resume) = self.resume {
+                sleep_until(resume).await;
+                self.resume = None;
+            }
+            match self.listener.accept().await {
+                Ok(accepted) => {
+                    self.pause = Duration::ZERO;
+                    return accepted;
+                }
+                Err(error) => {
+                    let lasts = !concerns_one_connection(&error);
+                    if lasts {
+                        self.pause = longer(self.pause);
+                        self.resume = Some(Instant::now() + self.pause);
+                    }
+                    failed(Failure { error, lasts });
+                }
+            }
+        }
+    }
+}
+
+/// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve each
+/// on a task of its own, `max_connections` of them at once. One more is closed at once. What is
+/// refused or fails is counted; `service` says in the log whose connections they are.
+///
+/// Then the listener is closed. Returns the connections that are still served.
+pub async fn accept_until_stopped<F>(
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+    max_connections: usize,
+    counters: &Counters,
+    service: &str,
+    serve: impl Fn(TcpStream, SocketAddr) -> F,
+) -> JoinSet<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    let mut acceptor = Acceptor::new(listener);
+    let failed = |Failure { error, lasts }| {
+        counters.count_accept_error();
+        if lasts {
+            tracing::error!(%error, service, "cannot accept connections");
+        }
+    };
+    loop {
+        let (stream, peer) = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return connections,
+            Some(_) = connections.join_next() => continue,
+            accepted = acceptor.next(failed) => accepted,
+        };
+        if connections.len() >= max_connections {
+            counters.count_refused();
+        } else {
+            connections.spawn(serve(stream, peer));
+        }
+    }
+}
+
+/// The pause after another failure to accept that would repeat at once: 5 ms, then twice as long
+/// each time, at most a second.
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).clamp(Duration::from_millis(5), Duration::from_secs(1))
+}
+
+/// Whether the next attempt to accept may succeed.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_to_accept_are_told_apart() {
+        // ECONNABORTED is about a peer that has gone; EMFILE and ENFILE last.
+        for (number, one) in [(103, true), (24, false), (23, false)] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(concerns_one_connection(&error), one, "{error}");
+        }
+        let pauses =
+            std::iter::successors(Some(longer(Duration::ZERO)), |last| Some(longer(*last)));
+        let pauses: Vec<_> = pauses.take(10).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
+
+    #[tokio::test]
+    async fn a_pause_lasts_however_often_the_wait_is_dropped() {
+        const PAUSE: Duration = Duration::from_millis(200);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut acceptor = Acceptor::new(listener);
+        let started = Instant::now();
+        acceptor.resume = Some(started + PAUSE);
+        let (mut accepted, mut dropped) = (false, 0);
+        while !accepted {
+            tokio::select! {
+                _ = acceptor.next(|failure| panic!("{failure:?}")) => accepted = true,
+                () = tokio::time::sleep(PAUSE / 20) => dropped += 1,
+            }
+        }
+        assert!(started.elapsed() >= PAUSE && dropped > 0, "{:?} {dropped}", started.elapsed());
+        assert_eq!((acceptor.resume, acceptor.pause), (None, Duration::ZERO));
+    }
+}

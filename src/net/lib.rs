@@ -1,0 +1,47 @@
+//! Servers, whatever they speak: opening a listener, accepting connections, and limits on what a
+//! connection, a peer and all peers together may cost.
+//!
+//! [`accept`] is the one accept loop. Servers of messages count their connections ([`Counters`]),
+//! account for their memory ([`memory`]) and share scarce work fairly between peers ([`permits`]).
+//! Servers of pages limit connections by peer ([`connections`]) and serve HTTP/1.1 ([`http`]). This
+//! crate knows nothing of Thrift, Hadoop or pages.
+
+pub mod accept;
+pub mod connections;
+mod counters;
+pub mod http;
+mod listen;
+pub mod memory;
+pub mod permits;
+mod write_timeout;
+
+use std::net::{IpAddr, Ipv6Addr};
+
+pub use counters::{Counters, Ending};
+pub use listen::{ListenOn, listen};
+pub use write_timeout::WriteTimeout;
+
+/// The peer that a limit for each peer counts an address to: the address itself, or its /64 network
+/// in IPv6, all of which one machine may have.
+pub fn peer_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_machine_are_one_peer() {
+        for (address, peer) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::"),
+        ] {
+            assert_eq!(peer_of(address.parse().unwrap()).to_string(), peer);
+        }
+    }
+}
