@@ -17,8 +17,10 @@
  *
  * No method is one-way: a void method is answered too, with an empty result.
  *
- * The Rust types are made from the part above the first service, by scripts/generate-thrift. The
- * program also reads the whole file when it runs, to check and to show messages.
+ * The Rust types are made from the part above the first service, by scripts/generate-thrift, and the
+ * calls of the services from the rest, by src/wire/build.rs. The program also reads the whole file
+ * when it runs, to check and to show messages. Notes in parentheses are for Rust alone: rs.name is
+ * the name of a service or an argument there.
  */
 
 namespace rs cluster_manager
@@ -268,11 +270,11 @@ exception SafeModeException {
 /* The cluster manager, for nodes, sessions and operators. */
 service ClusterManagerService {
   /* Where a job of the given size would run when sent to the given pool. */
-  PoolInfoStrings getActualPoolInfo(1: ActualPoolInfoArgs a)
+  PoolInfoStrings getActualPoolInfo(1: ActualPoolInfoArgs a (rs.name = "args"))
     throws (1: InvalidPoolInfo e, 2: SafeModeException f),
 
   /* The same, with the pool's whitelist. */
-  ActualPoolInfoResponse getActualPoolInfoV2(1: ActualPoolInfoArgs a)
+  ActualPoolInfoResponse getActualPoolInfoV2(1: ActualPoolInfoArgs a (rs.name = "args"))
     throws (1: InvalidPoolInfo e, 2: SafeModeException f),
 
   /* A fresh id to start a session with. Nothing is remembered of it. */
@@ -296,15 +298,15 @@ service ClusterManagerService {
 
   /* Keeps a session alive and compares what both sides have seen. A Java job tracker falls back to
    * sessionHeartbeat for good when this is answered with an application fault. */
-  void sessionHeartbeatV2(1: SessionHandle handle, 2: HeartbeatArgs heartbeatArgs)
+  void sessionHeartbeatV2(1: SessionHandle handle, 2: HeartbeatArgs heartbeatArgs (rs.name = "args"))
     throws (1: InvalidSessionHandle e, 2: SafeModeException f),
 
   /* Asks for slots. They are granted by grantResource, never in this answer. */
-  void requestResource(1: SessionHandle handle, 2: list<ResourceRequest> requestList)
+  void requestResource(1: SessionHandle handle, 2: list<ResourceRequest> requestList (rs.name = "requests"))
     throws (1: InvalidSessionHandle e, 2: SafeModeException f),
 
   /* Gives slots back, withdraws requests and forgets requests whose grants are gone, all by id. */
-  void releaseResource(1: SessionHandle handle, 2: list<ResourceRequestId> idList)
+  void releaseResource(1: SessionHandle handle, 2: list<ResourceRequestId> idList (rs.name = "ids"))
     throws (1: InvalidSessionHandle e, 2: SafeModeException f),
 
   /* A node is alive. The first heartbeat of a name adds the node. */
@@ -314,15 +316,15 @@ service ClusterManagerService {
   /* How nodes behaved, as a session saw it at its end. */
   void nodeFeedback(
       1: SessionHandle handle,
-      2: list<ResourceType> resourceTypes,
-      3: list<NodeUsageReport> stats)
+      2: list<ResourceType> resourceTypes (rs.name = "types"),
+      3: list<NodeUsageReport> stats (rs.name = "reports"))
     throws (1: InvalidSessionHandle e, 2: SafeModeException f),
 
   /* Reads the lists of included and excluded hosts again. */
   void refreshNodes() throws (1: SafeModeException e),
 
   /* Has all nodes restart, a batch at a time. */
-  RestartNodesResponse restartNodes(1: RestartNodesArgs restartNodesArgs)
+  RestartNodesResponse restartNodes(1: RestartNodesArgs restartNodesArgs (rs.name = "args"))
     throws (1: SafeModeException e),
 
   /* All sessions, in no particular order. */
@@ -333,17 +335,17 @@ service ClusterManagerService {
     throws (1: InvalidSessionHandle e, 2: SafeModeException f),
 
   /* Ends a session as killed. */
-  void killSession(1: string sessionId) throws (1: SafeModeException e),
+  void killSession(1: string sessionId (rs.name = "id")) throws (1: SafeModeException e),
 
   /* Ends several sessions as killed. */
-  void killSessions(1: KillSessionsArgs killSessionsArgs) throws (1: SafeModeException e),
+  void killSessions(1: KillSessionsArgs killSessionsArgs (rs.name = "args")) throws (1: SafeModeException e),
 
   /* Turns safe mode on or off here and at the proxy job tracker. False: it did not work. */
   bool setSafeMode(1: bool safeMode),
 
   /* Writes the state file; only in safe mode. False: it did not work. */
   bool persistState(),
-}
+} (rs.name = "ClusterManager", stream = "framed")
 
 /* A session, for the cluster manager's notifications. The session queues each and answers at once.
  * After a lost answer the same notification may come again. */
@@ -356,7 +358,7 @@ service SessionDriverService {
 
   /* A node is gone with all that ran on it. */
   void processDeadNode(1: SessionHandle handle, 2: string node),
-}
+} (rs.name = "SessionDriver", stream = "bare")
 
 /* A task tracker, about sessions that it runs tasks for. */
 service CoronaTaskTrackerService {
@@ -365,12 +367,12 @@ service CoronaTaskTrackerService {
 
   /* Takes no more tasks of the session. */
   void blacklistSession(1: SessionHandle handle) throws (1: InvalidSessionHandle e),
-}
+} (rs.name = "CoronaTaskTracker", stream = "bare")
 
 /* The proxy job tracker: what stays reachable when jobs and the cluster manager come and go. */
 service CoronaProxyJobTrackerService {
   /* The cluster manager enters or leaves safe mode. */
-  void setClusterManagerSafeModeFlag(1: bool flagValue),
+  void setClusterManagerSafeModeFlag(1: bool flagValue (rs.name = "flag")),
 
   /* Whether the cluster manager is in safe mode. Peers poll this until it is over. */
   bool getClusterManagerSafeModeFlag(),
@@ -380,4 +382,4 @@ service CoronaProxyJobTrackerService {
 
   /* Drops what is remembered of the history of a job. */
   void cleanJobHistoryCache(1: string jobId),
-}
+} (rs.name = "ProxyJobTracker", stream = "framed")

@@ -1,10 +1,9 @@
-//! Holds a message against the contract, as the original's readers do.
+//! Holds a message against the contract, as the original's readers do, without making values.
 //!
-//! One pass over the bytes decides whether the typed readers may have the message as it is. What
-//! they would take wrongly is rewritten first, on the rare path: fields unknown or of another type
-//! are left out, enumeration values that nobody knows count as absent, text that is not UTF-8
-//! gets replacement characters, a truth value is true only when it is 1. A struct that lacks a
-//! required field is named in the words of the original. Spec: cluster-manager/01 §2.3, §2.4.
+//! It says what is wrong with a message that [`decode`](super::decode) did not read, and accepts
+//! exactly what is read there: fields unknown or of another type are passed over, enumeration values
+//! that nobody knows count as absent. A struct that lacks a required field is named in the words of
+//! the original. Spec: cluster-manager/01 §2.3, §2.4.
 //!
 //! The contract's structs do not contain themselves, so recursion over it ends by itself.
 
@@ -17,12 +16,10 @@ use super::schema::{EnumSchema, FieldSchema, Kind, Schema, StructId, StructSchem
 /// What the check of a struct found.
 #[derive(Debug)]
 pub(crate) enum Checked {
-    /// All there. `tidy`: the typed readers may read it as it is.
+    /// All there.
     Whole {
         /// The offset after its last byte.
         end: usize,
-        /// Whether it need not be rewritten.
-        tidy: bool,
     },
     /// A struct has been read that lacks a required field; this is the text of the original.
     Missing(String),
@@ -40,25 +37,11 @@ pub(crate) fn check(
 ) -> Result<Checked, Malformed> {
     let mut walk = Walk::new(bytes, schema, bounds);
     match walk.structure(at, id) {
-        Ok(end) => Ok(Checked::Whole { end, tidy: walk.tidy }),
+        Ok(end) => Ok(Checked::Whole { end }),
         Err(Halt::Missing(text)) => Ok(Checked::Missing(text)),
         Err(Halt::Incomplete) => Ok(Checked::Incomplete),
         Err(Halt::Malformed(malformed)) => Err(malformed),
     }
-}
-
-/// Writes the struct at offset `at`, which has been checked, as the typed readers want it.
-pub(crate) fn rewrite(
-    bytes: &[u8],
-    at: usize,
-    id: StructId,
-    schema: &Schema,
-    bounds: Bounds,
-) -> Option<Vec<u8>> {
-    let mut walk = Walk::new(bytes, schema, bounds);
-    let mut out = Vec::with_capacity(bytes.len().saturating_sub(at).min(1 << 16));
-    walk.rewrite_struct(at, id, &mut out).ok()?;
-    Some(out)
 }
 
 /// The type code of the values of a type.
@@ -93,7 +76,6 @@ pub(crate) struct Walk<'a> {
     bytes: &'a [u8],
     schema: &'a Schema,
     bounds: Bounds,
-    tidy: bool,
     /// Structs and containers around the present place.
     depth: usize,
 }
@@ -104,7 +86,7 @@ pub(crate) type Places = Vec<Option<usize>>;
 impl<'a> Walk<'a> {
     /// A walk over bytes that have been checked.
     pub(crate) fn new(bytes: &'a [u8], schema: &'a Schema, bounds: Bounds) -> Walk<'a> {
-        Walk { bytes, schema, bounds, tidy: true, depth: 0 }
+        Walk { bytes, schema, bounds, depth: 0 }
     }
 
     /// Checks a struct and gives its end.
@@ -155,7 +137,6 @@ impl<'a> Walk<'a> {
                     at = self.value(&field.kind, at)?;
                 }
                 _ => {
-                    self.tidy = false;
                     at = Scanner::skip(self.bytes, code, at, self.bounds, self.depth + 1)?
                         .ok_or(Halt::Incomplete)?;
                 }
@@ -167,9 +148,7 @@ impl<'a> Walk<'a> {
     fn names_something(&mut self, kind: &Kind, at: usize) -> Result<bool, Halt> {
         let Kind::Enum(id) = kind else { return Ok(true) };
         let number = u32_at(self.bytes, at).ok_or(Halt::Incomplete)? as i32;
-        let known = self.schema.enumeration(*id).name_of(number).is_some();
-        self.tidy &= known;
-        Ok(known)
+        Ok(self.schema.enumeration(*id).name_of(number).is_some())
     }
 
     /// Checks a value and gives its end.
@@ -182,18 +161,11 @@ impl<'a> Walk<'a> {
 
     fn value_inside(&mut self, kind: &Kind, at: usize) -> Result<usize, Halt> {
         match kind {
-            Kind::Bool => {
-                self.tidy &= *self.bytes.get(at).ok_or(Halt::Incomplete)? <= 1;
-                Ok(at + 1)
-            }
+            Kind::Bool => self.bytes.get(at).map(|_| at + 1).ok_or(Halt::Incomplete),
             Kind::I16 => self.within(at, 2),
             Kind::I32 | Kind::Enum(_) => self.within(at, 4),
             Kind::I64 => self.within(at, 8),
-            Kind::String => {
-                let text = self.text(at)?;
-                self.tidy &= std::str::from_utf8(text).is_ok();
-                Ok(at + 4 + text.len())
-            }
+            Kind::String => self.text(at).map(|text| at + 4 + text.len()),
             Kind::Struct(id) => self.structure(at, *id),
             Kind::List(element) => {
                 let (mut at, count) = self.list_head(element, at)?;
@@ -270,67 +242,7 @@ impl<'a> Walk<'a> {
         if found != expected && count > 0 {
             return Err(Malformed::ElementType { expected, found });
         }
-        self.tidy &= found == expected;
         Ok(())
-    }
-
-    fn rewrite_struct(
-        &mut self,
-        at: usize,
-        id: StructId,
-        out: &mut Vec<u8>,
-    ) -> Result<usize, Halt> {
-        let (places, end) = self.places(at, id)?;
-        let schema = self.schema;
-        for (field, place) in schema.structure(id).fields.iter().zip(places) {
-            let Some(at) = place else { continue };
-            out.push(code_of(&field.kind));
-            out.extend_from_slice(&field.id.to_be_bytes());
-            self.rewrite_value(&field.kind, at, out)?;
-        }
-        out.push(code::STOP);
-        Ok(end)
-    }
-
-    fn rewrite_value(&mut self, kind: &Kind, at: usize, out: &mut Vec<u8>) -> Result<usize, Halt> {
-        match kind {
-            Kind::Bool => {
-                out.push(u8::from(self.bytes.get(at) == Some(&1)));
-                Ok(at + 1)
-            }
-            Kind::String => {
-                let raw = self.text(at)?;
-                let text = String::from_utf8_lossy(raw);
-                out.extend_from_slice(&count_bytes(text.len())?);
-                out.extend_from_slice(text.as_bytes());
-                Ok(at + 4 + raw.len())
-            }
-            Kind::Struct(id) => self.rewrite_struct(at, *id, out),
-            Kind::List(element) => {
-                let (mut at, count) = self.list_head(element, at)?;
-                out.push(code_of(element));
-                out.extend_from_slice(&count_bytes(count)?);
-                for _ in 0..count {
-                    at = self.rewrite_value(element, at, out)?;
-                }
-                Ok(at)
-            }
-            Kind::Map(key, value) => {
-                let (mut at, count) = self.map_head(key, value, at)?;
-                out.extend_from_slice(&[code_of(key), code_of(value)]);
-                out.extend_from_slice(&count_bytes(count)?);
-                for _ in 0..count {
-                    at = self.rewrite_value(key, at, out)?;
-                    at = self.rewrite_value(value, at, out)?;
-                }
-                Ok(at)
-            }
-            Kind::I16 | Kind::I32 | Kind::Enum(_) | Kind::I64 => {
-                let end = self.value(kind, at)?;
-                out.extend_from_slice(self.bytes.get(at..end).ok_or(Halt::Incomplete)?);
-                Ok(end)
-            }
-        }
     }
 
     /// The original's text for the struct at offset `at`, which lacks a required field. It looks
@@ -479,10 +391,4 @@ fn unset(kind: &Kind) -> &'static str {
 
 fn name_or_null(schema: &EnumSchema, number: i64) -> &str {
     i32::try_from(number).ok().and_then(|number| schema.name_of(number)).unwrap_or("null")
-}
-
-fn count_bytes(count: usize) -> Result<[u8; 4], Halt> {
-    let limit = i32::MAX as usize;
-    let too_large = Halt::Malformed(Malformed::TooLarge { bytes: count as u64, limit });
-    i32::try_from(count).map(i32::to_be_bytes).map_err(|_| too_large)
 }

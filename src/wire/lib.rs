@@ -5,13 +5,14 @@
 //! [`client::Client`]. The contract is `thrift/ClusterManager.thrift`; [`generated`] has its
 //! structs, [`calls`] its services.
 //!
-//! The path of a message in: the socket fills an inbox; a scan finds where a message ends
-//! (`scan`), a check holds it against the contract (`check`), and only then a typed reader sees
-//! it (`message`).
+//! The path of a message in: the socket fills an inbox. Where no frame says it, a scan finds where the
+//! message ends (`scan`). One walk makes typed values of it (`decode`). A message that cannot be read
+//! is held against the contract, which says what is wrong with it (`check`).
 
 pub mod calls;
 mod check;
 pub mod client;
+mod decode;
 pub mod editor;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 pub mod generated;

@@ -1,4 +1,4 @@
-//! Whole messages: from checked bytes to typed calls and answers, and back.
+//! Whole messages: from bytes to typed calls and answers, and back.
 //!
 //! It works on slices and buffers and knows no sockets. Spec: cluster-manager/01 §2.2, §3.
 
@@ -7,11 +7,12 @@ use std::borrow::Cow;
 use thiserror::Error;
 use thrift::TConfiguration;
 
-use super::check::{self, Checked};
+use super::check::{Checked, check};
+use super::decode::Reader;
 use super::scan::{Bounds, Header, Malformed};
 use super::schema::{StructId, schema};
 use super::service::{
-    ApplicationFault, Exception, FaultKind, Framing, Input, Outcome, Output, Service, Undeclared,
+    ApplicationFault, Exception, FaultKind, Framing, Outcome, Output, Service, Undeclared,
     write_field, write_stop,
 };
 
@@ -84,29 +85,31 @@ where
     let Some(header) = Header::parse(bytes)? else { return Ok(Read::Incomplete) };
     let place = std::str::from_utf8(header.name).ok().and_then(S::place);
     let method = place.and_then(|place| S::schema().methods.get(place));
-    let args = method.map_or(schema().empty(), |method| method.args);
     let incoming = |name, call| Incoming { seqid: header.seqid, name, call };
     let name = || match place.and_then(|place| S::METHODS.get(place)) {
         Some(name) => Cow::Borrowed(*name),
         None => Cow::Owned(String::from_utf8_lossy(header.name).into_owned()),
     };
-    let (end, tidy) = match check::check(bytes, header.body, args, schema(), bounds)? {
-        Checked::Whole { end, tidy } => (end, tidy),
-        Checked::Incomplete => return Ok(Read::Incomplete),
-        Checked::Missing(message) => {
-            let fault = ApplicationFault { kind: FaultKind::ProtocolError, message };
-            return Ok(Read::Refused(incoming(name(), Err(fault))));
-        }
-    };
-    let Some(place) = place else {
+    let (Some(place), Some(method)) = (place, method) else {
+        // Nothing is known of its arguments.
+        let end = match check(bytes, header.body, schema().empty(), schema(), bounds)? {
+            Checked::Whole { end } => end,
+            Checked::Missing(_) | Checked::Incomplete => return Ok(Read::Incomplete),
+        };
         let name = name();
         let message = format!("Invalid method name: '{name}'");
         let fault = ApplicationFault { kind: FaultKind::UnknownMethod, message };
         return Ok(Read::Done(incoming(name, Err(fault)), end));
     };
-    let body = Body { bytes, at: header.body, end, tidy, id: args };
-    let call = body.read(bounds, |input| S::read_args(place, input))?;
-    Ok(Read::Done(incoming(name(), Ok((place, call))), end))
+    let read = |reader: &mut Reader<'_>| S::read_args(place, reader);
+    match read_body(bytes, header.body, method.args, bounds, read)? {
+        Body::Read(call, end) => Ok(Read::Done(incoming(name(), Ok((place, call))), end)),
+        Body::Missing(message) => {
+            let fault = ApplicationFault { kind: FaultKind::ProtocolError, message };
+            Ok(Read::Refused(incoming(name(), Err(fault))))
+        }
+        Body::Incomplete => Ok(Read::Incomplete),
+    }
 }
 
 /// Reads the answer to a call of the method at `place`.
@@ -119,26 +122,26 @@ where
     S: Service,
 {
     let Some(header) = Header::parse(bytes)? else { return Ok(Read::Incomplete) };
-    let id = match header.kind {
-        kind::REPLY => S::schema().methods.get(place).map(|method| method.result),
-        kind::EXCEPTION => Some(schema().application_exception()),
-        _ => None,
-    };
     let answered = |body| Answered { seqid: header.seqid, body };
-    let Some(id) = id else {
-        return Ok(Read::Refused(answered(AnswerBody::Kind(header.kind))));
+    let method = S::schema().methods.get(place);
+    let body = match (header.kind, method) {
+        (kind::REPLY, Some(method)) => {
+            let read =
+                |reader: &mut Reader<'_>| S::read_result(place, reader).map(AnswerBody::Result);
+            read_body(bytes, header.body, method.result, bounds, read)?
+        }
+        (kind::EXCEPTION, _) => {
+            let id = schema().application_exception();
+            let read = |reader: &mut Reader<'_>| read_fault(reader).map(AnswerBody::Fault);
+            read_body(bytes, header.body, id, bounds, read)?
+        }
+        _ => return Ok(Read::Refused(answered(AnswerBody::Kind(header.kind)))),
     };
-    let (end, tidy) = match check::check(bytes, header.body, id, schema(), bounds)? {
-        Checked::Whole { end, tidy } => (end, tidy),
-        Checked::Incomplete => return Ok(Read::Incomplete),
-        Checked::Missing(text) => return Ok(Read::Refused(answered(AnswerBody::Incomplete(text)))),
-    };
-    let body = Body { bytes, at: header.body, end, tidy, id };
-    let body = match header.kind {
-        kind::REPLY => AnswerBody::Result(body.read(bounds, |input| S::read_result(place, input))?),
-        _ => AnswerBody::Fault(body.read(bounds, read_fault)?),
-    };
-    Ok(Read::Done(answered(body), end))
+    Ok(match body {
+        Body::Read(body, end) => Read::Done(answered(body), end),
+        Body::Missing(text) => Read::Refused(answered(AnswerBody::Incomplete(text))),
+        Body::Incomplete => Read::Incomplete,
+    })
 }
 
 /// Appends a call.
@@ -194,48 +197,46 @@ pub(crate) fn write_fault(
     })
 }
 
-/// A struct that has been checked.
-pub(crate) struct Body<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) at: usize,
-    pub(crate) end: usize,
-    pub(crate) tidy: bool,
-    pub(crate) id: StructId,
+/// What was made of the body of a message.
+enum Body<T> {
+    /// The value, and the offset after it.
+    Read(T, usize),
+    /// A struct in it lacks a required field; this is the text of the original.
+    Missing(String),
+    /// More bytes are needed.
+    Incomplete,
 }
 
-impl Body<'_> {
-    /// Lets a typed reader have it, after a rewriting if it needs one.
-    pub(crate) fn read<T>(
-        &self,
-        bounds: Bounds,
-        read: impl FnOnce(&mut Input<'_>) -> thrift::Result<T>,
-    ) -> Result<T, Malformed> {
-        let rewritten;
-        let bytes = if self.tidy {
-            self.bytes.get(self.at..self.end).ok_or(Malformed::Unreadable)?
-        } else {
-            rewritten = check::rewrite(self.bytes, self.at, self.id, schema(), bounds)
-                .ok_or(Malformed::Unreadable)?;
-            &rewritten
-        };
-        let mut input = Input::with_config(bytes, true, TConfiguration::no_limits());
-        read(&mut input).map_err(|_| Malformed::Unreadable)
+/// Reads a body in one walk. Only one that cannot be read is looked at again, for what is wrong.
+fn read_body<T>(
+    bytes: &[u8],
+    at: usize,
+    id: StructId,
+    bounds: Bounds,
+    read: impl FnOnce(&mut Reader<'_>) -> Option<T>,
+) -> Result<Body<T>, Malformed> {
+    let mut reader = Reader::new(bytes, at, bounds);
+    if let Some(value) = read(&mut reader) {
+        return Ok(Body::Read(value, reader.position()));
+    }
+    match check(bytes, at, id, schema(), bounds)? {
+        Checked::Missing(text) => Ok(Body::Missing(text)),
+        Checked::Incomplete => Ok(Body::Incomplete),
+        Checked::Whole { .. } => Err(Malformed::Unreadable),
     }
 }
 
-fn read_fault(input: &mut Input<'_>) -> thrift::Result<ApplicationFault> {
-    use super::service::{Wire, next_field};
-    use thrift::protocol::TInputProtocol;
-
-    let mut fault = ApplicationFault { kind: FaultKind::Unknown, message: String::new() };
-    while let Some((id, kind)) = next_field(input)? {
+fn read_fault(reader: &mut Reader<'_>) -> Option<ApplicationFault> {
+    let (mut message, mut number) = (None, None);
+    while let Some((id, code)) = reader.field()? {
         match id {
-            1 => fault.message = Wire::read(input)?,
-            2 => fault.kind = FaultKind::from_number(Wire::read(input)?),
-            _ => input.skip(kind)?,
+            1 => reader.field_value(code, &mut message)?,
+            2 => reader.field_value(code, &mut number)?,
+            _ => reader.skip(code)?,
         }
     }
-    Ok(fault)
+    let kind = number.map_or(FaultKind::Unknown, FaultKind::from_number);
+    Some(ApplicationFault { kind, message: message.unwrap_or_default() })
 }
 
 /// Appends a message, or leaves `out` as it was.

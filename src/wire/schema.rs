@@ -1,12 +1,13 @@
 //! The contract of the wire as data: what `thrift/ClusterManager.thrift` says, read once.
 //!
 //! Checking a message, naming what is missing in it and showing it to people all follow this one
-//! description. It knows nothing of bytes.
+//! description, and the build script makes readers and the tables of the services from it. It knows
+//! nothing of bytes, and needs nothing but the standard library.
 
 use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
 use std::sync::LazyLock;
-
-use thiserror::Error;
 
 /// The text of the contract.
 pub const IDL: &str = include_str!("../../thrift/ClusterManager.thrift");
@@ -54,7 +55,12 @@ pub struct FieldSchema {
     pub kind: Kind,
     /// Whether a struct without it is refused.
     pub required: bool,
+    /// What the contract notes beside it, by key.
+    pub annotations: Annotations,
 }
+
+/// Notes in the contract, such as `(rs.name = "ids")`: keys and values.
+pub type Annotations = Vec<(String, String)>;
 
 /// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +109,8 @@ pub struct ServiceSchema {
     pub name: String,
     /// Its methods, in the order of the contract.
     pub methods: Vec<MethodSchema>,
+    /// What the contract notes behind it, by key.
+    pub annotations: Annotations,
 }
 
 /// A method of a service.
@@ -117,14 +125,21 @@ pub struct MethodSchema {
 }
 
 /// What is wrong with the text of a contract.
-#[derive(Debug, Error, PartialEq, Eq)]
-#[error("line {line}: {what}")]
+#[derive(Debug, PartialEq, Eq)]
 pub struct SchemaError {
     /// Line, from 1 on.
     pub line: usize,
     /// What was expected or found.
     pub what: String,
 }
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl Error for SchemaError {}
 
 impl Schema {
     /// Reads a contract. Takes the part of the language that this project's contract uses:
@@ -141,6 +156,11 @@ impl Schema {
     /// The enumeration that an id names.
     pub fn enumeration(&self, id: EnumId) -> &EnumSchema {
         &self.enums[id.0]
+    }
+
+    /// All enumerations, in the order of the contract.
+    pub fn enums(&self) -> &[EnumSchema] {
+        &self.enums
     }
 
     /// All structs and exceptions, those of methods included.
@@ -193,6 +213,12 @@ impl StructSchema {
     }
 }
 
+impl FieldSchema {
+    fn optional(id: i16, name: &str, kind: Kind) -> FieldSchema {
+        FieldSchema { id, name: name.to_owned(), kind, required: false, annotations: vec![] }
+    }
+}
+
 impl EnumSchema {
     /// The name for a number; none for a number that the contract does not know.
     pub fn name_of(&self, number: i32) -> Option<&str> {
@@ -225,13 +251,8 @@ impl<'a> Parser<'a> {
             "TApplicationException".to_owned(),
             true,
             vec![
-                FieldSchema {
-                    id: 1,
-                    name: "message".to_owned(),
-                    kind: Kind::String,
-                    required: false,
-                },
-                FieldSchema { id: 2, name: "type".to_owned(), kind: Kind::I32, required: false },
+                FieldSchema::optional(1, "message", Kind::String),
+                FieldSchema::optional(2, "type", Kind::I32),
             ],
         );
         let structs = vec![StructSchema::new(String::new(), false, vec![]), application_exception];
@@ -310,7 +331,8 @@ impl<'a> Parser<'a> {
             methods.push(self.method()?);
             self.separator();
         }
-        self.schema.services.push(ServiceSchema { name, methods });
+        let annotations = self.annotations()?;
+        self.schema.services.push(ServiceSchema { name, methods, annotations });
         Ok(())
     }
 
@@ -321,7 +343,7 @@ impl<'a> Parser<'a> {
         let args = self.fields(")", false)?;
         let mut results = vec![];
         if let Some(kind) = returns {
-            results.push(FieldSchema { id: 0, name: "success".to_owned(), kind, required: false });
+            results.push(FieldSchema::optional(0, "success", kind));
         }
         if self.accept("throws") {
             self.expect("(")?;
@@ -349,10 +371,28 @@ impl<'a> Parser<'a> {
             }
             let kind = self.kind()?;
             let name = self.take()?.to_owned();
+            let annotations = self.annotations()?;
             self.separator();
-            fields.push(FieldSchema { id, name, kind, required });
+            fields.push(FieldSchema { id, name, kind, required, annotations });
         }
         Ok(fields)
+    }
+
+    /// `(key = "value", ...)`, where there are any.
+    fn annotations(&mut self) -> Result<Annotations, SchemaError> {
+        let mut annotations = vec![];
+        if self.accept("(") {
+            while !self.accept(")") {
+                let key = self.take()?.to_owned();
+                self.expect("=")?;
+                let quoted = self.take()?;
+                let value = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+                let value = value.ok_or_else(|| self.error(format!("'{quoted}' is no text")))?;
+                annotations.push((key, value.to_owned()));
+                self.separator();
+            }
+        }
+        Ok(annotations)
     }
 
     fn kind(&mut self) -> Result<Kind, SchemaError> {
@@ -433,8 +473,10 @@ fn tokens(text: &str) -> Result<Vec<(usize, &str)>, SchemaError> {
             first.len_utf8()
         } else {
             let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-            let end = rest.find(|c: char| !word(c)).unwrap_or(rest.len());
-            let length = end.max(first.len_utf8());
+            let length = match rest.get(1..).and_then(|rest| rest.find('"')) {
+                Some(quote) if first == '"' => quote + 2,
+                _ => rest.find(|c: char| !word(c)).unwrap_or(rest.len()).max(first.len_utf8()),
+            };
             tokens.push((line, &rest[..length]));
             length
         };
@@ -465,6 +507,18 @@ mod tests {
     }
 
     #[test]
+    fn annotations_are_kept() {
+        let text = "service S { void m(1: bool a (x = \"b c\", y = \"\"), 2: bool d) } (z = \"1\")";
+        let schema = Schema::parse(text).unwrap();
+        let [service] = schema.services() else { panic!("{schema:?}") };
+        assert_eq!(service.annotations, [("z".to_owned(), "1".to_owned())]);
+        let fields = &schema.structure(service.methods[0].args).fields;
+        let pairs = [("x".to_owned(), "b c".to_owned()), ("y".to_owned(), String::new())];
+        assert_eq!(fields[0].annotations, pairs);
+        assert_eq!(fields[1].annotations, []);
+    }
+
+    #[test]
     fn fields_are_found_by_number() {
         let schema = schema();
         let request = schema.structure(schema.struct_named("ResourceRequest").unwrap());
@@ -487,6 +541,8 @@ mod tests {
             ("\n/* never closed", 2, "a comment without end"),
             ("service S {\n", 1, "unexpected end"),
             ("const i32 X = 1", 1, "unexpected 'const'"),
+            ("service S {} (a = b)", 1, "'b' is no text"),
+            ("service S {} (a = \"b", 1, "'\"' is no text"),
         ] {
             let error = Schema::parse(text).unwrap_err();
             assert_eq!(error.line, line, "{text}: {error}");

@@ -7,13 +7,10 @@
 use std::fmt::Debug;
 
 use thiserror::Error;
-use thrift::protocol::{
-    TBinaryInputProtocol, TBinaryOutputProtocol, TInputProtocol, TListIdentifier, TOutputProtocol,
-    TSerializable, TType,
-};
+use thrift::protocol::{TBinaryOutputProtocol, TListIdentifier, TOutputProtocol, TType};
 
-use super::generated::SafeModeException;
-use super::generated::{self, DisallowedNode, InvalidPoolInfo, InvalidSessionHandle};
+use super::decode::{Decode, Reader};
+use super::generated::{DisallowedNode, InvalidPoolInfo, InvalidSessionHandle, SafeModeException};
 use super::scan::code;
 use super::schema::{ServiceSchema, schema};
 
@@ -145,8 +142,6 @@ impl FaultKind {
     }
 }
 
-/// What the typed readers read from: bytes that have been checked.
-pub(crate) type Input<'a> = TBinaryInputProtocol<&'a [u8]>;
 /// What the typed writers write to.
 pub(crate) type Output<'a> = TBinaryOutputProtocol<&'a mut Vec<u8>>;
 
@@ -183,11 +178,11 @@ pub trait Table: Sized + Send + Sync + 'static {
     /// The place of the method that a call calls.
     fn place_of_call(call: &Self::Call) -> usize;
     /// Reads a struct of arguments.
-    fn read_args(place: usize, input: &mut Input<'_>) -> thrift::Result<Self::Call>;
+    fn read_args(place: usize, reader: &mut Reader<'_>) -> Option<Self::Call>;
     /// Writes a struct of arguments.
     fn write_args(call: &Self::Call, output: &mut Output<'_>) -> thrift::Result<()>;
     /// Reads a struct of a result.
-    fn read_result(place: usize, input: &mut Input<'_>) -> thrift::Result<Outcome<Self::Reply>>;
+    fn read_result(place: usize, reader: &mut Reader<'_>) -> Option<Outcome<Self::Reply>>;
     /// Writes a struct of a result for the method at a place.
     fn write_result(
         place: usize,
@@ -196,27 +191,27 @@ pub trait Table: Sized + Send + Sync + 'static {
     ) -> thrift::Result<Result<(), Undeclared>>;
 }
 
-/// A value that can be read and written.
-pub(crate) trait Wire: Sized {
-    /// Its type code.
-    const CODE: u8;
-    /// Reads it.
-    fn read(input: &mut Input<'_>) -> thrift::Result<Self>;
+/// A value that can be read and written by itself.
+pub(crate) trait Wire: Decode {
     /// Writes it.
     fn write(&self, output: &mut Output<'_>) -> thrift::Result<()>;
 }
 
 /// An argument of a method. Only those of a primitive type are always there.
-pub(crate) trait Argument: Sized + Default {
-    /// Reads it when its field is there.
-    fn read_argument(input: &mut Input<'_>) -> thrift::Result<Self>;
+pub(crate) trait Argument: Sized {
+    /// What its field holds.
+    type Value: Decode;
+    /// From its field, where there is one.
+    fn from_field(value: Option<Self::Value>) -> Self;
     /// Writes it with its field, unless it is absent.
     fn write_argument(&self, id: i16, output: &mut Output<'_>) -> thrift::Result<()>;
 }
 
 impl<T: Wire> Argument for Option<T> {
-    fn read_argument(input: &mut Input<'_>) -> thrift::Result<Self> {
-        T::read(input).map(Some)
+    type Value = T;
+
+    fn from_field(value: Option<T>) -> Self {
+        value
     }
 
     fn write_argument(&self, id: i16, output: &mut Output<'_>) -> thrift::Result<()> {
@@ -225,8 +220,10 @@ impl<T: Wire> Argument for Option<T> {
 }
 
 impl Argument for bool {
-    fn read_argument(input: &mut Input<'_>) -> thrift::Result<Self> {
-        Wire::read(input)
+    type Value = bool;
+
+    fn from_field(value: Option<bool>) -> Self {
+        value.unwrap_or_default()
     }
 
     fn write_argument(&self, id: i16, output: &mut Output<'_>) -> thrift::Result<()> {
@@ -235,50 +232,24 @@ impl Argument for bool {
 }
 
 impl Wire for bool {
-    const CODE: u8 = code::BOOL;
-
-    fn read(input: &mut Input<'_>) -> thrift::Result<Self> {
-        input.read_bool()
-    }
-
     fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
         output.write_byte(u8::from(*self))
     }
 }
 
 impl Wire for i32 {
-    const CODE: u8 = code::I32;
-
-    fn read(input: &mut Input<'_>) -> thrift::Result<Self> {
-        input.read_i32()
-    }
-
     fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
         output.write_i32(*self)
     }
 }
 
 impl Wire for String {
-    const CODE: u8 = code::STRING;
-
-    fn read(input: &mut Input<'_>) -> thrift::Result<Self> {
-        input.read_string()
-    }
-
     fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
         output.write_string(self)
     }
 }
 
 impl<T: Wire> Wire for Vec<T> {
-    const CODE: u8 = code::LIST;
-
-    fn read(input: &mut Input<'_>) -> thrift::Result<Self> {
-        // The check has walked over all elements, so that this many are there.
-        let count = input.read_list_begin()?.size;
-        (0..count).map(|_| T::read(input)).collect()
-    }
-
     fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
         let count = i32::try_from(self.len()).map_err(|_| too_long())?;
         output.write_list_begin(&TListIdentifier::new(type_of(T::CODE), count))?;
@@ -286,30 +257,17 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
+/// Values that the Thrift compiler's code writes.
 macro_rules! serializable {
-    ($code:expr; $($name:ident),* $(,)?) => { $(
-        impl Wire for generated::$name {
-            const CODE: u8 = $code;
-
-            fn read(input: &mut Input<'_>) -> thrift::Result<Self> {
-                Self::read_from_in_protocol(input)
-            }
-
+    ($( $name:ident )+) => { $(
+        impl Wire for $name {
             fn write(&self, output: &mut Output<'_>) -> thrift::Result<()> {
-                self.write_to_out_protocol(output)
+                thrift::protocol::TSerializable::write_to_out_protocol(self, output)
             }
         }
-    )* };
+    )+ };
 }
-
-serializable! { code::I32; ResourceType, SessionStatus }
-serializable! {
-    code::STRUCT;
-    ActualPoolInfoArgs, ActualPoolInfoResponse, ClusterNodeInfo, DisallowedNode, HeartbeatArgs,
-    InvalidPoolInfo, InvalidSessionHandle, KillSessionsArgs, NodeHeartbeatResponse,
-    NodeUsageReport, PoolInfoStrings, ResourceGrant, ResourceRequest, RestartNodesArgs,
-    RestartNodesResponse, RunningSession, SafeModeException, SessionInfo, SessionRegistrationData,
-}
+pub(crate) use serializable;
 
 macro_rules! exceptions {
     ($($variant:ident($name:ident)),* $(,)?) => { $(
@@ -351,19 +309,6 @@ pub(crate) fn write_field<T: Wire>(
 /// Writes the end of a struct.
 pub(crate) fn write_stop(output: &mut Output<'_>) {
     output.transport.push(code::STOP);
-}
-
-/// The number of the next field, for which the input then stands at the value, or none at the end
-/// of the struct.
-pub(crate) fn next_field(input: &mut Input<'_>) -> thrift::Result<Option<(i16, TType)>> {
-    let field = input.read_field_begin()?;
-    let id = field.id.filter(|_| field.field_type != TType::Stop);
-    Ok(id.map(|id| (id, field.field_type)))
-}
-
-/// Passes over the value of a field that nobody asks for.
-pub(crate) fn skip_field(input: &mut Input<'_>, kind: TType) -> thrift::Result<()> {
-    input.skip(kind)
 }
 
 /// The error for a list that has no room in a length on the wire.
@@ -467,17 +412,19 @@ macro_rules! service {
                     }
                 }
 
-                fn read_args(place: usize, input: &mut Input<'_>) -> thrift::Result<$call> {
-                    match known(place)? {
+                fn read_args(place: usize, reader: &mut Reader<'_>) -> Option<$call> {
+                    match *PLACES.get(place)? {
                         $( Place::$variant => {
-                            $( $( let mut $arg = <$type>::default(); )+ )?
-                            while let Some((id, kind)) = next_field(input)? {
+                            $( $( let mut $arg = None; )+ )?
+                            while let Some((id, code)) = reader.field()? {
                                 match id {
-                                    $( $( $id => $arg = Argument::read_argument(input)?, )+ )?
-                                    _ => skip_field(input, kind)?,
+                                    $( $( $id => reader.field_value(code, &mut $arg)?, )+ )?
+                                    _ => reader.skip(code)?,
                                 }
                             }
-                            Ok($call::$variant $( { $( $arg ),+ } )?)
+                            Some($call::$variant $( {
+                                $( $arg: <$type as Argument>::from_field($arg) ),+
+                            } )?)
                         } )+
                     }
                 }
@@ -492,33 +439,32 @@ macro_rules! service {
                     Ok(())
                 }
 
-                fn read_result(
-                    place: usize,
-                    input: &mut Input<'_>,
-                ) -> thrift::Result<Outcome<$reply>> {
-                    match known(place)? {
+                fn read_result(place: usize, reader: &mut Reader<'_>) -> Option<Outcome<$reply>> {
+                    match *PLACES.get(place)? {
                         $( Place::$variant => {
                             $( let mut $value: Option<$returns> = None; )?
                             #[allow(unused_mut)]
                             let mut exception: Option<Exception> = None;
-                            while let Some((id, kind)) = next_field(input)? {
+                            while let Some((id, code)) = reader.field()? {
                                 match id {
-                                    $( 0 => $value = Some(<$returns>::read(input)?), )?
+                                    $( 0 => reader.field_value(code, &mut $value)?, )?
                                     $( $( $exception_id => {
-                                        exception = Some($exception::read(input)?.into());
+                                        let mut thrown: Option<$exception> = None;
+                                        reader.field_value(code, &mut thrown)?;
+                                        exception = thrown.map(Into::into).or(exception);
                                     } )+ )?
-                                    _ => skip_field(input, kind)?,
+                                    _ => reader.skip(code)?,
                                 }
                             }
                             $(
                                 if let Some($value) = $value {
-                                    return Ok(Outcome::Reply($reply::$variant($value)));
+                                    return Some(Outcome::Reply($reply::$variant($value)));
                                 }
                             )?
                             if let Some(exception) = exception {
-                                return Ok(Outcome::Exception(exception));
+                                return Some(Outcome::Exception(exception));
                             }
-                            service!(@nothing $reply::$variant $( $returns )?)
+                            Some(service!(@nothing $reply::$variant $( $returns )?))
                         } )+
                     }
                 }
@@ -576,7 +522,7 @@ macro_rules! service {
     (@value $value:ident) => { $value };
     (@pattern $reply:ident::$variant:ident) => { $reply::$variant };
     (@pattern $reply:ident::$variant:ident $value:ident) => { $reply::$variant($value) };
-    (@nothing $reply:ident::$variant:ident) => { Ok(Outcome::Reply($reply::$variant)) };
-    (@nothing $reply:ident::$variant:ident $returns:ty) => { Ok(Outcome::Nothing) };
+    (@nothing $reply:ident::$variant:ident) => { Outcome::Reply($reply::$variant) };
+    (@nothing $reply:ident::$variant:ident $returns:ty) => { Outcome::Nothing };
 }
 pub(crate) use service;

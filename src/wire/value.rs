@@ -340,7 +340,7 @@ pub(super) fn read_message(
     match check::check(bytes, header.body, id, schema(), bounds)? {
         Checked::Incomplete => Ok(Read::Incomplete),
         Checked::Missing(text) => Ok(Read::Refused(message(name, Err(text)))),
-        Checked::Whole { end, .. } => {
+        Checked::Whole { end } => {
             let mut walk = Walk::new(bytes, schema(), bounds);
             let (value, _) =
                 read_struct(&mut walk, header.body, id).map_err(|_| Malformed::Unreadable)?;

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use thrift::TConfiguration;
-use thrift::protocol::TSerializable;
+use thrift::protocol::{TBinaryInputProtocol, TSerializable};
 
 use crate::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
 use crate::check::Walk;
+use crate::decode::{Decode, Reader};
 use crate::message::{write_call, write_fault, write_result};
 use crate::scan::Bounds;
 use crate::schema::{Kind, schema};
-use crate::service::{Input, Output, Table};
+use crate::service::{Output, Table};
 use crate::value::{Message, MessageKind, StreamReader, TypedAnswer, read_struct, write_value};
 use crate::{Framing, Service, generated};
 
@@ -134,14 +135,20 @@ fn structs_are_read_and_written_as_in_the_rows() {
     }
 }
 
-/// What the generated type of this name writes of what it has read.
+/// What the generated type of this name writes of what it has read. The reader of the Thrift compiler
+/// reads the same.
 fn typed(name: &str, bytes: &[u8]) -> Vec<u8> {
-    fn again<T: TSerializable>(bytes: &[u8]) -> Vec<u8> {
+    fn again<T: TSerializable + Decode + std::fmt::Debug + PartialEq>(bytes: &[u8]) -> Vec<u8> {
+        let bounds = Bounds { max_bytes: 1 << 20, max_depth: 64 };
+        let mut reader = Reader::new(bytes, 0, bounds);
+        let value = T::decode(&mut reader).expect("it is whole");
+        assert_eq!(reader.position(), bytes.len());
         let config = TConfiguration::no_limits();
-        let value = T::read_from_in_protocol(&mut Input::with_config(bytes, true, config.clone()));
+        let mut input = TBinaryInputProtocol::with_config(bytes, true, config.clone());
+        assert_eq!(T::read_from_in_protocol(&mut input).unwrap(), value);
         let mut out = vec![];
         let mut output = Output::with_config(&mut out, true, config);
-        value.unwrap().write_to_out_protocol(&mut output).unwrap();
+        value.write_to_out_protocol(&mut output).unwrap();
         out
     }
     macro_rules! by_name {

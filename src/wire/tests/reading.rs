@@ -1,11 +1,12 @@
 //! What becomes of messages that are not quite as the contract says.
 //! Spec: cluster-manager/01 §2.3, §2.4.
 
+use super::dice::Dice;
 use crate::calls::{ClusterManager, ClusterManagerCall as Call};
 use crate::generated::{ComputeSpecs, ResourceRequest, ResourceType, SessionPriority};
 use crate::message::{Incoming, Read, read_call};
 use crate::scan::{Bounds, Malformed};
-use crate::value::{Message, StreamReader};
+use crate::value::{Message, StreamReader, read_message};
 use crate::{FaultKind, Framing, Service};
 
 const BOUNDS: Bounds = Bounds { max_bytes: 1 << 20, max_depth: 64 };
@@ -345,4 +346,51 @@ fn names(framing: Framing, stream: &[u8]) -> Vec<String> {
     }
     assert!(reader.is_empty());
     names
+}
+
+/// The typed readers and the plain ones, which follow the schema, are separate code.
+#[test]
+fn changed_messages_are_read_alike_typed_and_as_plain_values() {
+    let service = ClusterManager::schema();
+    let mut dice = Dice(7);
+    let (mut read, mut refused, mut incomplete, mut broken) = (0, 0, 0, 0);
+    for round in 0..20_000 {
+        let method = &service.methods[round % service.methods.len()];
+        let mut bytes = vec![];
+        dice.call(method).write(service, Framing::Bare, &mut bytes).unwrap();
+        let body = 12 + method.name.len();
+        for _ in 0..dice.below(3) {
+            if bytes.len() == body {
+                break;
+            }
+            let at = body + dice.below(bytes.len() - body);
+            match dice.below(4) {
+                0 => bytes[at] = dice.roll() as u8,
+                1 => bytes[at] = dice.below(16) as u8,
+                2 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, dice.below(16) as u8),
+            }
+        }
+        let plain = read_message(&bytes, service, BOUNDS);
+        match (read_call::<ClusterManager>(&bytes, BOUNDS), plain) {
+            (Ok(Read::Done(call, end)), Ok(Read::Done(message, plain_end))) => {
+                read += 1;
+                assert_eq!(end, plain_end, "{bytes:?}");
+                let (_, call) = call.call.unwrap();
+                assert_eq!(message.call::<ClusterManager>().unwrap(), call, "{bytes:?}");
+            }
+            (Ok(Read::Refused(call)), Ok(Read::Refused(message))) => {
+                refused += 1;
+                assert_eq!(call.call.unwrap_err().message, message.body.unwrap_err());
+            }
+            (Ok(Read::Incomplete), Ok(Read::Incomplete)) => incomplete += 1,
+            (Err(error), Err(plain)) => {
+                broken += 1;
+                assert_eq!(error, plain, "{bytes:?}");
+            }
+            (typed, plain) => panic!("{typed:?} {plain:?} {bytes:?}"),
+        }
+    }
+    let counts = [read, refused, incomplete, broken];
+    assert!(counts.iter().all(|count| *count > 300), "{counts:?}");
 }
