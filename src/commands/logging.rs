@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use jiff::Zoned;
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::{DefaultFields, FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
@@ -90,13 +90,18 @@ impl LogArguments {
     {
         let (form, to) = (self.log_format, writer.clone());
         let rate = LogRate::new(self.log_rate, move |left_out| form.tell(left_out, &to));
-        let builder = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(writer)
-            .with_env_filter(EnvFilter::new(&self.log_level));
+        // Checked before, when the arguments were read.
+        let levels = self.log_level.parse().unwrap_or_else(|_| Targets::new());
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         match self.log_format {
-            LogFormat::Text => Box::new(builder.event_format(OriginalLayout).finish().with(rate)),
-            LogFormat::Json => Box::new(builder.json().flatten_event(true).finish().with(rate)),
+            LogFormat::Text => {
+                let lines = lines.event_format(OriginalLayout);
+                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(rate))
+            }
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true);
+                Box::new(tracing_subscriber::registry().with(lines).with(levels).with(rate))
+            }
         }
     }
 }
@@ -143,7 +148,7 @@ pub(super) fn parse_filter(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Ok(DEFAULT_LEVEL.into());
     }
-    EnvFilter::try_new(text).map(|_| text.into()).map_err(|error| error.to_string())
+    text.parse::<Targets>().map(|_| text.into()).map_err(|error| error.to_string())
 }
 
 /// `yyyy-MM-dd HH:mm:ss,SSS LEVEL target: message`, then fields as ` name=value`.
