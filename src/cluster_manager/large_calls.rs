@@ -304,8 +304,7 @@ fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
     let (count, all) = (fitting.count(), sessions.len());
     sessions.truncate(count);
     tracing::warn!(
-        "getSessions: names are cut to {room} bytes, and {} of {all} sessions are left out, to keep \
-         the answer within {max_bytes} bytes",
+        "getSessions: shortened names to {room} bytes and omitted {} of {all} sessions to keep the reply within {max_bytes} bytes",
         all - count
     );
 }

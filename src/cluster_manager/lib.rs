@@ -62,8 +62,8 @@ use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
 use corona_net::memory::Memory;
-pub use corona_process::panics::BrokenDown;
-use corona_process::panics::{ServiceTasks, begun_anew};
+pub use corona_process::panics::TaskPanicked;
+use corona_process::panics::{ServiceTasks, restart_on_panic};
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
@@ -295,24 +295,27 @@ impl ClusterManager {
     /// under way be answered and returns.
     ///
     /// Errors: a server has failed. Without it the rest is of no use to anybody, and ends too.
-    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), BrokenDown> {
+    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), TaskPanicked> {
         let ClusterManager { thrift, web, core, pages, reloader, safe_mode, .. } = self;
         let mut tasks = ServiceTasks::default();
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
         let mut stop_telling = stop.clone();
-        tasks.spawn("telling the proxy job tracker", async move {
+        tasks.spawn("the notifier of the proxy job tracker", async move {
             tokio::select! {
                 _ = stop_telling.wait_for(|stop| *stop) => {}
                 () = tell_proxy_job_tracker => {}
             }
         });
         let stop_driving = stop.clone();
-        tasks.spawn("scheduling", async move {
-            begun_anew("scheduling", || core.drive(stop_driving.clone())).await;
+        tasks.spawn("the scheduler", async move {
+            restart_on_panic("the scheduler", || core.drive(stop_driving.clone())).await;
         });
         let stop_reloading = stop.clone();
-        tasks.spawn("reloading", async move {
-            begun_anew("reloading", || reloader.clone().run(stop_reloading.clone())).await;
+        tasks.spawn("the reloader", async move {
+            restart_on_panic("the reloader of the scheduling files", || {
+                reloader.clone().run(stop_reloading.clone())
+            })
+            .await;
         });
         tasks.spawn("the HTTP server", Arc::new(pages).serve(web, stop.clone()));
         tasks.spawn("the Thrift server", thrift.run::<Contract>(stop));

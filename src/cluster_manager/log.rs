@@ -125,7 +125,9 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
         // Who has read the files tells it.
         Record::SettingsChanged => {}
         Record::HeldUp { ms } => {
-            warn!("Held up for {ms} msec; not counted as silence of nodes and sessions")
+            warn!(
+                "The process was stalled for {ms} msec; not counted as silence of nodes and sessions"
+            )
         }
         Record::SafeMode { on: true } => info!("Safe mode is now: ON"),
         Record::SafeMode { on: false } => {

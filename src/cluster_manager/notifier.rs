@@ -207,7 +207,9 @@ impl Notifier {
         let mut under_way = self.under_way.subscribe();
         if timeout(limit, under_way.wait_for(|count| *count == 0)).await.is_err() {
             let count = *self.under_way.borrow();
-            tracing::warn!("{count} sessions do not answer; they may be told the same twice");
+            tracing::warn!(
+                "{count} sessions did not acknowledge in time; their last notification may be delivered twice"
+            );
         }
     }
 
@@ -286,7 +288,7 @@ impl Notifier {
         talk: impl Future<Output = ()>,
     ) {
         let Err(panic) = caught(talk).await else { return };
-        tracing::error!(%panic, "the talk with session {handle} broke off");
+        tracing::error!(%panic, "the notification task of session {handle} panicked; ending the session");
         while !self.give_up(handle, own).await {}
     }
 

@@ -85,11 +85,10 @@ impl Persist {
             Ok(None) => {}
             Ok(Some(aside)) => {
                 self.file_is_gone();
-                tracing::info!("The state file is out of date, and is now {}", aside.display());
+                tracing::info!("The state file is out of date; renamed to {}", aside.display());
             }
             Err(error) => tracing::error!(
-                "State file {} is out of date and cannot be moved aside: {error}; move it before \
-                 the next start",
+                "State file {} is out of date and cannot be renamed: {error}; move it away before the next start",
                 self.path.display()
             ),
         }

@@ -83,6 +83,6 @@ fn tell_first(oddities: &[impl Display]) {
         tracing::warn!("{oddity}");
     }
     if oddities.len() > TOLD {
-        tracing::warn!("... and {} more like these", oddities.len() - TOLD);
+        tracing::warn!("... and {} more of this kind", oddities.len() - TOLD);
     }
 }

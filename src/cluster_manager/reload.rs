@@ -118,7 +118,7 @@ impl Reloader {
     /// Takes the files over if they have changed, or in any case when asked.
     fn look(&self, asked: bool) {
         if asked {
-            tracing::info!("Reading the scheduling files again, as asked");
+            tracing::info!("Reloading the scheduling files on request");
         } else if !lock(&self.stamps).iter().any(FileStamp::has_changed) {
             return;
         }

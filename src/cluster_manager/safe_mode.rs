@@ -94,8 +94,7 @@ impl SafeModeSwitch {
             let _turn = turn;
             match self.call_proxy_job_tracker(false).await {
                 Err(error) if !self.expected && error.is_refused() => tracing::info!(
-                    "No proxy job tracker is notified: none is configured \
-                     (corona.proxy.job.tracker.thriftaddr), and none is at {}",
+                    "No proxy job tracker was notified: none is configured (corona.proxy.job.tracker.thriftaddr), and none listens at {}",
                     self.proxy_job_tracker
                 ),
                 // A failure is in the log, and nobody waits for the outcome.

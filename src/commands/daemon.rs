@@ -37,10 +37,10 @@ pub(super) fn allow_open_files() {
     let words =
         |limit: Option<u64>| limit.map_or("any number of".into(), |limit| limit.to_string());
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => tracing::info!("May have {} files and connections open", words(maximum)),
+        Ok(()) => tracing::info!("Limit of open files and connections: {}", words(maximum)),
         Err(error) => {
             let now = words(current);
-            tracing::warn!("May have only {now} files and connections open: {error}");
+            tracing::warn!("Limit of open files and connections stays at {now}: {error}");
         }
     }
 }

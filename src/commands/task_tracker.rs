@@ -128,7 +128,7 @@ fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
             "{failures} heartbeats in a row to the cluster manager at {cluster_manager} \
              (cm.server.address) failed; the last: {last}"
         ),
-        Ending::BrokenDown(broken) => Err(broken.into()),
+        Ending::TaskPanicked(broken) => Err(broken.into()),
     }
 }
 

@@ -43,7 +43,7 @@ use stage::Stage;
 
 use corona_cluster_manager::{Beginning, ClusterManager, ReloadRequest, StartError};
 use corona_config::{ConfigErrors, Interfaces};
-use corona_process::panics::BrokenDown;
+use corona_process::panics::TaskPanicked;
 use corona_session_driver::{DriverHost, Endpoint, Listen};
 
 /// The fewest and the most nodes of a demo.
@@ -98,7 +98,7 @@ pub enum DemoError {
     },
     /// The cluster manager has failed.
     #[error(transparent)]
-    Failed(#[from] BrokenDown),
+    Failed(#[from] TaskPanicked),
     /// The cluster manager has panicked or does not stop.
     #[error("the cluster manager did not stop in order")]
     Stop,
@@ -113,7 +113,7 @@ pub struct Demo {
     thrift: SocketAddr,
     seed: u64,
     reload: ReloadRequest,
-    manager: tokio::task::JoinHandle<Result<(), BrokenDown>>,
+    manager: tokio::task::JoinHandle<Result<(), TaskPanicked>>,
     stop_manager: watch::Sender<bool>,
     tasks: JoinSet<()>,
     directory: Directory,

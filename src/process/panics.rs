@@ -1,7 +1,7 @@
-//! What becomes of a panic in a task that others rely on.
+//! Panics in tasks that other parts rely on.
 //!
-//! A panic is a fault of this program. It must not pass unseen, and must not take along more than it
-//! has to: who starts a task that somebody relies on starts it through one of these. Knows nothing of
+//! A panic is a bug in this program. It must be logged, and must not stop more than necessary: start
+//! every task that another part relies on through one of these functions. This file must not know
 //! what the tasks do.
 
 use std::any::Any;
@@ -14,24 +14,24 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::task::{JoinSet, spawn_blocking};
 
-/// How long a loop rests after a panic before it begins anew.
-const REST: Duration = Duration::from_secs(1);
+/// The pause between a panic of a loop and its restart.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("panic: {0}")]
 pub struct Panic(String);
 
 impl Panic {
-    /// From what it left when it was caught.
+    /// From the payload of a caught panic.
     pub fn of(left: &(dyn Any + Send)) -> Panic {
         let text = left.downcast_ref::<&str>().copied();
         let text = text.or_else(|| left.downcast_ref::<String>().map(String::as_str));
-        Panic(text.unwrap_or("without words").to_owned())
+        Panic(text.unwrap_or("without a message").to_owned())
     }
 }
 
-/// Does some work to its end. A panic in it is an error, and then nothing of it is left.
+/// Runs a future to its end. A panic becomes an error, after everything in the future was dropped.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
     let mut work = pin!(work);
     let polled =
@@ -43,61 +43,61 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
     polled.await
 }
 
-/// Does what may block on a thread for that. A panic there is one here.
+/// Runs work that may block on a thread for such work. A panic there is propagated.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(work).await.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(left)) => resume_unwind(left),
-        // The executor stops, and this task with it.
+        // The executor stops, and so does this task.
         Err(Err(_)) => pending().await,
     }
 }
 
-/// Goes through a loop until it ends by itself. After each panic in it that is told to the log, and
-/// after a rest the loop begins anew, with what it is about as it is then.
-pub async fn begun_anew<F: Future<Output = ()>>(task: &str, begin: impl Fn() -> F) {
-    while let Err(panic) = caught(async { begin().await }).await {
-        tracing::error!(%panic, "{task} broke off, and begins anew");
-        tokio::time::sleep(REST).await;
+/// Runs a loop until it returns. After a panic the loop is restarted following a pause, and the panic
+/// is logged.
+pub async fn restart_on_panic<F: Future<Output = ()>>(task: &str, start: impl Fn() -> F) {
+    while let Err(panic) = caught(async { start().await }).await {
+        tracing::error!(%panic, "{task} panicked; restarting in 1 s");
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// A part of a service that cannot begin anew has ended with a panic.
+/// A part of a service that cannot be restarted has panicked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{task} broke down: {panic}")]
-pub struct BrokenDown {
-    /// What it was for.
+#[error("{task} panicked: {panic}")]
+pub struct TaskPanicked {
     task: &'static str,
     panic: Panic,
 }
 
-/// Does what a service is nothing without. A panic in it is told to the log, and to who waits.
-pub async fn caught_in<T>(
+/// Runs an essential task. A panic is logged and returned to the caller.
+pub async fn run_essential<T>(
     task: &'static str,
     work: impl Future<Output = T>,
-) -> Result<T, BrokenDown> {
+) -> Result<T, TaskPanicked> {
     caught(work).await.map_err(|panic| {
-        tracing::error!(%panic, "{task} broke down");
-        BrokenDown { task, panic }
+        tracing::error!(%panic, "{task} panicked");
+        TaskPanicked { task, panic }
     })
 }
 
-/// The tasks that a service consists of: it is nothing without any of them. Dropped, all end.
+/// The essential tasks of a service: it cannot work without any of them. Dropping this ends all.
 #[derive(Debug, Default)]
-pub struct ServiceTasks(JoinSet<Result<(), BrokenDown>>);
+pub struct ServiceTasks(JoinSet<Result<(), TaskPanicked>>);
 
 impl ServiceTasks {
-    /// Starts one.
+    /// Starts a task.
     pub fn spawn(&mut self, task: &'static str, work: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn(caught_in(task, work));
+        self.0.spawn(run_essential(task, work));
     }
 
-    /// Waits until all have ended.
+    /// Waits until all tasks have ended.
     ///
-    /// Errors: one has ended with a panic. It is told at once, and once; the others go on.
-    pub async fn ended(&mut self) -> Result<(), BrokenDown> {
+    /// # Errors
+    /// When a task has panicked: at once, and once for each. The other tasks continue.
+    pub async fn ended(&mut self) -> Result<(), TaskPanicked> {
         while let Some(ended) = self.0.join_next().await {
-            // They catch their panics themselves: an error says that the executor stops.
+            // The tasks catch their own panics: an error means that the executor stops.
             ended.unwrap_or(Ok(()))?;
         }
         Ok(())
@@ -115,13 +115,13 @@ mod tests {
         Panic(text.to_owned())
     }
 
-    /// A panic with words that are put together.
+    /// A panic with a formatted message.
     fn fail(number: u32) {
         panic!("number {number}");
     }
 
     #[tokio::test]
-    async fn a_panic_is_an_error_with_its_words() {
+    async fn a_panic_becomes_an_error_with_its_message() {
         assert_eq!(caught(async { 7 }).await, Ok(7));
         let held = Arc::new(());
         let theirs = held.clone();
@@ -131,36 +131,36 @@ mod tests {
             fail(3);
         };
         assert_eq!(caught(failing).await, Err(panic("number 3")));
-        assert_eq!(Arc::strong_count(&held), 1, "nothing is left of it");
+        assert_eq!(Arc::strong_count(&held), 1, "everything in it was dropped");
         assert_eq!(caught(async { panic!("plain") }).await, Err::<(), _>(panic("plain")));
         let other = caught(async { std::panic::panic_any(5) }).await;
-        assert_eq!(other, Err::<(), _>(panic("without words")));
+        assert_eq!(other, Err::<(), _>(panic("without a message")));
         assert_eq!(caught(blocking(|| fail(4))).await, Err(panic("number 4")));
         assert_eq!(blocking(|| 8).await, 8);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_begins_anew_until_it_ends_by_itself() {
-        let begun = AtomicU32::new(0);
+    async fn a_loop_is_restarted_until_it_returns() {
+        let starts = AtomicU32::new(0);
         let once = || async {
-            let number = begun.fetch_add(1, Ordering::Relaxed);
+            let number = starts.fetch_add(1, Ordering::Relaxed);
             if number < 3 {
                 fail(number);
             }
         };
         let started = tokio::time::Instant::now();
-        begun_anew("a loop", once).await;
-        assert_eq!((begun.load(Ordering::Relaxed), started.elapsed()), (4, 3 * REST));
+        restart_on_panic("a loop", once).await;
+        assert_eq!((starts.load(Ordering::Relaxed), started.elapsed()), (4, 3 * PAUSE));
     }
 
     #[tokio::test]
-    async fn a_service_is_told_at_once_which_task_broke_down() {
+    async fn a_service_learns_at_once_which_task_panicked() {
         let mut tasks = ServiceTasks::default();
         tasks.spawn("one that lasts", pending());
         tasks.spawn("one that is done", async {});
         tasks.spawn("one that fails", async { fail(1) });
-        let broken = BrokenDown { task: "one that fails", panic: panic("number 1") };
-        assert_eq!(broken.to_string(), "one that fails broke down: panic: number 1");
+        let broken = TaskPanicked { task: "one that fails", panic: panic("number 1") };
+        assert_eq!(broken.to_string(), "one that fails panicked: panic: number 1");
         assert_eq!(tasks.ended().await, Err(broken));
         let mut tasks = ServiceTasks::default();
         tasks.spawn("one that is done", async {});

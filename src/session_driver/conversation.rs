@@ -137,7 +137,7 @@ impl Conversation {
                 }
                 Err(trouble) => trouble.into_failure(),
             };
-            tracing::warn!("No session id from the cluster manager: {failure}");
+            tracing::warn!("Cannot get a session id from the cluster manager: {failure}");
             if failures > self.timers.retry_max {
                 return Err(StartError::Unreachable { attempts: failures + 1, failure });
             }

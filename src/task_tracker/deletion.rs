@@ -70,7 +70,7 @@ impl Deletion {
         let attempts = attempts_at_top(dir).into_iter().map(|(_, path)| path);
         for path in [dir.join(layout::TRACKER)].into_iter().chain(attempts) {
             if let Err(error) = self.discard(&path) {
-                warn!(path = %path.display(), %error, "files of an earlier run cannot be moved aside");
+                warn!(path = %path.display(), %error, "cannot move files of an earlier run aside");
             }
         }
     }
@@ -95,7 +95,7 @@ fn run(dirs: &[PathBuf], woken: &Receiver<()>, empty: impl Fn(&Path)) {
             let aside = dir.join(layout::DISCARDED);
             if let Err(left) = catch_unwind(AssertUnwindSafe(|| empty(&aside))) {
                 let (path, panic) = (aside.display(), Panic::of(&*left));
-                tracing::error!(%path, %panic, "emptying a directory broke off");
+                tracing::error!(%path, %panic, "the deletion of a directory panicked");
             }
         }
     }
@@ -107,13 +107,13 @@ fn empty(aside: &Path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(error) => {
-            return warn!(path = %aside.display(), %error, "cannot be read to delete what is in it");
+            return warn!(path = %aside.display(), %error, "cannot read a directory to delete its contents");
         }
     };
     for entry in entries.flatten() {
         let path = entry.path();
         if let Err(error) = delete(&path) {
-            warn!(path = %path.display(), %error, "cannot be deleted");
+            warn!(path = %path.display(), %error, "cannot delete");
         }
     }
 }

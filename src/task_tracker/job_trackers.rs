@@ -162,7 +162,7 @@ impl JobTrackers {
         };
         let most = self.shared.parts.sigkill_delay + Duration::from_secs(10);
         if timeout(most, gone).await.is_err() {
-            tracing::warn!("some job trackers do not end");
+            tracing::warn!("some remote job trackers did not end in time");
         }
     }
 
@@ -181,13 +181,13 @@ impl JobTrackers {
                 return Err(refusal);
             }
         };
-        tracing::info!(job_tracker = %id, pid = child.pid(), "started");
+        tracing::info!(job_tracker = %id, pid = child.pid(), "started a remote job tracker");
         if !self.shared.started(&id, &child) {
             child.kill();
         }
         tokio::spawn(async move {
             let exit = child.wait().await;
-            tracing::info!(job_tracker = %id, status = exit.shell_status(), "ended");
+            tracing::info!(job_tracker = %id, status = exit.shell_status(), "a remote job tracker ended");
             child.wait_until_gone().await;
             clear(place).await;
         });
@@ -199,7 +199,7 @@ impl tracker::JobTrackers for JobTrackers {
     async fn start(&self, task: Task, session: SessionInfo) -> Result<(), Fault> {
         let name = task.attempt.to_string();
         self.begin(task, session).await.map_err(|refusal| {
-            tracing::warn!(job_tracker = %name, %refusal, "not started");
+            tracing::warn!(job_tracker = %name, %refusal, "cannot start a remote job tracker");
             Fault::io(refusal.to_string())
         })
     }
@@ -294,7 +294,7 @@ impl Drop for Place {
         if let Some(work) = &self.work
             && let Err(error) = self.shared.parts.deletion.discard(work)
         {
-            tracing::warn!(path = %work.display(), %error, "cannot be moved aside");
+            tracing::warn!(path = %work.display(), %error, "cannot move the directory of a remote job tracker aside");
         }
     }
 }

@@ -36,7 +36,7 @@ use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, Tracke
 use corona_config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
 use corona_hadoop::rpc;
 use corona_model::types::ResourceType;
-use corona_process::panics::{ServiceTasks, caught_in};
+use corona_process::panics::{ServiceTasks, run_essential};
 use corona_process::threads::Threads;
 use corona_wire::calls::CoronaTaskTracker;
 use corona_wire::generated;
@@ -123,7 +123,7 @@ impl TaskTracker {
         let host = blocking(move || Host::find(configured.as_deref())).await??;
         if host.is_hidden_from(&settings.cluster_manager.host) {
             tracing::warn!(
-                "{} is {}, which no other machine can reach; set slave.host.name",
+                "{} resolves to {}, which other machines cannot reach; set slave.host.name",
                 host.name,
                 host.address
             );
@@ -229,7 +229,7 @@ impl TaskTracker {
         let to_make_room = tracker.clone();
         let make_room = Arc::new(move || {
             if let Some(attempt) = to_make_room.kill_one_for_room() {
-                tracing::warn!(%attempt, "killed, as the local directories are full");
+                tracing::warn!(%attempt, "killed an attempt because the local directories are full");
             }
         });
         let rpc_limits = rpc::Limits {
@@ -300,7 +300,7 @@ impl TaskTracker {
         servers.spawn("the server for the cluster manager", callbacks);
         servers.spawn("the HTTP server", http.serve(self.web, stopped.clone()));
         let telling = tell_of_lost_outputs(tracker.clone(), self.lost, stopped);
-        servers.spawn("telling of lost map outputs", telling);
+        servers.spawn("the reporter of lost map outputs", telling);
         let ending = until_broken(&mut servers, heartbeats.run(stop)).await;
         // Tasks can report as long as they run.
         let stop_job_trackers = async {
@@ -323,8 +323,8 @@ async fn until_broken(
 ) -> Ending {
     tokio::select! {
         biased;
-        Err(broken) = servers.ended() => Ending::BrokenDown(broken),
-        ending = caught_in("sending heartbeats", heartbeats) => ending.unwrap_or_else(Ending::BrokenDown),
+        Err(broken) = servers.ended() => Ending::TaskPanicked(broken),
+        ending = run_essential("the heartbeat loop", heartbeats) => ending.unwrap_or_else(Ending::TaskPanicked),
     }
 }
 
@@ -425,14 +425,14 @@ fn clear(
     let dirs = LocalDirs::open(&settings.local)?;
     for dir in dirs.states() {
         if let Some(why) = dir.failed {
-            tracing::error!(path = %dir.path.display(), why, "a local directory cannot be used");
+            tracing::error!(path = %dir.path.display(), why, "local directory is unusable");
         }
     }
     let usable = dirs.usable();
     let locks = DirLocks::acquire(&usable)?;
     let ended = end_orphans(&usable, settings.child.sigkill_delay);
     if ended > 0 {
-        tracing::warn!("ended {ended} processes of an earlier run");
+        tracing::warn!("ended {ended} leftover processes of an earlier run");
     }
     let deletion = Deletion::start(&settings.local.dirs)
         .map_err(|error| StartError::Machine { what: "start a thread that deletes", error })?;

@@ -234,7 +234,7 @@ impl Tracker {
         // Every task holds a receiver, and none is left when all are over.
         let over = tokio::time::timeout(shared.settings.stop_timeout, shared.stop.closed());
         if over.await.is_err() {
-            tracing::warn!("the tracker ends, and some of its processes do not");
+            tracing::warn!("shutdown timed out; some task processes are still running");
         }
     }
 }
@@ -290,7 +290,7 @@ impl Ordered for Result<Vec<Order>, super::table::Ignored> {
     fn orders(self, log: &mut LogBudget) -> Vec<Order> {
         self.unwrap_or_else(|ignored| {
             if let Some(left_out) = log.admit(Instant::now()) {
-                tracing::info!(%ignored, left_out, "an action of a job tracker is ignored");
+                tracing::info!(%ignored, left_out, "ignored an action of a job tracker");
             }
             vec![]
         })

@@ -74,7 +74,7 @@ async fn a_stopped_process_keeps_its_nodes_and_sessions() {
     let held: Vec<_> = sessions.iter().map(held).collect();
     assert_eq!(held, [(handle, Some(1))], "{}", manager.log());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while !manager.log().contains("Held up for ") {
+    while !manager.log().contains("The process was stalled for ") {
         assert!(tokio::time::Instant::now() < deadline, "{}", manager.log());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::{Pages, exchange};
 use corona_net::connections::{Place, accept};
 use corona_net::http;
-use corona_process::panics::begun_anew;
+use corona_process::panics::restart_on_panic;
 
 impl Pages {
     /// Serves until `stop` becomes true.
@@ -22,7 +22,7 @@ impl Pages {
         let (pages, stop_sampling) = (self.clone(), stop.clone());
         let sampling = tokio::spawn(async move {
             let sample = || pages.clone().sample(stop_sampling.clone());
-            begun_anew("taking samples for the pages", sample).await;
+            restart_on_panic("the sampler of the pages", sample).await;
         });
         let stopped = stop.clone();
         let admit = |peer| self.admit(peer);

@@ -248,7 +248,7 @@ impl Client {
                 let address = self.address.clone();
                 return Err(CallError::Connect { address, error });
             }
-            tracing::debug!(address = %self.address, %error, "no connection yet");
+            tracing::debug!(address = %self.address, %error, "cannot connect yet; retrying");
             tokio::time::sleep(pause).await;
         }
     }

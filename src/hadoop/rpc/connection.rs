@@ -289,7 +289,7 @@ impl Connection {
     }
 
     fn malformed(&self, error: &DecodeError) -> Ending {
-        tracing::debug!(peer = %self.peer, %error, "not Hadoop RPC");
+        tracing::debug!(peer = %self.peer, %error, "not Hadoop RPC; closing the connection");
         Ending::Malformed
     }
 }
@@ -306,7 +306,7 @@ fn encode(id: i32, outcome: Outcome, shared: &Shared) -> Vec<u8> {
         writer.finish()
     };
     encoded(outcome, shared.limits.max_reply_bytes).unwrap_or_else(|too_large| {
-        tracing::error!(%too_large, "a reply cannot be sent");
+        tracing::error!(%too_large, "reply is too large; sending an error instead");
         let fault = Fault::io(format!("the reply has {too_large}"));
         encoded(error(fault), usize::MAX).unwrap_or_default()
     })

@@ -194,7 +194,7 @@ impl Logs {
                 match fs::remove_dir_all(path) {
                     Ok(()) => deleted += 1,
                     Err(error) => {
-                        tracing::warn!(path = %path.display(), %error, "logs cannot be deleted");
+                        tracing::warn!(path = %path.display(), %error, "cannot delete logs");
                     }
                 }
             }

@@ -66,7 +66,7 @@ pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration) -> usize {
     let ended = if names.is_empty() { 0 } else { end(&orphans, Instant::now() + delay) };
     for name in names {
         if let Err(error) = fs::remove_file(&name) {
-            tracing::warn!(path = %name.display(), %error, "note of a process cannot be deleted");
+            tracing::warn!(path = %name.display(), %error, "cannot delete the note of a process");
         }
     }
     ended

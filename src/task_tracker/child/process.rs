@@ -86,7 +86,7 @@ pub fn start(
     let pid = pid.ok_or_else(|| failed(io::Error::other("it has no number")))?;
     if let Err(error) = orphans::note(&name, pid) {
         // The task can run all the same; only a later run would not know of it.
-        tracing::warn!(path = %name.display(), %error, "note of a process cannot be written");
+        tracing::warn!(path = %name.display(), %error, "cannot write the note of a process");
     }
     let (exit_sender, exit) = watch::channel(None);
     let (gone_sender, gone) = watch::channel(false);
@@ -110,7 +110,7 @@ async fn until_gone(
     supervising: impl Future<Output = Instant>,
 ) {
     let deadline = caught(supervising).await.unwrap_or_else(|panic| {
-        tracing::error!(path = %note.display(), %panic, "supervising a process broke off: it is ended");
+        tracing::error!(path = %note.display(), %panic, "the supervision of a process panicked; ending the process");
         Instant::now() + kill_delay
     });
     let swept = tokio::task::spawn_blocking(move || {
@@ -119,7 +119,7 @@ async fn until_gone(
         let _ = std::fs::remove_file(&note);
     });
     if let Err(error) = swept.await {
-        tracing::error!(%error, "ending what a task has left behind broke off");
+        tracing::error!(%error, "cannot end the processes that a task left behind");
     }
 }
 

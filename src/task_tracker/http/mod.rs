@@ -144,13 +144,13 @@ impl HttpServer {
         match why {
             Refused::Full => {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%peer, "HTTP connection refused: corona.tt.http.max.connections are open");
+                tracing::warn!(%peer, "HTTP connection refused: the limit corona.tt.http.max.connections is reached");
             }
             Refused::FullForPeer => {
                 self.counters.refused_of_peer.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(
                     %peer,
-                    "HTTP connection refused: this peer has corona.tt.http.max.connections.per.peer open"
+                    "HTTP connection refused: the peer has reached corona.tt.http.max.connections.per.peer"
                 );
             }
         }

@@ -101,7 +101,7 @@ impl HttpServer {
             Ok(part) => return Some(part),
             Err(error) => error,
         };
-        tracing::warn!(%map, reduce, %error, "map output is not there");
+        tracing::warn!(%map, reduce, %error, "map output is missing; reporting it to the job tracker");
         let diagnostics = format!("Couldn't get mapId = {map}, reduce {reduce}: {error}");
         let lost = LostOutput { attempt: map.clone(), diagnostics };
         // When nobody listens or there are too many, a reduce will ask again.

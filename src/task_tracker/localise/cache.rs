@@ -231,7 +231,7 @@ impl Shared {
     fn discard(&self, own: &Path) {
         // Moving aside is short, and mostly happens beside a copy that is not.
         if let Err(error) = self.deletion.discard(own) {
-            tracing::warn!(path = %own.display(), %error, "a cached file cannot be deleted");
+            tracing::warn!(path = %own.display(), %error, "cannot delete a cached file");
         }
     }
 }

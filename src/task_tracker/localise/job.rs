@@ -228,7 +228,7 @@ impl Shared {
             Ok(())
         });
         if let Err(error) = discarded.await {
-            tracing::warn!(%error, "files of a job cannot be deleted");
+            tracing::warn!(%error, "cannot delete the files of a job");
         }
     }
 }

@@ -48,13 +48,13 @@ impl<S: Sessions> Handler<CoronaTaskTracker> for Callbacks<S> {
     async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Reply> {
         match call {
             Call::PurgeSession { handle } => {
-                tracing::info!(%peer, ?handle, "a session is to be purged");
+                tracing::info!(%peer, ?handle, "purging a session on request");
                 // Java's null is a session that is not known.
                 self.0.purge_session(&handle.unwrap_or_default());
                 Answer::Reply(Reply::PurgeSession)
             }
             Call::BlacklistSession { handle } => {
-                tracing::info!(%peer, ?handle, "a session is blacklisted");
+                tracing::info!(%peer, ?handle, "blacklisting a session on request");
                 if let Some(handle) = handle {
                     self.0.blacklist_session(&handle);
                 }

@@ -15,7 +15,7 @@ use super::link::Link;
 use crate::figures::{Figures, Gauge};
 use crate::local_dirs::LocalDirs;
 use corona_config::{HostPort, TaskTrackerSettings};
-use corona_process::panics::BrokenDown;
+use corona_process::panics::TaskPanicked;
 use corona_process::threads::Threads;
 use corona_wire::calls::{ClusterManager, ProxyJobTracker};
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
@@ -83,7 +83,7 @@ pub enum Ending {
         last: String,
     },
     /// A part of the task tracker has failed that it is nothing without.
-    BrokenDown(BrokenDown),
+    TaskPanicked(TaskPanicked),
 }
 
 /// Something that is done after an answer when the local directories have run full. It does not block.
@@ -168,7 +168,7 @@ impl Heartbeats {
                     tracing::info!("Cluster Manager is in Safe Mode");
                     self.link.waits("the cluster manager is in safe mode");
                     if let Err(error) = self.wait_while_safe_mode().await {
-                        tracing::warn!(%error, "cannot ask the proxy job tracker for safe mode");
+                        tracing::warn!(%error, "cannot get the safe mode flag from the proxy job tracker");
                     }
                 }
                 Err(failure) => {
@@ -207,10 +207,10 @@ impl Heartbeats {
             return Some(Ending::Unreachable { failures, last });
         }
         let cluster_manager = &self.cluster_manager;
-        tracing::error!(%cluster_manager, "heartbeat {failures} of {most} failed: {last}; next in {after:?}");
+        tracing::error!(%cluster_manager, "heartbeat attempt {failures} of {most} failed: {last}; retrying in {after:?}");
         sleep(after).await;
         if let Err(error) = self.wait_while_safe_mode().await {
-            tracing::warn!(%error, "cannot ask the proxy job tracker for safe mode");
+            tracing::warn!(%error, "cannot get the safe mode flag from the proxy job tracker");
             sleep(self.pauses.unknown_mode).await;
         }
         None

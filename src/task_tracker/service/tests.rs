@@ -78,12 +78,12 @@ async fn what_breaks_down_ends_it() {
     servers.spawn("one that lasts", std::future::pending());
     servers.spawn("one that fails", async { panic!("out of luck") });
     let ending = soon(until_broken(&mut servers, std::future::pending())).await;
-    let Ending::BrokenDown(broken) = ending else { panic!("{ending:?}") };
-    assert_eq!(broken.to_string(), "one that fails broke down: panic: out of luck");
+    let Ending::TaskPanicked(broken) = ending else { panic!("{ending:?}") };
+    assert_eq!(broken.to_string(), "one that fails panicked: panic: out of luck");
     let mut none = ServiceTasks::default();
     let ending = soon(until_broken(&mut none, async { panic!("out of luck") })).await;
-    let Ending::BrokenDown(broken) = ending else { panic!("{ending:?}") };
-    assert_eq!(broken.to_string(), "sending heartbeats broke down: panic: out of luck");
+    let Ending::TaskPanicked(broken) = ending else { panic!("{ending:?}") };
+    assert_eq!(broken.to_string(), "the heartbeat loop panicked: panic: out of luck");
     let ending = soon(until_broken(&mut servers, async { Ending::Restart })).await;
     assert_eq!(ending, Ending::Restart);
 }

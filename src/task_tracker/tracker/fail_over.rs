@@ -40,7 +40,7 @@ impl Reporter {
                     return Ok(());
                 }
                 Err(error) => {
-                    tracing::info!(job = %self.job, %address, %error, "cannot be reached either");
+                    tracing::info!(job = %self.job, %address, %error, "the new job tracker is unreachable too");
                     failed = address;
                 }
             }

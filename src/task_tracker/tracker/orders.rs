@@ -37,7 +37,7 @@ impl Shared {
         let running = self.stop.subscribe();
         tokio::spawn(async move {
             if let Err(panic) = caught(work).await {
-                tracing::error!(%panic, "a task of the tracker broke off");
+                tracing::error!(%panic, "a background task panicked");
             }
             drop(running);
         });
@@ -53,7 +53,7 @@ impl Shared {
     ) {
         place.turn().await;
         if let Err(panic) = caught(work).await {
-            tracing::error!(%job, %panic, "a work on a job broke off");
+            tracing::error!(%job, %panic, "work on a job panicked");
         }
         self.lock().queues.over(&job, place.number);
         drop(place);
@@ -96,7 +96,7 @@ impl Shared {
         keep_output: bool,
     ) {
         if let Err(error) = self.localiser.forget_attempt(id, kind, keep_output).await {
-            tracing::warn!(attempt = %id, %error, "files of an attempt cannot be deleted");
+            tracing::warn!(attempt = %id, %error, "cannot delete the files of an attempt");
         }
     }
 }

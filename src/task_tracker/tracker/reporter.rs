@@ -98,9 +98,11 @@ pub(super) async fn or_give_up<L: Display>(
 ) {
     match caught(reporting).await {
         Ok(Ok(())) => return,
-        Ok(Err(lost)) => tracing::warn!(%job, session, %lost, "a job tracker is given up"),
+        Ok(Err(lost)) => {
+            tracing::warn!(%job, session, %lost, "lost a job tracker; ending its session")
+        }
         Err(panic) => {
-            tracing::error!(%job, session, %panic, "reporting to a job tracker broke off")
+            tracing::error!(%job, session, %panic, "the reporter to a job tracker panicked; ending its session")
         }
     }
     shared.apply(|table, _| table.purge_session(session));
@@ -192,11 +194,11 @@ impl Reporter {
              JobTracker's: {theirs}\nTaskTracker's: {ours}",
             self.job
         );
-        tracing::error!(job = %self.job, %theirs, %ours, "the job tracker is of another build");
+        tracing::error!(job = %self.job, %theirs, %ours, "the job tracker has another build; not reporting to it");
         let name = self.shared.identity.name.clone();
         let told = self.client.report_task_tracker_error(Some(name), None, Some(message)).await;
         if let Err(error) = told {
-            tracing::warn!(job = %self.job, %error, "the job tracker cannot be told so");
+            tracing::warn!(job = %self.job, %error, "cannot report the error to the job tracker");
         }
         Ok(false)
     }
@@ -266,7 +268,7 @@ impl Reporter {
             let Some(secondary) = self.session.trackers.secondary.clone() else {
                 return Err(Lost::Gone(error));
             };
-            tracing::info!(job = %self.job, %error, %secondary, "another job tracker is asked for");
+            tracing::info!(job = %self.job, %error, %secondary, "the job tracker is unreachable; asking its secondary for the new one");
             self.fail_over(&secondary).await?;
             return Ok(());
         }
@@ -275,7 +277,7 @@ impl Reporter {
         if self.errors >= reports.max_errors {
             return Err(Lost::Errors(self.errors, error));
         }
-        tracing::info!(job = %self.job, %error, errors = self.errors, "no heartbeat");
+        tracing::info!(job = %self.job, %error, errors = self.errors, "heartbeat to the job tracker failed; retrying");
         sleep(self.interval * self.errors).await;
         Ok(())
     }
@@ -306,7 +308,7 @@ impl Reporter {
 
     /// Reports to another job tracker from now on.
     pub(super) fn follow(&mut self, client: InterTrackerClient, address: &InetAddress) {
-        tracing::info!(job = %self.job, %address, "the job has another job tracker");
+        tracing::info!(job = %self.job, %address, "switched to another job tracker");
         self.client = client;
     }
 }

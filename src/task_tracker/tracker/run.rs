@@ -104,14 +104,14 @@ async fn to_the_end(shared: Arc<Shared>, run: Run, work: impl Future<Output = ()
         Ok(()) => None,
     };
     if let Some(why) = why {
-        tracing::error!(attempt = %run.attempt, why, "the task tracker broke off an attempt");
+        tracing::error!(attempt = %run.attempt, why, "the handling of an attempt panicked; ending the attempt");
         let process = shared.lock().live.get(&run.number).and_then(|live| live.process.clone());
         if let Some(Process { child, .. }) = process {
             child.kill();
             // Nothing of it may be deleted before.
             child.wait_until_gone().await;
         }
-        let why = format!("The task tracker broke off {}: {why}\n", run.attempt);
+        let why = format!("The task tracker failed while it handled {}: {why}\n", run.attempt);
         shared.apply(|table, now| table.exited(&run, &why, now));
     }
     shared.lock().live.remove(&run.number);

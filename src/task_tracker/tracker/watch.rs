@@ -43,7 +43,7 @@ fn again_and_again(
             }
             let (shared, look) = (theirs.clone(), look.clone());
             if tokio::task::spawn_blocking(move || look(&shared)).await.is_err() {
-                tracing::error!("a look at the tasks of this machine failed");
+                tracing::error!("checking the tasks panicked");
             }
         }
     });
@@ -91,7 +91,7 @@ impl Shared {
             else {
                 continue;
             };
-            tracing::info!(attempt = %kill.attempt, why = kill.diagnostics, "a task is ended");
+            tracing::info!(attempt = %kill.attempt, why = kill.diagnostics, "killing a task");
             self.apply(|table, now| table.kill(run, cause, &kill.diagnostics, now));
         }
     }
@@ -103,11 +103,11 @@ impl Shared {
                 Ok(cut) => {
                     for log in cut {
                         let log = log.file_name();
-                        tracing::info!(%attempt, log, "the older half of a log is deleted");
+                        tracing::info!(%attempt, log, "freed the older half of a log");
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%attempt, %error, "the logs of a task cannot be cut");
+                    tracing::warn!(%attempt, %error, "cannot shorten the logs of a task");
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Shared {
         let is_in_use = |name: &str| name.parse().is_ok_and(|name| in_use.contains(&name));
         let deleted = self.logs.clean_up(SystemTime::now(), &is_in_use);
         if deleted > 0 {
-            tracing::info!(deleted, "logs of old attempts are deleted");
+            tracing::info!(deleted, "deleted the logs of old attempts");
         }
     }
 
@@ -129,8 +129,8 @@ impl Shared {
         for change in self.dirs.check(|dir| deletion.discard_all_in(dir)) {
             let path = change.path.display();
             match change.failed {
-                Some(why) => tracing::error!(%path, why, "a local directory cannot be used"),
-                None => tracing::info!(%path, "a local directory can be used again"),
+                Some(why) => tracing::error!(%path, why, "local directory is unusable"),
+                None => tracing::info!(%path, "local directory is usable again"),
             }
         }
     }

@@ -144,7 +144,10 @@ async fn an_attempt_whose_run_breaks_off_has_failed_and_leaves_nothing() {
             }
         }
         let told = end_of(&world, &task, state).await;
-        assert_eq!(told, format!("The task tracker broke off {}: {why}\n", task.attempt));
+        assert_eq!(
+            told,
+            format!("The task tracker failed while it handled {}: {why}\n", task.attempt)
+        );
         // Neither its slots nor its place among the works are kept: the same attempt runs again.
         let child = world.launched(&task).await;
         assert!(child.runs(), "{when:?}");
