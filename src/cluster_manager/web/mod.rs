@@ -266,7 +266,7 @@ impl Pages {
             }
             (&Method::GET | &Method::HEAD, _) => {}
             _ => {
-                let sentence = "only GET and HEAD are known here\n";
+                let sentence = "only GET and HEAD are supported\n";
                 return exchange::text(StatusCode::METHOD_NOT_ALLOWED, sentence);
             }
         }
@@ -415,7 +415,7 @@ impl Pages {
             let retired = self.gather.retired().await;
             let ended = retired.into_iter().rev().find(|session| *session.handle == *handle);
             let Some(ended) = ended else {
-                return self.not_found("There is no session with this id, or it is forgotten.");
+                return self.not_found("No running or retired session has this id.");
             };
             return self
                 .make(Section::Retired, &title, overview, None, move |overview| {
@@ -439,8 +439,7 @@ impl Pages {
     /// The question whether to end a session, perhaps asked again.
     async fn kill_page(&self, handle: &str, objection: Option<Objection>) -> Answer {
         if self.kill_token.is_none() {
-            let sentence =
-                "Sessions cannot be ended from here: corona.cm.web.kill.token is not set.";
+            let sentence = "Ending sessions over HTTP is off: corona.cm.web.kill.token is not set.";
             return self.say(StatusCode::FORBIDDEN, "Not allowed", sentence);
         }
         let Some(session) = self.gather.session(handle) else {
@@ -504,7 +503,7 @@ impl Pages {
 
     async fn node_page(&self, name: &str, overview: Overview, parameters: Parameters) -> Answer {
         let Some(detail) = self.gather.node(name) else {
-            return self.not_found("There is no node of this name.");
+            return self.not_found("There is no node with this name.");
         };
         let view = pages::node::View {
             detail,
@@ -525,7 +524,7 @@ impl Pages {
             return self.say(denial.status(), "Not allowed", denial.sentence());
         }
         let Some(detail) = self.gather.node(name) else {
-            return self.not_found("There is no node of this name.");
+            return self.not_found("There is no node with this name.");
         };
         let title = format!("Lift the blacklisting of node {name}");
         let overview = self.gather.overview();
@@ -547,7 +546,7 @@ impl Pages {
             Err(Denial::Objection(objection)) => {
                 self.clear_blacklist_page(name, Some(objection)).await
             }
-            Err(Denial::UnknownNode) => self.not_found("There is no node of this name."),
+            Err(Denial::UnknownNode) => self.not_found("There is no node with this name."),
             Err(denial) => self.say(denial.status(), "Not allowed", denial.sentence()),
         }
     }
@@ -652,7 +651,7 @@ impl Pages {
         match self.events.subscribe(begin, end, stop) {
             Some(stream) => exchange::stream(stream),
             None => {
-                let sentence = "too many streams of events are open\n";
+                let sentence = "too many event streams are open\n";
                 let mut answer = exchange::text(StatusCode::SERVICE_UNAVAILABLE, sentence);
                 answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
                 answer
@@ -769,7 +768,7 @@ async fn make_answer(makers: &Semaphore, make: impl FnOnce() -> Answer + Send + 
         return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
     };
     tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
-        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the answer was not made\n")
+        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be made\n")
     })
 }
 
@@ -803,12 +802,10 @@ impl Denial {
 
     fn sentence(self) -> &'static str {
         match self {
-            Denial::NoToken => {
-                "Nothing can be changed from here: corona.cm.web.kill.token is not set."
-            }
-            Denial::Elsewhere => "Administrative calls are not accepted from where you are.",
+            Denial::NoToken => "Changes over HTTP are off: corona.cm.web.kill.token is not set.",
+            Denial::Elsewhere => "Administrative calls are not accepted from your address.",
             Denial::Objection(objection) => objection.sentence(),
-            Denial::UnknownNode => "There is no node of this name.",
+            Denial::UnknownNode => "There is no node with this name.",
             Denial::UnknownType => "type: one of MAP, REDUCE, JOBTRACKER",
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
     let Sources { overview, nodes, configuration, queues, .. } = sources;
     let mut problems = Vec::new();
     if overview.safe_mode {
-        let sentence = "Safe mode is on: nothing is granted, and calls of sessions are refused.";
+        let sentence = "Safe mode is on: no slots are granted, and calls of sessions are refused.";
         problems.push(Problem::plain(Warning, sentence));
     }
     if let Some(first) = configuration.errors.first() {

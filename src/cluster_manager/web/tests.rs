@@ -683,7 +683,7 @@ async fn safe_mode_is_shown_and_refuses_to_end_sessions() {
     let answer = world.kill("2026.1", "token=a+token+for+tests", &[]).await;
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text(answer).await.contains("Safe mode is on"));
-    assert!(world.body("/").await.contains("Safe mode is on: nothing is granted"));
+    assert!(world.body("/").await.contains("Safe mode is on: no slots are granted"));
     assert!(world.body("/sessions").await.contains("<strong class=\"badge warn\">Safe mode"));
     let readiness = world.get("/readyz").await;
     assert_eq!(readiness.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -185,7 +185,7 @@ impl HttpServer {
                 Some(page) => page,
                 None => text(StatusCode::NOT_FOUND, "There is no such page"),
             },
-            _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are known here"),
+            _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are supported"),
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn answer(view: &View<'_>, segments: &[String], query: &str) -> Optio
             Some(match found {
                 Some(job) => json(StatusCode::OK, &detail(view, job, &paging)),
                 None => {
-                    let error = "there is no such job, or it is forgotten".to_owned();
+                    let error = "this node has no such job".to_owned();
                     json(StatusCode::NOT_FOUND, &Failure { error })
                 }
             })

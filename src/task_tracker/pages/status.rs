@@ -76,7 +76,7 @@ pub(super) fn job(view: &View<'_>, id: &str) -> Option<Markup> {
                 div { dt { "Session" } dd { (session_link(view, &job.session)) } }
                 div { dt { "Job tracker" } dd { (Name(&job.job_tracker)) } }
             }
-            div #attempts data-live { (attempts_table(view, &attempts, "It has no attempts here.")) }
+            div #attempts data-live { (attempts_table(view, &attempts, "It has no attempts on this node.")) }
         },
     ))
 }
@@ -89,7 +89,7 @@ pub(super) fn no_job(view: &View<'_>) -> Markup {
         &html! {
             p.crumbs { a href="/" { "Task tracker" } }
             h1 { "No such job" }
-            p { "There is no job of this name here, or it is over and forgotten." }
+            p { "This node has no job with this name." }
         },
     )
 }
@@ -175,10 +175,10 @@ fn facts(view: &View<'_>) -> Markup {
                     }
                     " "
                     @if link.trouble.is_none() { span.badge.good { "answers" } }
-                    @else { span.badge.warn { "does not answer" } }
+                    @else { span.badge.warn { "does not reply" } }
                 }
             }
-            div { dt { "Last answer" } dd { (ago(link.last_answer_at)) " ago" } }
+            div { dt { "Last reply" } dd { (ago(link.last_answer_at)) " ago" } }
             div {
                 dt { "Heartbeats" }
                 dd { (Count(link.answered)) " answered, " (Count(link.failed)) " failed" }

@@ -124,7 +124,7 @@ fn the_page_shows_what_runs_and_for_whom() {
             "Task tracker n1",
             "tracker_n1:h/127.0.0.1:5",
             "cm:8888",
-            "does not answer",
+            "does not reply",
             "<strong>3</strong>",
             "of 2 slots",
             "Accepts up to 20.",
@@ -147,7 +147,7 @@ fn the_page_shows_what_runs_and_for_whom() {
     }
     world.link.answered();
     let (_, page) = get(&world.pages, "/", "");
-    assert!(!page.contains("does not answer") && page.contains("1 answered"), "{page}");
+    assert!(!page.contains("does not reply") && page.contains("1 answered"), "{page}");
     let (status, page) = get(&world.pages, "/jobs/job_20.1_0001", "");
     assert_eq!((status, page.matches("<tr data-key").count()), (StatusCode::OK, 6));
     assert_eq!(get(&world.pages, "/jobs/job_1_1", "").0, StatusCode::NOT_FOUND);

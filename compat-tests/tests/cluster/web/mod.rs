@@ -447,7 +447,7 @@ fn a_session_is_ended_from_its_page_with_the_token_only() {
         });
     };
     send(&mut browser, "not the token at all");
-    assert!(browser.text("[role=alert]").contains("This is not the token"));
+    assert!(browser.text("[role=alert]").contains("Wrong token"));
     browser.picture(&picture("wrong-token-light-1280"));
     assert!(busy.cluster.running().contains(&busy.adhoc));
     // After a wrong one the next is not looked at for a moment.

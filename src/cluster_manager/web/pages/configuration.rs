@@ -25,8 +25,8 @@ pub(in crate::web) fn content(
                 div { dt { "Reloads" } dd { (Count(status.reloads)) } }
                 div { dt { "Failed reloads" } dd { (Count(status.failures)) } }
             }
-            (problems("Errors", "bad", &status.errors, "The scheduling files have errors. The values read before stay in force."))
-            (problems("Warnings", "warn", &status.warnings, "These values are in force, and may not be what was meant."))
+            (problems("Errors", "bad", &status.errors, "The scheduling files have errors. The previous values stay in force."))
+            (problems("Warnings", "warn", &status.warnings, "These values are in force, but may not be intended."))
             @if status.errors.is_empty() && status.warnings.is_empty() {
                 p.fine { span aria-hidden="true" { "✓ " } "No problems." }
             }

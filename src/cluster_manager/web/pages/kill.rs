@@ -26,14 +26,13 @@ impl Objection {
     /// What is wrong. What that means for what was asked for follows.
     pub(in crate::web) fn sentence(self) -> &'static str {
         match self {
-            Objection::WrongToken => "This is not the token.",
+            Objection::WrongToken => "Wrong token.",
             Objection::TooSoon => {
                 "A wrong token was entered from your address. Wait for up to a minute and try again."
             }
             Objection::Unreadable => "The request was rejected: its form could not be read.",
             Objection::Foreign => {
-                "The request was rejected: it did not come from this page. A proxy in between must \
-                 pass on the Host header unchanged. The log has the headers Host and Origin that arrived."
+                "The request was rejected: it did not come from this page. A proxy must forward the Host header unchanged. The log has the received headers Host and Origin."
             }
             Objection::SafeMode => "Safe mode is on: nothing can be changed.",
         }

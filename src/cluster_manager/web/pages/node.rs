@@ -99,8 +99,7 @@ fn facts(view: &View, overview: &Overview) -> Markup {
 fn how_to_lift(name: &str, may_be_changed: bool) -> Markup {
     html! {
         p {
-            "A blacklisted node is granted no new work of the type until it restarts or expires, or until \
-             an operator lifts the blacklisting"
+            "Slots of a blacklisted type are not granted until the node restarts or expires, or until an operator lifts the blacklisting"
             @if may_be_changed {
                 ": " code { "corona nodes clear-blacklist " (quoted(name)) }
             } @else {
@@ -187,7 +186,7 @@ fn complaints(complaints: &[Complaint], overview: &Overview) -> Markup {
     };
     html! {
         @if !complaints.is_empty() {
-            h2 #complaints-title { "Complaints of sessions" }
+            h2 #complaints-title { "Failures reported by sessions" }
             div.scroll tabindex="0" role="region" aria-labelledby="complaints-title" {
                 table.rows #complaint-table {
                     thead {
@@ -301,8 +300,7 @@ pub(in crate::web) fn question(
             }
         }
         p {
-            "The node is given work again at once, and the sessions that have complained are \
-             forgotten. It is blacklisted again when as many other sessions complain."
+            "Its slots are granted again at once, and the reports so far are discarded. It is blacklisted again when as many other sessions report failures."
         }
         form.kill method="post" action=(format!("{page}/clear-blacklist")) {
             (token_field(objection))

@@ -18,7 +18,7 @@ const PATH: &str = "/nodes";
 /// What nodes can be asked for, by the word in the address.
 const STATES: [(&str, &str); 8] = [
     ("", "all"),
-    ("usable", "usable: can be given more"),
+    ("usable", "usable: has slots to grant"),
     ("full", "full"),
     ("late", "late: missed heartbeats"),
     ("excluded", "excluded by the host files"),
@@ -275,7 +275,7 @@ fn silent_table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters
         empty: if overview.hosts.include.is_empty() {
             "There is no include file: every host may join."
         } else {
-            "A node is known on each of them."
+            "Each of them has a node."
         },
     };
     table.render(chosen, silent.len())
