@@ -149,28 +149,28 @@ macro_rules! keys {
 
 keys! {
     SERVER_ADDRESS = "cm.server.address", Address, "localhost:8888", "", Used,
-        "Where clients reach the cluster manager. It listens on this port, on every interface if the key is set and for the same machine only if it is not.";
+        "Address at which clients reach the cluster manager. It listens on this port, on every interface if the key is set, and for the same machine only otherwise.";
     HTTP_ADDRESS = "cm.server.http.address", Address, "localhost:8889", "", Used,
-        "Where the web pages are served, and the name that they show. Port 0: any free port, which the original has as its default.";
+        "Address of the web pages, and the name that they show. Port 0: any free port, which is the original's default.";
     SOCKET_TIMEOUT = "cm.server.sotimeout", int(0), "60000", "ms", Used,
         "Idle timeout of connections, and timeout for connecting to a session and for its reply. 0: no timeout.";
     PROXY_JOB_TRACKER_THRIFT = "corona.proxy.job.tracker.thriftaddr", Address, "localhost:50036", "", Used,
-        "The proxy job tracker's Thrift service, which is notified of safe mode. Unset: that there is none at this address is not reported at the start.";
+        "The proxy job tracker's Thrift service, which is notified of safe mode. If the key is unset, the start does not report that nothing listens at the default address.";
     PROXY_JOB_TRACKER_RPC = "corona.proxy.job.tracker.rpcaddr", Address, "localhost:50035", "", Accepted,
         "The proxy job tracker's Hadoop RPC.";
     PARTITIONING = "cm.cpu.to.resource.partitioning", Partitioning,
         "{\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}", "", Used,
-        "Slots of a node by its CPU count. The default is for a start without any files: with a configuration directory the key must be set.";
+        "Slots of a node by its CPU count. The default applies only to a start without any files: with a configuration directory the key must be set.";
     HOSTS = "cm.hosts", Path, "", "", Used,
         "File listing the hosts that may heartbeat; unset: every host.";
     HOSTS_EXCLUDE = "cm.hosts.exclude", Path, "", "", Used,
-        "File listing hosts that may not; it overrides cm.hosts.";
+        "File listing the hosts that may not heartbeat; it overrides cm.hosts.";
     NODE_EXPIRY = "cm.node.expiryinterval", int(1), "600000", "ms", Used,
-        "A node without a heartbeat for longer than this is gone.";
+        "A node without a heartbeat for longer than this expires.";
     RESERVED_MEMORY = "cm.node.reserved.memory.mb", int(0), "0", "MB", Used,
-        "Free memory that a node must keep to be given more.";
+        "Free memory that a node must keep; below it, its slots are not granted.";
     RESERVED_DISK = "cm.node.reserved.disk.gb", int(0), "0", "GB", Used,
-        "Free disk space that a node must keep to be given more.";
+        "Free disk space that a node must keep; below it, its slots are not granted.";
     MAX_FAILED_CONNECTIONS = "cm.node.max.failed.connections", int(0), "20", "sessions", Used,
         "A node is blacklisted when more sessions than this could not connect to it.";
     MAX_FAILED_CONNECTIONS_SESSION = "cm.node.max.failed.connections.session", int(0), "1", "connections", Used,
@@ -180,9 +180,9 @@ keys! {
     MAX_FAILURES_SESSION = "cm.node.max.failures.session", int(0), "5", "failures", Used,
         "A session counts for that when it had more failures than this.";
     SESSION_EXPIRY = "cm.session.expiryinterval", int(0), "0", "ms", Used,
-        "A session without a heartbeat for longer than this is ended. 0: computed from the notifier's retries; 3125000 with their defaults.";
+        "A session without a heartbeat for longer than this expires. 0: computed from the notifier's retries; 3125000 with their defaults.";
     RETIRED_SESSIONS = "cm.sessions.num.retired", int(0), "1000", "sessions", Used,
-        "Ended sessions that are remembered.";
+        "Number of ended sessions that are kept.";
     NOTIFIERS = "cm.notifier.numnotifiers", int(1), "17", "threads", Accepted,
         "Threads of the original's notifier. Here no session waits for another.";
     NOTIFIER_POLL = "cm.notifier.pollinterval", int(1), "1000", "ms", Used,
@@ -190,7 +190,7 @@ keys! {
     RETRY_START = "cm.notifier.retry.interval.start", int(1), "5000", "ms", Used,
         "First pause after a failed notification.";
     RETRY_FACTOR = "cm.notifier.retry.interval.factor", int(1), "4", "", Used,
-        "Each pause is this many times the one before.";
+        "Factor by which each pause exceeds the previous one.";
     RETRY_MAX = "cm.notifier.retry.max", int(0), "5", "retries", Used,
         "The session is ended when this many retries and one more have failed.";
     HEARTBEAT_DELAY_MAX = "cm.heartbeat.delay.max", span(0), "600000", "ms", Used,
@@ -200,17 +200,17 @@ keys! {
     COMPRESS_STATE = "cm.compress.state", Boolean, "false", "", Used,
         "Whether the state file is compressed with gzip.";
     SESSIONS_LOG_DIR = "corona.sessions.log.dir", Path, "/tmp/history", "", Used,
-        "Root of the session log paths that sessions are told.";
+        "Root of the session log paths that sessions receive.";
     SESSIONS_PER_LOG_DIR = "corona.history.max.per.dir", int(1), "1000", "sessions", Used,
         "Sessions that share a log directory.";
     HISTORY_ROLL = "corona.history.roll.period", span(0), "3600000", "ms", Accepted,
-        "Read by nobody in the original either.";
+        "Not read by the original either.";
     GENERAL_FILE = "cm.config.file", Path, "corona.xml", "", Used,
         "The general scheduling file: a path, else a name in the configuration directory.";
     POOLS_FILE = "cm.pools.config.file", Path, "corona.xml", "", Used,
         "The pools file: a path, else a name in the configuration directory.";
     RELOAD_PERIOD = "cm.config.reload.period.ms", span(1), "60000", "ms", Used,
-        "How often both files are looked at for changes.";
+        "How often both files are checked for changes.";
     POOLS_RELOAD_PERIOD = "cm.pools.reload.period.ms", span(1), "300000", "ms", Accepted,
         "How often the pools document generator runs in the original.";
     POOLS_GENERATOR = "cm.pools.config.document.generator", Class, "", "", Unsupported,
@@ -218,27 +218,27 @@ keys! {
     CONFIGURED_POOLS_ONLY = "cm.configured.pools.only", Boolean, "false", "", Used,
         "Whether only pools of the pools file may be used.";
     RESTART_BATCH = "corona.node.restart.batch", int(1), "1000", "nodes", Used,
-        "Nodes that restart together when the administrator names no number.";
+        "Nodes that restart together if the administrator gives no number.";
     RESTART_INTERVAL = "corona.node.restart.interval", span(1), "1800000", "ms", Used,
         "Pause between restart batches.";
     TOPOLOGY = "topology.node.switch.mapping.impl", Class, "org.apache.hadoop.net.ScriptBasedMapping", "", Used,
-        "How hosts are put into racks: one of the four classes below.";
+        "How hosts are assigned to racks: one of the four classes below.";
     TOPOLOGY_SCRIPT = "topology.script.file.name", Path, "", "", Used,
         "The script of ScriptBasedMapping; none: every host is in /default-rack.";
     TOPOLOGY_SCRIPT_ARGUMENTS = "topology.script.number.args", int(1), "100", "hosts", Used,
-        "The most hosts that one run of the script is asked for.";
+        "Maximum number of hosts for one run of the script.";
     TOPOLOGY_HEADER = "topology.node.rackid.header", Text, "/", "", Used,
-        "What the address truncation mappings put before the address. Starts with a slash.";
+        "Prefix that the address truncation mappings put before the address. Starts with a slash.";
     TOPOLOGY_STATIC = "hadoop.configured.node.mapping", List, "", "", Used,
-        "The table of StaticMapping: host=/rack, with commas between. The original never reads it.";
+        "The table of StaticMapping: host=/rack, separated by commas. The original never reads it.";
     TEMPORARY_DIR = "hadoop.tmp.dir", Path, "/tmp/hadoop-${user.name}", "", Used,
-        "Read only where another value names it as ${hadoop.tmp.dir}.";
+        "Read only if another value names it as ${hadoop.tmp.dir}.";
     HTTP_MAX_THREADS = "hadoop.http.max.threads", int(-1), "-1", "threads", Accepted,
         "Threads of the original's web server.";
     HTTP_STOP_TIME = "hadoop.http.threadpool.max.stoptime", int(0), "1000", "ms", Accepted,
         "How long the original's web server waits for its threads.";
     HTTP_FILTERS = "hadoop.http.filter.initializers", List, "", "", Unsupported,
-        "Java servlet filters. If one of them restricts access to the pages, put a proxy before them.";
+        "Java servlet filters. If one of them restricts access to the pages, use a proxy instead.";
     HTTP_BLOCKING = "hadoop.http.bio", Boolean, "false", "", Accepted,
         "Whether the original's web server uses blocking sockets.";
     HTTP_HEADER_BUFFER = "hadoop.http.header.buffer.size", int(0), "4096", "bytes", Accepted,
@@ -247,189 +247,189 @@ keys! {
         "Idle time of the original's web connections.";
 
     WIRE_MAX_FRAME = "corona.cm.wire.max.frame.bytes", int(1024), "67108864", "bytes", Own,
-        "The largest message that a peer may send.";
+        "Maximum size of a message.";
     WIRE_MAX_DEPTH = "corona.cm.wire.max.depth", Int { least: 8, most: 256 }, "64", "levels", Own,
-        "How deep structures in a message may be nested.";
+        "Maximum nesting of structures in a message.";
     WIRE_MAX_CONNECTIONS = "corona.cm.wire.max.connections", int(1), "100000", "connections", Own,
-        "Connections that may be open at a time.";
+        "Maximum number of open connections.";
     WIRE_MAX_INFLIGHT = "corona.cm.wire.max.inflight.bytes", long(1024), "134217728", "bytes", Own,
-        "Bytes of messages of one connection that may wait for their answer.";
+        "Maximum of bytes of messages of one connection that wait for their reply.";
     WIRE_MAX_TOTAL_INFLIGHT = "corona.cm.wire.max.total.inflight.bytes", long(1024), "1073741824", "bytes", Own,
-        "The same bytes of all connections, answers to notifications included. When they are more, those who hold most of them lose their connections.";
+        "Maximum of these bytes over all connections, replies to notifications included. Above it, the connections that hold most of them are closed.";
     WIRE_FRAME_TIMEOUT = "corona.cm.wire.frame.timeout.ms", int(1), "60000", "ms", Own,
-        "Time for a message that has begun to be there as a whole.";
+        "Maximum time from the first to the last byte of a message.";
     NOTIFIER_MAX_QUEUE = "corona.cm.notifier.max.queue", int(1), "100000", "calls", Own,
-        "Notifications of one session that may wait.";
+        "Maximum number of pending notifications of one session.";
     NOTIFIER_MAX_REPLY = "corona.cm.notifier.max.reply.bytes", int(1024), "65536", "bytes", Own,
-        "The largest answer of a session to a notification. The answers of the contract have some thirty bytes.";
+        "Maximum size of a session's reply to a notification. The contract's replies have some thirty bytes.";
     MAX_NAME_BYTES = "corona.cm.max.name.bytes", int(64), "4096", "bytes", Own,
-        "The longest name of a session, user, group, pool or administrator in a call..";
+        "Maximum length of the name of a session, user, group, pool or administrator in a call.";
     MAX_URL_BYTES = "corona.cm.max.url.bytes", int(64), "4096", "bytes", Own,
-        "The longest URL of a session.";
+        "Maximum length of the URL of a session.";
     MAX_HOST_BYTES = "corona.cm.max.host.bytes", int(64), "1024", "bytes", Own,
-        "The longest name of a host.";
+        "Maximum length of a host name.";
     MAX_ID_BYTES = "corona.cm.max.id.bytes", int(64), "1024", "bytes", Own,
-        "The longest id of a session or node, and the longest text of a node about where it serves a type.";
+        "Maximum length of the id of a session or node, and of the text in which a node says where it serves a type.";
     MAX_HOSTS_PER_REQUEST = "corona.cm.max.hosts.per.request", int(1), "10000", "hosts", Own,
-        "Hosts that one request may prefer, and hosts that it may exclude.";
+        "Maximum number of preferred hosts of a request, and of excluded hosts.";
     MAX_LIST_ENTRIES = "corona.cm.max.list.entries", int(16), "1000", "entries", Own,
-        "Entries of a list of groups, types or usage numbers in a call.";
+        "Maximum number of entries in a list of groups, types or usage numbers in a call.";
     NAMES_MAX_LOOKUPS = "corona.cm.names.max.lookups", Int { least: 1, most: 4096 }, "64", "look-ups", Own,
-        "Host names of sessions that are looked up at a time, each on a thread. Literal addresses are not looked up.";
+        "Maximum number of concurrent look-ups of the host names of sessions, each on a thread. IP addresses need no look-up.";
     NAMES_PER_PEER = "corona.cm.names.max.lookups.per.peer", Int { least: 1, most: 4096 }, "8", "look-ups", Own,
-        "Those of sessions of one peer. In IPv6 a /64 network is one peer.";
+        "Maximum number of these look-ups for the sessions of one peer. In IPv6 a /64 network is one peer.";
     NAMES_TIMEOUT = "corona.cm.names.timeout.ms", int(1), "10000", "ms", Own,
-        "Time for a look-up; then the notification counts as failed.";
+        "Timeout of a look-up; after it the notification counts as failed.";
     NAMES_KEEP = "corona.cm.names.cache.ms", int(0), "30000", "ms", Own,
-        "How long the addresses that were found are used. 0: not at all.";
+        "How long addresses that were found are reused. 0: not at all.";
     RACKS_MAX_LOOKUPS = "corona.cm.racks.max.lookups", Int { least: 1, most: 4096 }, "16", "look-ups", Own,
-        "Look-ups of names, and runs of the topology script, at a time: so many for heartbeats, and as many for requests.";
+        "Maximum number of concurrent look-ups of names and runs of the topology script, separately for heartbeats and for requests.";
     RACKS_PER_PEER = "corona.cm.racks.max.lookups.per.peer", Int { least: 1, most: 4096 }, "4", "look-ups", Own,
-        "Those for the calls of one peer.";
+        "Maximum number of these for the calls of one peer.";
     RACKS_TIMEOUT = "corona.cm.racks.timeout.ms", int(1), "60000", "ms", Own,
-        "Time for finding the racks of all hosts of a call; then the call fails.";
+        "Maximum time to find the racks of all hosts of a call; after it the call fails.";
     RACKS_MAX_NAMES = "corona.cm.racks.max.names.per.call", int(1), "10000", "hosts", Own,
-        "Hosts of one call whose racks are not known yet. A call with more fails; racks that were found are remembered.";
+        "Maximum number of hosts of one call whose racks are not known yet. A call with more fails; racks that were found are kept.";
     MAX_SESSIONS = "corona.cm.max.sessions", int(1), "100000", "sessions", Own,
-        "Sessions that may run at a time, and that may be killed in a call.";
+        "Maximum number of running sessions, and of sessions that are killed in one call.";
     MAX_REQUESTS = "corona.cm.max.requests.per.session", int(1), "5000000", "requests", Own,
-        "Requests that one session may have, granted ones included, and ids that it may release in a call.";
+        "Maximum number of requests of one session, granted ones included, and of ids that it releases in one call.";
     MAX_NODES = "corona.cm.max.nodes", int(1), "200000", "nodes", Own,
-        "Nodes that may be known at a time, and that a session may report on in a call.";
+        "Maximum number of nodes, and of nodes that a session reports on in one call.";
     MAX_POOLS = "corona.cm.max.pools", int(1), "10000", "pools", Own,
-        "Pools that sessions may have brought up, configured ones not counted.";
+        "Maximum number of pools created by sessions, not counting configured ones.";
     NODE_LATE = "corona.cm.node.late.heartbeats", int(0), "4", "heartbeats", Own,
-        "A node that was not heard for longer than this many times corona.clustermanager.heartbeat.interval is shown as late. 0: no node is.";
+        "A node is shown as late if its last heartbeat is older than this many times corona.clustermanager.heartbeat.interval. 0: never.";
     NODE_LATE_SKIP = "corona.cm.node.late.skip", Boolean, "false", "", Own,
-        "Whether late nodes are given no grants until they are heard again.";
+        "Whether no slots are granted on late nodes until they heartbeat again.";
     ADMIN_NETWORKS = "corona.cm.admin.networks", List, "", "", Own,
-        "Networks from which sessions may be killed, nodes restarted or refreshed, safe mode set and state persisted; unset: all.";
+        "Networks that may kill sessions, restart or refresh nodes, set safe mode and persist the state; unset: all.";
     WEB_NETWORKS = "corona.cm.web.networks", List, "", "", Own,
-        "Networks from which the pages may be seen; unset: all.";
+        "Networks that may see the pages; unset: all.";
     WEB_KILL_TOKEN = "corona.cm.web.kill.token", Secret, "", "", Own,
-        "What an operator must enter to end a session or to lift a blacklisting, at least 16 characters; unset: neither is possible over HTTP.";
+        "The token that an operator must enter to end a session or to lift a blacklisting, at least 16 characters; unset: neither is possible over HTTP.";
     WEB_SAMPLE_PERIOD = "corona.cm.web.sample.period.ms", int(10), "10000", "ms", Own,
-        "Pause between the samples of the utilisation plot, which shows 360 of them.";
+        "Time between samples of the utilisation plot, which shows 360 of them.";
     WEB_MAX_CONNECTIONS = "corona.cm.web.max.connections", int(1), "256", "connections", Own,
-        "Connections of browsers and scripts that may be open at a time.";
+        "Maximum number of open HTTP connections.";
     WEB_MAX_PER_PEER = "corona.cm.web.max.connections.per.peer", int(1), "64", "connections", Own,
-        "Those of one peer. Beyond it, the one that has waited for a request for the longest time is closed.";
+        "Maximum number of open HTTP connections of one peer. At the limit, the connection that has been idle longest is closed.";
     WEB_PROBES = "corona.cm.web.probe.connections", int(1), "8", "connections", Own,
-        "Connections beyond the others that are served /healthz, /readyz and /metrics only.";
+        "Further connections that may request only /healthz, /readyz and /metrics.";
     WEB_HOSTS = "corona.cm.web.hosts", List, "", "", Own,
-        "Further host names under which the pages may be asked for, besides addresses, localhost and the machine's names; *: every name.";
+        "Further host names under which pages are served, besides addresses, localhost and the machine's names; *: every name.";
     WEB_MAX_SUBSCRIBERS = "corona.cm.web.max.subscribers", int(0), "64", "connections", Own,
-        "Streams of events among them.";
+        "Maximum number of event streams among these connections.";
     SESSIONS_SAME_HOST = "corona.cm.sessions.same.host", Boolean, "false", "", Own,
-        "Whether a session is told things only on the host that it registered from; a session that names another host is refused.";
+        "Whether notifications of a session are sent only to the host that it registered from; a session that names another host is refused.";
 
     CLIENT_DRIVER_TIMEOUT = "corona.sessiondriver.cm.client.timeout", int(0), "300000", "ms", Client,
-        "Time-out of a session driver's connection to the cluster manager.";
+        "Timeout of a session driver's connection to the cluster manager.";
     CLIENT_DRIVER_QUEUE = "corona.sessiondriver.max.incoming.queue.size", int(1), "1000", "calls", Client,
-        "Notifications that a session driver keeps waiting.";
+        "Maximum number of notifications that wait in a session driver.";
     CLIENT_POOL = "mapred.fairscheduler.pool", Text, "", "", Client,
-        "The pool that a job asks for: group.pool.";
+        "The pool of a job: group.pool.";
     CLIENT_POOL_PROPERTY = "mapred.fairscheduler.poolnameproperty", Text, "user.name", "", Client,
-        "The key whose value is the pool when none is named.";
+        "The key whose value is the pool if none is set.";
     CLIENT_PROXY = "mapred.job.tracker.corona.proxyaddr", Address, "", "", Client,
         "The proxy job tracker's web address.";
 
     TT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Tracker,
-        "Pause between the heartbeats of a task tracker. The cluster manager finds late nodes by it.";
+        "Time between the heartbeats of a task tracker. The cluster manager uses it to find late nodes.";
     TT_CALLBACK_TIMEOUT = "corona.task.tracker.server.clienttimeout", int(0), "30000", "ms", Tracker,
-        "Time for a connection to a task tracker's Thrift service to say something. 0: for ever.";
+        "Idle timeout of connections to a task tracker's Thrift service. 0: no timeout.";
     TT_CPUS = "mapred.coronatasktracker.num.cpus", Int { least: 1, most: 32767 }, "", "CPUs", Tracker,
         "CPUs that a task tracker reports; unset: counted.";
     TT_SLOT_MULTIPLIER = "corona.slot.multiplier", int(1), "10", "", Tracker,
-        "Tasks that are run at a time, in times of the slots.";
+        "Maximum number of concurrent tasks, as a multiple of the slot count.";
     TT_HOST = "slave.host.name", Text, "", "", Tracker,
-        "The name under which others reach this machine; unset: its host name.";
+        "The name of this machine in the cluster; unset: its host name.";
     TT_HTTP_ADDRESS = "mapred.task.tracker.http.address", Address, "0.0.0.0:50060", "", Tracker,
-        "Where map output, task logs and the status page are served. Port 0: any free port.";
+        "Address of map output, task logs and the status page. Port 0: any free port.";
     TT_HTTP_THREADS = "tasktracker.http.threads", Int { least: 1, most: 1000 }, "40", "threads", Tracker,
-        "Threads that read disks and make pages for those who fetch map output, logs and pages. A peer that does not read holds none.";
+        "Threads that read disks and render pages for HTTP clients. A client that does not read holds no thread.";
     TT_REPORT_ADDRESS = "mapred.task.tracker.report.address", Address, "127.0.0.1:0", "", Tracker,
-        "Where tasks report to. Port 0: any free port.";
+        "Address that tasks report to. Port 0: any free port.";
     TT_OUT_OF_BAND = "mapreduce.tasktracker.outofband.heartbeat", Boolean, "false", "", Tracker,
-        "Whether a job tracker is told of the end of a task at once, and not with the next heartbeat.";
+        "Whether the end of a task is reported to the job tracker at once, and not with the next heartbeat.";
     TT_JOB_TRACKER_TIMEOUT = "corona.jobtracker.connect.timeout.msec", span(0), "60000", "ms", Tracker,
         "How long a task tracker tries to reach a job tracker for the first time.";
     TT_BUILD_CHECK = "mapreduce.tasktracker.build.version.check", Boolean, "true", "", Tracker,
-        "Whether job trackers must be of the build corona.tt.build.version, if that is set.";
+        "Whether job trackers must have the build corona.tt.build.version, if that is set.";
     TT_LOCAL_DIRS = "mapred.local.dir", List, "${hadoop.tmp.dir}/mapred/local", "", Tracker,
-        "Directories for the files of tasks, best one a disk. What an earlier run left in taskTracker in them is deleted at the start.";
+        "Directories for the files of tasks, preferably one on each disk. Files of an earlier run in their taskTracker are deleted at the start.";
     TT_MIN_SPACE_START = "mapred.local.dir.minspacestart", long(0), "0", "bytes", Tracker,
-        "A new task is only taken when one of these directories has more free space than this.";
+        "A new task is accepted only if one of these directories has more free space than this.";
     TT_MIN_SPACE_KILL = "mapred.local.dir.minspacekill", long(0), "0", "bytes", Tracker,
-        "Tasks are killed when none of them has. 0: never.";
+        "Tasks are killed if no directory has more free space than this. 0: never.";
     TT_SYSTEM_DIR = "mapred.system.dir", Text, "${hadoop.tmp.dir}/mapred/system", "", Tracker,
-        "Its file system is where the files of jobs are fetched from.";
+        "Names the file system from which the files of jobs are fetched.";
     TT_DEFAULT_FS = "fs.default.name", Text, "file:///", "", Tracker,
-        "The file system of paths that name none.";
+        "The file system of paths without one.";
     TT_LOG_DIR = "hadoop.log.dir", Path, "${hadoop.tmp.dir}/logs", "", Tracker,
-        "The logs of tasks are in userlogs below it. A property here; the original takes it from the command line.";
+        "Directory whose userlogs has the logs of tasks. A property here; the original takes it from the command line.";
     TT_TASK_LOG_DIR = "mapred.tasktracker.log.dir", Path, "", "", Tracker,
-        "If set, the free space that is reported is at most that of this directory.";
+        "If set, the reported free space is at most that of this directory.";
     TT_USERLOG_RETAIN = "mapred.userlog.retain.hours", int(0), "24", "hours", Tracker,
         "Logs of tasks are kept this long.";
     TT_USERLOG_CLEANUP = "mapred.userlog.cleanup.interval", span(1), "300000", "ms", Tracker,
-        "Pause between looks for logs that are too old.";
+        "Time between checks for old logs.";
     TT_USERLOG_FILES = "mapred.userlog.files.limit", int(2), "20000", "attempts", Tracker,
-        "When there are logs of more attempts than this, the older half of them is deleted.";
+        "When the logs of more attempts than this exist, the older half of them is deleted.";
     TT_SIGKILL_DELAY = "mapred.tasktracker.tasks.sleeptime.before.sigkill", span(0), "5000", "ms", Tracker,
-        "What a task may do between SIGTERM and SIGKILL.";
+        "Time between SIGTERM and SIGKILL when a task is ended.";
     TT_CACHE_SIZE = "local.cache.size", long(0), "10737418240", "bytes", Tracker,
-        "When the distributed cache in a local directory is larger, unused files are deleted.";
+        "When the distributed cache in a local directory is larger than this, unused files are deleted.";
     TT_CACHE_ENTRIES = "local.cache.numbersubdir", int(1), "10000", "files", Tracker,
-        "The same by number.";
+        "When it has more files than this, unused files are deleted.";
     TT_INDEX_CACHE = "mapred.tasktracker.indexcache.mb", Int { least: 1, most: 65536 }, "10", "MiB", Tracker,
         "Memory for the indexes of map output.";
     TT_RESERVED_MEMORY = "mapred.tasktracker.reserved.physicalmemory.mb", int(0), "0", "MiB", Tracker,
-        "Memory that tasks must leave free; the largest of them is killed when they do not. 0: not looked at.";
+        "Memory that tasks must leave free; the largest task is killed otherwise. 0: not checked.";
     TT_MEMORY_INTERVAL = "mapred.tasktracker.taskmemorymanager.monitoring-interval", span(1), "5000", "ms", Tracker,
-        "Pause between looks at the memory of tasks.";
+        "Time between checks of the memory of tasks.";
     TT_HADOOP_COMMAND = "corona.tt.hadoop.command", Path, "hadoop", "", TrackerOwn,
-        "The program of a Hadoop install. It copies files of jobs that are not on file:, and tells its class path.";
+        "The command of a Hadoop installation. It copies files of jobs that are not on file:, and prints its class path.";
     TT_JAVA_HOME = "corona.tt.java.home", Path, "", "", TrackerOwn,
-        "Where bin/java is; unset: $JAVA_HOME, else the java of $PATH.";
+        "Directory with bin/java; unset: $JAVA_HOME, else the java in $PATH.";
     TT_CHILD_CLASS_PATH = "corona.tt.child.class.path", Text, "", "", TrackerOwn,
-        "Class path of tasks, the job's own left out; unset: $MAPREDUCE_TASK_SYSTEM_CLASSPATH, else what the Hadoop install tells.";
+        "Class path of tasks, without the job's own; unset: $MAPREDUCE_TASK_SYSTEM_CLASSPATH, else that of the Hadoop installation.";
     TT_LIBRARY_PATH = "corona.tt.library.path", Text, "", "", TrackerOwn,
-        "Native libraries for tasks: directories with colons between.";
+        "Native libraries for tasks: directories separated by colons.";
     TT_BUILD_VERSION = "corona.tt.build.version", Text, "", "", TrackerOwn,
-        "The build of the Hadoop install, as its job trackers tell it: version from revision by user on date; unset: job trackers of any build are reported to.";
+        "The build of the Hadoop installation, as its job trackers report it: version from revision by user on date; unset: job trackers of any build are accepted.";
     TT_FETCH_TIMEOUT = "corona.tt.fetch.timeout.ms", span(1), "600000", "ms", TrackerOwn,
-        "Time for the copy of one file of a job.";
+        "Timeout for copying one file of a job.";
     TT_FETCH_MAX = "corona.tt.fetch.max.bytes", long(1), "17179869184", "bytes", TrackerOwn,
-        "The largest file of a job that is copied.";
+        "Maximum size of a file of a job.";
     TT_UNPACK_MAX = "corona.tt.unpack.max.bytes", long(1), "34359738368", "bytes", TrackerOwn,
-        "What an archive may hold, unpacked.";
+        "Maximum unpacked size of an archive.";
     TT_UNPACK_ENTRIES = "corona.tt.unpack.max.entries", int(1), "1000000", "files", TrackerOwn,
-        "Files and directories that an archive may hold.";
+        "Maximum number of files and directories in an archive.";
     TT_TASK_LOG_MAX = "corona.tt.task.log.max.mb", int(0), "1024", "MiB", TrackerOwn,
-        "When stdout or stderr of a running task is larger, its older half is deleted. 0: never.";
+        "When stdout or stderr of a running task is larger than this, its older half is deleted. 0: never.";
     TT_HTTP_CONNECTIONS = "corona.tt.http.max.connections", int(1), "1024", "connections", TrackerOwn,
-        "Connections for map output, logs and pages that may be open at a time.";
+        "Maximum number of open connections for map output, logs and pages.";
     TT_HTTP_PER_PEER = "corona.tt.http.max.connections.per.peer", int(1), "256", "connections", TrackerOwn,
-        "Those of one peer that may be open at a time. In IPv6 a /64 network is one peer.";
+        "Maximum number of these connections for one peer. In IPv6 a /64 network is one peer.";
     TT_HTTP_WRITE_TIMEOUT = "corona.tt.http.write.timeout.ms", span(1), "180000", "ms", TrackerOwn,
         "A connection for map output, logs or pages is closed when its peer reads nothing for this long.";
 
     TT_RPC_TOTAL = "corona.tt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", TrackerOwn,
-        "Bytes of calls of job trackers, or of tasks, that may wait for their answer. When they are more, those who hold most of them lose their connections.";
+        "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
     TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "false", "", TrackerOwn,
-        "Whether remote job trackers run here. Without it no JOBTRACKER slots are offered.";
+        "Whether this node runs remote job trackers. Without it no JOBTRACKER slots are offered.";
     TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,
-        "A program that is run instead of the Java job tracker, its first arguments with blanks between.";
+        "A program to run instead of the Java job tracker, with its first arguments separated by blanks.";
 
     JOB_JAR = "mapred.jar", Text, "", "", Job,
         "The jar of the job: fetched, unpacked, and replaced by its local path.";
     JOB_TASK_TIMEOUT = "mapred.task.timeout", span(0), "600000", "ms", Job,
         "A task that does not report progress for longer is killed. 0: never.";
     JOB_JAVA_OPTIONS = "mapred.child.java.opts", Text, "-Xmx200m", "", Job,
-        "Options of Java for tasks, with blanks between; @taskid@ is the attempt.";
+        "Java options for tasks, separated by blanks; @taskid@ is the attempt.";
     JOB_MAP_JAVA_OPTIONS = "mapred.map.child.java.opts", Text, "", "", Job,
-        "The same for maps; it comes before all others.";
+        "The same for maps; it overrides all others.";
     JOB_REDUCE_JAVA_OPTIONS = "mapred.reduce.child.java.opts", Text, "", "", Job,
         "The same for reduces.";
     JOB_SETUP_JAVA_OPTIONS = "mapred.jobsetup.child.java.opts", Text, "", "", Job,
@@ -441,57 +441,57 @@ keys! {
     JOB_TRACKER_JAVA_OPTIONS = "mapred.corona.standalonecjt.java.opts", Text, "-Xmx200m", "", Job,
         "The same for a remote job tracker.";
     JOB_ADMIN_JAVA_OPTIONS = "mapred.admin.child.java.opts", Text, "", "", Job,
-        "Options that follow those.";
+        "Further options, after those of the job.";
     JOB_ENVIRONMENT = "mapred.child.env", Text, "", "", Job,
-        "Environment of tasks: A=1,B=$B:2, where $B is the value without it.";
+        "Environment of tasks: A=1,B=$B:2, where $B is the inherited value.";
     JOB_MAP_ENVIRONMENT = "mapred.map.child.env", Text, "", "", Job,
-        "The same for maps, instead of it.";
+        "The same for maps, in place of mapred.child.env.";
     JOB_REDUCE_ENVIRONMENT = "mapred.reduce.child.env", Text, "", "", Job,
-        "The same for reduces.";
+        "The same for reduces, in place of mapred.child.env.";
     JOB_ULIMIT = "mapred.child.ulimit", int(-1), "", "KiB", Job,
-        "Virtual memory of a task, as a limit of the process; unset: none.";
+        "Limit of virtual memory of a task; unset: none.";
     JOB_MAP_ULIMIT = "mapred.map.child.ulimit", int(-1), "", "KiB", Job,
         "The same for maps.";
     JOB_REDUCE_ULIMIT = "mapred.reduce.child.ulimit", int(-1), "", "KiB", Job,
         "The same for reduces.";
     JOB_TEMPORARY_DIR = "mapred.child.tmp", Path, "./tmp", "", Job,
-        "java.io.tmpdir of tasks, seen from the working directory.";
+        "java.io.tmpdir of tasks, relative to the working directory.";
     JOB_NICE_LEVEL = "mapred.task.nicelevel", Text, "default", "", Job,
         "Nice level of tasks: a number; default: none.";
     JOB_CHILD_CLASS = "mapred.taskrunner.child.class", Class, "org.apache.hadoop.mapred.CoronaChild", "", Job,
         "Main class of tasks.";
     JOB_USER_CLASSES_FIRST = "mapreduce.job.user.classpath.first", Boolean, "false", "", Job,
-        "Whether the job's classes come before those of the install.";
+        "Whether the job's classes precede those of the installation.";
     JOB_DEBUG_CLASS_PATH = "mapred.task.debug.runtime.classpath", Text, "", "", Job,
-        "What stands before the class path of the install.";
+        "Entries before the class path of the installation.";
     JOB_LOG_LIMIT = "mapred.userlog.limit.kb", Long { least: 0, most: 9_007_199_254_740_991 }, "100", "KiB", Job,
-        "What a task may write to its syslog, which the task itself sees to. 0: anything.";
+        "Maximum size of the syslog of a task, which the task itself enforces. 0: no limit.";
     JOB_MAP_MEMORY = "mapred.job.map.memory.mb", Long { least: -1, most: 1 << 40 }, "5120", "MiB", Job,
-        "A map that uses more and is killed for want of memory has failed.";
+        "A map that uses more than this and is killed for lack of memory counts as failed.";
     JOB_REDUCE_MEMORY = "mapred.job.reduce.memory.mb", Long { least: -1, most: 1 << 40 }, "5120", "MiB", Job,
         "The same for reduces.";
     JOB_CACHE_FILES = "mapred.cache.files", List, "", "", Job,
-        "URIs of files for tasks, each with #link if it gets one.";
+        "URIs of files for tasks, each with #link if it gets a link.";
     JOB_CACHE_FILES_TIMES = "mapred.cache.files.timestamps", List, "", "ms", Job,
-        "When each was last changed: a file that was changed since fails the task.";
+        "Modification time of each: a file that was changed since then fails the task.";
     JOB_CACHE_ARCHIVES = "mapred.cache.archives", List, "", "", Job,
         "The same for archives, which are unpacked: .jar, .zip, .tar, .tar.gz, .tgz.";
     JOB_CACHE_ARCHIVES_TIMES = "mapred.cache.archives.timestamps", List, "", "ms", Job,
-        "When each was last changed.";
+        "Modification time of each.";
     JOB_SHARED_CACHE = "mapred.cache.shared.enabled", Boolean, "false", "", Job,
         "Whether the jar is the first of the shared archives instead.";
     JOB_SHARED_FILES = "mapred.cache.shared.files", List, "", "", Job,
-        "Files that are never changed, as their names hold a checksum.";
+        "Files that never change, because their names contain a checksum.";
     JOB_SHARED_ARCHIVES = "mapred.cache.shared.archives", List, "", "", Job,
-        "Archives that are never changed.";
+        "Archives that never change.";
     JOB_CLASS_PATH_FILES = "mapred.job.classpath.files", Text, "", "", Job,
-        "Which cache files are on the class path: paths with colons between.";
+        "Cache files on the class path: paths separated by colons.";
     JOB_CLASS_PATH_ARCHIVES = "mapred.job.classpath.archives", Text, "", "", Job,
-        "Which cache archives are.";
+        "Cache archives on the class path.";
     JOB_KEEP_FAILED = "keep.failed.task.files", Boolean, "false", "", Job,
-        "Whether files of attempts that have failed, and of their job, stay when it is over.";
+        "Whether files of failed attempts, and of their job, are kept when the job is over.";
     JOB_COMMAND = "corona.task.command", Text, "", "", Job,
-        "A program that is run instead of Java, its arguments with blanks between.";
+        "A program to run instead of Java, with its arguments separated by blanks.";
 }
 
 /// The key with this name.
