@@ -2,6 +2,7 @@
 //!
 //!     cargo bench --bench engine                          the usual sizes, each in its own process
 //!     cargo bench --bench engine -- 1000x10 scattered     one of them
+//!     cargo bench --bench engine -- holds                 how long one input keeps the others waiting
 //!
 //! In the spirit of the original's BenchmarkClusterManager: nodes of 8 CPUs in racks of 40, sessions
 //! of one pool that ask for 40,000 maps with three hosts each and for 397 reduces. A session gives
@@ -19,14 +20,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use corona::engine::settings::Settings;
+use corona::engine::settings::{Hosts, Settings};
 use corona::engine::types::{
     Address, ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
-    SessionInfo,
+    SessionInfo, SessionPriority, SessionStatus,
 };
-use corona::engine::{Effect, Engine, Input, Notification, Start};
+use corona::engine::{Effect, Engine, Input, Notification, Outcome, RequestSummary, Start};
 
 const SIZES: [(usize, usize); 4] = [(100, 1), (1_000, 10), (4_000, 10), (50_000, 100)];
 const NODES_OF_A_RACK: usize = 40;
@@ -43,6 +44,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     match &words[..] {
         [] => run_all(),
+        [holds] if holds == "holds" => measure_holds(),
         [size, placement @ ..] => {
             let sides = size
                 .split_once('x')
@@ -104,6 +106,53 @@ fn measure(nodes: usize, sessions: usize, scattered: bool) {
     );
 }
 
+/// The longest time for which one input of each kind holds the engine, in a cluster of 20,000 nodes
+/// whose slots one session has and another one wants, with a million requests each, in parts as the
+/// service applies them.
+fn measure_holds() {
+    const NODES: usize = 20_000;
+    const REQUESTS: i32 = 1_000_000;
+    const PART: usize = 8_192;
+
+    let mut bench = Bench::new(NODES);
+    bench.join(NODES);
+    println!("{:>44} {:>8} {:>12} {:>12}", "input", "times", "median ms", "longest ms");
+    let sessions = [0, 1].map(|session| bench.start(session));
+    for (session, handle) in sessions.iter().enumerate() {
+        let wanted = bench.wanted(session, NODES, true, REQUESTS);
+        let parts: Vec<_> = wanted.chunks(PART).map(<[_]>::to_vec).collect();
+        let announced =
+            Input::ExpectRequests { handle: handle.clone(), summary: RequestSummary::of(&wanted) };
+        let entered = parts.into_iter().map(|requests| Input::MoreRequests {
+            handle: handle.clone(),
+            requests,
+            racks: Vec::new(),
+        });
+        bench.time("requestResource, 8,192 of 1,000,000", [announced].into_iter().chain(entered));
+    }
+    bench.time("pass that fills the cluster", std::iter::repeat_n(Input::Pass, 200));
+    bench.explain("explain, 1,000,000 requests", &sessions[1]);
+    let ids: Vec<i32> = bench.held[&sessions[0]].iter().take(PART * 4).copied().collect();
+    let released: Vec<_> = ids.chunks(PART).map(<[_]>::to_vec).collect();
+    let handle = sessions[0].clone();
+    bench.time(
+        "releaseResource, 8,192 slots",
+        released.into_iter().map(|ids| Input::ReleaseResources { handle: handle.clone(), ids }),
+    );
+    bench.time("pass that fills what was released", std::iter::repeat_n(Input::Pass, 20));
+    bench.time("time that passes", std::iter::repeat_n(Input::Tick, 20));
+    let hosts = Hosts::clone(bench.engine.hosts());
+    bench.time("refreshNodes, 20,000 nodes", [Input::HostsChanged { hosts }]);
+    bench.time("restartNodes", [Input::RestartNodes { force: true, batch_size: 1_000 }]);
+    for (handle, name) in sessions
+        .into_iter()
+        .zip(["sessionEnd, with the slots of the cluster", "sessionEnd, with next to no slots"])
+    {
+        let status = SessionStatus::Successful;
+        bench.time(name, [Input::EndSession { handle, status }]);
+    }
+}
+
 struct Bench {
     engine: Engine,
     now: Millis,
@@ -158,6 +207,12 @@ impl Bench {
     }
 
     fn ask(&mut self, session: usize, nodes: usize, scattered: bool) {
+        let handle = self.start(session);
+        let requests = self.wanted(session, nodes, scattered, MAPS);
+        self.apply(Input::RequestResources { handle, requests, racks: Vec::new() });
+    }
+
+    fn start(&mut self, session: usize) -> Arc<str> {
         let handle: Arc<str> = format!("2026.{session}").into();
         let info = SessionInfo {
             address: Address { host: "driver".into(), port: 7_000 + session as i32 },
@@ -165,13 +220,24 @@ impl Bench {
             user_id: "hadoop".into(),
             group_ids: None,
             pool: Some(PoolName::new("default", "hadoop")),
-            priority: None,
+            priority: Some(SessionPriority::Normal),
             no_preempt: None,
             url: None,
             deadline: None,
         };
         self.handles.push(handle.clone());
         self.apply(Input::StartSession { handle: handle.clone(), info });
+        handle
+    }
+
+    /// So many maps, and reduces after them.
+    fn wanted(
+        &self,
+        session: usize,
+        nodes: usize,
+        scattered: bool,
+        maps: i32,
+    ) -> Vec<ResourceRequest> {
         let request = |id: i32, hosts: Vec<Arc<str>>, kind| ResourceRequest {
             id,
             hosts,
@@ -187,12 +253,37 @@ impl Bench {
             };
             places.map(|place| self.hosts[place % nodes].clone()).to_vec()
         };
-        let maps = (0..MAPS).map(|map| request(map, wanted(map), ResourceType::Map));
         let reduces =
-            (MAPS..MAPS + REDUCES).map(|id| request(id, Vec::new(), ResourceType::Reduce));
-        let requests = maps.chain(reduces).collect();
-        let racks = Vec::new();
-        self.apply(Input::RequestResources { handle, requests, racks });
+            (maps..maps + REDUCES).map(|id| request(id, Vec::new(), ResourceType::Reduce));
+        let maps = (0..maps).map(|map| request(map, wanted(map), ResourceType::Map));
+        maps.chain(reduces).collect()
+    }
+
+    /// Applies inputs of one kind, with what follows from each kept out of the time, and prints how
+    /// long they took.
+    fn time(&mut self, kind: &str, inputs: impl IntoIterator<Item = Input>) {
+        let mut times = Vec::new();
+        for input in inputs {
+            if input == Input::Pass && !self.engine.wants_pass() {
+                break;
+            }
+            self.now = self.now.plus_ms(1);
+            let began = Instant::now();
+            let outcome = self.engine.apply(self.now, input);
+            times.push(began.elapsed());
+            self.take(outcome);
+        }
+        print_holds(kind, times);
+    }
+
+    /// The same for what is only looked at.
+    fn explain(&self, kind: &str, handle: &str) {
+        let times = (0..5).map(|_| {
+            let began = Instant::now();
+            assert!(self.engine.explain(handle, self.now).is_some());
+            began.elapsed()
+        });
+        print_holds(kind, times.collect());
     }
 
     /// The session that has waited longest with enough grants gives some back.
@@ -216,6 +307,10 @@ impl Bench {
 
     fn apply(&mut self, input: Input) {
         let outcome = self.engine.apply(self.now, input);
+        self.take(outcome);
+    }
+
+    fn take(&mut self, outcome: Outcome) {
         assert!(outcome.reply.is_ok(), "{:?}", outcome.reply);
         for effect in outcome.effects {
             let Effect::Notify { handle, notification, .. } = effect else { continue };
@@ -229,6 +324,13 @@ impl Bench {
             }
         }
     }
+}
+
+fn print_holds(kind: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let ms = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
+    let (median, longest) = (ms(times.get(times.len() / 2)), ms(times.last()));
+    println!("{kind:>44} {:>8} {median:>12.2} {longest:>12.2}", times.len());
 }
 
 /// Two places in one rack and one anywhere, the same for the same request.
