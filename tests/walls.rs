@@ -32,7 +32,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("demo", &["cluster_manager", "config", "model", "process", "session_driver", "wire"]),
+    ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["model", "net", "process", "wire"]),
     ("task_tracker", &["config", "hadoop", "model", "net", "process", "web", "wire"]),
 ];

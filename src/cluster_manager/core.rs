@@ -2,51 +2,44 @@
 //! and ticks.
 //!
 //! Handlers of all connections apply their inputs themselves, so that a heartbeat costs no switch
-//! of tasks. What the engine wants done is handed on before the mutex is released, so that each
-//! session is told things in the order in which they were decided. The mutex is never held across
-//! an await; a pass is bounded, and others get their turn between two passes.
+//! of tasks. Effects are handed to the [`Outlet`] before the mutex is released, so that each session
+//! is notified in the order in which the engine decided. The mutex is never held across an await; a
+//! pass is bounded, and others get their turn between two passes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use thiserror::Error;
 use tokio::sync::{Notify, watch};
 
-use super::log;
+use super::arrivals::Arrivals;
+use super::clock::Clock;
 use super::metrics::Metrics;
-use super::notifier::Notifier;
-use super::state_file::SavedState;
-use super::web::events::Events;
-use corona_engine::{Asked, Effect, Engine, Input, Notification, Record, Refusal, Reply};
-use corona_model::types::{Millis, ResourceType};
+use super::outlet::Outlet;
+use corona_engine::{Effect, Engine, Input, Record, Refusal, Reply};
+use corona_model::types::Millis;
+use corona_process::panics::Panic;
 
 /// How often the driving task shows that it is alive when there is nothing to do.
 const BEAT: Duration = Duration::from_secs(1);
-/// What comes later than this was held up: by a machine that slept, swapped, moved or is busy.
+/// A wake-up that comes later than this was delayed: the machine slept, swapped, moved or is busy.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// The engine, shared by all that talk to it.
+/// The engine, shared by all that use it.
 #[derive(Debug)]
 pub(super) struct Core {
     state: Mutex<State>,
     /// Wakes [`Core::drive`].
     due: Notify,
     clock: Clock,
-    notifier: Arc<Notifier>,
+    outlet: Arc<dyn Outlet>,
     metrics: Arc<Metrics>,
-    events: Arc<Events>,
-    /// The types that are scheduled.
-    kinds: Vec<ResourceType>,
-    /// What would have been told, where nobody is told anything.
-    told: Option<Mutex<Vec<Told>>>,
-}
-
-/// What a cluster manager that tells nobody would have done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Told {
-    /// A session would have been told something.
-    Notice(Arc<str>, Notification),
-    /// A session has ended, and would be told nothing more.
-    Ended(Arc<str>),
+    /// Why the engine cannot be used any more.
+    broken: watch::Sender<Option<EngineBroken>>,
+    /// A fault that a test has planted.
+    #[cfg(test)]
+    fault: Mutex<Option<tests::Fault>>,
 }
 
 #[derive(Debug)]
@@ -55,64 +48,53 @@ struct State {
     arrivals: Arrivals,
     /// When the driving task will look again by itself.
     wakes_at: Option<Millis>,
+    /// Whether the engine must not be used any more.
+    is_broken: bool,
+}
+
+/// A panic in the engine after which it cannot be used any more.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the engine failed with a {panic}; {damage}")]
+pub struct EngineBroken {
+    panic: Panic,
+    damage: Damage,
+}
+
+/// The damage that a panic has done.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+enum Damage {
+    #[error("its books do not agree: {0}")]
+    Books(String),
+    #[error("sessions may never be notified of what it has just decided")]
+    Effects,
 }
 
 impl Core {
     pub(super) fn new(
         engine: Engine,
         clock: Clock,
-        notifier: Arc<Notifier>,
+        outlet: Arc<dyn Outlet>,
         metrics: Arc<Metrics>,
-        events: Arc<Events>,
     ) -> Core {
         metrics.set_safe_mode(engine.safe_mode());
-        let kinds = engine.legal_types().collect();
-        let state = Mutex::new(State { engine, arrivals: Arrivals::new(), wakes_at: None });
-        let due = Notify::new();
-        Core { state, due, clock, notifier, metrics, events, kinds, told: None }
-    }
-
-    /// The same core, but what it decides is only collected, for [`Core::take_told`].
-    pub(super) fn telling_nobody(self) -> Core {
-        Core { told: Some(Mutex::default()), ..self }
-    }
-
-    /// What would have been told since the last call.
-    pub(super) fn take_told(&self) -> Vec<Told> {
-        let Some(told) = &self.told else { return Vec::new() };
-        std::mem::take(&mut told.lock().unwrap_or_else(PoisonError::into_inner))
+        let arrivals = Arrivals::new();
+        let state = State { engine, arrivals, wakes_at: None, is_broken: false };
+        Core {
+            state: Mutex::new(state),
+            due: Notify::new(),
+            clock,
+            outlet,
+            metrics,
+            broken: watch::Sender::new(None),
+            #[cfg(test)]
+            fault: Mutex::default(),
+        }
     }
 
     /// Changes the engine at the present time other than by an input.
     pub(super) fn follow<T>(&self, change: impl FnOnce(&mut Engine, Millis) -> T) -> T {
         let mut state = self.state();
         change(&mut state.engine, self.clock.now())
-    }
-
-    /// Does what is due now, for who has no [`Core::drive`]. `late_ms` is how long nobody was
-    /// listened to. Gives when something is due next.
-    pub(super) async fn settle(&self, late_ms: i64) -> Option<Instant> {
-        if late_ms > 0 {
-            let (_, records) = self.apply_to(&mut self.state(), Input::HeldUp { ms: late_ms });
-            self.tell(&records);
-        }
-        let mut ticked_for = None;
-        loop {
-            while self.run_one_pass() {
-                tokio::task::yield_now().await;
-            }
-            let deadline = self.next_deadline()?;
-            if deadline > Instant::now() {
-                return Some(deadline);
-            }
-            let due = self.look(|engine, _| engine.next_deadline());
-            if due == ticked_for {
-                // Time that has come and changes nothing is not looked at again at once.
-                return Some(Instant::now() + PROMPT);
-            }
-            ticked_for = due;
-            self.tick();
-        }
     }
 
     /// Applies one input.
@@ -128,7 +110,7 @@ impl Core {
             self.due.notify_one();
         }
         drop(state);
-        self.tell(&records);
+        self.outlet.records(&records);
         reply
     }
 
@@ -138,55 +120,76 @@ impl Core {
         look(&state.engine, self.clock.now())
     }
 
-    /// The engine and what sessions are still to be told, at one moment.
-    pub(super) fn save(&self) -> SavedState {
-        let state = self.state();
-        SavedState { engine: state.engine.snapshot(), undelivered: self.notifier.snapshot() }
-    }
-
-    /// Who tells sessions what the engine decides.
-    pub(super) fn notifier(&self) -> &Notifier {
-        &self.notifier
+    /// Waits until the engine cannot be used any more.
+    pub(super) async fn broken(&self) -> EngineBroken {
+        let mut broken = self.broken.subscribe();
+        loop {
+            if let Some(why) = broken.borrow_and_update().clone() {
+                return why;
+            }
+            // The sender lives as long as this core.
+            let _ = broken.changed().await;
+        }
     }
 
     /// Gives the engine its passes and ticks until `stop` becomes true.
     pub(super) async fn drive(&self, mut stop: watch::Receiver<bool>) {
+        let mut due = Instant::now();
         loop {
             self.metrics.beat();
-            let mut due = Instant::now();
-            while self.run_one_pass() {
-                self.metrics.beat();
-                tokio::task::yield_now().await;
-                due = self.note_delay(due);
-            }
-            self.note_delay(due);
-            let deadline = self.next_deadline();
+            let deadline = self
+                .settle(|| {
+                    let now = Instant::now();
+                    let late = now.saturating_duration_since(std::mem::replace(&mut due, now));
+                    if late <= PROMPT {
+                        return 0;
+                    }
+                    i64::try_from(late.as_millis()).unwrap_or(i64::MAX)
+                })
+                .await;
             let beat = Instant::now() + BEAT;
-            let due = deadline.map_or(beat, |deadline| deadline.min(beat));
+            due = deadline.map_or(beat, |deadline| deadline.min(beat));
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return,
                 () = self.due.notified() => {}
                 () = tokio::time::sleep_until(due.into()) => {}
             }
-            let now = self.note_delay(due);
-            if deadline.is_some_and(|deadline| deadline <= now) {
-                self.tick();
-            }
         }
     }
 
-    /// Tells the engine when what was due comes late: until then nobody else was listened to
-    /// either. Gives back the present time.
-    fn note_delay(&self, due: Instant) -> Instant {
-        let now = Instant::now();
-        let late = now.saturating_duration_since(due);
-        if late > PROMPT {
-            let ms = i64::try_from(late.as_millis()).unwrap_or(i64::MAX);
-            let (_, records) = self.apply_to(&mut self.state(), Input::HeldUp { ms });
-            self.tell(&records);
+    /// Runs the passes and ticks that are due, and returns the instant at which the next one is.
+    /// Others get their turn between two passes. `late_ms` is called at the beginning and after each
+    /// such turn, and returns for how long nobody was listened to.
+    pub(super) async fn settle(&self, mut late_ms: impl FnMut() -> i64) -> Option<Instant> {
+        let mut ticked_for = None;
+        self.note_delay(late_ms());
+        loop {
+            while self.run_one_pass() {
+                self.metrics.beat();
+                tokio::task::yield_now().await;
+                self.note_delay(late_ms());
+            }
+            self.note_delay(late_ms());
+            let due = self.next_deadline()?;
+            let deadline = self.clock.instant(due);
+            if deadline > Instant::now() {
+                return Some(deadline);
+            }
+            if ticked_for == Some(due) {
+                // A deadline that has passed without a change is not looked at again at once.
+                return Some(Instant::now() + PROMPT);
+            }
+            ticked_for = Some(due);
+            self.apply_quietly(Input::Tick);
         }
-        now
+    }
+
+    /// Tells the engine that nobody was listened to for so long.
+    fn note_delay(&self, ms: i64) {
+        if ms > 0 {
+            self.apply_quietly(Input::HeldUp { ms });
+        }
     }
 
     /// Returns whether another pass is wanted.
@@ -201,58 +204,53 @@ impl Core {
         let wants_another = state.engine.wants_pass();
         drop(state);
         let took = started.elapsed();
-        self.metrics.count_pass(took);
-        self.tell(&records);
-        if self.told.is_none() {
-            log::pass(&records, took);
-        }
+        self.outlet.records(&records);
+        self.outlet.pass(&records, took);
         wants_another
     }
 
-    fn tick(&self) {
-        // In safe mode time stands still.
-        let (_, records) = self.apply_to(&mut self.state(), Input::Tick);
-        self.tell(&records);
+    /// Applies an input of the driving task. In safe mode it is refused, and time stands still.
+    fn apply_quietly(&self, input: Input) {
+        let (_, records) = self.apply_to(&mut self.state(), input);
+        self.outlet.records(&records);
     }
 
-    /// When the engine wants to be looked at without an input.
-    fn next_deadline(&self) -> Option<Instant> {
+    /// When the engine wants a tick. [`Core::apply`] wakes the driving task if that comes sooner.
+    fn next_deadline(&self) -> Option<Millis> {
         let mut state = self.state();
         state.wakes_at = state.engine.next_deadline();
-        state.wakes_at.map(|deadline| self.clock.instant(deadline))
+        state.wakes_at
     }
 
-    /// Applies an input and hands on what sessions are to be told. What happened is given back, to
-    /// be told when the mutex is free again.
+    /// Applies an input and hands its effects on. The records are returned, for
+    /// [`Outlet::records`] when the mutex is free again.
     fn apply_to(&self, state: &mut State, input: Input) -> (Result<Reply, Refusal>, Vec<Record>) {
         let at = Instant::now();
         let now = self.clock.at(at);
-        let outcome = state.engine.apply(now, input);
+        let concerns_others = concerns_others(&input);
+        let engine = &mut state.engine;
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            #[cfg(test)]
+            self.fail_if_planted(tests::Fault::Before);
+            let outcome = engine.apply(now, input);
+            #[cfg(test)]
+            self.fail_if_planted(tests::Fault::After);
+            outcome
+        }));
+        let outcome =
+            applied.unwrap_or_else(|panic| self.after_panic(state, concerns_others, panic));
         state.arrivals.note(state.engine.inputs(), at);
         let mut records = Vec::new();
         for effect in outcome.effects {
             match effect {
-                Effect::Notify { handle, to, notification } => match &self.told {
-                    Some(told) => note(told, Told::Notice(handle, notification)),
-                    None => self.notifier.enqueue(&handle, to, notification),
-                },
-                Effect::ForgetSession { handle } => match &self.told {
-                    Some(told) => note(told, Told::Ended(handle)),
-                    None => self.notifier.forget(&handle),
-                },
+                Effect::Notify { handle, to, notification } => {
+                    self.outlet.notify(handle, to, notification);
+                }
+                Effect::ForgetSession { handle } => self.outlet.forget_session(&handle),
                 Effect::Record(record) => {
-                    if self.events.publish(now, &record) {
-                        self.metrics.events.add(1);
-                    }
-                    match &record {
-                        Record::SafeMode { on: false } => self.notifier.resume(),
-                        Record::Assigned { kind, asked, .. } => {
-                            let waits = &self.metrics.request_to_grant[kind.index()];
-                            state.arrivals.waits(asked, now, |wait, count| {
-                                waits.record_times(wait, count);
-                            });
-                        }
-                        _ => {}
+                    self.outlet.record(now, &record, &state.arrivals);
+                    if let Record::SafeMode { on: false } = record {
+                        self.outlet.resume_notifications();
                     }
                     records.push(record);
                 }
@@ -261,25 +259,34 @@ impl Core {
         (outcome.reply, records)
     }
 
-    /// Counts and logs what happened.
-    fn tell(&self, records: &[Record]) {
-        for record in records {
-            self.metrics.record(record);
-            // The log is about what was done.
-            if self.told.is_none() {
-                log::record(record, &self.kinds);
+    /// Decides whether the engine can still be used after a panic in it, and goes on with the panic,
+    /// which costs whoever applied the input.
+    fn after_panic(
+        &self,
+        state: &mut State,
+        concerns_others: bool,
+        left: Box<dyn std::any::Any + Send>,
+    ) -> ! {
+        let panic = Panic::of(&*left);
+        match damage(&state.engine, concerns_others) {
+            None => tracing::error!(%panic, "the engine failed; its books agree, and it goes on"),
+            Some(damage) => {
+                state.is_broken = true;
+                let broken = EngineBroken { panic, damage };
+                tracing::error!("{broken}");
+                self.broken.send_replace(Some(broken));
             }
         }
+        resume_unwind(left)
     }
 
-    /// The engine leaves no half-done change behind: it does not panic, which the simulation
-    /// shows. If it did, going on with what it knows serves the cluster better than ending.
     fn state(&self) -> MutexGuard<'_, State> {
-        match self.state.try_lock() {
+        let state = match self.state.try_lock() {
             Ok(state) => {
                 self.metrics.lock_wait.record(Duration::ZERO);
                 state
             }
+            // After a panic the books were audited: see `after_panic`.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 let asked = Instant::now();
@@ -287,109 +294,197 @@ impl Core {
                 self.metrics.lock_wait.record(asked.elapsed());
                 state
             }
+        };
+        if state.is_broken {
+            drop(state);
+            // The process is about to end. Nobody is served from wrong books until then.
+            resume_unwind(Box::new("the engine cannot be used any more"));
         }
+        state
     }
 }
 
-fn note(told: &Mutex<Vec<Told>>, what: Told) {
-    told.lock().unwrap_or_else(PoisonError::into_inner).push(what);
-}
-
-/// When the last inputs arrived, more finely than the engine's clock shows.
-#[derive(Debug)]
-struct Arrivals {
-    /// By the number of the input, modulo [`Arrivals::KEPT`].
-    ring: Box<[Instant]>,
-    /// The number of the last input.
-    last: u64,
-}
-
-impl Arrivals {
-    /// Inputs whose arrival is known. So many take so long that for an earlier one the engine's
-    /// milliseconds will do.
-    const KEPT: u64 = 1 << 14;
-
-    fn new() -> Arrivals {
-        let ring = (0..Arrivals::KEPT).map(|_| Instant::now()).collect();
-        Arrivals { ring, last: 0 }
-    }
-
-    fn note(&mut self, input: u64, at: Instant) {
-        self.last = input;
-        if let Some(place) = self.ring.get_mut((input % Arrivals::KEPT) as usize) {
-            *place = at;
-        }
-    }
-
-    /// How long requests have waited that are granted by the last input, which came at `now`. Those
-    /// of one input come together, with their count.
-    fn waits(&self, asked: &[Asked], now: Millis, mut count: impl FnMut(Duration, u64)) {
-        let decided = Instant::now();
-        for together in asked.chunk_by(|a, b| a.input == b.input) {
-            let Some(asked) = together.first() else { continue };
-            let kept = self.last.saturating_sub(asked.input) < Arrivals::KEPT;
-            let place = (asked.input % Arrivals::KEPT) as usize;
-            let wait = match self.ring.get(place).filter(|_| kept) {
-                Some(arrived) => decided.saturating_duration_since(*arrived),
-                None => Duration::from_millis(now.since(asked.at).unsigned_abs()),
-            };
-            count(wait, together.len() as u64);
-        }
+/// The damage that a panic has done to an engine, if there is any.
+fn damage(engine: &Engine, concerns_others: bool) -> Option<Damage> {
+    let audited = catch_unwind(AssertUnwindSafe(|| engine.audit()));
+    match audited.unwrap_or_else(|panic| Err(Panic::of(&*panic).to_string())) {
+        Err(difference) => Some(Damage::Books(difference)),
+        Ok(()) if concerns_others => Some(Damage::Effects),
+        Ok(()) => None,
     }
 }
 
-/// Milliseconds since the epoch that never run backwards, whatever is done to the machine's clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    start: Instant,
-    start_ms: i64,
-}
-
-impl Clock {
-    /// A clock that shows the machine's time now.
-    pub(super) fn new() -> Clock {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let start_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
-        Clock { start: Instant::now(), start_ms }
-    }
-
-    pub(super) fn now(&self) -> Millis {
-        self.at(Instant::now())
-    }
-
-    /// What this clock shows at an instant.
-    fn at(&self, instant: Instant) -> Millis {
-        let elapsed = instant.saturating_duration_since(self.start);
-        let elapsed_ms = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
-        Millis(self.start_ms.saturating_add(elapsed_ms))
-    }
-
-    /// The instant at which this clock shows `at`; for the far future, a day from now.
-    fn instant(&self, at: Millis) -> Instant {
-        const FAR_MS: i64 = 24 * 60 * 60 * 1000;
-        let now = self.now();
-        let wait_ms = at.since(now).clamp(0, FAR_MS);
-        Instant::now() + Duration::from_millis(wait_ms.unsigned_abs())
+/// Whether an input may notify sessions or end one. If its effects are lost, nobody repeats them;
+/// with other inputs the caller sees that its call has failed, and repeats it.
+fn concerns_others(input: &Input) -> bool {
+    match input {
+        Input::EndSession { .. }
+        | Input::HeartbeatSession { .. }
+        | Input::HeartbeatNode { .. }
+        | Input::KillSession { .. }
+        | Input::SetSafeMode { .. }
+        | Input::NotificationFailed { .. }
+        | Input::Tick
+        | Input::Pass => true,
+        Input::NextSessionId
+        | Input::StartSession { .. }
+        | Input::UpdateSession { .. }
+        | Input::RequestResources { .. }
+        | Input::ExpectRequests { .. }
+        | Input::MoreRequests { .. }
+        | Input::ReleaseResources { .. }
+        | Input::NodeFeedback { .. }
+        | Input::ClearBlacklist { .. }
+        | Input::HostsChanged { .. }
+        | Input::RestartNodes { .. }
+        | Input::SettingsChanged { .. }
+        | Input::HeldUp { .. } => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Effects, Told};
+    use corona_engine::Start;
+    use corona_model::settings::Settings;
+    use corona_model::types::{
+        Address, ComputeSpecs, NodeReport, PerType, ResourceRequest, ResourceType, SessionInfo,
+    };
 
-    #[test]
-    fn waits_are_fine_for_late_inputs_and_in_milliseconds_for_early_ones() {
-        let mut arrivals = Arrivals::new();
-        let start = Instant::now();
-        let asked = |input| Asked { at: Millis(1_000), input };
-        for input in 1..=Arrivals::KEPT + 10 {
-            arrivals.note(input, start);
+    /// When a planted fault strikes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Fault {
+        /// Before the engine sees the input.
+        Before,
+        /// When the engine has applied the input; the effects are lost.
+        After,
+    }
+
+    impl Core {
+        pub(super) fn fail_if_planted(&self, now: Fault) {
+            let mut fault = self.fault.lock().unwrap();
+            if *fault == Some(now) {
+                *fault = None;
+                drop(fault);
+                panic!("planted");
+            }
         }
-        let mut waits = Vec::new();
-        let requests = [10, 10, 11, 11, 11].map(asked);
-        arrivals.waits(&requests, Millis(61_000), |wait, count| waits.push((wait, count)));
-        let [(early, 2), (late, 3)] = waits[..] else { panic!("{waits:?}") };
-        assert_eq!(early, Duration::from_secs(60), "by the engine's clock");
-        assert!(late <= start.elapsed(), "by the instants");
+
+        /// Makes the engine panic in the next input.
+        pub(crate) fn plant_a_fault(&self) {
+            *self.fault.lock().unwrap() = Some(Fault::After);
+        }
+    }
+
+    fn address() -> Address {
+        Address { host: "h".into(), port: 1 }
+    }
+
+    fn heartbeat() -> Input {
+        let total = ComputeSpecs { num_cpus: 4, ..ComputeSpecs::default() };
+        let apps = PerType([Some("app".into()), None, None]);
+        let report =
+            NodeReport { name: "node".into(), address: address(), total, free: None, apps };
+        Input::HeartbeatNode { report, rack: None }
+    }
+
+    fn session() -> Input {
+        let info = SessionInfo {
+            address: address(),
+            name: "n".into(),
+            user_id: "u".into(),
+            group_ids: None,
+            pool: None,
+            priority: None,
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        Input::StartSession { handle: "2026.1".into(), info }
+    }
+
+    fn request(id: i32) -> Input {
+        let request = ResourceRequest {
+            id,
+            hosts: vec![],
+            specs: None,
+            kind: ResourceType::Map,
+            exclude_hosts: vec![],
+        };
+        Input::RequestResources { handle: "2026.1".into(), requests: vec![request], racks: vec![] }
+    }
+
+    /// A core with a node and a session, and what it wants done.
+    fn core() -> (Core, Arc<Effects>) {
+        let mut settings = Settings::default();
+        settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
+        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
+        let effects = Arc::new(Effects::default());
+        let engine = Engine::new(settings, start);
+        let core = Core::new(engine, Clock::new(), effects.clone(), Arc::new(Metrics::new()));
+        for input in [heartbeat(), session()] {
+            core.apply(input).unwrap();
+        }
+        (core, effects)
+    }
+
+    #[tokio::test]
+    async fn settling_runs_passes_and_reports_delays() {
+        let (core, effects) = core();
+        effects.take();
+        core.apply(request(1)).unwrap();
+        let mut delays = [700, 0, 0].into_iter();
+        let next = core.settle(|| delays.next().unwrap_or(0)).await;
+        assert!(next.is_some_and(|next| next > Instant::now()), "nodes and sessions expire");
+        let told = effects.take();
+        let records: Vec<&Record> = told
+            .iter()
+            .filter_map(|told| if let Told::Record(record) = told { Some(record) } else { None })
+            .collect();
+        assert!(records.contains(&&Record::HeldUp { ms: 700 }), "{told:?}");
+        let granted = told.iter().filter(|told| matches!(told, Told::Notified(..))).count();
+        assert_eq!(granted, 1, "{told:?}");
+        assert!(!core.look(|engine, _| engine.wants_pass()));
+    }
+
+    /// Applies an input in which the engine panics.
+    fn apply_with(core: &Core, fault: Fault, input: Input) {
+        *core.fault.lock().unwrap() = Some(fault);
+        catch_unwind(AssertUnwindSafe(|| core.apply(input))).unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn an_engine_whose_books_agree_goes_on_after_a_panic() {
+        for fault in [Fault::Before, Fault::After] {
+            let (core, effects) = core();
+            apply_with(&core, fault, request(1));
+            assert_eq!(*core.broken.borrow(), None, "{fault:?}");
+            // The caller repeats what has failed.
+            core.apply(request(1)).unwrap();
+            core.settle(|| 0).await;
+            let granted = effects.take();
+            let granted = granted.iter().filter(|told| matches!(told, Told::Notified(..)));
+            assert_eq!(granted.count(), 1, "{fault:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_whose_decisions_are_lost_is_not_used_again() {
+        let (core, effects) = core();
+        core.apply(request(1)).unwrap();
+        effects.take();
+        apply_with(&core, Fault::After, Input::Pass);
+        let broken = core.broken().await;
+        assert_eq!(
+            broken.to_string(),
+            "the engine failed with a panic: planted; sessions may never be notified of what it has \
+             just decided"
+        );
+        for _ in 0..2 {
+            catch_unwind(AssertUnwindSafe(|| core.apply(request(2)))).unwrap_err();
+            catch_unwind(AssertUnwindSafe(|| core.look(|engine, _| engine.inputs()))).unwrap_err();
+        }
+        assert_eq!(effects.take(), []);
     }
 }

@@ -5,36 +5,77 @@
 //! What another cluster manager decides can be entered into its books with [`DryRun::follow`].
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use super::access::Access;
-use super::core::{Clock, Core, Told};
+use super::arrivals::Arrivals;
+use super::calls::Calls;
+use super::clock::Clock;
+use super::core::Core;
 use super::large_calls::Entrance;
 use super::metrics::Metrics;
-use super::names::Resolver;
-use super::notifier::{Notifier, Reach};
-use super::persist::Persist;
+use super::names::{Names, Resolver};
+use super::outlet::Outlet;
 use super::racks::Racks;
 use super::reload::Reloader;
-use super::rpc::Rpc;
-use super::safe_mode::SafeModeSwitch;
-use super::web::events::Events;
-use super::{StartError, new_engine, patience};
+use super::{StartError, new_engine};
 use corona_config::Loaded;
-use corona_engine::{Engine, Input};
-use corona_model::types::Millis;
+use corona_engine::{Engine, Input, Notification, Record};
+use corona_model::types::{Address, Millis};
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
-use corona_wire::server::{Answer, Handler};
+use corona_wire::server::Answer;
 
 /// The cluster manager without ends.
 #[derive(Debug)]
 pub struct DryRun {
-    rpc: Rpc,
+    calls: Calls,
     core: Arc<Core>,
+    collected: Arc<Collected>,
     reloader: Arc<Reloader>,
+}
+
+/// What a cluster manager that notifies nobody would have done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// A session would have been notified.
+    Notice(Arc<str>, Notification),
+    /// A session has ended, and would not be notified any more.
+    Ended(Arc<str>),
+}
+
+/// Keeps what sessions would have been notified of.
+#[derive(Debug, Default)]
+struct Collected(Mutex<Vec<Told>>);
+
+impl Collected {
+    fn push(&self, told: Told) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+    }
+
+    fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Outlet for Collected {
+    fn notify(&self, handle: Arc<str>, _to: Address, notification: Notification) {
+        self.push(Told::Notice(handle, notification));
+    }
+
+    fn forget_session(&self, handle: &Arc<str>) {
+        self.push(Told::Ended(handle.clone()));
+    }
+
+    fn resume_notifications(&self) {}
+
+    fn record(&self, _now: Millis, _record: &Record, _arrivals: &Arrivals) {}
+
+    fn records(&self, _records: &[Record]) {}
+
+    fn pass(&self, _records: &[Record], _took: Duration) {}
 }
 
 impl DryRun {
@@ -46,35 +87,21 @@ impl DryRun {
         let hosts = settings.host_files.load()?.hosts;
         let clock = Clock::new();
         let engine = new_engine(&settings, clock.now(), hosts)?;
-        let metrics = Arc::new(Metrics::new());
-        let reach = Reach::alone(&settings.names);
-        let access = Arc::new(Access::new(settings.access.clone(), reach.names.clone()));
-        let notifier = Notifier::new(patience(&settings), metrics.clone(), reach);
-        let events = Arc::new(Events::new(clock.now(), 1));
-        let core = Core::new(engine, clock, notifier, metrics.clone(), events).telling_nobody();
+        let collected = Arc::new(Collected::default());
+        let core = Core::new(engine, clock, collected.clone(), Arc::new(Metrics::new()));
         let core = Arc::new(core);
+        let resolver = Resolver::system();
         let entrance = Entrance::new(&settings);
-        let safe_mode = SafeModeSwitch::new(settings.proxy_job_tracker_address, clock);
-        let safe_mode = Arc::new(safe_mode);
-        let persist = Persist::new(
-            core.clone(),
-            safe_mode.clone(),
-            settings.state_file,
-            settings.compress_state,
-        );
-        let rpc = Rpc {
+        let names = Names::new(&settings.names, resolver.clone());
+        let calls = Calls {
             core: core.clone(),
-            metrics,
-            access,
-            racks: Racks::new(settings.topology, settings.racks, &Resolver::system()),
+            access: Arc::new(Access::new(settings.access, names)),
+            racks: Racks::new(settings.topology, settings.racks, &resolver),
             host_files: settings.host_files,
-            safe_mode,
-            persist: Arc::new(persist),
-            operations: Arc::default(),
             entrance,
         };
         let reloader = Arc::new(Reloader::new(loaded, core.clone()));
-        Ok(DryRun { rpc, core, reloader })
+        Ok(DryRun { calls, core, collected, reloader })
     }
 
     /// What `peer` would be answered. None for calls that would change something outside, which are
@@ -82,7 +109,10 @@ impl DryRun {
     pub async fn call(&self, peer: SocketAddr, call: Call) -> Option<Answer<Answered>> {
         match call {
             Call::SetSafeMode { .. } | Call::PersistState => None,
-            call => Some(self.rpc.call(peer, call).await),
+            call => Some(match self.calls.objection(peer, &call).await {
+                Some(objection) => objection,
+                None => self.calls.answer(peer, call).await,
+            }),
         }
     }
 
@@ -95,12 +125,13 @@ impl DryRun {
     /// Does what time and the calls so far make due. Gives when to come back, if nothing happens
     /// before. Others may be late themselves: what passed unseen for `late_ms` is no silence.
     pub async fn settle(&self, late_ms: i64) -> Option<Instant> {
-        self.core.settle(late_ms).await
+        let mut late_ms = Some(late_ms);
+        self.core.settle(|| late_ms.take().unwrap_or(0)).await
     }
 
     /// What sessions would have been told since the last call, in order.
     pub fn told(&self) -> Vec<Told> {
-        self.core.take_told()
+        self.collected.take()
     }
 
     /// Enters something into the books that another cluster manager has decided.

@@ -12,16 +12,17 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
+use super::calls::{Calls, no_rack, refused};
 use super::door::Door;
-use super::racks::{HostRack, Known, Purpose};
-use super::rpc::{Rpc, no_rack, refused};
+use super::racks::{Known, Purpose};
 use super::translate;
+use super::translate::calls::{HostRack, NoInput, resource_types};
 use corona_config::ClusterManagerSettings;
 use corona_engine::{Input, Refusal, RequestSummary};
 use corona_model::types::ResourceRequest;
 use corona_net::peer_of;
 use corona_net::permits::{Permit, Permits};
-use corona_wire::calls::ClusterManagerReply as Answered;
+use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
 use corona_wire::generated as wire;
 use corona_wire::server::Answer;
 
@@ -79,7 +80,7 @@ fn weight_of(request: &wire::ResourceRequest) -> usize {
     1 + hosts(&request.hosts) + hosts(&request.exclude_hosts)
 }
 
-impl Rpc {
+impl Calls {
     /// `requestResource` with more than a slice: everything is checked and looked up, then the call is
     /// applied, to its end even if the caller hangs up meanwhile.
     pub(super) async fn request_in_slices(
@@ -142,8 +143,8 @@ impl Rpc {
                 }
                 weight += weight_of(&request);
                 let Some(request) = translate::request(request) else {
-                    let text = format!("Bad resource type from session: {handle}");
-                    return Err(Box::new(translate::fault(text)));
+                    let bad = NoInput::BadResourceType(handle.to_owned());
+                    return Err(Box::new(bad.answer()));
                 };
                 summary.add(&request);
                 part.push(request);
@@ -162,16 +163,13 @@ impl Rpc {
         Ok((parts, summary))
     }
 
-    /// `releaseResource`.
-    pub(super) async fn release(
+    /// `releaseResource` with more ids than a slice.
+    pub(super) async fn release_in_slices(
         &self,
         peer: SocketAddr,
         handle: Arc<str>,
         ids: Vec<i32>,
     ) -> Answer<Answered> {
-        if ids.len() <= SLICE {
-            return self.done(Input::ReleaseResources { handle, ids }, Answered::ReleaseResource);
-        }
         for ids in ids.chunks(SLICE) {
             let _slice = self.entrance.slice_of(peer).await;
             let (handle, ids) = (handle.clone(), ids.to_vec());
@@ -187,7 +185,7 @@ impl Rpc {
     pub(super) async fn feedback(
         &self,
         peer: SocketAddr,
-        handle: Arc<str>,
+        handle: String,
         types: Vec<wire::ResourceType>,
         reports: Vec<wire::NodeUsageReport>,
     ) -> Answer<Answered> {
@@ -198,17 +196,16 @@ impl Rpc {
             return excess.of_session();
         }
         tracing::info!("Received feedback from session {handle}");
-        let mut kinds: Vec<_> = types.into_iter().filter_map(translate::resource_type).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
+        if reports.len() <= SLICE {
+            let (handle, types, reports) = (Some(handle), Some(types), Some(reports));
+            return self.ask(Call::NodeFeedback { handle, types, reports });
+        }
+        let (handle, kinds): (Arc<str>, _) = (handle.into(), resource_types(types));
         let input = |reports: Vec<wire::NodeUsageReport>| Input::NodeFeedback {
             handle: handle.clone(),
             kinds: kinds.clone(),
             reports: reports.into_iter().map(translate::usage_report).collect(),
         };
-        if reports.len() <= SLICE {
-            return self.done(input(reports), Answered::NodeFeedback);
-        }
         let mut reports = reports.into_iter();
         loop {
             let slice: Vec<_> = reports.by_ref().take(SLICE).collect();

@@ -5,15 +5,20 @@
 
 mod access;
 pub mod api;
+mod arrivals;
+mod calls;
+mod clock;
 mod core;
 mod door;
 mod dry_run;
 mod large_calls;
+mod live;
 mod log;
 mod metrics;
 mod names;
 mod notifier;
 mod operations;
+mod outlet;
 mod persist;
 mod racks;
 mod recovery;
@@ -21,7 +26,11 @@ mod reload;
 mod rpc;
 mod safe_mode;
 mod state_file;
+#[cfg(test)]
+mod testing;
 mod translate;
+mod undelivered;
+mod unreachable;
 mod web;
 #[cfg(test)]
 mod whole_tests;
@@ -35,16 +44,19 @@ use std::time::Duration;
 
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use self::access::Access;
-pub use self::core::Told;
-use self::core::{Clock, Core};
-pub use self::dry_run::DryRun;
+use self::calls::Calls;
+use self::clock::Clock;
+use self::core::Core;
+pub use self::core::EngineBroken;
+pub use self::dry_run::{DryRun, Told};
 use self::large_calls::Entrance;
+use self::live::Live;
 use self::metrics::Metrics;
 use self::names::{Names, Resolver};
-use self::notifier::{Notifier, Patience, Reach};
+use self::notifier::{GiveUp, Notifier, Patience, Reach};
 use self::operations::Operations;
 use self::persist::Persist;
 use self::racks::Racks;
@@ -55,6 +67,7 @@ pub use self::reload::{ConfigStatus, ReloadRequest};
 use self::rpc::Rpc;
 use self::safe_mode::SafeModeSwitch;
 pub use self::state_file::{StateFileError, Wrong, rewritten_state};
+use self::unreachable::end_unreachable;
 use self::web::events::Events;
 use self::web::{Pages, Parts};
 use corona_config::{ClusterManagerSettings, ConfigErrors, Interfaces, Loaded};
@@ -62,8 +75,7 @@ use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
 use corona_net::memory::Memory;
-pub use corona_process::panics::TaskPanicked;
-use corona_process::panics::{ServiceTasks, restart_on_panic};
+use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
@@ -80,6 +92,8 @@ pub struct ClusterManager {
     web: TcpListener,
     web_address: SocketAddr,
     core: Arc<Core>,
+    notifier: Arc<Notifier>,
+    give_ups: mpsc::Receiver<GiveUp>,
     pages: Pages,
     reloader: Arc<Reloader>,
     safe_mode: Arc<SafeModeSwitch>,
@@ -96,6 +110,17 @@ pub enum Beginning {
     /// one that is written later when safe mode ends without a stop: no later start recovers from
     /// what is out of date by then.
     StateFileIfPresent,
+}
+
+/// Why a cluster manager has stopped by itself.
+#[derive(Clone, Debug, Error)]
+pub enum Failure {
+    /// A part of it without which the rest is useless.
+    #[error(transparent)]
+    Part(#[from] TaskPanicked),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineBroken),
 }
 
 /// Why a cluster manager cannot start.
@@ -194,11 +219,11 @@ impl ClusterManager {
         let memory = Memory::new(limits.max_total_inflight_bytes, connections);
         let names = Names::new(&settings.names, resolver);
         let reach = Reach { names: names.clone(), memory: memory.clone() };
-        let notifier = Notifier::new(patience(&settings), metrics.clone(), reach);
+        let (notifier, give_ups) = Notifier::new(patience(&settings), metrics.clone(), reach);
         let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
-        let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
-        let core = Arc::new(core);
-        notifier.attach(&core);
+        let kinds = engine.legal_types();
+        let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
+        let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics.clone()));
         // Until safe mode ends.
         notifier.pause();
         notifier.restore(undelivered);
@@ -212,23 +237,32 @@ impl ClusterManager {
         }
         let safe_mode = Arc::new(safe_mode);
         let compress = settings.compress_state;
-        let mut persist =
-            Persist::new(core.clone(), safe_mode.clone(), state_path.clone(), compress);
+        let mut persist = Persist::new(
+            core.clone(),
+            notifier.clone(),
+            safe_mode.clone(),
+            state_path.clone(),
+            compress,
+        );
         if beginning == Beginning::StateFileIfPresent {
             persist = persist.setting_aside_what_is_outdated();
         }
         let persist = Arc::new(persist);
         let operations = Arc::new(Operations::default());
-        let rpc = Rpc {
+        let calls = Calls {
             core: core.clone(),
-            metrics: metrics.clone(),
             access: access.clone(),
             racks,
             host_files: settings.host_files,
+            entrance,
+        };
+        let rpc = Rpc {
+            calls,
+            metrics: metrics.clone(),
+            notifier: notifier.clone(),
             safe_mode: safe_mode.clone(),
             persist: persist.clone(),
             operations: operations.clone(),
-            entrance,
         };
         let address = |listener: &TcpListener, key| {
             listener.local_addr().map_err(|error| StartError::Listen {
@@ -249,7 +283,7 @@ impl ClusterManager {
         }
         let parts = Parts {
             core: core.clone(),
-            notifier,
+            notifier: notifier.clone(),
             access,
             metrics,
             wire: thrift.counters(),
@@ -267,6 +301,8 @@ impl ClusterManager {
             pages: Pages::new(parts, &settings.web, &settings.http_address.host),
             reloader,
             core,
+            notifier,
+            give_ups,
             safe_mode,
         })
     }
@@ -294,9 +330,20 @@ impl ClusterManager {
     /// Ends safe mode and serves until `stop` becomes true or its sender is gone; then lets calls
     /// under way be answered and returns.
     ///
-    /// Errors: a server has failed. Without it the rest is of no use to anybody, and ends too.
-    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), TaskPanicked> {
-        let ClusterManager { thrift, web, core, pages, reloader, safe_mode, .. } = self;
+    /// # Errors
+    /// A part has failed, without which the rest is of no use to anybody and ends too.
+    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), Failure> {
+        let ClusterManager {
+            thrift,
+            web,
+            core,
+            notifier,
+            give_ups,
+            pages,
+            reloader,
+            safe_mode,
+            ..
+        } = self;
         let mut tasks = ServiceTasks::default();
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
         let mut stop_telling = stop.clone();
@@ -306,9 +353,17 @@ impl ClusterManager {
                 () = tell_proxy_job_tracker => {}
             }
         });
-        let stop_driving = stop.clone();
+        let mut stop_ending = stop.clone();
+        let ending = end_unreachable(core.clone(), notifier, give_ups);
+        tasks.spawn("ending unreachable sessions", async move {
+            tokio::select! {
+                _ = stop_ending.wait_for(|stop| *stop) => {}
+                () = ending => {}
+            }
+        });
+        let (stop_driving, driven) = (stop.clone(), core.clone());
         tasks.spawn("the scheduler", async move {
-            restart_on_panic("the scheduler", || core.drive(stop_driving.clone())).await;
+            restart_on_panic("the scheduler", || driven.drive(stop_driving.clone())).await;
         });
         let stop_reloading = stop.clone();
         tasks.spawn("the reloader", async move {
@@ -319,7 +374,11 @@ impl ClusterManager {
         });
         tasks.spawn("the HTTP server", Arc::new(pages).serve(web, stop.clone()));
         tasks.spawn("the Thrift server", thrift.run::<Contract>(stop));
-        tasks.ended().await
+        tokio::select! {
+            biased;
+            broken = core.broken() => Err(broken.into()),
+            ended = tasks.ended() => Ok(ended?),
+        }
     }
 }
 

@@ -9,27 +9,27 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::core::Core;
 use super::metrics::Metrics;
 use super::metrics::exposition::QueueCounts;
-use super::names::{NameError, Names, Resolver};
+use super::names::{NameError, Names};
 use super::translate;
-use corona_config::NameSettings;
-use corona_engine::{Input, Notification, Refusal};
+use super::undelivered::Undelivered;
+use corona_engine::Notification;
 use corona_model::types::Address;
 use corona_net::memory::Memory;
 use corona_process::panics::caught;
 use corona_wire::calls::SessionDriver;
 use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
-use corona_wire::server::Limits;
 
+/// Sessions that wait to be given up. With more, the conversations of the others wait.
+const GIVE_UPS: usize = 64;
 /// Whose look-ups those are for sessions that were registered before this process started.
 const UNKNOWN_PEER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -63,23 +63,30 @@ pub(super) struct Reach {
     pub(super) memory: Arc<Memory>,
 }
 
-impl Reach {
-    /// By the resolver of the system, with memory that nobody else uses.
-    pub(super) fn alone(settings: &NameSettings) -> Reach {
-        let Limits { max_total_inflight_bytes, max_connections, .. } = Limits::default();
-        Reach {
-            names: Names::new(settings, Resolver::system()),
-            memory: Memory::new(max_total_inflight_bytes, max_connections),
-        }
-    }
+/// A session that cannot be notified: it is to be ended.
+#[derive(Debug)]
+pub(super) struct GiveUp {
+    /// The session.
+    pub(super) handle: Arc<str>,
+    conversation: Arc<Signals>,
+    answer: oneshot::Sender<GaveUp>,
 }
 
-/// What a session is still to be told, in order.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Undelivered {
-    pub(super) handle: Arc<str>,
-    pub(super) to: Address,
-    pub(super) calls: Vec<Notification>,
+/// The answer to a [`GiveUp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GaveUp {
+    /// The session does not run any more.
+    Ended,
+    /// Sessions cannot be ended in safe mode: the session is to be tried again.
+    NotInSafeMode,
+}
+
+impl GiveUp {
+    /// Tells the conversation with the session what has become of it.
+    pub(super) fn answer(self, answer: GaveUp) {
+        // Without the conversation nobody needs to know.
+        let _ = self.answer.send(answer);
+    }
 }
 
 /// The queues of all sessions that there is something to tell.
@@ -95,7 +102,8 @@ pub(super) struct Notifier {
     reach: Reach,
     /// The peers that have registered sessions under the name of a host.
     peers: Mutex<HashMap<Arc<str>, IpAddr>>,
-    core: std::sync::OnceLock<Weak<Core>>,
+    /// Where sessions are reported that cannot be notified.
+    give_ups: mpsc::Sender<GiveUp>,
 }
 
 /// Something that a session is to be told.
@@ -132,8 +140,15 @@ struct Signals {
 }
 
 impl Notifier {
-    pub(super) fn new(patience: Patience, metrics: Arc<Metrics>, reach: Reach) -> Arc<Notifier> {
-        Arc::new(Notifier {
+    /// Sessions that are to be ended since they cannot be notified come out of the receiver. While
+    /// nobody takes them, their conversations wait.
+    pub(super) fn new(
+        patience: Patience,
+        metrics: Arc<Metrics>,
+        reach: Reach,
+    ) -> (Arc<Notifier>, mpsc::Receiver<GiveUp>) {
+        let (give_ups, received) = mpsc::channel(GIVE_UPS);
+        let notifier = Arc::new(Notifier {
             queues: Mutex::new(HashMap::new()),
             paused: watch::Sender::new(false),
             under_way: watch::Sender::new(0),
@@ -141,8 +156,9 @@ impl Notifier {
             metrics,
             reach,
             peers: Mutex::default(),
-            core: std::sync::OnceLock::new(),
-        })
+            give_ups,
+        });
+        (notifier, received)
     }
 
     /// Notes on whose behalf a session's host is looked up.
@@ -157,11 +173,6 @@ impl Notifier {
 
     fn peers(&self) -> MutexGuard<'_, HashMap<Arc<str>, IpAddr>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where to report sessions that are given up. Once, before the first call.
-    pub(super) fn attach(&self, core: &Arc<Core>) {
-        let _ = self.core.set(Arc::downgrade(core));
     }
 
     /// Adds a call after all that the session is still to be told. Needs a tokio runtime.
@@ -254,29 +265,34 @@ impl Notifier {
         }
     }
 
-    /// Has a session ended with which a conversation failed. In safe mode that is refused, and false: it
-    /// is to be tried again.
+    /// Whether a session is still that of the conversation which has given it up. If not, it has ended,
+    /// and one of the same id that has started since is another one.
+    pub(super) fn still_concerns(&self, given_up: &GiveUp) -> bool {
+        let queues = self.queues();
+        queues.get(&given_up.handle).is_some_and(|queue| queue.belongs_to(&given_up.conversation))
+    }
+
+    /// Has a session ended that cannot be notified. Returns false if that is not possible in safe mode:
+    /// it is to be tried again.
     async fn give_up(&self, handle: &Arc<str>, own: &Arc<Signals>) -> bool {
-        if !self.queues().get(handle).is_some_and(|queue| queue.belongs_to(own)) {
-            // The session has ended. One of the same handle that has started since is another one.
+        let (answer, answered) = oneshot::channel();
+        let give_up = GiveUp { handle: handle.clone(), conversation: own.clone(), answer };
+        if !self.still_concerns(&give_up) {
             return true;
         }
-        let Some(core) = self.core.get().and_then(Weak::upgrade) else { return true };
-        match core.apply(Input::NotificationFailed { handle: handle.clone() }) {
-            Err(Refusal::SafeMode) => {
-                tracing::info!("Cluster Manager in Safe Mode");
-                sleep(self.patience.poll_interval).await;
-                false
-            }
-            // Its end has dropped the queue, or there is no such session any more.
-            Ok(_) | Err(_) => {
-                let mut queues = self.queues();
-                if queues.get(handle).is_some_and(|queue| queue.belongs_to(own)) {
-                    queues.remove(handle);
-                }
-                true
-            }
+        // Without anybody who takes it, the service is about to stop.
+        let _ = self.give_ups.send(give_up).await;
+        if let Ok(GaveUp::NotInSafeMode) = answered.await {
+            tracing::info!("Cluster Manager in Safe Mode");
+            sleep(self.patience.poll_interval).await;
+            return false;
         }
+        // The end of the session has dropped the queue, or there is no such session any more.
+        let mut queues = self.queues();
+        if queues.get(handle).is_some_and(|queue| queue.belongs_to(own)) {
+            queues.remove(handle);
+        }
+        true
     }
 
     /// Goes through a talk with a session. After a panic in it nobody tells the session anything any

@@ -11,8 +11,9 @@ use thiserror::Error;
 
 use super::api;
 use super::core::Core;
+use super::notifier::Notifier;
 use super::safe_mode::SafeModeSwitch;
-use super::state_file;
+use super::state_file::{self, SavedState};
 
 /// How long deliveries in flight may take to be acknowledged.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -21,6 +22,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Persist {
     core: Arc<Core>,
+    notifier: Arc<Notifier>,
     safe_mode: Arc<SafeModeSwitch>,
     path: PathBuf,
     compress: bool,
@@ -49,12 +51,13 @@ impl Persist {
     /// For the file at `path`. Must be made where waiting for a disk does no harm.
     pub(super) fn new(
         core: Arc<Core>,
+        notifier: Arc<Notifier>,
         safe_mode: Arc<SafeModeSwitch>,
         path: PathBuf,
         compress: bool,
     ) -> Persist {
         let saved = Mutex::new(saved(&path));
-        Persist { core, safe_mode, path, compress, sets_aside: false, saved }
+        Persist { core, notifier, safe_mode, path, compress, sets_aside: false, saved }
     }
 
     /// For a start that recovers whenever there is a file: a file that is out of date must not stay.
@@ -105,12 +108,15 @@ impl Persist {
             tracing::info!("Cannot persist state because ClusterManager is not in Safe Mode");
             return Err(PersistError::NotInSafeMode);
         }
-        let notifier = self.core.notifier();
-        notifier.pause();
-        notifier.settle(SETTLE).await;
+        self.notifier.pause();
+        self.notifier.settle(SETTLE).await;
         let this = self.clone();
         let written = tokio::task::spawn_blocking(move || {
-            let state = this.core.save();
+            // Nothing is added to the queues while the engine is locked.
+            let state = this.core.look(|engine, _| SavedState {
+                engine: engine.snapshot(),
+                undelivered: this.notifier.snapshot(),
+            });
             state_file::write(&this.path, this.compress, &state)?;
             *this.saved() = saved(&this.path);
             Ok(())
@@ -122,7 +128,7 @@ impl Persist {
             }
             Err(error) => {
                 tracing::error!("Could not persist the state: {}: {error}", self.path.display());
-                notifier.resume();
+                self.notifier.resume();
                 Err(PersistError::Write { path: self.path.clone(), error })
             }
         }

@@ -21,6 +21,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::names::{NameError, Names, Resolver};
+use super::translate::calls::HostRack;
 use corona_config::{NameSettings, RackSettings, Topology};
 use corona_engine::DEFAULT_RACK;
 use corona_net::peer_of;
@@ -32,9 +33,6 @@ const MAX_REMEMBERED: usize = 1_000_000;
 const MAX_SCRIPT_OUTPUT: u64 = 16 << 20;
 /// How long an address that was found for a rack is used again: racks themselves are remembered.
 const KEEP_ADDRESSES: Duration = Duration::from_secs(30);
-
-/// A host with its rack.
-pub(super) type HostRack = (Arc<str>, Arc<str>);
 
 /// The way from hosts to racks.
 #[derive(Clone, Debug)]

@@ -10,9 +10,9 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::hash_seed;
-use super::notifier::Undelivered;
 use super::racks::Racks;
 use super::state_file::{self, SavedState, StateFileError};
+use super::undelivered::Undelivered;
 use corona_config::ClusterManagerSettings;
 use corona_engine::Engine;
 use corona_engine::snapshot::{EngineState, Recovery, RestoreError, Restored, Standing};

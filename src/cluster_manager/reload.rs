@@ -176,10 +176,9 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::core::Clock;
+    use crate::clock::Clock;
     use crate::metrics::Metrics;
-    use crate::notifier::{Notifier, Patience, Reach};
-    use crate::web::events::Events;
+    use crate::testing::Effects;
     use corona_engine::{Engine, Start};
     use corona_model::settings::SchedulingMode;
     use corona_model::types::Millis;
@@ -193,21 +192,8 @@ mod tests {
         let loaded = corona_config::load(Some(dir), &overrides).unwrap();
         let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
         let engine = Engine::new(loaded.settings.engine.clone(), start);
-        let patience = Patience {
-            timeout: Duration::from_secs(1),
-            poll_interval: Duration::from_secs(1),
-            retry_start: Duration::from_secs(1),
-            retry_factor: 1,
-            retry_max: 1,
-            max_queue: 1,
-            max_reply_bytes: 1 << 16,
-            linger: Duration::ZERO,
-        };
-        let metrics = Arc::new(Metrics::new());
-        let reach = Reach::alone(&loaded.settings.names);
-        let notifier = Notifier::new(patience, metrics.clone(), reach);
-        let events = Arc::new(Events::new(Millis(0), 1));
-        let core = Arc::new(Core::new(engine, Clock::new(), notifier, metrics, events));
+        let (effects, metrics) = (Arc::new(Effects::default()), Arc::new(Metrics::new()));
+        let core = Arc::new(Core::new(engine, Clock::new(), effects, metrics));
         Arc::new(Reloader::new(&loaded, core))
     }
 

@@ -11,7 +11,8 @@ use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::api;
-use super::core::{Clock, Core};
+use super::clock::Clock;
+use super::core::Core;
 use corona_config::HostPort;
 use corona_engine::Input;
 use corona_model::types::Millis;

@@ -1,4 +1,6 @@
-//! Between the types of the wire and those of the engine. Decides nothing.
+//! Between the types of the wire and those of the engine. Pure, and decides nothing.
+
+pub(crate) mod calls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

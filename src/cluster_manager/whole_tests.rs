@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::names::Resolver;
-use super::{Beginning, ClusterManager};
+use super::{Beginning, ClusterManager, Failure};
 use corona_wire::calls::{
     ClusterManager as Contract, ClusterManagerCall as Call, ClusterManagerReply as Reply,
     SessionDriver, SessionDriverCall, SessionDriverReply,
@@ -323,4 +323,34 @@ async fn addresses_are_kept_as_long_as_configured() {
         }
         assert_eq!(asked.load(Ordering::SeqCst), expected, "{keep_ms}");
     }
+}
+
+/// Whoever supervises the process starts it again; nobody is served from books that may be wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_the_engine_ends_the_service_unless_nothing_is_lost() {
+    let overrides = [
+        ("cm.server.address", "localhost:0"),
+        ("cm.server.http.address", "localhost:0"),
+        ("cm.state", "none"),
+    ];
+    let overrides = overrides.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let loaded = corona_config::load(None, &overrides).unwrap();
+    let manager = ClusterManager::bind(loaded, Beginning::Clean).await.unwrap();
+    let (thrift, core) = (manager.thrift_address(), manager.core.clone());
+    let (_stop, stopped) = watch::channel(false);
+    let serving = tokio::spawn(manager.run(stopped));
+
+    let mut client = peer([127, 0, 0, 1], thrift).await;
+    client.call(&Call::GetNextSessionId).await.unwrap();
+    core.plant_a_fault();
+    client.call(&Call::GetNextSessionId).await.unwrap_err();
+    let mut client = peer([127, 0, 0, 1], thrift).await;
+    client.call(&Call::GetNextSessionId).await.expect("it goes on");
+
+    core.plant_a_fault();
+    let end = Call::SessionEnd { handle: Some("none".to_owned()), status: None };
+    client.call(&end).await.unwrap_err();
+    let ended = timeout(NORMAL, serving).await.expect("it ends by itself").unwrap();
+    let Err(Failure::Engine(broken)) = ended else { panic!("{ended:?}") };
+    assert!(broken.to_string().contains("planted"), "{broken}");
 }

@@ -41,9 +41,8 @@ use pace::Pace;
 pub use settings::Directory;
 use stage::Stage;
 
-use corona_cluster_manager::{Beginning, ClusterManager, ReloadRequest, StartError};
+use corona_cluster_manager::{Beginning, ClusterManager, Failure, ReloadRequest, StartError};
 use corona_config::{ConfigErrors, Interfaces};
-use corona_process::panics::TaskPanicked;
 use corona_session_driver::{DriverHost, Endpoint, Listen};
 
 /// The fewest and the most nodes of a demo.
@@ -98,7 +97,7 @@ pub enum DemoError {
     },
     /// The cluster manager has failed.
     #[error(transparent)]
-    Failed(#[from] TaskPanicked),
+    Failed(#[from] Failure),
     /// The cluster manager has panicked or does not stop.
     #[error("the cluster manager did not stop in order")]
     Stop,
@@ -113,7 +112,7 @@ pub struct Demo {
     thrift: SocketAddr,
     seed: u64,
     reload: ReloadRequest,
-    manager: tokio::task::JoinHandle<Result<(), TaskPanicked>>,
+    manager: tokio::task::JoinHandle<Result<(), Failure>>,
     stop_manager: watch::Sender<bool>,
     tasks: JoinSet<()>,
     directory: Directory,

@@ -8,9 +8,15 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
-use crate::core::Clock;
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::live::Live;
+use crate::names::Resolver;
+use crate::testing::reach;
+use crate::unreachable::end_unreachable;
 use crate::web::events::Events;
-use corona_engine::{Engine, Reply, Start};
+use corona_config::NameSettings;
+use corona_engine::{Engine, Input, Reply, Start};
 use corona_model::settings::Settings;
 use corona_model::types::{
     ComputeSpecs, Millis, NodeReport, PerType, PoolName, ResourceRequest, ResourceType,
@@ -36,7 +42,7 @@ fn patience() -> Patience {
 
 /// A core with one node of many slots.
 fn core(patience: Patience) -> (Arc<Core>, Arc<Notifier>) {
-    core_with(patience, Reach::alone(&name_settings()))
+    core_with(patience, reach(&name_settings()))
 }
 
 fn name_settings() -> NameSettings {
@@ -49,11 +55,13 @@ fn core_with(patience: Patience, reach: Reach) -> (Arc<Core>, Arc<Notifier>) {
     let clock = Clock::new();
     let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
     let metrics = Arc::new(Metrics::new());
-    let notifier = Notifier::new(patience, metrics.clone(), reach);
+    let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach);
     let engine = Engine::new(settings, start);
     let events = Arc::new(Events::new(clock.now(), 1));
-    let core = Arc::new(Core::new(engine, clock, notifier.clone(), metrics, events));
-    notifier.attach(&core);
+    let kinds = engine.legal_types();
+    let live = Live::new(notifier.clone(), events, metrics.clone(), kinds);
+    let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics));
+    tokio::spawn(end_unreachable(core.clone(), notifier.clone(), give_ups));
     let specs = ComputeSpecs { num_cpus: 10_000, ..ComputeSpecs::default() };
     let report = NodeReport {
         name: "node".into(),
@@ -459,7 +467,7 @@ async fn an_answer_that_does_not_end_is_not_read_to_its_end() {
 #[tokio::test]
 async fn answers_share_the_memory_of_all_connections() {
     let memory = Memory::new(200_000, 100);
-    let reach = Reach { memory: memory.clone(), ..Reach::alone(&name_settings()) };
+    let reach = Reach { memory: memory.clone(), ..reach(&name_settings()) };
     let patience = Patience { max_reply_bytes: 1 << 20, timeout: SOON, ..patience() };
     let (core, _notifier) = core_with(patience, reach);
     let (port, mut told, _stop) = driver();
@@ -504,7 +512,7 @@ async fn slow_names_delay_only_sessions_of_the_same_peer() {
         Ok(vec![Ipv4Addr::LOCALHOST.into()])
     });
     let names = Names::new(&name_settings(), resolver);
-    let reach = Reach { names, ..Reach::alone(&name_settings()) };
+    let reach = Reach { names, ..reach(&name_settings()) };
     let patience = Patience { retry_max: 1_000_000, ..patience() };
     let (core, notifier) = core_with(patience, reach);
     let attacker: IpAddr = [10, 9, 9, 9].into();

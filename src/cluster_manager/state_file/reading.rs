@@ -13,8 +13,8 @@ use thiserror::Error;
 
 use super::layout::{self, Entries};
 use super::{SavedState, Wrong};
-use crate::notifier::Undelivered;
 use crate::translate;
+use crate::undelivered::Undelivered;
 use corona_engine::Notification;
 use corona_engine::snapshot::{
     EngineState, FirstWait, NodeState, RequestInState, SessionState, Standing, Step, Visit,

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::SavedState;
 use super::layout::{self, Entries, MapOf};
-use crate::notifier::Undelivered;
 use crate::translate;
+use crate::undelivered::Undelivered;
 use corona_engine::Notification;
 use corona_engine::snapshot::{
     EngineState, FirstWait, NodeState, RequestInState, SessionState, Standing, Step,

@@ -10,8 +10,10 @@ use hyper::header::{
 
 use super::*;
 use crate::api as shapes;
-use crate::core::Clock;
-use crate::notifier::{Patience, Reach};
+use crate::clock::Clock;
+use crate::live::Live;
+use crate::notifier::Patience;
+use crate::testing::reach;
 use corona_config as config;
 use corona_engine::{
     Engine, NodeUsageReport, Reply, RetiredSession, RunningSession, SessionTally, SlotCounts, Start,
@@ -118,17 +120,19 @@ impl World {
         let clock = Clock::new();
         let metrics = Arc::new(Metrics::new());
         metrics.beat();
-        let reach = Reach::alone(&settings.names);
+        let reach = reach(&settings.names);
         let access = Access::new(settings.access.clone(), reach.names.clone());
-        let notifier = Notifier::new(patience, metrics.clone(), reach);
+        let (notifier, _give_ups) = Notifier::new(patience, metrics.clone(), reach);
         let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
         let engine = Engine::new(engine_settings, start);
-        let core = Core::new(engine, clock, notifier.clone(), metrics.clone(), events.clone());
-        let core = Arc::new(core);
+        let kinds = engine.legal_types();
+        let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
+        let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics.clone()));
         let proxy_job_tracker = settings.proxy_job_tracker_address.clone();
         let safe_mode = Arc::new(SafeModeSwitch::new(proxy_job_tracker, clock));
         let state_file = settings.state_file.clone();
-        let persist = Persist::new(core.clone(), safe_mode.clone(), state_file, false);
+        let persist =
+            Persist::new(core.clone(), notifier.clone(), safe_mode.clone(), state_file, false);
         let parts = Parts {
             core: core.clone(),
             notifier,

@@ -1,0 +1,297 @@
+//! The calls of `ClusterManagerService` that concern nothing but the engine: what they need from
+//! outside is looked up, they are translated, applied, and answered.
+//!
+//! No rule of scheduling is here: what may be refused is refused by the engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::access::Access;
+use super::core::Core;
+use super::large_calls::{self, Entrance, SLICE};
+use super::racks::{Known, Purpose, RackError, Racks};
+use super::translate;
+use super::translate::calls::{Question, not_allowed};
+use corona_config::HostFiles;
+use corona_engine::{Input, RackWanted, Refusal};
+use corona_wire::calls::{
+    ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Answered,
+};
+use corona_wire::generated as wire;
+use corona_wire::server::Answer;
+
+/// Answers calls from the engine, and changes nothing else.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) core: Arc<Core>,
+    pub(super) access: Arc<Access>,
+    pub(super) racks: Racks,
+    pub(super) host_files: HostFiles,
+    pub(super) entrance: Entrance,
+}
+
+impl Calls {
+    /// The answer to a call that exceeds a bound, or that its caller may not make.
+    pub(super) async fn objection(
+        &self,
+        peer: SocketAddr,
+        call: &Call,
+    ) -> Option<Answer<Answered>> {
+        if let Some((excess, answer)) = self.entrance.door.objection(call) {
+            let method = <ClusterManager as corona_wire::Service>::method_name(call);
+            tracing::warn!("{method} from {peer}: {excess}");
+            return Some(answer);
+        }
+        let objection = self.access.objection(peer, call).await?;
+        tracing::warn!("{objection}");
+        Some(not_allowed(call, objection))
+    }
+
+    /// Answers a call to which there is no objection. `setSafeMode` and `persistState` are none of
+    /// these calls.
+    pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+        match call {
+            Call::RequestResource { handle: Some(handle), requests: Some(requests) }
+                if large_calls::is_large(&requests) =>
+            {
+                self.request_in_slices(peer, handle.into(), requests).await
+            }
+            Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
+                self.request(peer, handle, requests).await
+            }
+            Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } if ids.len() > SLICE => {
+                self.release_in_slices(peer, handle.into(), ids).await
+            }
+            Call::NodeHeartbeat { .. } => self.heartbeat_node(peer, call).await,
+            Call::NodeFeedback { handle, types: Some(types), reports: Some(reports) } => {
+                self.feedback(peer, handle.unwrap_or_default(), types, reports).await
+            }
+            Call::RefreshNodes => self.refresh_nodes().await,
+            Call::GetSessions => self.get_sessions().await,
+            Call::GetSessionInfo { handle: Some(handle) } => {
+                match self.core.look(|engine, _| engine.session_info(&handle)) {
+                    Ok(info) => Answer::Reply(Answered::GetSessionInfo(
+                        translate::session_info_to_wire(info),
+                    )),
+                    Err(refusal) => refused("getSessionInfo", refusal),
+                }
+            }
+            Call::KillSession { id: Some(id) } => {
+                tracing::info!("Killing session {id}");
+                self.ask(Call::KillSession { id: Some(id) })
+            }
+            Call::KillSessions { args: Some(args) } => self.kill_sessions(peer, args).await,
+            Call::GetActualPoolInfo { args: Some(args) } => match self.actual_pool(&args) {
+                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)),
+                Err(refusal) => refused("getActualPoolInfo", refusal),
+            },
+            Call::GetActualPoolInfoV2 { args: Some(args) } => match self.actual_pool(&args) {
+                Ok((pool_info_string, whitelist)) => {
+                    Answer::Reply(Answered::GetActualPoolInfoV2(wire::ActualPoolInfoResponse {
+                        pool_info_string,
+                        whitelist,
+                    }))
+                }
+                Err(refusal) => refused("getActualPoolInfoV2", refusal),
+            },
+            Call::SessionStart { .. } => {
+                let _turn = self.entrance.new_work.acquire().await;
+                self.ask(call)
+            }
+            call => self.ask(call),
+        }
+    }
+
+    /// Applies a call that is an input as it stands.
+    pub(super) fn ask(&self, call: Call) -> Answer<Answered> {
+        match translate::calls::input(call) {
+            Ok(question) => self.apply(question),
+            Err(no_input) => no_input.answer(),
+        }
+    }
+
+    fn apply(&self, Question { input, form }: Question) -> Answer<Answered> {
+        let reply = self.core.apply(input);
+        if let Err(refusal) = &reply {
+            log_refusal(form.method, refusal);
+        }
+        translate::calls::answer(form, reply)
+    }
+
+    async fn request(
+        &self,
+        peer: SocketAddr,
+        handle: String,
+        requests: Vec<wire::ResourceRequest>,
+    ) -> Answer<Answered> {
+        for request in &requests {
+            if let Err(excess) = self.entrance.door.check_request(request) {
+                tracing::warn!("requestResource of {handle} from {peer}: {excess}");
+                return excess.of_session();
+            }
+        }
+        let session: Arc<str> = handle.as_str().into();
+        let call = Call::RequestResource { handle: Some(handle), requests: Some(requests) };
+        let mut question = match translate::calls::input(call) {
+            Ok(question) => question,
+            Err(no_input) => return no_input.answer(),
+        };
+        let hosts = question.requests().iter().flat_map(|request| &request.hosts);
+        let racks = match self.racks.known(hosts) {
+            Ok(Known::All(racks)) => Ok(racks),
+            Ok(Known::NotAll(hosts)) => {
+                if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&session)) {
+                    return refused("requestResource", refusal);
+                }
+                self.racks.search(Purpose::Request, peer.ip()).racks_of(hosts).await
+            }
+            Err(error) => Err(error),
+        };
+        match racks {
+            Ok(racks) => {
+                question.place(racks);
+                let _turn = self.entrance.new_work.acquire().await;
+                self.apply(question)
+            }
+            Err(error) => no_rack(&error),
+        }
+    }
+
+    async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+        let mut question = match translate::calls::input(call) {
+            Ok(question) => question,
+            Err(no_input) => return no_input.answer(),
+        };
+        let Input::HeartbeatNode { report, .. } = &question.input else { return Answer::Close };
+        let host = &report.address.host;
+        let racks = match self.racks.known(std::iter::once(host)) {
+            Ok(Known::All(racks)) => Ok(racks),
+            Ok(Known::NotAll(hosts)) => {
+                match self.core.look(|engine, _| engine.rack_wanted(&report.name, host)) {
+                    RackWanted::No => Ok(Vec::new()),
+                    RackWanted::Known(rack) => Ok(vec![(host.clone(), rack)]),
+                    RackWanted::Yes => {
+                        self.racks.search(Purpose::Heartbeat, peer.ip()).racks_of(hosts).await
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        };
+        match racks {
+            Ok(racks) => {
+                question.place(racks);
+                self.apply(question)
+            }
+            Err(error) => no_rack(&error),
+        }
+    }
+
+    /// Spec: cluster-manager/02 §3.11. A file that cannot be read leaves all as it is.
+    async fn refresh_nodes(&self) -> Answer<Answered> {
+        if self.core.look(|engine, _| engine.safe_mode()) {
+            return refused("refreshNodes", Refusal::SafeMode);
+        }
+        let files = self.host_files.clone();
+        match tokio::task::spawn_blocking(move || files.load()).await {
+            Ok(Ok(loaded)) => {
+                for (path, entries) in &loaded.read {
+                    tracing::info!("Reading hosts file: {}, read {entries} nodes", path.display());
+                }
+                tracing::info!(
+                    "After refresh Included hosts: {} Excluded hosts: {}",
+                    loaded.hosts.include.len(),
+                    loaded.hosts.exclude.len()
+                );
+                match self.core.apply(Input::HostsChanged { hosts: loaded.hosts }) {
+                    Ok(_) => Answer::Reply(Answered::RefreshNodes),
+                    Err(refusal) => refused("refreshNodes", refusal),
+                }
+            }
+            Ok(Err(errors)) => translate::fault(errors.to_string()),
+            Err(error) => translate::fault(format!("the host files were not read: {error}")),
+        }
+    }
+
+    fn actual_pool(
+        &self,
+        args: &wire::ActualPoolInfoArgs,
+    ) -> Result<(wire::PoolInfoStrings, String), Refusal> {
+        let asked = translate::pool_name(&args.pool_info_string);
+        let (pool, whitelist) =
+            self.core.look(|engine, _| engine.actual_pool(&asked, args.job_input_size))?;
+        Ok((translate::pool_name_to_wire(&pool), whitelist.to_string()))
+    }
+}
+
+/// The answer to a call of `method` that the engine has refused.
+pub(super) fn refused(method: &str, refusal: Refusal) -> Answer<Answered> {
+    log_refusal(method, &refusal);
+    translate::refusal(refusal)
+}
+
+fn log_refusal(method: &str, refusal: &Refusal) {
+    match refusal {
+        Refusal::SafeMode => {
+            tracing::info!("{method}() called while ClusterManager is in Safe Mode");
+        }
+        Refusal::Malformed(text) | Refusal::TooMany(text) => tracing::error!("{text}"),
+        _ => {}
+    }
+}
+
+/// The answer to a call with a host whose rack is not known.
+pub(super) fn no_rack(error: &RackError) -> Answer<Answered> {
+    translate::fault(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::metrics::Metrics;
+    use crate::names::Resolver;
+    use crate::new_engine;
+    use crate::testing::{Effects, reach};
+    use corona_config::{self as config, ClusterManagerSettings};
+    use corona_model::settings::Hosts;
+
+    fn calls(settings: ClusterManagerSettings) -> Calls {
+        let clock = Clock::new();
+        let engine = new_engine(&settings, clock.now(), Hosts::default()).unwrap();
+        let effects = Arc::new(Effects::default());
+        let names = reach(&settings.names).names;
+        Calls {
+            core: Arc::new(Core::new(engine, clock, effects, Arc::new(Metrics::new()))),
+            entrance: Entrance::new(&settings),
+            access: Arc::new(Access::new(settings.access.clone(), names)),
+            racks: Racks::new(settings.topology, settings.racks, &Resolver::system()),
+            host_files: settings.host_files,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_under_way_does_not_wait_for_new_requests() {
+        let calls = calls(config::load(None, &[]).unwrap().settings);
+        let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let handle = || Some("no such session".to_owned());
+
+        let others = calls.entrance.new_work.acquire().await.unwrap();
+        let request = Call::RequestResource { handle: handle(), requests: Some(Vec::new()) };
+        let mut request = pin!(calls.answer(peer, request));
+        let waits = poll_fn(|context| Poll::Ready(request.as_mut().poll(context).is_pending()));
+        assert!(waits.await, "others were first");
+        for call in [
+            Call::SessionHeartbeat { handle: handle() },
+            Call::ReleaseResource { handle: handle(), ids: Some(vec![1]) },
+            Call::SessionEnd { handle: handle(), status: None },
+        ] {
+            assert!(matches!(calls.answer(peer, call).await, Answer::Exception(_)));
+        }
+        drop(others);
+        assert!(matches!(request.await, Answer::Exception(_)));
+    }
+}

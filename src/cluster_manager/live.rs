@@ -1,0 +1,72 @@
+//! The outlet of a cluster manager that serves: sessions are notified, and what happens is counted,
+//! logged and published.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::arrivals::Arrivals;
+use super::log;
+use super::metrics::Metrics;
+use super::notifier::Notifier;
+use super::outlet::Outlet;
+use super::web::events::Events;
+use corona_engine::{Notification, Record};
+use corona_model::types::{Address, Millis, ResourceType};
+
+/// Hands effects to the notifier, the stream of events, the metrics and the log.
+#[derive(Debug)]
+pub(super) struct Live {
+    notifier: Arc<Notifier>,
+    events: Arc<Events>,
+    metrics: Arc<Metrics>,
+    /// The types that are scheduled.
+    kinds: Vec<ResourceType>,
+}
+
+impl Live {
+    /// `kinds` are the types that are scheduled.
+    pub(super) fn new(
+        notifier: Arc<Notifier>,
+        events: Arc<Events>,
+        metrics: Arc<Metrics>,
+        kinds: impl IntoIterator<Item = ResourceType>,
+    ) -> Live {
+        Live { notifier, events, metrics, kinds: kinds.into_iter().collect() }
+    }
+}
+
+impl Outlet for Live {
+    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) {
+        self.notifier.enqueue(&handle, to, notification);
+    }
+
+    fn forget_session(&self, handle: &Arc<str>) {
+        self.notifier.forget(handle);
+    }
+
+    fn resume_notifications(&self) {
+        self.notifier.resume();
+    }
+
+    fn record(&self, now: Millis, record: &Record, arrivals: &Arrivals) {
+        if self.events.publish(now, record) {
+            self.metrics.events.add(1);
+        }
+        if let Record::Assigned { kind, asked, .. } = record {
+            let waits = &self.metrics.request_to_grant[kind.index()];
+            arrivals.waits(asked, now, |wait, count| waits.record_times(wait, count));
+        }
+    }
+
+    fn records(&self, records: &[Record]) {
+        for record in records {
+            self.metrics.record(record);
+            log::record(record, &self.kinds);
+        }
+    }
+
+    fn pass(&self, records: &[Record], took: Duration) {
+        self.metrics.count_pass(took);
+        log::pass(records, took);
+    }
+}

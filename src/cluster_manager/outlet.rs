@@ -1,0 +1,35 @@
+//! Where the engine's effects go: the seam between the [`Core`](super::core::Core) and everything
+//! outside of it. The core does not know whether sessions are really notified.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::arrivals::Arrivals;
+use corona_engine::{Notification, Record};
+use corona_model::types::{Address, Millis};
+
+/// Receives the effects of inputs.
+///
+/// All functions but the last two are called while the engine is locked, in the order in which the
+/// engine decided. They must not wait for anything.
+pub(super) trait Outlet: fmt::Debug + Send + Sync {
+    /// Notifies a session, after everything of which it was notified before.
+    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification);
+
+    /// Drops the pending notifications of a session, which has ended.
+    fn forget_session(&self, handle: &Arc<str>);
+
+    /// Starts to deliver notifications after a pause.
+    fn resume_notifications(&self);
+
+    /// Takes note of something that happened at `now`. `arrivals` has the instants of the last inputs.
+    fn record(&self, now: Millis, record: &Record, arrivals: &Arrivals);
+
+    /// Takes note of all records of an input. The engine is not locked any more.
+    fn records(&self, records: &[Record]);
+
+    /// Takes note of a scheduling pass that took so long, and of its records. The engine is not locked
+    /// any more; [`Outlet::records`] was called for the same records.
+    fn pass(&self, records: &[Record], took: Duration);
+}

@@ -1,0 +1,69 @@
+//! What tests of several modules share.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::arrivals::Arrivals;
+use super::names::{Names, Resolver};
+use super::notifier::Reach;
+use super::outlet::Outlet;
+use corona_config::NameSettings;
+use corona_engine::{Notification, Record};
+use corona_model::types::{Address, Millis};
+use corona_net::memory::Memory;
+use corona_wire::server::Limits;
+
+/// Sessions are reached by the resolver of the system, with memory that nobody else uses.
+pub(crate) fn reach(settings: &NameSettings) -> Reach {
+    let Limits { max_total_inflight_bytes, max_connections, .. } = Limits::default();
+    Reach {
+        names: Names::new(settings, Resolver::system()),
+        memory: Memory::new(max_total_inflight_bytes, max_connections),
+    }
+}
+
+/// Something that the engine wanted done.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Told {
+    Notified(Arc<str>, Notification),
+    Forgotten(Arc<str>),
+    Resumed,
+    Record(Record),
+}
+
+/// An outlet that keeps everything and does nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Effects(Mutex<Vec<Told>>);
+
+impl Effects {
+    /// What was wanted since the last call, in order.
+    pub(crate) fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn push(&self, told: Told) {
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+impl Outlet for Effects {
+    fn notify(&self, handle: Arc<str>, _to: Address, notification: Notification) {
+        self.push(Told::Notified(handle, notification));
+    }
+
+    fn forget_session(&self, handle: &Arc<str>) {
+        self.push(Told::Forgotten(handle.clone()));
+    }
+
+    fn resume_notifications(&self) {
+        self.push(Told::Resumed);
+    }
+
+    fn record(&self, _now: Millis, record: &Record, _arrivals: &Arrivals) {
+        self.push(Told::Record(record.clone()));
+    }
+
+    fn records(&self, _records: &[Record]) {}
+
+    fn pass(&self, _records: &[Record], _took: Duration) {}
+}
