@@ -144,6 +144,7 @@ const STATES: &[&str] = &[
     "clients only",
     "stays Java",
     "task tracker",
+    "job tracker",
 ];
 
 /// Every row of every table has a state, a test, and its place in the specification.
@@ -246,7 +247,7 @@ fn every_difference_that_is_named_is_a_row() {
             let word = word.trim_end_matches('.');
             let number = word
                 .split_once('-')
-                .filter(|(letter, _)| matches!(*letter, "D" | "W" | "S" | "E" | "C" | "T"));
+                .filter(|(letter, _)| matches!(*letter, "D" | "W" | "S" | "E" | "C" | "T" | "J"));
             let is_id =
                 number.is_some_and(|(_, number)| number.starts_with(|c: char| c.is_ascii_digit()));
             assert!(!is_id || ids.contains(word), "{}: no row {word}", path.display());

@@ -11,6 +11,8 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("engine", &["model"]),
     ("simulation", &["engine", "model", "process"]),
     ("config", &["model"]),
+    ("mapreduce", &["config"]),
+    ("job_tracker", &["mapreduce", "model"]),
     ("net", &[]),
     ("wire", &["net"]),
     ("hadoop", &["net"]),
@@ -34,7 +36,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["model", "net", "process", "wire"]),
-    ("task_tracker", &["config", "hadoop", "model", "net", "process", "web", "wire"]),
+    ("task_tracker", &["config", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"]),
 ];
 
 /// What the sources of a room must not name, and why.
@@ -60,6 +62,16 @@ const PURE: &[&str] = &[
 const WALLS: &[Wall] = &[
     Wall { room: "model", forbidden: PURE, why: "the model is plain data" },
     Wall { room: "engine", forbidden: PURE, why: "the engine is pure and deterministic" },
+    Wall {
+        room: "mapreduce",
+        forbidden: &["tokio", "std::net", "std::thread", "Instant", "SystemTime"],
+        why: "the vocabulary of jobs knows no socket and no clock",
+    },
+    Wall {
+        room: "job_tracker/engine",
+        forbidden: PURE,
+        why: "the job engine is pure and deterministic",
+    },
     Wall {
         room: "config",
         forbidden: &["tokio", "std::net::Tcp", "std::net::Udp"],

@@ -10,7 +10,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::files::FileReader;
-use super::keys::{Key, Kind};
+use super::keys::Key;
 use super::problem::{ConfigErrors, Origin, Problem, Severity, warnings_or_errors};
 use super::properties::Properties;
 use super::task_tracker::unusable;
@@ -78,11 +78,7 @@ impl JobConf {
     /// A whole number; the default where it is not set, cannot be read or is out of range, as in the
     /// original; `None` where there is no default either.
     pub fn number(&self, key: &Key) -> Option<i64> {
-        let (Kind::Int { least, most } | Kind::Long { least, most }) = key.kind else {
-            return None;
-        };
-        let whole = |text: &str| typed::whole(text, least, most, key.unit).ok();
-        self.get(key.name).and_then(|text| whole(&text)).or_else(|| whole(key.default))
+        key.number_of(self.get(key.name).as_deref())
     }
 
     /// `true` or `false`, exactly so written; else the default.

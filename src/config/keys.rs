@@ -4,7 +4,7 @@
 //! to it. Spec: cluster-manager/06 §2. It knows nothing of files and values.
 
 use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
-use Use::{Accepted, Client, Job, Own, Tracker, TrackerOwn, Unsupported, Used};
+use Use::{Accepted, Client, Job, JobTracker, Own, Tracker, TrackerOwn, Unsupported, Used};
 
 /// A key that may stand in a property file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,18 @@ pub struct Key {
     pub usage: Use,
     /// What it is for.
     pub meaning: &'static str,
+}
+
+impl Key {
+    /// A whole number within the bounds of the key: of the text, else of the default; absent where
+    /// neither is one. So the original reads the configuration of a job.
+    pub fn number_of(&self, text: Option<&str>) -> Option<i64> {
+        let (Kind::Int { least, most } | Kind::Long { least, most }) = self.kind else {
+            return None;
+        };
+        let whole = |text: &str| super::typed::whole(text, least, most, self.unit).ok();
+        text.and_then(whole).or_else(|| whole(self.default))
+    }
 }
 
 /// What a value must look like.
@@ -95,6 +107,8 @@ pub enum Use {
     TrackerOwn,
     /// The task tracker, from the `job.xml` of each job, under which its own files lie.
     Job,
+    /// The job engine, from the `job.xml` of each job.
+    JobTracker,
 }
 
 impl Use {
@@ -109,6 +123,7 @@ impl Use {
             Tracker => "task tracker",
             TrackerOwn => "task tracker, own",
             Job => "task tracker, by job",
+            JobTracker => "job tracker, by job",
         }
     }
 }
@@ -492,6 +507,73 @@ keys! {
         "Whether files of failed attempts, and of their job, are kept when the job is over.";
     JOB_COMMAND = "corona.task.command", Text, "", "", Job,
         "A program to run instead of Java, with its arguments separated by blanks.";
+
+    JOB_SETUP_CLEANUP_NEEDED = "mapred.committer.job.setup.cleanup.needed", Boolean, "true", "", JobTracker,
+        "Whether a task prepares the job and another one commits or aborts its output.";
+    JOB_TASK_CLEANUP_NEEDED = "mapred.committer.task.cleanup.needed", Boolean, "true", "", JobTracker,
+        "Whether an attempt that failed or was killed is cleaned up after by another one.";
+    JOB_MAP_MAX_ATTEMPTS = "mapred.map.max.attempts", int(1), "4", "attempts", JobTracker,
+        "Failed attempts that fail a map.";
+    JOB_REDUCE_MAX_ATTEMPTS = "mapred.reduce.max.attempts", int(1), "4", "attempts", JobTracker,
+        "Failed attempts that fail a reduce.";
+    JOB_MAX_KILLED_ATTEMPTS = "corona.jt.task.max.killed.attempts", int(1), "1000", "attempts", JobTracker,
+        "Killed attempts that fail a task, so that a job ends even where no node keeps its tasks.";
+    JOB_MAP_FAILURES_PERCENT = "mapred.max.map.failures.percent", Int { least: 0, most: 100 }, "0", "%", JobTracker,
+        "Maps that may fail without failing the job.";
+    JOB_REDUCE_FAILURES_PERCENT = "mapred.max.reduce.failures.percent", Int { least: 0, most: 100 }, "0", "%", JobTracker,
+        "Reduces that may fail without failing the job.";
+    JOB_SLOW_START = "mapred.reduce.slowstart.completed.maps", Text, "0.05", "", JobTracker,
+        "The part of the maps that must be finished before reduces are requested.";
+    JOB_RUSH_MAPS = "mapred.job.rushreduce.map.threshold", int(0), "5", "maps", JobTracker,
+        "A job of at most so many maps requests its reduces at once.";
+    JOB_RUSH_REDUCES = "mapred.job.rushreduce.reduce.threshold", int(0), "5", "reduces", JobTracker,
+        "A job of at most so many reduces requests them at once.";
+    JOB_FINISH_WHEN_REDUCES_DONE = "mapred.job.finish.when.reduces.done", Boolean, "false", "", JobTracker,
+        "Whether the job ends when its reduces have, whatever its maps do.";
+    JOB_LAUNCH_TIMEOUT = "mapred.task.launch.timeout", span(0), "", "ms", JobTracker,
+        "An attempt of which no report comes for longer after its launch is killed; unset: mapred.task.timeout. 0: never.";
+    JOB_MAX_FETCH_FAILURES = "mapred.job.per.map.maxfetchfailures", int(1), "50", "reports", JobTracker,
+        "Fetch failures of one map that fail it, however many reduces run.";
+    JOB_MAP_SPECULATION = "mapred.map.tasks.speculative.execution", Boolean, "true", "", JobTracker,
+        "Whether slow maps get a second attempt.";
+    JOB_REDUCE_SPECULATION = "mapred.reduce.tasks.speculative.execution", Boolean, "true", "", JobTracker,
+        "Whether slow reduces get a second attempt.";
+    JOB_SPECULATION_REFRESH = "mapreduce.job.speculative.refresh.timeout", span(1), "5000", "ms", JobTracker,
+        "How often slow tasks are looked for.";
+    JOB_SLOW_TASK_THRESHOLD = "mapreduce.job.speculative.slowtaskthreshold", Text, "1.0", "", JobTracker,
+        "How many standard deviations below the mean a rate is slow.";
+    JOB_MAX_DEVIATION_RATIO = "mapreduce.job.speculative.stddevmeanratio.max", Text, "0.33", "", JobTracker,
+        "The largest distance from the mean that makes a rate slow, as a part of the mean.";
+    JOB_SPECULATIVE_CAP = "mapreduce.job.speculative.speculativecap", Text, "0.1", "", JobTracker,
+        "The part of the running tasks that may have a second attempt; ten always may.";
+    JOB_MAP_SPECULATION_LAG = "mapred.speculative.map.lag", span(0), "60000", "ms", JobTracker,
+        "No map is slow for so long after its launch.";
+    JOB_REDUCE_SPECULATION_LAG = "mapred.speculative.reduce.lag", span(0), "60000", "ms", JobTracker,
+        "The same for reduces.";
+    JOB_MAP_SPECULATION_DURATION = "mapred.speculative.map.duration", Long { least: 0, most: 31_557_600_000 }, "0", "s", JobTracker,
+        "Maps that would be done in less are not slow. 0: no such test.";
+    JOB_REDUCE_SPECULATION_DURATION = "mapred.speculative.reduce.duration", Long { least: 0, most: 31_557_600_000 }, "0", "s", JobTracker,
+        "The same for reduces.";
+    JOB_MAP_SPECULATION_UNFINISHED = "mapred.map.tasks.speculation.unfinished.threshold", Text, "0.001", "", JobTracker,
+        "Where a smaller part of the maps is unfinished, each of them is slow.";
+    JOB_REDUCE_SPECULATION_UNFINISHED = "mapred.reduce.tasks.speculation.unfinished.threshold", Text, "0.001", "", JobTracker,
+        "The same for reduces.";
+    JOB_MAX_SKIPPED_RECORDS = "mapred.skip.map.max.skip.records", long(0), "0", "records", JobTracker,
+        "Records that a map may skip around a bad one. 0: none is skipped.";
+    JOB_MAX_SKIPPED_GROUPS = "mapred.skip.reduce.max.skip.groups", long(0), "0", "groups", JobTracker,
+        "The same for the groups of a reduce.";
+    JOB_ATTEMPTS_BEFORE_SKIPPING = "mapred.skip.attempts.to.start.skipping", int(0), "2", "attempts", JobTracker,
+        "Failed attempts after which a task skips.";
+    JOB_EXCLUSION_WAIT = "corona.jt.exclusion.wait.ms", span(1), "60000", "ms", JobTracker,
+        "How long a request waits with excluded hosts while it is not known which hosts there are; then any host will do.";
+    JOB_MAX_COUNTER_GROUPS = "corona.jt.max.counter.groups", int(1), "200", "groups", JobTracker,
+        "Groups of counters that the tasks of a job may have together. Further ones are left out.";
+    JOB_MAX_COUNTERS = "corona.jt.max.counters", int(1), "5000", "counters", JobTracker,
+        "Counters that the tasks of a job may have together. Further ones are left out.";
+    JOB_MAX_COUNTER_NAME = "corona.jt.max.counter.name.bytes", int(1), "1024", "bytes", JobTracker,
+        "The longest name of a counter or a group. Counters with longer ones are left out.";
+    JOB_MAX_TEXT = "corona.jt.max.text.bytes", int(64), "32768", "bytes", JobTracker,
+        "What is kept of the diagnostics of an attempt, and of what it says that it does.";
 }
 
 /// The key with this name.

@@ -536,7 +536,8 @@ impl<'a> SettingsReader<'a> {
                 continue;
             }
             match key.usage {
-                Use::Used | Use::Own | Use::Client | Use::Tracker | Use::TrackerOwn | Use::Job => {}
+                Use::Used | Use::Own | Use::Client => {}
+                Use::Tracker | Use::TrackerOwn | Use::Job | Use::JobTracker => {}
                 Use::Accepted => {
                     let property = self.property(key);
                     if let Err(wrong) = typed::check(key.kind, &property.value, key.unit) {

@@ -19,8 +19,6 @@ pub mod launch;
 pub mod recording;
 pub mod relay;
 pub mod replay;
-#[cfg(test)]
-mod report_tests;
 pub mod setup;
 pub mod shadow;
 mod traffic;

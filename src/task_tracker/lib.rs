@@ -26,7 +26,6 @@ pub mod child;
 pub mod deletion;
 pub mod figures;
 pub mod http;
-pub mod ids;
 pub mod job_files;
 pub mod job_trackers;
 pub mod layout;
@@ -40,3 +39,5 @@ mod programs;
 pub mod service;
 pub mod table;
 pub mod tracker;
+
+pub use corona_mapreduce::ids;

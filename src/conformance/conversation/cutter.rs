@@ -1,14 +1,14 @@
 //! Cuts one direction of a connection into messages.
 //!
-//! Knows framing and where a message ends, not what it says: messages are not decoded. Once the stream
-//! cannot be understood, everything is handed on as bytes, until something that looks like a message
-//! begins after a gap.
+//! Knows framing and where a message ends, not what it says. Once the stream cannot be understood,
+//! everything is handed on as bytes, until something that looks like a message begins again after
+//! a gap.
 
 use std::time::Duration;
 
-use super::Offered;
+use super::{Offered, Said};
 use corona_wire::Framing;
-use corona_wire::value::{RawMessage, StreamReader};
+use corona_wire::value::{Message, StreamReader};
 
 /// The state of cutting one direction.
 pub(crate) struct Cutter {
@@ -20,7 +20,7 @@ pub(crate) struct Cutter {
     /// How many of them the reader has been given.
     read: usize,
     /// What the reader has found in those.
-    messages: Vec<RawMessage>,
+    messages: Vec<Message>,
     /// When the last of `pending` came.
     at: Duration,
 }
@@ -38,16 +38,7 @@ enum State {
 /// A larger message is taken for nonsense. The wire's own limit on frames is the same.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// A part of a stream.
-pub(crate) enum Piece {
-    /// Whole messages, and their bytes on the stream, frame lengths included.
-    Messages { raw: Vec<u8>, messages: Vec<RawMessage> },
-    /// Bytes that are no message.
-    Bytes(Vec<u8>),
-}
-
-/// Takes each piece with the time of its last byte.
-type Take<'a> = &'a mut dyn FnMut(Duration, Piece);
+type Say<'a> = &'a mut dyn FnMut(Duration, Said);
 
 impl Cutter {
     /// For a stream that is known from its first byte when it is `whole`.
@@ -63,12 +54,12 @@ impl Cutter {
         }
     }
 
-    /// Takes bytes that came at `at`, and hands on what they complete.
-    pub(crate) fn data(&mut self, at: Duration, data: &[u8], take: Take<'_>) {
+    /// Takes bytes that came at `at`, and says what they complete.
+    pub(crate) fn data(&mut self, at: Duration, data: &[u8], say: Say<'_>) {
         self.pending.extend_from_slice(data);
         self.at = at;
         if self.state == State::Lost {
-            self.find_step(take);
+            self.find_step(say);
         }
         while self.state == State::InStep {
             match self.feed() {
@@ -79,13 +70,13 @@ impl Cutter {
                     let raw = std::mem::replace(&mut self.pending, rest);
                     self.read = 0;
                     let messages = std::mem::take(&mut self.messages);
-                    take(at, Piece::Messages { raw, messages });
+                    say(at, Said::Messages { raw, messages });
                 }
                 Fed::Nonsense => self.state = State::Strange,
             }
         }
         if self.state == State::Strange {
-            self.hand_on_pending(take);
+            self.say_pending(say);
         }
     }
 
@@ -95,20 +86,20 @@ impl Cutter {
     }
 
     /// Some of the stream is missing after what came so far.
-    pub(crate) fn lose(&mut self, take: Take<'_>) {
-        self.hand_on_pending(take);
+    pub(crate) fn lose(&mut self, say: Say<'_>) {
+        self.say_pending(say);
         self.state = State::Lost;
     }
 
     /// Nothing more will come.
-    pub(crate) fn finish(&mut self, take: Take<'_>) {
-        self.hand_on_pending(take);
+    pub(crate) fn finish(&mut self, say: Say<'_>) {
+        self.say_pending(say);
     }
 
     /// Hands on what is no whole message, or no message at all.
-    fn hand_on_pending(&mut self, take: Take<'_>) {
+    fn say_pending(&mut self, say: Say<'_>) {
         if !self.pending.is_empty() {
-            take(self.at, Piece::Bytes(std::mem::take(&mut self.pending)));
+            say(self.at, Said::Bytes(std::mem::take(&mut self.pending)));
         }
         self.read = 0;
         self.messages.clear();
@@ -132,7 +123,7 @@ impl Cutter {
         self.reader.push(bytes);
         self.read += size;
         loop {
-            match self.reader.next_raw() {
+            match self.reader.next_message() {
                 Ok(Some(message)) => self.messages.push(message),
                 Ok(None) if self.reader.is_empty() => return Fed::Whole,
                 Ok(None) => return Fed::Something,
@@ -142,7 +133,7 @@ impl Cutter {
     }
 
     /// Looks for the start of a message in a stream whose beginning is not known.
-    fn find_step(&mut self, take: Take<'_>) {
+    fn find_step(&mut self, say: Say<'_>) {
         let before = if self.service.framing() == Framing::Framed { 4 } else { 0 };
         let start = (0..self.pending.len())
             .find(|start| starts_message(self.pending.get(start + before..).unwrap_or_default()));
@@ -150,7 +141,7 @@ impl Cutter {
         let keep = before + HEADER_START - 1;
         let rest = start.unwrap_or(self.pending.len().saturating_sub(keep));
         let rest = self.pending.split_off(rest);
-        self.hand_on_pending(take);
+        self.say_pending(say);
         self.pending = rest;
         if start.is_some() {
             self.state = State::InStep;
@@ -219,23 +210,24 @@ mod tests {
         };
         let mut cutter = Cutter::new(service, whole);
         let mut seen: Vec<String> = Vec::new();
-        let mut take = |_, piece| match piece {
-            Piece::Messages { raw, messages } => {
+        let mut say = |_, said| match said {
+            Said::Messages { raw, messages } => {
                 let names: Vec<_> = messages.iter().map(|m| m.name.clone()).collect();
                 seen.push(format!("{} in {}", names.join("+"), raw.len()));
             }
-            Piece::Bytes(bytes) => match seen.last_mut().filter(|last| last.starts_with('?')) {
+            Said::Bytes(bytes) => match seen.last_mut().filter(|last| last.starts_with('?')) {
                 Some(last) => {
                     let known: usize = last[1..].parse().unwrap();
                     *last = format!("?{}", known + bytes.len());
                 }
                 None => seen.push(format!("?{}", bytes.len())),
             },
+            other => seen.push(format!("{other:?}")),
         };
         for data in stream.chunks(piece) {
-            cutter.data(Duration::ZERO, data, &mut take);
+            cutter.data(Duration::ZERO, data, &mut say);
         }
-        cutter.finish(&mut take);
+        cutter.finish(&mut say);
         seen
     }
 

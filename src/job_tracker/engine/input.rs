@@ -1,0 +1,337 @@
+//! What goes into the job engine and what comes out: plain data.
+
+use std::sync::Arc;
+
+use corona_mapreduce::{
+    AttemptKey, CompletionEvent, HistoryRecord, JobId, JobSettings, JobState, PerKind,
+    SortedRanges, Split, TaskKind, TaskStatus,
+};
+use corona_model::types::{ResourceRequest, ResourceType, SessionPriority, SessionStatus};
+use serde::{Deserialize, Serialize};
+
+/// The id of a request, which is also that of the grant that answers it. Unique within the session,
+/// from 1. Spec: mapreduce/05 §5.3.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct RequestId(pub i32);
+
+/// All that does not change of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// The job.
+    pub id: JobId,
+    /// Its name for people.
+    pub name: Arc<str>,
+    /// Its user.
+    pub user: Arc<str>,
+    /// Where its configuration is, as task trackers fetch it.
+    pub conf: Arc<str>,
+    /// What the history names as its job tracker: `null:null:null` without a remote one.
+    pub tracker: Arc<str>,
+    /// The splits, one for each map, in the order of the maps.
+    pub splits: Vec<Split>,
+    /// Reduces.
+    pub reduces: u32,
+    /// What its configuration says.
+    pub settings: JobSettings,
+    /// Racks of hosts that are not in the default rack; sorted by host. They count for statistics only.
+    pub racks: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// One thing that happens to a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum JobInput {
+    /// The job begins: its tasks are made and slots for them requested.
+    Submitted,
+    /// The cluster manager has granted slots.
+    Granted {
+        /// The slots, in the order of the notification.
+        slots: Vec<GrantedSlot>,
+    },
+    /// The cluster manager takes slots back.
+    Revoked {
+        /// The ids of the requests.
+        ids: Vec<RequestId>,
+    },
+    /// The cluster manager has given up a node.
+    NodeLost {
+        /// The node's name.
+        node: Arc<str>,
+    },
+    /// A task tracker reports. Spec: mapreduce/03 §3.2.
+    Heartbeat {
+        /// The node's name.
+        node: Arc<str>,
+        /// The host under which its map output can be fetched.
+        host: Arc<str>,
+        /// The port for that.
+        http_port: i32,
+        /// The attempts of this job.
+        reports: Vec<TaskStatus>,
+    },
+    /// A call with orders to a task tracker failed, or was not made because its node is faulty.
+    CallFailed {
+        /// The node's name.
+        node: Arc<str>,
+        /// The orders of the call.
+        orders: Vec<Order>,
+    },
+    /// The hosts that can serve requests of a type, as the cluster manager lists them. Exclusions never
+    /// cover all of them.
+    HostsKnown {
+        /// Which type.
+        kind: TaskKind,
+        /// The hosts; none if it is not known which hosts there are.
+        hosts: Vec<Arc<str>>,
+    },
+    /// A user or an administrator ends the job.
+    KillJob,
+    /// A user ends an attempt. Reply: [`JobReply::Killed`].
+    KillAttempt {
+        /// The attempt.
+        attempt: AttemptKey,
+        /// Whether it counts as failed.
+        fail: bool,
+    },
+    /// A user changes the priority of the session.
+    SetPriority {
+        /// The new priority.
+        priority: SessionPriority,
+    },
+    /// A user wants a second attempt at a map or reduce that runs, however fast it is.
+    Speculate {
+        /// Which kind.
+        kind: TaskKind,
+        /// The number of the task.
+        number: u32,
+    },
+    /// The session with the cluster manager is lost, and with it all slots.
+    SessionLost {
+        /// Whether a request or a release raised the error.
+        aborted: bool,
+    },
+    /// Time has passed. Due at [`super::JobEngine::next_deadline`].
+    Tick,
+}
+
+/// A slot that was granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedSlot {
+    /// The request that it answers.
+    pub id: RequestId,
+    /// The name of the node, which its task tracker uses in its reports.
+    pub node: Arc<str>,
+    /// The node's host.
+    pub host: Arc<str>,
+    /// Where its task tracker takes orders: `host:port`.
+    pub address: Arc<str>,
+}
+
+/// One order of a call to a task tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// To launch an attempt, or its clean-up.
+    Launch(AttemptKey),
+    /// To kill an attempt.
+    Kill(AttemptKey),
+    /// To let an attempt commit.
+    Commit(AttemptKey),
+    /// To forget the job.
+    KillJob,
+}
+
+/// What one input leads to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobOutcome {
+    /// What the caller learns.
+    pub reply: Result<JobReply, JobRefusal>,
+    /// What must be done, in order.
+    pub effects: Vec<JobEffect>,
+}
+
+/// The answer to an input that is not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobReply {
+    /// Done.
+    Done,
+    /// Whether the attempt will be killed now: not if it has ended, has not been heard of, or is being
+    /// killed already. Spec: mapreduce/09 §A.
+    Killed(bool),
+}
+
+/// Why an input is refused. It has changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum JobRefusal {
+    /// The job was submitted before.
+    #[error("the job was submitted already")]
+    AlreadySubmitted,
+    /// The job has ended.
+    #[error("the job has ended")]
+    Ended,
+    /// The job has no such attempt.
+    #[error("the job has no such attempt")]
+    UnknownAttempt,
+    /// The job has no such task, or it does not run.
+    #[error("the job has no such running task")]
+    UnknownTask,
+    /// The job never had a slot on the node.
+    #[error("the job never had a slot on this node")]
+    UnknownNode,
+}
+
+/// Something that must be done after an input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum JobEffect {
+    /// Request slots from the cluster manager.
+    Request(Vec<ResourceRequest>),
+    /// Give slots back, or withdraw requests.
+    Release(Vec<RequestId>),
+    /// Order a task tracker to launch an attempt.
+    Launch(Launch),
+    /// Order a task tracker to kill an attempt.
+    Kill {
+        /// The attempt.
+        attempt: AttemptKey,
+        /// Where.
+        at: Tracker,
+    },
+    /// Allow an attempt to commit its output.
+    Commit {
+        /// The attempt.
+        attempt: AttemptKey,
+        /// Where.
+        at: Tracker,
+    },
+    /// Order a task tracker to forget the job and all that it has of it.
+    KillJob {
+        /// Where.
+        at: Tracker,
+    },
+    /// A new event at the end of the list of completion events.
+    Event {
+        /// Its place in the list.
+        id: u32,
+        /// The event.
+        event: CompletionEvent,
+    },
+    /// An earlier event of a success became obsolete, in its place.
+    EventObsolete {
+        /// Its place in the list.
+        id: u32,
+    },
+    /// Write to the job's history.
+    Record(HistoryRecord),
+    /// Notify the cluster manager of the session's priority.
+    UpdatePriority(SessionPriority),
+    /// Counters were left out because a limit was reached; for the log.
+    CountersLeftOut {
+        /// The attempt that reported them.
+        attempt: AttemptKey,
+        /// How many.
+        count: usize,
+    },
+    /// The job has ended: report what its nodes did, then end the session. Nothing follows.
+    EndSession {
+        /// How it ended.
+        status: SessionStatus,
+        /// What happened on each node.
+        feedback: Vec<NodeUsage>,
+    },
+}
+
+/// A task tracker and where it takes orders.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tracker {
+    /// The name of its node.
+    pub node: Arc<str>,
+    /// `host:port`.
+    pub address: Arc<str>,
+}
+
+/// An attempt to be launched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// The attempt. A clean-up attempt has the id of the attempt after which it cleans up.
+    pub attempt: AttemptKey,
+    /// Where.
+    pub at: Tracker,
+    /// The slot that it takes.
+    pub slot: RequestId,
+    /// What it does.
+    pub work: Work,
+}
+
+/// What an attempt does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Its map or reduce.
+    Task {
+        /// Records to leave out.
+        skip: SortedRanges,
+        /// Whether it skips bad records.
+        skipping: bool,
+        /// Whether the records that it leaves out are written down; not when it only tests a range.
+        write_skipped: bool,
+    },
+    /// Prepares the job.
+    Setup,
+    /// Commits or aborts the job's output.
+    Cleanup {
+        /// How the job ends.
+        state: JobState,
+    },
+    /// Cleans up after an attempt that failed or was killed.
+    TaskCleanup {
+        /// Whether it failed; else it was killed.
+        failed: bool,
+    },
+}
+
+/// What happened to a job on a node: an entry of `nodeFeedback`. Spec: mapreduce/05 §5.5.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUsage {
+    /// The node.
+    pub node: Arc<str>,
+    /// Attempts launched there.
+    pub total: u32,
+    /// Attempts that succeeded.
+    pub succeeded: u32,
+    /// Attempts that were killed and left output to clean up.
+    pub killed: u32,
+    /// Attempts that failed and left output to clean up; 0 for jobs that did not succeed.
+    pub failed: u32,
+    /// Attempts that were not heard of in time.
+    pub timeouts: u32,
+    /// Orders that could not be delivered.
+    pub failed_connections: u32,
+}
+
+/// The counters of a job that its job tracker computes. Spec: mapreduce/09 §F.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTotals {
+    /// Attempts launched, clean-up attempts not counted.
+    pub launched: PerKind<u32>,
+    /// Tasks that failed.
+    pub failed_tasks: PerKind<u32>,
+    /// Milliseconds of all attempts that ended.
+    pub slot_millis: PerKind<i64>,
+    /// Milliseconds of copying, sorting and reducing.
+    pub reduce_phase_millis: [i64; 3],
+    /// Maps launched on a host of their split.
+    pub data_local: u32,
+    /// Maps launched in a rack of their split.
+    pub rack_local: u32,
+    /// Attempts that failed, of the job's work.
+    pub failed_attempts: PerKind<u32>,
+    /// Attempts that were killed, of the job's work.
+    pub killed_attempts: PerKind<u32>,
+}
+
+/// The type of slot that tasks of a kind take.
+pub(crate) fn slot_type(kind: TaskKind) -> ResourceType {
+    match kind {
+        TaskKind::Map => ResourceType::Map,
+        TaskKind::Reduce => ResourceType::Reduce,
+    }
+}

@@ -1,0 +1,509 @@
+//! Requests and slots: what is requested, and what a slot is used for.
+//! Spec: mapreduce/05 §5.3, mapreduce/09 §A, §B.
+
+use std::sync::Arc;
+
+use corona_mapreduce::{AttemptKey, JobState, Phase, TaskKey, TaskKind, TaskRole, TaskState};
+use corona_model::types::{ComputeSpecs, Millis, ResourceRequest};
+
+use super::input::slot_type;
+use super::nodes::{HostIdx, NodeIdx};
+use super::tasks::{Attempt, Slot, SlotUse};
+use super::{GrantedSlot, JobEffect, JobEngine, JobStage, Launch, RequestId, Turn, Work};
+
+impl JobEngine {
+    /// Requests a slot for a task. A second one beside an attempt that runs keeps away from its host.
+    pub(super) fn request(&mut self, key: TaskKey, turn: &mut Turn) {
+        let task = self.task(key);
+        let mut excluded = task.avoided.clone();
+        let running: Vec<HostIdx> =
+            task.live().map(|(_, attempt)| self.nodes[attempt.node].host).collect();
+        let is_second = !running.is_empty() && task.to_clean().is_none();
+        if is_second {
+            excluded.extend(running);
+            excluded.sort_unstable();
+            excluded.dedup();
+        }
+        if self.covers_all_hosts(key.kind, &excluded) {
+            if is_second {
+                return;
+            }
+            excluded.clear();
+            self.accept_any_host(key);
+        }
+        let hosts: Vec<HostIdx> = self.task(key).hosts.to_vec();
+        let hosts: Vec<HostIdx> =
+            hosts.into_iter().filter(|host| !excluded.contains(host)).collect();
+        let id = self.file(key.kind, Some(key), &hosts, &excluded, turn);
+        self.task_mut(key).slots.push(id);
+    }
+
+    /// Requests a slot for the job's set-up or clean-up, where no task has one that could serve.
+    pub(super) fn request_for_the_job(&mut self, turn: &mut Turn) {
+        let Some(role) = self.due_for_the_job() else { return };
+        let unused = |slot: &Slot| !matches!(slot.use_, SlotUse::Runs(_));
+        if self.slots.values().any(unused) {
+            return;
+        }
+        let kind = if self.sizes.map == 0 && self.sizes.reduce > 0 {
+            TaskKind::Reduce
+        } else {
+            TaskKind::Map
+        };
+        let key = self.task_for_the_job(role, kind);
+        let mut excluded = self.task(key).avoided.clone();
+        if self.covers_all_hosts(kind, &excluded) {
+            excluded.clear();
+            self.accept_any_host(key);
+        }
+        self.file(kind, None, &[], &excluded, turn);
+    }
+
+    fn file(
+        &mut self,
+        kind: TaskKind,
+        owner: Option<TaskKey>,
+        hosts: &[HostIdx],
+        excluded: &[HostIdx],
+        turn: &mut Turn,
+    ) -> RequestId {
+        self.last_request += 1;
+        let id = RequestId(self.last_request);
+        let excludes = !excluded.is_empty();
+        let slot = Slot { owner, kind, use_: SlotUse::Requested, revoked: false, excludes };
+        self.slots.insert(id, slot);
+        if excludes && self.known_hosts[kind].is_empty() {
+            let due = self.last.plus_ms(self.spec.settings.exclusion_wait_ms);
+            self.exclusions_due.insert((due, id));
+        }
+        turn.requests.push(ResourceRequest {
+            id: id.0,
+            hosts: self.host_names(hosts),
+            specs: Some(specs(kind)),
+            kind: slot_type(kind),
+            exclude_hosts: self.host_names(excluded),
+        });
+        id
+    }
+
+    /// Whether no known host is left. Where it is not known which hosts there are, time decides.
+    fn covers_all_hosts(&self, kind: TaskKind, excluded: &[HostIdx]) -> bool {
+        let known = &self.known_hosts[kind];
+        !known.is_empty() && known.iter().all(|host| excluded.contains(host))
+    }
+
+    fn accept_any_host(&mut self, key: TaskKey) {
+        let task = self.task_mut(key);
+        task.avoided.clear();
+        task.last_resort = true;
+    }
+
+    /// Requests a slot for a task that lacks one.
+    pub(super) fn request_if_lacking(&mut self, key: TaskKey, turn: &mut Turn) {
+        let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
+        if !working || !self.requested[key.kind] || !self.role(key).is_work() {
+            return;
+        }
+        if self.task(key).lacks_slot() && !self.has_unused_slot(key) {
+            self.request(key, turn);
+        }
+    }
+
+    /// Whether a slot or a request of the task runs none of its attempts. One that the job's set-up has
+    /// borrowed comes back.
+    pub(super) fn has_unused_slot(&self, key: TaskKey) -> bool {
+        self.task(key).slots.iter().any(|id| match self.slots[id].use_ {
+            SlotUse::Runs(attempt) => attempt.task != key,
+            _ => true,
+        })
+    }
+
+    /// Gives a slot back, or withdraws a request.
+    pub(super) fn release(&mut self, id: RequestId, turn: &mut Turn) {
+        let Some(slot) = self.slots.remove(&id) else { return };
+        self.free.remove(&id);
+        if let Some(owner) = slot.owner {
+            self.task_mut(owner).slots.retain(|other| *other != id);
+        }
+        turn.releases.push(id);
+    }
+
+    /// Withdraws what a task requested and has not used.
+    pub(super) fn withdraw_requests(&mut self, key: TaskKey, turn: &mut Turn) {
+        for id in self.task(key).slots.clone() {
+            if self.slots[&id].use_ == SlotUse::Requested {
+                self.release(id, turn);
+            }
+        }
+    }
+
+    /// The cluster manager has granted a slot. Grants of requests that are not known, or were granted
+    /// before, are dropped.
+    pub(super) fn granted(&mut self, granted: &GrantedSlot, turn: &mut Turn) {
+        let Some(slot) = self.slots.get(&granted.id) else { return };
+        if slot.use_ != SlotUse::Requested {
+            return;
+        }
+        let host = self.hosts.number(&granted.host);
+        let node = self.nodes.granted(granted, host);
+        if let Some(slot) = self.slots.get_mut(&granted.id) {
+            slot.use_ = SlotUse::Free(node);
+        }
+        self.free.insert(granted.id);
+        turn.fresh.push(granted.id);
+    }
+
+    /// The cluster manager takes a slot back. A running attempt is killed, and its slot returned when it
+    /// has ended. Spec: mapreduce/09 §J.
+    pub(super) fn revoked(&mut self, id: RequestId, turn: &mut Turn) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.revoked = true;
+        let (owner, running) = (slot.owner, slot.use_);
+        match running {
+            SlotUse::Runs(attempt) if self.attempt(attempt).state.is_live() => {
+                self.order_kill(attempt, false, turn);
+            }
+            // A clean-up does not last long: it ends before the slot goes back.
+            SlotUse::Runs(_) => {}
+            SlotUse::Requested | SlotUse::Free(_) => {
+                self.release(id, turn);
+                if let Some(owner) = owner {
+                    self.request_if_lacking(owner, turn);
+                }
+            }
+        }
+    }
+
+    /// The list of hosts has changed. Requests whose exclusions might cover all of them are filed again.
+    pub(super) fn hosts_known(&mut self, kind: TaskKind, hosts: &[Arc<str>], turn: &mut Turn) {
+        let mut known: Vec<HostIdx> = hosts.iter().map(|host| self.hosts.number(host)).collect();
+        known.sort_unstable();
+        known.dedup();
+        let old = std::mem::replace(&mut self.known_hosts[kind], known);
+        let known = &self.known_hosts[kind];
+        if !old.is_empty() && old.iter().all(|host| known.contains(host)) {
+            return;
+        }
+        let waits =
+            |slot: &Slot| slot.kind == kind && slot.excludes && slot.use_ == SlotUse::Requested;
+        let waiting = self.slots.iter().filter(|(_, slot)| waits(slot));
+        for id in waiting.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if self.known_hosts[kind].is_empty() {
+                let due = self.last.plus_ms(self.spec.settings.exclusion_wait_ms);
+                self.exclusions_due.insert((due, id));
+            } else {
+                self.request_again(id, turn);
+            }
+        }
+    }
+
+    /// Requests that have waited long enough with excluded hosts take any host.
+    pub(super) fn drop_old_exclusions(&mut self, turn: &mut Turn) {
+        while let Some((due, id)) = self.exclusions_due.first().copied() {
+            if due > self.last {
+                break;
+            }
+            self.exclusions_due.pop_first();
+            let waits = self.slots.get(&id).filter(|slot| slot.use_ == SlotUse::Requested);
+            if waits.is_some_and(|slot| self.known_hosts[slot.kind].is_empty()) {
+                self.request_anywhere(id, turn);
+            }
+        }
+    }
+
+    /// Replaces a request that waits by one without exclusions.
+    fn request_anywhere(&mut self, id: RequestId, turn: &mut Turn) {
+        if let Some(key) = self.subject(id) {
+            self.accept_any_host(key);
+        }
+        self.request_again(id, turn);
+    }
+
+    fn request_again(&mut self, id: RequestId, turn: &mut Turn) {
+        let owner = self.slots.get(&id).and_then(|slot| slot.owner);
+        self.release(id, turn);
+        if let Some(owner) = owner {
+            self.request_if_lacking(owner, turn);
+        }
+    }
+
+    /// The task whose experience with hosts decides on a slot.
+    fn subject(&self, id: RequestId) -> Option<TaskKey> {
+        let slot = self.slots.get(&id)?;
+        slot.owner.or_else(|| Some(self.task_for_the_job(self.due_for_the_job()?, slot.kind)))
+    }
+
+    /// The set-up or clean-up of the job, if it is time for it and it does not run.
+    fn due_for_the_job(&self) -> Option<TaskRole> {
+        let role = match self.stage {
+            JobStage::Prep => TaskRole::Setup,
+            JobStage::CleaningUp(_) => TaskRole::Cleanup,
+            _ => return None,
+        };
+        (!self.runs_for_the_job(role)).then_some(role)
+    }
+
+    fn runs_for_the_job(&self, role: TaskRole) -> bool {
+        TaskKind::ALL
+            .into_iter()
+            .any(|kind| self.task(self.task_for_the_job(role, kind)).live().next().is_some())
+    }
+
+    fn task_for_the_job(&self, role: TaskRole, kind: TaskKind) -> TaskKey {
+        match role {
+            TaskRole::Setup => self.setup_task(kind),
+            _ => self.cleanup_task(kind),
+        }
+    }
+
+    /// Finds a use for the slots that came, and for those that had none so far if there may be one now.
+    pub(super) fn use_free_slots(&mut self, turn: &mut Turn) {
+        loop {
+            let mut ids = std::mem::take(&mut turn.fresh);
+            if std::mem::take(&mut turn.recheck) {
+                ids = self.free.iter().copied().collect();
+            }
+            ids.sort_unstable();
+            for id in &ids {
+                self.use_slot(*id, turn);
+            }
+            // On a host where it failed before, rather than not at all.
+            if let (Some(role), Some(id)) = (self.due_for_the_job(), self.free.first().copied()) {
+                self.launch_for_the_job(role, id, turn);
+                turn.recheck = true;
+            }
+            if turn.fresh.is_empty() && !turn.recheck {
+                return;
+            }
+        }
+    }
+
+    fn use_slot(&mut self, id: RequestId, turn: &mut Turn) {
+        let Some(Slot { owner, use_: SlotUse::Free(node), .. }) = self.slots.get(&id).cloned()
+        else {
+            return;
+        };
+        if let Some(owner) = owner
+            && self.is_bad_place(owner, node)
+            && !self.avoid(owner, node)
+        {
+            self.release(id, turn);
+            return self.request_if_lacking(owner, turn);
+        }
+        if let Some(role) = self.due_for_the_job() {
+            let key = self.task_for_the_job(role, self.slots[&id].kind);
+            let host = self.nodes[node].host;
+            if !self.task(key).avoided.contains(&host) {
+                return self.launch_for_the_job(role, id, turn);
+            }
+        }
+        match owner {
+            Some(owner) => self.use_for_task(id, owner, node, turn),
+            None if self.due_for_the_job().is_none() => self.release(id, turn),
+            None => {}
+        }
+    }
+
+    /// Whether the task should not run on the node. Spec: mapreduce/09 §B.
+    fn is_bad_place(&self, key: TaskKey, node: NodeIdx) -> bool {
+        let (task, node) = (self.task(key), &self.nodes[node]);
+        let faulty = node.is_faulty(&self.spec.settings);
+        !task.last_resort && (faulty || task.avoided.contains(&node.host))
+    }
+
+    /// Keeps the task away from the node's host; true if no host would be left, so that it will do.
+    fn avoid(&mut self, key: TaskKey, node: NodeIdx) -> bool {
+        let host = self.nodes[node].host;
+        let task = self.task_mut(key);
+        if !task.avoided.contains(&host) {
+            task.avoided.push(host);
+        }
+        let nothing_left = self.covers_all_hosts(key.kind, &self.task(key).avoided);
+        if nothing_left {
+            self.accept_any_host(key);
+        }
+        nothing_left
+    }
+
+    fn use_for_task(&mut self, id: RequestId, key: TaskKey, node: NodeIdx, turn: &mut Turn) {
+        let setting_up = self.runs_for_the_job(TaskRole::Setup);
+        let (task, host) = (self.task(key), self.nodes[node].host);
+        let may_work = match self.stage {
+            JobStage::Running => true,
+            // Reduces only copy while the set-up runs. Spec: mapreduce/09 §A.
+            JobStage::Prep if key.kind == TaskKind::Reduce && setting_up => true,
+            JobStage::Prep => return,
+            _ => false,
+        };
+        let elsewhere = task.live().all(|(_, other)| self.nodes[other.node].host != host);
+        let second = self.is_worth_a_second_attempt(key) && elsewhere;
+        let max_attempts = self.spec.settings.max_attempts[key.kind];
+        if !may_work {
+            self.release(id, turn);
+        } else if let Some(number) = task.to_clean() {
+            self.launch_cleanup_of(key.attempt(number), id, node, turn);
+            // Both attempts at a task may have left something behind.
+            self.request_if_lacking(key, turn);
+        } else if (task.lacks_slot() || second) && task.may_start_another(max_attempts) {
+            self.launch_task(key, id, node, turn);
+        } else {
+            // The original keeps a slot whose task has used up its attempts' numbers for ever.
+            self.release(id, turn);
+        }
+    }
+
+    fn launch_for_the_job(&mut self, role: TaskRole, id: RequestId, turn: &mut Turn) {
+        let Some(Slot { kind, use_: SlotUse::Free(node), .. }) = self.slots.get(&id).cloned()
+        else {
+            return;
+        };
+        let key = self.task_for_the_job(role, kind);
+        let work = match self.stage {
+            JobStage::CleaningUp(state) => Work::Cleanup { state },
+            _ => Work::Setup,
+        };
+        self.launch(key, id, node, work, turn);
+        // Reduces may start beside the set-up, and all other slots are of no use beside the clean-up.
+        turn.recheck = true;
+    }
+
+    fn launch_task(&mut self, key: TaskKey, id: RequestId, node: NodeIdx, turn: &mut Turn) {
+        let settings = &self.spec.settings;
+        let task = self.task(key);
+        let most = settings.max_skipped[key.kind];
+        let skipping = most > 0 && task.failed >= settings.attempts_before_skipping;
+        let ranges = task.skipping.as_deref().cloned().unwrap_or_default();
+        let work =
+            Work::Task { skip: ranges.skipped(), skipping, write_skipped: !ranges.is_testing() };
+        self.counts[key.kind].live += 1;
+        self.statistics[key.kind].launched();
+        self.totals.launched[key.kind] += 1;
+        self.count_locality(key, node);
+        let task = self.task_mut(key);
+        task.candidate = false;
+        task.wanted_again = false;
+        self.launch(key, id, node, work, turn);
+    }
+
+    fn launch(&mut self, key: TaskKey, id: RequestId, node: NodeIdx, work: Work, turn: &mut Turn) {
+        let now = self.last;
+        let phase = match key.kind {
+            TaskKind::Map => Phase::Map,
+            TaskKind::Reduce => Phase::Shuffle,
+        };
+        let task = self.task_mut(key);
+        let is_first = task.attempts.is_empty();
+        if is_first {
+            task.first_launch = now;
+        }
+        let attempt = key.attempt(task.attempts.len() as u32);
+        // Most tasks have one attempt, and there may be very many tasks.
+        task.attempts.reserve_exact(1);
+        task.attempts.push(Attempt::new(node, id, now, phase));
+        self.nodes[node].launched += 1;
+        self.put_to_use(attempt, id, node, work, turn);
+        if is_first {
+            self.record_task_start(key, turn);
+        }
+    }
+
+    fn launch_cleanup_of(
+        &mut self,
+        key: AttemptKey,
+        id: RequestId,
+        node: NodeIdx,
+        turn: &mut Turn,
+    ) {
+        let attempt = self.attempt_mut(key);
+        attempt.cleaning = true;
+        attempt.node = node;
+        attempt.slot = Some(id);
+        attempt.kill = None;
+        let failed = attempt.state == TaskState::FailedUnclean;
+        self.put_to_use(key, id, node, Work::TaskCleanup { failed }, turn);
+    }
+
+    fn put_to_use(
+        &mut self,
+        attempt: AttemptKey,
+        id: RequestId,
+        node: NodeIdx,
+        work: Work,
+        turn: &mut Turn,
+    ) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.use_ = SlotUse::Runs(attempt);
+        }
+        self.free.remove(&id);
+        self.expect_report(attempt, self.spec.settings.launch_timeout_ms);
+        let at = self.nodes[node].tracker();
+        turn.effects.push(JobEffect::Launch(Launch { attempt, at, slot: id, work }));
+    }
+
+    /// Gives the attempt up after `span_ms` from now; never for 0.
+    pub(super) fn expect_report(&mut self, key: AttemptKey, span_ms: i64) {
+        let due = if span_ms > 0 { self.last.plus_ms(span_ms) } else { Millis(i64::MAX) };
+        let attempt = self.attempt_mut(key);
+        // A later time is looked up when the earlier one has come.
+        let is_earlier = due < attempt.due;
+        attempt.due = due;
+        if is_earlier {
+            self.due.insert((due, key));
+        }
+    }
+
+    /// The slot of an attempt that has ended: kept for the job's set-up, clean-up or its owner, else given
+    /// back. Spec: mapreduce/09 §A.
+    pub(super) fn leave_slot(&mut self, key: AttemptKey, reuse: bool, turn: &mut Turn) {
+        let Attempt { node, slot, .. } = self.attempt_mut(key);
+        let node = *node;
+        let Some(id) = slot.take() else { return };
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let (owner, revoked) = (slot.owner, slot.revoked);
+        if reuse && !revoked && !self.nodes[node].lost {
+            slot.use_ = SlotUse::Free(node);
+            self.free.insert(id);
+            turn.fresh.push(id);
+            return;
+        }
+        self.release(id, turn);
+        if let Some(owner) = owner {
+            self.request_if_lacking(owner, turn);
+        }
+    }
+
+    /// Where a map runs, seen from its split. Spec: mapreduce/09 §F.
+    fn count_locality(&mut self, key: TaskKey, node: NodeIdx) {
+        if key.kind == TaskKind::Reduce {
+            return;
+        }
+        let host = self.nodes[node].host;
+        let task = self.task(key);
+        let rack = |host: HostIdx| {
+            let found =
+                self.spec.racks.binary_search_by(|(name, _)| name.cmp(self.hosts.name(host)));
+            found.ok().map(|at| &self.spec.racks[at].1)
+        };
+        if task.hosts.contains(&host) {
+            self.totals.data_local += 1;
+        } else if task.hosts.iter().any(|other| rack(*other) == rack(host)) {
+            self.totals.rack_local += 1;
+        }
+    }
+
+    /// Whether the work is done but for what may fail.
+    pub(super) fn clean_up_if_done(&mut self, turn: &mut Turn) {
+        if self.stage == JobStage::Running && self.is_work_done() {
+            self.clean_up(JobState::Succeeded, turn);
+        }
+    }
+}
+
+/// What a slot must offer. Spec: mapreduce/05 §5.3.
+fn specs(kind: TaskKind) -> ComputeSpecs {
+    let network_mbps = Some(match kind {
+        TaskKind::Map => 10,
+        TaskKind::Reduce => 50,
+    });
+    ComputeSpecs { num_cpus: 1, network_mbps, memory_mb: Some(1024), disk_gb: Some(10) }
+}

@@ -1,0 +1,159 @@
+//! An engine that was written and read again decides the same. And what a large job costs.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// One step of a random run.
+#[derive(Clone, Debug)]
+enum Step {
+    Grant(usize, u8),
+    Report(usize, TaskState, u8),
+    Kill(usize, bool),
+    Lose(u8),
+    Revoke(usize),
+    Hosts(Vec<u8>),
+    CallFailed(usize),
+    Wait(i64),
+    FetchFailure(usize, usize),
+    Speculate(u32),
+    KillJob,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    use TaskState::{
+        CommitPending, Failed, FailedUnclean, Killed, KilledUnclean, Running, Succeeded, Unassigned,
+    };
+    let state = prop::sample::select(vec![
+        Running,
+        Running,
+        Succeeded,
+        Succeeded,
+        Succeeded,
+        CommitPending,
+        Failed,
+        FailedUnclean,
+        Killed,
+        KilledUnclean,
+        Unassigned,
+    ]);
+    let step = prop_oneof![
+        8 => (0..40_usize, 0..4_u8).prop_map(|(slot, node)| Step::Grant(slot, node)),
+        16 => (0..40_usize, state, 0..101_u8).prop_map(|(at, state, part)| Step::Report(at, state, part)),
+        1 => (0..40_usize, any::<bool>()).prop_map(|(at, fail)| Step::Kill(at, fail)),
+        1 => (0..4_u8).prop_map(Step::Lose),
+        1 => (0..40_usize).prop_map(Step::Revoke),
+        1 => prop::collection::vec(0..4_u8, 0..4).prop_map(Step::Hosts),
+        1 => (0..40_usize).prop_map(Step::CallFailed),
+        3 => (0..90_000_i64).prop_map(Step::Wait),
+        1 => (0..40_usize, 0..40_usize).prop_map(|(reduce, map)| Step::FetchFailure(reduce, map)),
+        1 => (0..4_u32).prop_map(Step::Speculate),
+    ];
+    let killed = prop_oneof![9 => Just(None), 1 => Just(Some(Step::KillJob))];
+    (prop::collection::vec(step, 0..120), killed).prop_map(|(mut steps, killed)| {
+        steps.extend(killed);
+        steps
+    })
+}
+
+fn node_name(node: u8) -> String {
+    char::from(b'a' + node).to_string()
+}
+
+/// The input of a step, if there is something that it can concern.
+fn input(job: &JobEngine, step: &Step) -> Option<JobInput> {
+    let attempts: Vec<(AttemptKey, Arc<str>)> = TaskKind::ALL
+        .into_iter()
+        .flat_map(|kind| job.tasks_of(kind))
+        .filter_map(|key| job.task_view(key))
+        .flat_map(|view| view.attempts)
+        .map(|attempt| (attempt.attempt, attempt.node))
+        .collect();
+    let pick = |at: usize| attempts.get(at % attempts.len().max(1)).cloned();
+    let heartbeat = |node: Arc<str>, report| JobInput::Heartbeat {
+        host: node.trim_start_matches("tracker_").trim_end_matches(":1").into(),
+        node,
+        http_port: 50060,
+        reports: vec![report],
+    };
+    Some(match step {
+        Step::Grant(at, node) => {
+            let ids: Vec<RequestId> = job.slots.keys().copied().collect();
+            let id = *ids.get(at % ids.len().max(1))?;
+            let host: Arc<str> = node_name(*node).into();
+            let (node, address) = (format!("tracker_{host}:1").into(), format!("{host}:2").into());
+            JobInput::Granted { slots: vec![GrantedSlot { id, node, host, address }] }
+        }
+        Step::Report(at, state, part) => {
+            let (attempt, node) = pick(*at)?;
+            let progress = f32::from(*part) / 100.0;
+            let start_time_ms = 1_000;
+            heartbeat(
+                node,
+                TaskStatus { progress, start_time_ms, ..TaskStatus::new(attempt, *state) },
+            )
+        }
+        Step::FetchFailure(reduce, map) => {
+            let (reduce, node) = pick(*reduce)?;
+            let failed_fetches = vec![pick(*map)?.0; 3];
+            let progress = ReduceProgress { failed_fetches, ..Default::default() };
+            let report = TaskStatus::new(reduce, TaskState::Running);
+            heartbeat(node, TaskStatus { reduce: Some(progress), ..report })
+        }
+        Step::Kill(at, fail) => JobInput::KillAttempt { attempt: pick(*at)?.0, fail: *fail },
+        Step::Lose(node) => {
+            JobInput::NodeLost { node: format!("tracker_{}:1", node_name(*node)).into() }
+        }
+        Step::Revoke(at) => {
+            let ids: Vec<RequestId> = job.slots.keys().copied().collect();
+            JobInput::Revoked { ids: vec![*ids.get(at % ids.len().max(1))?] }
+        }
+        Step::Hosts(hosts) => JobInput::HostsKnown {
+            kind: TaskKind::Map,
+            hosts: hosts.iter().map(|host| node_name(*host).into()).collect(),
+        },
+        Step::CallFailed(at) => {
+            let (attempt, node) = pick(*at)?;
+            JobInput::CallFailed { node, orders: vec![Order::Launch(attempt)] }
+        }
+        Step::Wait(_) => JobInput::Tick,
+        Step::Speculate(number) => JobInput::Speculate { kind: TaskKind::Map, number: *number },
+        Step::KillJob => JobInput::KillJob,
+    })
+}
+
+fn read_again(job: &JobEngine) -> JobEngine {
+    serde_json::from_str(&serde_json::to_string(job).unwrap()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_engine_cut_anywhere_goes_on_as_if_nothing_had_been(
+        steps in steps(),
+        cuts in prop::collection::vec(0..120_usize, 1..4),
+        (maps, reduces) in (0..5_usize, 0..3_u32),
+        skipped in 0..2_i64,
+    ) {
+        let mut world = world_with(maps, reduces, |settings| settings.max_skipped.map = skipped);
+        world.submit();
+        let mut restored = read_again(&world.job);
+        for (at, step) in steps.iter().enumerate() {
+            if let Step::Wait(span_ms) = step {
+                world.after(*span_ms);
+            }
+            if cuts.contains(&at) {
+                restored = read_again(&restored);
+            }
+            let Some(input) = input(&world.job, step) else { continue };
+            let outcome = world.job.apply(world.now, input.clone());
+            prop_assert_eq!(&outcome, &restored.apply(world.now, input));
+            prop_assert_eq!(world.job.next_deadline(), restored.next_deadline());
+            prop_assert!(world.job.audit().is_ok(), "{:?} after {:?}", world.job.audit(), step);
+            let text = serde_json::to_string(&outcome).unwrap();
+            prop_assert_eq!(serde_json::from_str::<JobOutcome>(&text).unwrap(), outcome);
+        }
+        prop_assert_eq!(&world.job, &restored);
+    }
+}

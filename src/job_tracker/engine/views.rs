@@ -1,0 +1,186 @@
+//! How a job stands, for those who ask. Nothing here changes anything.
+
+use std::sync::Arc;
+
+use corona_mapreduce::{
+    AttemptKey, CompletionEvent, Counters, JobId, JobState, PerKind, Phase, TaskKey, TaskKind,
+    TaskRole, TaskState,
+};
+use corona_model::types::{Millis, SessionPriority};
+use serde::{Deserialize, Serialize};
+
+use super::tasks::{SlotUse, Stage};
+use super::{JobEngine, JobSpec, JobStage, JobTotals};
+
+/// How far a job is. Spec: mapreduce/09 §H.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobProgress {
+    /// Its state: `RUNNING` while a clean-up runs.
+    pub state: JobState,
+    /// Of the set-up, from 0 to 1.
+    pub setup: f32,
+    /// Of maps and of reduces, from 0 to 1.
+    pub work: PerKind<f32>,
+    /// Of the clean-up, from 0 to 1.
+    pub cleanup: f32,
+    /// Tasks of the work.
+    pub total: PerKind<u32>,
+    /// Tasks that succeeded.
+    pub finished: PerKind<u32>,
+    /// Tasks that failed.
+    pub failed: PerKind<u32>,
+    /// Attempts that run.
+    pub live: PerKind<u32>,
+    /// Slots that are requested and not granted.
+    pub requested: usize,
+    /// The submission.
+    pub submitted: Millis,
+    /// The end, if it has ended.
+    pub finished_at: Option<Millis>,
+    /// The priority of its session.
+    pub priority: SessionPriority,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// Which one.
+    pub task: TaskKey,
+    /// What it is for.
+    pub role: TaskRole,
+    /// The attempt that succeeded.
+    pub succeeded: Option<u32>,
+    /// Whether too many attempts failed.
+    pub failed: bool,
+    /// Whether the job ended without it.
+    pub killed: bool,
+    /// From 0 to 1.
+    pub progress: f32,
+    /// The hosts of its split.
+    pub hosts: Vec<Arc<str>>,
+    /// Its attempts.
+    pub attempts: Vec<AttemptView>,
+}
+
+/// An attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttemptView {
+    /// Which one.
+    pub attempt: AttemptKey,
+    /// Its state.
+    pub state: TaskState,
+    /// What it is doing.
+    pub phase: Phase,
+    /// From 0 to 1.
+    pub progress: f32,
+    /// The node.
+    pub node: Arc<str>,
+    /// Milliseconds since the Unix epoch, 0 if it has not begun.
+    pub start_ms: i64,
+    /// Milliseconds since the Unix epoch, 0 if it has not ended.
+    pub finish_ms: i64,
+    /// What it says that it does.
+    pub state_string: String,
+    /// What went wrong.
+    pub diagnostics: String,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+impl JobEngine {
+    /// The job.
+    pub fn id(&self) -> &JobId {
+        &self.spec.id
+    }
+
+    /// What was submitted. The splits are left out once the tasks are made.
+    pub fn spec(&self) -> &JobSpec {
+        &self.spec
+    }
+
+    /// How the job stands or has ended.
+    pub fn state(&self) -> JobState {
+        match self.stage {
+            JobStage::New | JobStage::Prep => JobState::Prep,
+            JobStage::Running | JobStage::CleaningUp(_) => JobState::Running,
+            JobStage::Over(state) => state,
+        }
+    }
+
+    /// How far the job is.
+    pub fn progress(&self) -> JobProgress {
+        let is_over = matches!(self.stage, JobStage::Over(_));
+        let ended_badly = matches!(self.stage, JobStage::Over(JobState::Failed | JobState::Killed));
+        let work = PerKind::of(|kind| match (ended_badly, self.sizes[kind]) {
+            // Spec: mapreduce/09 §H.
+            (true, _) | (false, 0) => 1.0,
+            (false, size) => {
+                let done = self.counts[kind].finished + self.counts[kind].failed >= size;
+                let tasks = self.tasks[kind].iter().take(size as usize);
+                let sum: f32 = tasks.map(super::Task::progress).sum();
+                if done { 1.0 } else { sum / size as f32 }
+            }
+        });
+        let begun = !matches!(self.stage, JobStage::New | JobStage::Prep);
+        JobProgress {
+            state: self.state(),
+            setup: if begun { 1.0 } else { 0.0 },
+            work,
+            cleanup: if is_over { 1.0 } else { 0.0 },
+            total: self.sizes,
+            finished: PerKind::of(|kind| self.counts[kind].finished),
+            failed: PerKind::of(|kind| self.counts[kind].failed),
+            live: PerKind::of(|kind| self.counts[kind].live),
+            requested: self.slots.values().filter(|it| it.use_ == SlotUse::Requested).count(),
+            submitted: self.submitted,
+            finished_at: is_over.then_some(self.finished),
+            priority: self.priority,
+        }
+    }
+
+    /// A task of the work, or one that sets the job up or cleans up after it.
+    pub fn task_view(&self, key: TaskKey) -> Option<TaskView> {
+        let task = self.tasks[key.kind].get(key.number as usize)?;
+        let attempts = task.numbered().map(|(number, attempt)| AttemptView {
+            attempt: key.attempt(number),
+            state: attempt.state,
+            phase: attempt.phase,
+            progress: attempt.progress,
+            node: self.nodes[attempt.node].name.clone(),
+            start_ms: attempt.start_ms,
+            finish_ms: attempt.finish_ms,
+            state_string: attempt.state_string.to_string(),
+            diagnostics: attempt.diagnostics.to_string(),
+            counters: self.counter_names.unpack(&attempt.counters),
+        });
+        Some(TaskView {
+            task: key,
+            role: self.role(key),
+            succeeded: match task.stage {
+                Stage::Complete(number) => Some(number),
+                _ => None,
+            },
+            failed: task.stage == Stage::Failed,
+            killed: task.stage == Stage::Killed,
+            progress: task.progress(),
+            hosts: self.host_names(&task.hosts),
+            attempts: attempts.collect(),
+        })
+    }
+
+    /// All tasks of a kind, those that set the job up or clean up after it last.
+    pub fn tasks_of(&self, kind: TaskKind) -> impl Iterator<Item = TaskKey> + use<> {
+        (0..self.tasks[kind].len() as u32).map(move |number| TaskKey { kind, number })
+    }
+
+    /// At most `most` completion events from the place `from` on.
+    pub fn events(&self, from: usize, most: usize) -> Vec<CompletionEvent> {
+        let end = from.saturating_add(most).min(self.events.len());
+        (from..end).map(|id| self.event(id)).collect()
+    }
+
+    /// What the job tracker counts itself.
+    pub fn totals(&self) -> &JobTotals {
+        &self.totals
+    }
+}

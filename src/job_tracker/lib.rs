@@ -1,0 +1,3 @@
+//! Job trackers. So far this is [`engine`], which decides everything about one job and does nothing.
+
+pub mod engine;

@@ -1,0 +1,24 @@
+//! The vocabulary of MapReduce jobs, which task trackers, job trackers and tasks share: ids, settings
+//! of a job, counters, splits, statuses, completion events and history records.
+//!
+//! Plain data and its text forms. It knows no socket and no byte of the wire: the objects that travel
+//! are in `corona-hadoop`, and who knows both converts.
+
+pub mod counters;
+pub mod events;
+pub mod exact;
+pub mod history;
+pub mod ids;
+pub mod ranges;
+pub mod settings;
+pub mod splits;
+pub mod status;
+
+pub use counters::{Counter, CounterGroup, CounterLimits, CounterNames, Counters, PackedCounters};
+pub use events::{CompletionEvent, EventStatus};
+pub use history::{AttemptEnd, HistoryRecord, JobState, TaskRole};
+pub use ids::{AttemptId, AttemptKey, JobId, NotAnId, PerKind, TaskKey, TaskKind};
+pub use ranges::{RecordRange, SortedRanges};
+pub use settings::JobSettings;
+pub use splits::Split;
+pub use status::{Phase, ReduceProgress, TaskState, TaskStatus};
