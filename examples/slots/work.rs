@@ -60,7 +60,7 @@ impl Work {
         })
     }
 
-    /// Works until all is done, the session is over, or somebody presses Ctrl-C. Returns whether
+    /// Works until all is done, the session has ended, or somebody presses Ctrl-C. Returns whether
     /// all is done.
     pub(crate) async fn run(&mut self, screen: &mut Screen) -> anyhow::Result<bool> {
         let (handle, pool) = (self.driver.handle(), self.driver.pool());
@@ -71,8 +71,8 @@ impl Work {
             let wake = next_end.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
             tokio::select! {
                 event = self.events.next() => match event {
-                    Some(Event::Ended(ending)) => anyhow::bail!("the session is over: {ending}"),
-                    None => anyhow::bail!("the session is over"),
+                    Some(Event::Ended(ending)) => anyhow::bail!("the session has ended: {ending}"),
+                    None => anyhow::bail!("the session has ended"),
                     Some(event) => self.learn(event, screen)?,
                 },
                 () = sleep_until(wake.into()) => self.finish_pieces()?,

@@ -122,7 +122,7 @@ impl Rpc {
             Answer::Reply(_) => Ok(()),
             Answer::Exception(exception) => Err(exception.to_string()),
             Answer::Fault(fault) => Err(fault.message.clone()),
-            Answer::Close => Err("there is no answer".to_owned()),
+            Answer::Close => Err("the call has no reply".to_owned()),
         };
         self.note(peer, operation, outcome);
     }

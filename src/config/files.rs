@@ -68,7 +68,7 @@ impl FileReader {
                 "more than {MAX_FILES} files are read"
             ))));
         }
-        // Checked before opening, since opening a pipe could wait for ever.
+        // Checked before opening, since opening a pipe could wait forever.
         let metadata = std::fs::metadata(path).map_err(unreadable)?;
         if !metadata.is_file() {
             return Err(refuse(ProblemKind::Unreadable("not a file".into())));

@@ -85,7 +85,7 @@ pub(super) fn json_items(
         destination: String::new(),
     };
     let Value::Object(section) = section else {
-        refuse("corona", "it is no object");
+        refuse("corona", "it is not an object");
         return Vec::new();
     };
     let mut items = Vec::new();
@@ -105,9 +105,9 @@ pub(super) fn json_items(
                     ..item(name, String::new())
                 }));
             }
-            (JSON_WAITS, _) => refuse(name, "it is no object"),
-            (REDIRECT, _) => refuse(name, "it is no list"),
-            (name, _) if is_wait(name) => refuse(name, "it stands outside of localityWaits"),
+            (JSON_WAITS, _) => refuse(name, "it is not an object"),
+            (REDIRECT, _) => refuse(name, "it is not a list"),
+            (name, _) if is_wait(name) => refuse(name, "it is outside localityWaits"),
             (name, value) => items.push(item(name, plain(value))),
         }
     }
@@ -270,7 +270,7 @@ pub(super) fn check_waits(items: &[Item], scheduling: &Scheduling, problems: &mu
                  set {RACK_WAIT}{kind} to any number but 0"
             ),
             (ResourceType::Map, 0, _) if !is_node_wait => format!(
-                "has no effect without {NODE_WAIT}{kind}, which says how long a request waits"
+                "has no effect without {NODE_WAIT}{kind}, which sets how long a request waits"
             ),
             (ResourceType::Map, ..) => continue,
             _ => format!("has no effect: only MAP requests wait for a near node, not {kind}"),
@@ -589,12 +589,15 @@ mod tests {
     #[test]
     fn wrong_json() {
         let cases = [
-            ("[]", "j: corona: is not usable JSON: it is no object"),
-            (r#"{"localityWaits": 1}"#, "j: localityWaits: is not usable JSON: it is no object"),
-            (r#"{"redirect": {}}"#, "j: redirect: is not usable JSON: it is no list"),
+            ("[]", "j: corona: is not usable JSON: it is not an object"),
+            (
+                r#"{"localityWaits": 1}"#,
+                "j: localityWaits: is not usable JSON: it is not an object",
+            ),
+            (r#"{"redirect": {}}"#, "j: redirect: is not usable JSON: it is not a list"),
             (
                 r#"{"nodeLocalityWaitMAP": 1}"#,
-                "j: nodeLocalityWaitMAP: is not usable JSON: it stands outside of localityWaits",
+                "j: nodeLocalityWaitMAP: is not usable JSON: it is outside localityWaits",
             ),
             (
                 r#"{"redirect": [1]}"#,

@@ -211,7 +211,7 @@ pub enum ProblemKind {
     #[error("a attempt to override final parameter: {0};  Ignoring.")]
     Final(String),
     /// A `${name}` for which there is nothing.
-    #[error("value {:?} has the undefined variable {variable}; the text is taken as it stands", Excerpt(.value))]
+    #[error("value {:?} has the undefined variable {variable}, which is not replaced", Excerpt(.value))]
     UndefinedVariable {
         /// The value with what could be replaced.
         value: String,

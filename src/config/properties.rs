@@ -282,7 +282,7 @@ impl Properties {
                 Value::Array(_) | Value::Object(_) => {
                     let kind = ProblemKind::Replaced {
                         value: value.to_string().into(),
-                        wrong: "is no single value".into(),
+                        wrong: "is not a single value".into(),
                         used: "an empty text is used".into(),
                     };
                     problems.push(Problem::warning(origin.clone(), kind).of(&*name));
@@ -329,7 +329,7 @@ pub(super) fn read_json(
     match document {
         Ok(Value::Object(document)) => Some(document),
         Ok(_) => {
-            problems.push(refused("it is no object".into()));
+            problems.push(refused("it is not an object".into()));
             None
         }
         Err(problem) => {
@@ -594,7 +594,7 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "config.materialized_JSON: f: value \"[1]\" is no single value; an empty text is used"
+                "config.materialized_JSON: f: value \"[1]\" is not a single value; an empty text is used"
             ]
         );
     }
@@ -616,7 +616,7 @@ mod tests {
         );
 
         for (json, what) in
-            [("{", "EOF while parsing an object at line 1 column 1"), ("[]", "it is no object")]
+            [("{", "EOF while parsing an object at line 1 column 1"), ("[]", "it is not an object")]
         {
             let (properties, problems) = load(
                 &[

@@ -139,7 +139,7 @@ impl SchedulingFiles {
             // Without one the original only logs, and only in strict mode.
             if self.configured_pools_only || self.pools != keys::POOLS_FILE.default {
                 let used = match self.configured_pools_only {
-                    true => "no session can start, as only pools of this file may be used",
+                    true => "no session can start, because only pools of this file may be used",
                     false => NO_LIMITS,
                 };
                 let (name, set_in) = (&self.pools, &self.pools_set_in);
@@ -443,7 +443,7 @@ mod tests {
         let general =
             format!("default: cm.config.file: file corona.xml {there}; the defaults are used");
         let pools = format!(
-            "-D: cm.pools.config.file: file corona.xml {there}; no session can start, as only pools \
+            "-D: cm.pools.config.file: file corona.xml {there}; no session can start, because only pools \
              of this file may be used"
         );
         let other = format!("-D: cm.pools.config.file: file p.xml {there}; {no_limits}");
@@ -588,7 +588,7 @@ mod tests {
         let refused = files_in(dir.path()).load().unwrap_err();
         assert_eq!(
             lines(&refused.problems, dir.path()),
-            ["config.materialized_JSON: corona: is not usable JSON: it is no object"]
+            ["config.materialized_JSON: corona: is not usable JSON: it is not an object"]
         );
     }
 }

@@ -41,7 +41,7 @@ pub struct ClusterManagerSettings {
     /// Where the web pages are served, and the name that they show.
     pub http_address: HostPort,
     /// Time for a connection to say something, and for a session to connect and to answer; `None`
-    /// for ever.
+    /// forever.
     pub socket_timeout: Option<Duration>,
     /// The proxy job tracker's Thrift service.
     pub proxy_job_tracker_address: HostPort,
@@ -323,7 +323,7 @@ impl<'a> SettingsReader<'a> {
         partitioning
     }
 
-    /// The span of as many heartbeats as are configured; for ever when it is none.
+    /// The span of as many heartbeats as are configured; forever when it is none.
     fn node_late_ms(&mut self) -> i64 {
         let heartbeats: i64 = self.number(&keys::NODE_LATE);
         let interval_ms: i64 = self.number(&keys::TT_HEARTBEAT);

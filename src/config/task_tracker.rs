@@ -31,7 +31,7 @@ pub struct TaskTrackerSettings {
     pub slot_multiplier: u32,
     /// Pause between heartbeats to the cluster manager.
     pub heartbeat_interval: Duration,
-    /// How long a connection to its Thrift service may be silent; zero is for ever.
+    /// How long a connection to its Thrift service may be silent; zero is forever.
     pub callback_timeout: Duration,
     /// Without an answer of the cluster manager for longer than this it has forgotten the node.
     pub node_expiry: Duration,
@@ -474,7 +474,7 @@ mod tests {
             ("mapred.coronatasktracker.num.cpus", "0", "is out of range"),
             ("mapred.task.tracker.http.address", "50060", "is not a host:port pair"),
             ("corona.tt.fetch.timeout.ms", "10m", "is not a whole number"),
-            ("slave.host.name", "node:7", "is no legal host name"),
+            ("slave.host.name", "node:7", "is not a legal host name"),
         ];
         for (name, value, wrong) in cases {
             let told = load(&[(name, value)]).unwrap_err();

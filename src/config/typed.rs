@@ -152,7 +152,7 @@ pub(super) fn host(text: &str) -> Result<Option<String>, Wrong> {
     match text {
         "" => Ok(None),
         name if name.bytes().all(fits) => Ok(Some(name.to_owned())),
-        _ => Err(Wrong::new("is no legal host name", "a host name or an IPv4 address")),
+        _ => Err(Wrong::new("is not a legal host name", "a host name or an IPv4 address")),
     }
 }
 

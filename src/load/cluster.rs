@@ -84,7 +84,7 @@ impl Cluster {
         let right = service
             .is_some_and(|(host, port)| is_host(host, number) && port.parse() == Ok(SERVICE_PORT));
         if !right {
-            return Err(format!("{} has not said {:?}", grant.node_name, grant.app_info));
+            return Err(format!("{} has not reported {:?}", grant.node_name, grant.app_info));
         }
         Ok(number)
     }
@@ -137,7 +137,7 @@ impl Cluster {
             let over = most.saturating_sub(allowed);
             faults.note_times(FaultKind::OverCapacity, over.into(), || {
                 let (name, slots) = (name(number as u32), self.map_slots);
-                format!("{most} MAP slots of {name} were held at a time; it has {slots}")
+                format!("{most} MAP slots of {name} were held at the same time; it has {slots}")
             });
         }
     }

@@ -48,12 +48,12 @@ impl FaultKind {
         match self {
             FaultKind::GrantedTwice => "granted twice",
             FaultKind::NeverRequested => "granted, but never requested",
-            FaultKind::WrongGrant => "grants of slots that are not there",
-            FaultKind::OverCapacity => "slots held beyond what a node has",
+            FaultKind::WrongGrant => "grants of slots that do not exist",
+            FaultKind::OverCapacity => "slots held beyond a node's capacity",
             FaultKind::LostRelease => "releases lost",
             FaultKind::Stalled => "requests left waiting beside free slots",
             FaultKind::SessionLost => "sessions lost",
-            FaultKind::NodeRefused => "nodes refused or told to restart",
+            FaultKind::NodeRefused => "nodes refused or ordered to restart",
             FaultKind::CallFailed => "calls or connections failed",
         }
     }

@@ -174,7 +174,7 @@ impl Plan {
             crowd.check()?;
         }
         let each = |crowd: &Crowd| crowd.sessions as u64 * crowd.job.slots();
-        within("requests outstanding at a time", crowds().map(each).sum(), 0, 20_000_000)
+        within("outstanding requests", crowds().map(each).sum(), 0, 20_000_000)
     }
 
     /// Connections that may be open at a time, in both directions.

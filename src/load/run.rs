@@ -173,7 +173,7 @@ impl Run<'_> {
         });
         if waiting > 0 && granted == 0 && !self.stopped_early {
             self.world.faults.note(FaultKind::Stalled, || {
-                format!("{waiting} requests waited for the whole run and none was granted")
+                format!("{waiting} requests were pending for the whole run and none was granted")
             });
         }
     }
@@ -196,7 +196,7 @@ impl Run<'_> {
                 match joins.recv().await {
                     Some(Ok(())) => {}
                     Some(Err(failure)) => return Err(failure.0),
-                    None => return Err("a node is gone".into()),
+                    None => return Err("a node's task has ended".into()),
                 }
             }
             Ok(())

@@ -348,7 +348,7 @@ fn plans_are_bounded() {
         ("connections of nodes", |plan| plan.nodes.connections = 21),
         ("connections of nodes", |plan| plan.nodes.connections = 0),
         ("slots of a session", |plan| plan.crowds[0].job.maps = 0),
-        ("requests outstanding at a time", |plan| {
+        ("outstanding requests", |plan| {
             plan.crowds[0].job.maps = 1_000_000;
             plan.crowds[0].sessions = 21;
         }),

@@ -77,7 +77,7 @@ pub enum StartError {
 #[derive(Clone, Debug, Error)]
 pub enum DriverError {
     /// The session is over, or about to be. [`Events`] tell how.
-    #[error("the session is over")]
+    #[error("the session has ended")]
     Over,
     /// Too many calls wait. See [`Bounds::max_outgoing`].
     #[error("{0} calls wait already")]

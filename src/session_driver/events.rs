@@ -38,7 +38,7 @@ pub enum Ending {
     #[error("ended as {}", .0.name())]
     Ended(SessionStatus),
     /// It was ended here, and the cluster manager could not be told: it expires there.
-    #[error("ended as {}, which the cluster manager was not told: {failure}", .status.name())]
+    #[error("ended as {}, but the cluster manager was not notified: {failure}", .status.name())]
     NotTold {
         /// What it should have been told.
         status: SessionStatus,
@@ -53,7 +53,7 @@ pub enum Ending {
         handle: Arc<str>,
     },
     /// The cluster manager refused something for good, such as more requests than a pool may make.
-    #[error("the cluster manager says: {0}")]
+    #[error("the cluster manager replied: {0}")]
     Refused(String),
     /// The cluster manager was not reached in so many attempts.
     #[error("given up after {attempts} attempts: {failure}")]

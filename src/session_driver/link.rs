@@ -173,7 +173,7 @@ impl Proxy {
         Proxy { connector, address, timeout: timers.proxy_timeout, poll: timers.safe_mode_poll }
     }
 
-    /// Waits until the flag is not set, for ever if need be. Returns whether it was. A connection
+    /// Waits until the flag is not set, forever if need be. Returns whether it was. A connection
     /// that breaks while waiting is opened once more.
     pub(super) async fn wait_while_in_safe_mode(&self) -> Result<bool, ProxyError> {
         let Some(address) = &self.address else { return Ok(false) };

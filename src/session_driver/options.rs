@@ -144,7 +144,7 @@ pub struct Timers {
     /// For a connection to the cluster manager, and for an answer.
     /// `corona.sessiondriver.cm.client.timeout`, 300 s.
     pub client_timeout: Duration,
-    /// For a connection to the proxy job tracker, and for an answer. The original waits for ever.
+    /// For a connection to the proxy job tracker, and for an answer. The original waits forever.
     pub proxy_timeout: Duration,
     /// Between questions to the proxy job tracker whether safe mode is over: 1000 ms.
     pub safe_mode_poll: Duration,

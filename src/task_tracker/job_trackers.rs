@@ -106,7 +106,7 @@ enum Refusal {
     Name(#[from] NotAnId),
     #[error("{0} is started already")]
     Started(AttemptId),
-    #[error("{0} job trackers run here already, and no more may")]
+    #[error("{0} job trackers run here already, which is the maximum")]
     Full(usize),
     #[error("this task tracker stops")]
     Stopped,
@@ -145,7 +145,7 @@ impl JobTrackers {
     }
 
     /// Starts no more, ends those that run with what they have started, and waits for that, but not
-    /// for ever.
+    /// forever.
     pub async fn stop(&self) {
         let children: Vec<RunningChild> = {
             let mut state = self.shared.lock();

@@ -141,7 +141,7 @@ impl MapOutputs {
         let failed = |error| MapOutputError::File { path: path.clone(), error };
         let metadata = fs::symlink_metadata(&path).map_err(failed)?;
         if !metadata.is_file() || metadata.len() > MAX_INDEX_BYTES {
-            let wrong = "is no index: not a file, or too large";
+            let wrong = "is not an index: not a file, or too large";
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, wrong)));
         }
         let mut bytes = Vec::new();

@@ -227,7 +227,7 @@ impl Tracker {
     }
 
     /// Takes no more work, ends all processes with what they have started, and waits for that, but
-    /// not for ever. Job trackers are not told: to them the tracker is lost.
+    /// not forever. Job trackers are not told: to them the tracker is lost.
     pub async fn stop(&self) {
         let shared = &self.shared;
         shared.close();

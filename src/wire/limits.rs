@@ -21,7 +21,7 @@ pub struct Limits {
     /// The same bytes of all connections together. When they are more, the connections that hold
     /// most of them are closed, see [`memory`](corona_net::memory).
     pub max_total_inflight_bytes: usize,
-    /// How long a connection may be silent between messages; zero is for ever.
+    /// How long a connection may be silent between messages; zero is forever.
     /// `cm.server.sotimeout`, spec: cluster-manager/01 §1.1.
     pub idle_timeout: Duration,
     /// How long a frame or message may take to arrive once it has begun.

@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(shared.counters.calls(), 4, "of the attacker's calls one is handled");
     }
 
-    /// Waits for ever, and counts the calls that wait.
+    /// Waits forever, and counts the calls that wait.
     #[derive(Debug, Default)]
     struct Waiting(Arc<std::sync::atomic::AtomicUsize>);
 

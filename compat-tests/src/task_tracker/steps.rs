@@ -20,13 +20,13 @@ pub enum Step {
     CleanUp,
     /// Gives signs of life until the test lets it go on.
     Wait,
-    /// Gives signs of life for ever.
+    /// Gives signs of life forever.
     Hang,
     /// Says nothing until the test lets it go on.
     Rest,
-    /// Says nothing for ever.
+    /// Says nothing forever.
     Silent,
-    /// Reports progress for ever.
+    /// Reports progress forever.
     Busy,
     /// Writes a part of a map output for each reduce of the job.
     Output,

@@ -33,7 +33,7 @@ pub(super) type Document =
 pub(crate) enum Oddity {
     #[error("session {0} has ended; it is left out")]
     EndedSession(Arc<str>),
-    #[error("session {0} waits for request {1}, of which nothing else is known; it is left out")]
+    #[error("session {0} waits for request {1}, which the file does not describe; it is left out")]
     UnknownPending(Arc<str>, i32),
     #[error("session {0} waits for request {1}, which it has been granted; the grant counts")]
     PendingAndGranted(Arc<str>, i32),
@@ -41,7 +41,7 @@ pub(crate) enum Oddity {
     GrantWithoutRequest(Arc<str>, i32),
     #[error("node {0} holds a slot for request {2} of {1}, which has no such grant; it is free")]
     SlotWithoutGrant(Arc<str>, Arc<str>, i32),
-    #[error("{0} is named as a node, but nothing else is known of it; it is left out")]
+    #[error("{0} is named as a node, but the file does not describe it; it is left out")]
     UnknownNode(Arc<str>),
     /// In the original's words.
     #[error("Unable to serialize SessionNotificationCtx for {0}")]

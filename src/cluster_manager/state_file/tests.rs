@@ -415,7 +415,7 @@ fn states_that_the_original_cannot_read_are_read() {
                 *json.at(&["nodeManager", "nameToApps", "gone"]) = Json::Object(vec![]);
             },
             same,
-            &["gone is named as a node, but nothing else is known of it; it is left out"],
+            &["gone is named as a node, but the file does not describe it; it is left out"],
         ),
         (
             "several deleted sessions",

@@ -60,7 +60,7 @@ fn read_blocks(
             Err(PcapError::UnexpectedEof) => Some(Ending::Truncated),
             Err(PcapError::BufferTooSmall) => Some(Ending::LimitReached("packet size")),
             Err(PcapError::Incomplete(_)) => {
-                // A block that claims more than the buffer holds would be asked for for ever.
+                // A block that claims more than the buffer holds would be asked for forever.
                 let position = (reader.consumed(), reader.data().len());
                 if stuck_at.replace(position) == Some(position) && !reader.reader_exhausted() {
                     Some(Ending::LimitReached("packet size"))

@@ -22,7 +22,7 @@ pub enum DecodeError {
     #[error("a null where a string is due")]
     Null,
     /// The name of no constant of this enum.
-    #[error("{name:?} is no {kind}")]
+    #[error("{name:?} is not a valid {kind}")]
     Constant {
         /// The enum.
         kind: &'static str,
@@ -33,10 +33,10 @@ pub enum DecodeError {
     #[error("class {0:?} is not known here")]
     Class(String),
     /// A number that is no port.
-    #[error("{0} is no port")]
+    #[error("{0} is not a port")]
     Port(i32),
     /// A number that has no meaning where it stands.
-    #[error("{value} is no {kind}")]
+    #[error("{value} is not a valid {kind}")]
     Number {
         /// What was due.
         kind: &'static str,

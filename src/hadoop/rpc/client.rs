@@ -75,7 +75,7 @@ pub enum CallError {
         error: std::io::Error,
     },
     /// The peer answered with an error.
-    #[error("the peer says: {0}")]
+    #[error("the peer replied: {0}")]
     Remote(RemoteError),
     /// The peer refused the connection with an error.
     #[error("the peer refuses the connection: {0}")]

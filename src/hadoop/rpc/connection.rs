@@ -180,7 +180,7 @@ impl Connection {
         let magic = self.inbox.iter().zip(MAGIC).find(|(found, due)| **found != *due);
         if let Some((found, _)) = magic {
             let value = i64::from(*found);
-            return Err(DecodeError::Number { kind: "beginning of a connection", value });
+            return Err(DecodeError::Number { kind: "connection header", value });
         }
         let Some(length) = self.length(MAGIC.len(), self.shared.limits.max_header_bytes)? else {
             return Ok(Arrived::Incomplete);

@@ -11,7 +11,7 @@ use super::{JobId, JvmId, TaskAttemptId, TaskId};
 
 /// A text that is no identifier.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{text:?} is no {kind} id")]
+#[error("{text:?} is not a valid {kind} id")]
 pub struct NameError {
     kind: &'static str,
     text: String,
@@ -227,7 +227,7 @@ mod tests {
         ];
         for text in table {
             let error = text.parse::<TaskAttemptId>().unwrap_err();
-            assert_eq!(error.to_string(), format!("{text:?} is no attempt id"));
+            assert_eq!(error.to_string(), format!("{text:?} is not a valid attempt id"));
         }
     }
 

@@ -74,7 +74,7 @@ impl Writable for SplitFile {
         let magic = reader.take(Self::MAGIC.len())?;
         if magic != Self::MAGIC {
             let value = magic.iter().fold(0, |value, byte| value << 8 | i64::from(*byte));
-            return Err(DecodeError::Number { kind: "beginning of a split file", value });
+            return Err(DecodeError::Number { kind: "header of a split file", value });
         }
         match reader.vint()? {
             Self::VERSION => {}

@@ -183,7 +183,7 @@ impl HttpServer {
             ("/tasklog" | "/mapOutput", _) => text(StatusCode::METHOD_NOT_ALLOWED, ""),
             (_, &Method::GET | &Method::HEAD) => match self.made(path, query, takes_gzip).await {
                 Some(page) => page,
-                None => text(StatusCode::NOT_FOUND, "There is no such page"),
+                None => text(StatusCode::NOT_FOUND, "No such page"),
             },
             _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are supported"),
         }

@@ -238,7 +238,7 @@ async fn other_requests_get_an_answer_of_http() {
             "405 Method Not Allowed",
             "",
         ),
-        ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found", "There is no such page"),
+        ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n", "404 Not Found", "No such page"),
         ("nonsense\r\n\r\n", "400 Bad Request", ""),
     ] {
         let answer = String::from_utf8(world.ask(request.as_bytes()).await).unwrap();

@@ -65,7 +65,7 @@ impl LocalFiles {
     }
 
     fn fetch_now(&self, location: &Location, to: &Path) -> Result<u64, FileError> {
-        // Looked at before opening, since opening a pipe could wait for ever.
+        // Looked at before opening, since opening a pipe could wait forever.
         if self.status_now(location)?.bytes > self.max_bytes {
             return Err(self.too_large(location));
         }

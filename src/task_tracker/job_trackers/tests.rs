@@ -130,7 +130,7 @@ async fn a_job_tracker_gets_what_it_needs_and_ends_with_the_node() {
     let mut other = world.task.clone();
     other.attempt.number = 1;
     let full = world.start(&other).await.unwrap_err();
-    assert!(full.ends_with("1 job trackers run here already, and no more may"), "{full}");
+    assert!(full.ends_with("1 job trackers run here already, which is the maximum"), "{full}");
 
     soon(world.job_trackers.stop()).await;
     world.nothing_left().await;

@@ -257,7 +257,8 @@ pub(super) fn link(held: &Held, work: &Path, name: &str) -> Result<(), LocaliseE
     let failed = |error| LocaliseError::Io { path: path.clone(), error };
     let mut parts = Path::new(name).components();
     let (Some(std::path::Component::Normal(_)), None) = (parts.next(), parts.next()) else {
-        let wrong = std::io::Error::new(std::io::ErrorKind::InvalidInput, "is no name for a link");
+        let wrong =
+            std::io::Error::new(std::io::ErrorKind::InvalidInput, "is not a valid name of a link");
         return Err(failed(wrong));
     };
     make_dir(work)?;

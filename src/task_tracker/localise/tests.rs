@@ -391,7 +391,7 @@ async fn a_changed_file_and_lists_that_do_not_fit_fail_the_attempt() {
     ]);
     let job = world.localiser.job(&spec).await.unwrap();
     let error = world.localiser.attempt(&job, &attempt(TaskKind::Work, true)).await.unwrap_err();
-    assert!(error.to_string().ends_with("is no name for a link"), "{error}");
+    assert!(error.to_string().ends_with("is not a valid name of a link"), "{error}");
 }
 
 #[tokio::test]

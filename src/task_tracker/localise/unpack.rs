@@ -57,7 +57,7 @@ pub enum UnpackError {
         /// What the reader says.
         reason: String,
     },
-    /// An entry that would be written elsewhere, or is no file, directory or link.
+    /// An entry that would be written elsewhere, or is not a file, directory or link.
     #[error("{}: entry {entry:?} {wrong}", path.display())]
     Entry {
         /// The archive.
@@ -202,7 +202,7 @@ impl Unpacking<'_> {
                 | EntryType::Symlink
                 | EntryType::Link => {}
                 EntryType::XGlobalHeader => continue,
-                _ => return Err(self.refused(&shown, "is no file, directory or link")),
+                _ => return Err(self.refused(&shown, "is not a file, directory or link")),
             }
             // A second look, since attributes may have changed name and size.
             self.target(name.strip_prefix("/").unwrap_or(&name), &shown)?;
@@ -231,7 +231,7 @@ impl Unpacking<'_> {
             return Err(self.refused(shown, "would be written over the archive"));
         }
         if shown.contains('\0') {
-            return Err(self.refused(shown, "is no name of a file"));
+            return Err(self.refused(shown, "is not a valid file name"));
         }
         Ok(path)
     }
@@ -457,8 +457,8 @@ pub(in super::super) mod tests {
             ([link("../.."), regular("link/evil")].concat(), ""),
             ([link("/"), regular("link/evil")].concat(), ""),
             (hard, ""),
-            (tar_entry(EntryType::Fifo, "pipe", "", b""), "is no file, directory or link"),
-            (tar_entry(EntryType::Char, "dev", "", b""), "is no file, directory or link"),
+            (tar_entry(EntryType::Fifo, "pipe", "", b""), "is not a file, directory or link"),
+            (tar_entry(EntryType::Char, "dev", "", b""), "is not a file, directory or link"),
         ];
         for (tar, wrong) in cases {
             let told = unpacked("x.tar", &tar, &LIMITS).unwrap_err();

@@ -222,7 +222,8 @@ impl Heartbeats {
     async fn wait_while_safe_mode(&self) -> Result<(), Failure> {
         let mut client: Client<ProxyJobTracker> = self.connect(&self.proxy_job_tracker).await?;
         while client.get_cluster_manager_safe_mode_flag().await? {
-            self.link.waits("the proxy job tracker says that the cluster manager is in safe mode");
+            self.link
+                .waits("the proxy job tracker reports that the cluster manager is in safe mode");
             sleep(self.pauses.safe_mode).await;
         }
         Ok(())

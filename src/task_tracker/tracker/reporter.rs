@@ -50,9 +50,9 @@ pub(super) struct Machine {
 /// Why a job tracker is given up.
 #[derive(Debug, Error)]
 enum Lost {
-    #[error("nobody listens: {0}")]
+    #[error("connection refused: {0}")]
     Gone(CallError),
-    #[error("nobody listens, and no other job tracker takes its place: {0}")]
+    #[error("connection refused, and there is no other job tracker: {0}")]
     NotReplaced(#[from] FailOverError),
     #[error("{0} errors in a row: {1}")]
     Errors(u32, CallError),
