@@ -128,7 +128,7 @@ struct Restart {
 /// Calls the cluster manager and prints the result.
 ///
 /// # Errors
-/// When it cannot be reached or does not answer.
+/// When the cluster manager cannot be reached or does not reply.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Arguments { cluster: before, action } = arguments;
     let (operation, form, behind) = match action {
@@ -193,10 +193,10 @@ fn show(outcome: &Outcome, form: TextForm, console: &mut Console<'_>) -> anyhow:
 #[derive(Serialize)]
 struct Report<'a> {
     done: bool,
-    /// What the original says.
+    /// The original's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
-    /// Why it was not done.
+    /// The reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
 }
@@ -291,7 +291,7 @@ impl Operation {
     }
 }
 
-/// None when the cluster manager does not say.
+/// None if the cluster manager does not report it.
 async fn is_in_safe_mode(cluster: &Cluster) -> Option<bool> {
     match cluster.cluster_manager().await.ok()?.call(&Call::GetSessions).await.ok()? {
         Ok(_) => Some(false),
@@ -321,7 +321,7 @@ async fn persist_state(cluster: &Cluster) -> anyhow::Result<Outcome> {
     }
 }
 
-/// For calls that answer with nothing, and are refused in safe mode.
+/// For calls without a result that are refused in safe mode.
 fn unless_in_safe_mode(answer: Result<Reply, Exception>) -> anyhow::Result<Outcome> {
     match answer {
         Ok(_) => Ok(Outcome::Done("")),
@@ -330,7 +330,7 @@ fn unless_in_safe_mode(answer: Result<Reply, Exception>) -> anyhow::Result<Outco
     }
 }
 
-/// Errors of any kind are reported in the original's words.
+/// Errors of any kind are reported with the original's wording.
 async fn force_on_pjt(cluster: &Cluster, on: bool) -> Outcome {
     let tell = async {
         let call = ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag: on };

@@ -29,8 +29,8 @@ pub(super) fn parse_override(text: &str) -> Result<Override, String> {
     Ok(Override { key: key.into(), value: value.into() })
 }
 
-/// The directory of the configuration files: the one that was named, else `$HADOOP_CONF_DIR`, else
-/// none for the defaults.
+/// The directory of the configuration files: the given one, else
+/// `$HADOOP_CONF_DIR`, else none for the defaults.
 ///
 /// # Errors
 /// When it does not exist.
@@ -55,7 +55,7 @@ pub(super) fn existing_conf_dir(
     Ok(conf_dir)
 }
 
-/// Overrides as the configuration takes them.
+/// Overrides in the form that the configuration expects.
 pub(super) fn pairs(overrides: Vec<Override>) -> Vec<(String, String)> {
     overrides.into_iter().map(|Override { key, value }| (key, value)).collect()
 }
@@ -79,11 +79,11 @@ pub(super) fn parse_size(text: &str) -> Result<usize, String> {
 /// The first address of `HOST:PORT`.
 pub(super) fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let found = text.to_socket_addrs().map_err(|error| format!("expected HOST:PORT: {error}"))?;
-    // Of a name with addresses of both families the first is what others are told, too.
+    // For a name with addresses of both families, other peers get the first one too.
     found.into_iter().next().ok_or_else(|| "the name has no address".to_owned())
 }
 
-/// Networks with commas between, one at least.
+/// Networks separated by commas, at least one.
 pub(super) fn parse_networks(text: &str) -> Result<Networks, String> {
     let networks: Networks = text.parse().map_err(|wrong| format!("{wrong}"))?;
     if networks.are_all() {
@@ -92,10 +92,11 @@ pub(super) fn parse_networks(text: &str) -> Result<Networks, String> {
     Ok(networks)
 }
 
-/// Creates a file that the command writes. One that exists is replaced only with `--force`.
+/// Creates an output file of the command. An existing file is replaced only
+/// with `--force`.
 ///
 /// # Errors
-/// When it exists, or the system refuses.
+/// When the file exists, or the system refuses.
 pub(super) fn create_file(path: &Path, force: bool) -> anyhow::Result<File> {
     let mut options = File::options();
     match force {
@@ -110,7 +111,7 @@ pub(super) fn create_file(path: &Path, force: bool) -> anyhow::Result<File> {
     })
 }
 
-/// Whether both are names of one file that exists.
+/// Whether both paths name the same existing file.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
     matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)

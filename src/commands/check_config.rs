@@ -94,7 +94,7 @@ struct Report {
     errors: usize,
     warnings: usize,
     problems: Vec<ProblemReport>,
-    /// Only where it was asked for.
+    /// Present only with `--show`.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_force: Option<Vec<Value>>,
 }
@@ -208,7 +208,7 @@ fn severity_name(severity: Severity) -> &'static str {
     }
 }
 
-/// A line for each problem, and how many there are.
+/// A line for each problem, and the counts.
 fn lines(checked: &Checked, report: &Report, colours: bool) -> String {
     let mut text = String::new();
     for problem in &checked.problems {

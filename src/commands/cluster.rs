@@ -1,4 +1,4 @@
-//! Finding a cluster and calling it: the arguments that say where it is, and connections that fail
+//! Finding a cluster and calling it: the arguments with its addresses, and connections that fail
 //! with one clear line.
 
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use corona::wire::{Exception, Malformed, Service};
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
 use super::web::Web;
 
-/// Which configuration says where the cluster is, and how long to wait for it.
+/// The configuration with the cluster's addresses, and the timeout.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 struct ConfigurationArguments {
@@ -50,7 +50,8 @@ pub(super) struct ClusterArguments {
     configuration: ConfigurationArguments,
 }
 
-/// Which cluster a command calls over Thrift, and whose pages it reads for what no call tells.
+/// Which cluster a command calls over Thrift, and whose pages it reads for data
+/// that no call returns.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct CallAndPageArguments {
@@ -63,14 +64,15 @@ pub(super) struct CallAndPageArguments {
 }
 
 impl CallAndPageArguments {
-    /// The same, with what was said before a subcommand; what was said behind it wins.
+    /// Merges the arguments before a subcommand; those after it take
+    /// precedence.
     pub(super) fn after(self, before: ClusterArguments) -> CallAndPageArguments {
         CallAndPageArguments { cluster: before.then(self.cluster), ..self }
     }
 
-    /// As [`ClusterArguments::find`]. The pages are those that were named; else those of the
-    /// configuration, unless the address for calls was named without them: they may be another
-    /// cluster manager's.
+    /// As [`ClusterArguments::find`]. The pages are those of `--http-address`,
+    /// else those of the configuration. With `--address` alone there are none,
+    /// because the configured pages may be another cluster manager's.
     ///
     /// # Errors
     /// As [`ClusterArguments::find`].
@@ -100,7 +102,7 @@ pub(super) struct WebArguments {
     configuration: ConfigurationArguments,
 }
 
-/// How long a tool waits when nobody says otherwise.
+/// The default timeout of a tool.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn parse_address(text: &str) -> Result<HostPort, String> {
@@ -116,7 +118,8 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl ClusterArguments {
-    /// What was said before a subcommand and what was said behind it; the latter wins.
+    /// The arguments before a subcommand and those after it; the latter take
+    /// precedence.
     pub(super) fn then(self, later: ClusterArguments) -> ClusterArguments {
         ClusterArguments {
             address: later.address.or(self.address),
@@ -124,7 +127,7 @@ impl ClusterArguments {
         }
     }
 
-    /// Reads the configuration. Where an address was named, it stands in for it.
+    /// Reads the configuration. A given address overrides the configured one.
     ///
     /// # Errors
     /// A file that cannot be read, or a wrong value of a key that is needed here.
@@ -197,11 +200,11 @@ impl ConfigurationArguments {
     }
 }
 
-/// A cluster that was found in the configuration; nothing of it was called yet.
+/// A cluster that was found in the configuration and not called yet.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     pub(super) settings: ClientSettings,
-    /// The address that was named in place of the configured one.
+    /// The given address, overriding the configured one.
     address: Option<HostPort>,
     /// For a connection, and for a call.
     pub(super) timeout: Duration,
@@ -218,7 +221,7 @@ impl Cluster {
         Peer::connect("cluster manager", self.address(), self.timeout).await
     }
 
-    /// Connects to the proxy job tracker; an address that was named is its own.
+    /// Connects to the proxy job tracker, or to the given address.
     pub(super) async fn proxy_job_tracker(&self) -> anyhow::Result<Peer<ProxyJobTracker>> {
         let address = self.address.as_ref().unwrap_or(&self.settings.proxy_job_tracker_address);
         Peer::connect("proxy job tracker", address, self.timeout).await
@@ -229,7 +232,7 @@ impl Cluster {
 #[derive(Debug)]
 pub(super) struct Peer<S> {
     client: Client<S>,
-    /// Who it is, with its address, for errors.
+    /// The service with its address, for errors.
     who: String,
 }
 
@@ -253,10 +256,11 @@ impl<S: Service> Peer<S> {
         }
     }
 
-    /// Makes a call. Inside is what the peer says: a reply, or an exception of the contract.
+    /// Makes a call. The inner result is a reply, or an exception of the
+    /// contract.
     ///
     /// # Errors
-    /// When there is no such answer.
+    /// When there is no such reply.
     pub(super) async fn call(
         &mut self,
         call: &S::Call,
@@ -282,7 +286,8 @@ impl<S: Service> Peer<S> {
     }
 }
 
-/// Whether what came is the start of an answer of a web server, taken for the length of a message.
+/// Whether the received bytes are the start of an HTTP response, read as the
+/// length of a message.
 fn is_http(error: &CallError) -> bool {
     const LENGTH: u32 = u32::from_be_bytes(*b"HTTP");
     let CallError::Malformed(Malformed::TooLarge { bytes, .. }) = error else { return false };
@@ -298,7 +303,8 @@ impl std::fmt::Display for Within {
     }
 }
 
-/// The error for a reply that belongs to another method, which the wire does not let through.
+/// The error for a reply that belongs to another method, which the wire
+/// prevents.
 pub(super) fn mismatch() -> anyhow::Error {
     anyhow!("the answer belongs to another call")
 }
@@ -306,7 +312,7 @@ pub(super) fn mismatch() -> anyhow::Error {
 /// Runs a command that calls others.
 ///
 /// # Errors
-/// Its own, and when the system gives no resources.
+/// Those of the command, and when the system has no resources.
 pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

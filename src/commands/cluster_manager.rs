@@ -76,12 +76,12 @@ pub(super) struct Arguments {
     log: LogArguments,
 }
 
-/// What the service needs from the command line.
+/// The service's settings from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Start {
     /// An existing directory with the configuration files; none for embedded defaults.
     conf_dir: Option<PathBuf>,
-    /// Settings that win over the files, in the order given.
+    /// Settings that override the files, in the given order.
     overrides: Vec<Override>,
     /// Whether to recover from the state file.
     beginning: Beginning,
@@ -128,7 +128,7 @@ async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::
     Ok(served??)
 }
 
-/// The address of a listener as a person of this machine can use it.
+/// The address of a listener in a form that works on this machine.
 fn shown_address(listener: SocketAddr) -> SocketAddr {
     let shown = match listener.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -138,7 +138,7 @@ fn shown_address(listener: SocketAddr) -> SocketAddr {
     SocketAddr::new(shown, listener.port())
 }
 
-/// SIGHUP has the scheduling files read again, as operators expect of a daemon.
+/// SIGHUP reloads the scheduling files, as operators expect of a daemon.
 fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     Ok(tokio::spawn(async move {

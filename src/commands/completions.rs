@@ -1,4 +1,4 @@
-//! `corona completions`: what a shell needs to complete command lines.
+//! `corona completions`: scripts with which a shell completes command lines.
 //!
 //! Commands, options and their values come from the definition of the command line. Two things that
 //! it cannot know are added: the keys of the configuration behind `-D`, and the handles of running
@@ -61,18 +61,21 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// The keys that `-D` takes, with blanks between. Those of single jobs are set elsewhere.
+/// The keys for `-D`, separated by blanks. Keys of single jobs are set
+/// elsewhere.
 fn key_names() -> String {
     let keys = keys::ALL.iter().filter(|key| key.usage != keys::Use::Job);
     keys.map(|key| key.name).collect::<Vec<_>>().join(" ")
 }
 
-/// A command that prints the handles of running sessions; nothing when nobody answers.
+/// A command that prints the handles of running sessions, or nothing if the
+/// cluster manager does not reply.
 const HANDLES: &str = "corona sessions list --timeout 2 2>/dev/null | awk 'NR > 1 { print $1 }'";
 /// The same for names of nodes.
 const NODES: &str = "corona nodes list --timeout 2 2>/dev/null | awk 'NR > 1 { print $1 }'";
 
-/// Bash asks one function for everything; it is asked where there is nothing better.
+/// Bash has one completion function for everything; it is used where there is
+/// nothing better.
 fn with_names_for_bash(script: &str) -> String {
     format!(
         r#"{script}

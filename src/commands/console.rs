@@ -1,6 +1,6 @@
-//! Where commands print, and how wide and how colourful that is.
+//! Where commands print, with its width and colours.
 //!
-//! Texts of peers pass through [`printable`]: none may send commands to the terminal that shows it.
+//! Texts from peers pass through [`printable`], so that they cannot send commands to the terminal.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -10,14 +10,14 @@ use std::io::{self, IsTerminal, Write};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-/// Columns of a terminal that does not say how wide it is.
+/// Columns of a terminal of unknown width.
 const USUAL_WIDTH: usize = 80;
-/// Lines of a terminal that does not say how high it is.
+/// Lines of a terminal of unknown height.
 const USUAL_HEIGHT: usize = 24;
-/// Below this, columns of a table would hold nothing.
+/// The minimum width at which columns of a table have contents.
 const LEAST_WIDTH: usize = 40;
 
-/// The two streams of a command, and what is known of the first.
+/// The two output streams of a command, and the properties of stdout.
 pub(super) struct Console<'a> {
     out: &'a mut dyn Write,
     err: &'a mut dyn Write,
@@ -53,8 +53,8 @@ impl<'a> Console<'a> {
         Console { out, err, width, height: None, colours: false, json_lines: false }
     }
 
-    /// What a command writes to stdout, as text for a console that looks like this one. JSON is on
-    /// one line.
+    /// The output of a command on stdout, for a console with the same
+    /// properties. JSON is on one line.
     pub(super) fn capture(
         &mut self,
         command: impl FnOnce(&mut Console<'_>) -> anyhow::Result<()>,
@@ -73,7 +73,8 @@ impl<'a> Console<'a> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Writes to stdout at once. That nobody reads any more, as behind `| head`, is no error.
+    /// Writes to stdout and flushes. A closed pipe, as with `| head`, is not an
+    /// error.
     pub(super) fn print(&mut self, text: &str) -> io::Result<()> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         match written {
@@ -82,12 +83,13 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Writes to stderr. When it is closed there is nobody left to tell.
+    /// Writes to stderr. Failures are ignored.
     pub(super) fn complain(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());
     }
 
-    /// Writes a value as JSON to stdout: indented, unless each value has a line.
+    /// Writes a value as JSON to stdout: indented, unless the output is one
+    /// value per line.
     pub(super) fn print_json(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
         let mut text = match self.json_lines {
             true => serde_json::to_string(value)?,
@@ -150,8 +152,8 @@ pub(super) enum TextForm {
     Json,
 }
 
-/// The text on one line and without power over a terminal: control characters and those that turn
-/// the direction of writing are shown as escapes.
+/// The text on one line, safe for a terminal: control characters and characters
+/// that change the direction of writing are shown as escapes.
 pub(super) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
@@ -167,7 +169,8 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// JSON without line ends in it, with characters that have power over a terminal as its escapes.
+/// JSON without line ends, in which characters that control a terminal are
+/// escaped.
 pub(super) fn harmless_json(text: &str) -> Cow<'_, str> {
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);

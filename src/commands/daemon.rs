@@ -1,5 +1,5 @@
-//! What every service does the same way: limits of the process, one line when it is ready, and what
-//! systemd is told.
+//! Common parts of all services: limits of the process, the line on stdout when it is ready, and
+//! the notifications of systemd.
 
 use std::future::Future;
 use std::io::Write;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::signals::StopSignal;
 
-/// A configuration, or all that is wrong with it on one line.
+/// A configuration, or all its problems on one line.
 pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
     loaded.map_err(|problems| {
         let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
@@ -20,14 +20,14 @@ pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
     })
 }
 
-/// Threads that serve: one for each processor, and at least two, so that a long request does not
-/// hold up the short ones.
+/// Threads of the executor: one for each processor, and at least two, so that a
+/// long request does not delay short ones.
 pub(super) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).max(2)
 }
 
-/// Each connection is an open file. The soft limit of many systems is 1,024, for the sake of
-/// programs that this is not; what the hard limit allows is taken.
+/// Raises the soft limit of open files to the hard limit. Each connection is an
+/// open file, and the soft limit of many systems is 1,024.
 pub(super) fn allow_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -45,21 +45,22 @@ pub(super) fn allow_open_files() {
     }
 }
 
-/// Where systemd started the program it waits for this; elsewhere nothing happens.
+/// Notifies systemd if it started the program.
 pub(super) fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!("cannot notify systemd of a change of state: {error}");
     }
 }
 
-/// The one line on stdout. That nobody reads it is no reason to end.
+/// Prints the line on stdout. A failure to write it does not end the service.
 pub(super) fn announce(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// Serves until that ends by itself, or until `stop` is done: then it is told to end, and that is
-/// waited for. The log calls it by the name that the original's has.
+/// Runs `serving` until it returns, or until `stop` completes: then it signals
+/// the end to `serving` and waits for it. The log uses the original's name of
+/// the service.
 ///
 /// # Errors
 /// When it panics.

@@ -1,6 +1,6 @@
 //! `corona demo`: a small busy cluster in one process, for a first look.
 //!
-//! Wiring only: what the demo is like, when it ends, and how its news are printed.
+//! Wiring only: the size of the demo, its end, and how its news are printed.
 
 use std::future::pending;
 use std::process::ExitCode;
@@ -19,9 +19,9 @@ use super::daemon::{allow_open_files, threads};
 use super::logging::{LogArguments, parse_filter};
 use super::signals::shutdown_signal;
 
-/// Where tools look for the Thrift service when nothing says otherwise.
+/// The tools' default port of the Thrift service.
 const THRIFT_PORT: u16 = 8888;
-/// Where tools look for the pages.
+/// The tools' default port of the pages.
 const WEB_PORT: u16 = 8889;
 
 const EXAMPLES: &str = "\
@@ -158,7 +158,7 @@ async fn show(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Resul
     printer.farewell(&summary)
 }
 
-/// A taken port is the one thing that a newcomer may well run into.
+/// A taken port is the most likely problem of a newcomer.
 fn explain(error: DemoError, options: &Options) -> anyhow::Error {
     let DemoError::Start(StartError::Listen { key, error, .. }) = &error else {
         return error.into();
@@ -172,7 +172,7 @@ fn explain(error: DemoError, options: &Options) -> anyhow::Error {
     )
 }
 
-/// SIGHUP has the scheduling files read again at once, as with a cluster manager in service.
+/// SIGHUP reloads the scheduling files, as in a cluster manager in service.
 fn reload_on_hangup(demo: &Demo) -> anyhow::Result<()> {
     let request = demo.reload_request();
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;

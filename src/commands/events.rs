@@ -58,9 +58,9 @@ pub(super) struct Arguments {
     web: WebArguments,
 }
 
-/// How long to wait before a stream that ended is opened again.
+/// The pause before a stream that ended is reopened.
 const PAUSE: Duration = Duration::from_secs(3);
-/// A stream says at least every 15 seconds that it is alive.
+/// The longest silence of a live stream: it sends a comment every 15 seconds.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// Reads and prints.
@@ -122,7 +122,7 @@ async fn read(web: &Web, path: &str, printer: &mut Printer<'_, '_>) -> anyhow::R
     }
 }
 
-/// The most that is kept of an event that is not complete.
+/// The maximum size of an incomplete event.
 const LONGEST: usize = 1 << 20;
 
 /// An event as the stream has it.
@@ -133,7 +133,7 @@ struct Event {
     data: String,
 }
 
-/// Server-sent events out of the pieces of a stream.
+/// Parses server-sent events from the pieces of a stream.
 #[derive(Default)]
 struct Lines {
     rest: Vec<u8>,
@@ -189,7 +189,7 @@ impl Wanted {
     }
 }
 
-/// Prints the events that are wanted, those of the past when all of them are known.
+/// Prints the selected events, past ones when all of them are known.
 struct Printer<'a, 'b> {
     wanted: Wanted,
     form: TextForm,

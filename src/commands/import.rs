@@ -66,14 +66,14 @@ struct Report {
     to_cluster_manager: u64,
     /// Bytes that were sent and are not in the capture.
     missing_bytes: u64,
-    /// What a reader should know, as sentences.
+    /// Remarks for the user, as sentences.
     notes: Vec<String>,
 }
 
 /// Converts the file.
 ///
 /// # Errors
-/// When one of the files cannot be read or written, or is not what it should be.
+/// When one of the files cannot be read or written, or has the wrong format.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let Arguments { capture, out, force, ports, form } = arguments;
     let ports = ports.ports(|name| std::env::var_os(name))?.unwrap_or_default();

@@ -127,7 +127,7 @@ impl Time {
 /// Prints what the arguments ask for.
 ///
 /// # Errors
-/// When the file cannot be read, or nothing tells where the cluster manager listened.
+/// When the file cannot be read, or the cluster manager's port is not known.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let ports = arguments.ports.ports(|name| std::env::var_os(name))?;
     let name = arguments.file.display().to_string();
@@ -182,7 +182,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the file is, and the date that the times of the lines belong to.
+/// The kind of file, and the date of the times in the lines.
 fn head(traffic: &Traffic, conversations: usize) -> String {
     let others = match traffic.capture.connections.len().saturating_sub(conversations) {
         0 => String::new(),
@@ -206,7 +206,7 @@ fn zoned(us: u64) -> Option<jiff::Zoned> {
     Some(at.to_zoned(TimeZone::system()))
 }
 
-/// Lines are printed in lots, so that many of them do not take a system call each.
+/// Lines are printed in batches, to save system calls.
 const LOT_BYTES: usize = 64 * 1024;
 
 fn print_text<'a>(

@@ -5,12 +5,12 @@
 
 use std::ffi::OsString;
 
-/// Something that the original answers with its usage text.
+/// A command line for which the original prints its usage text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JavaUsage {
     /// For stderr.
     pub(super) text: String,
-    /// Whether it was asked for.
+    /// Whether the user requested it.
     pub(super) asked_for: bool,
 }
 
@@ -26,7 +26,7 @@ const ADMIN: [(&str, &str); 6] = [
 const RESTART: &str = "-restartTaskTracker";
 const FORCE_RESTART: &str = "-forceRestartTaskTracker";
 
-/// What CoronaAdmin understands, in its spelling.
+/// A command of CoronaAdmin, in its spelling.
 #[cfg(test)]
 pub(super) fn admin_commands() -> impl Iterator<Item = &'static str> {
     ADMIN.iter().map(|(theirs, _)| *theirs).chain([RESTART, FORCE_RESTART])
@@ -176,7 +176,7 @@ fn admin_usage(asked: &[OsString]) -> String {
     format!(
         "Usage: java CoronaAdmin\n{commands}\n\
          Generic options: -conf <file> and -D <key=value> before the command.\n\
-         'corona admin --help' tells of the spellings of this program.\n"
+         'corona admin --help' shows the spellings of this program.\n"
     )
 }
 

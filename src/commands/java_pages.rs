@@ -1,7 +1,7 @@
-//! Reads what the pages of the original show, into the shapes of this program's API.
+//! Reads the original's pages into the shapes of this program's API.
 //!
-//! The original escapes nothing and gives no format a promise, so whatever does not look as
-//! expected is an error, never a guess. Spec: cluster-manager/08 §2.3, §3.
+//! The original escapes nothing and does not document its formats, so anything unexpected is an
+//! error, never a guess. Spec: cluster-manager/08 §2.3, §3.
 
 use anyhow::{Context, bail, ensure};
 use corona::cluster_manager::api::{
@@ -21,7 +21,7 @@ use super::web::Web;
 /// Nodes that are alive, with those that are blacklisted marked.
 ///
 /// # Errors
-/// When the pages are not there, or others than expected.
+/// When the pages do not exist, or are not as expected.
 pub(super) async fn nodes(web: &Web) -> anyhow::Result<Nodes> {
     let names = async |kind| {
         let page = web.page(&format!("/machines.jsp?type={kind}")).await?;
@@ -56,7 +56,7 @@ fn machines(page: &str) -> anyhow::Result<Vec<String>> {
 /// Groups and pools.
 ///
 /// # Errors
-/// When the page is not there, or another than expected.
+/// When the page does not exist, or is not as expected.
 pub(super) async fn pools(web: &Web) -> anyhow::Result<Pools> {
     let page = web.page("/pool_json.jsp").await?;
     let pools = pool_rows(&page).with_context(|| format!("{} list no pools", web.who()))?;
@@ -131,10 +131,10 @@ fn pool(row: &[Value]) -> anyhow::Result<Pool> {
     Ok(Pool { group: text(group)?, pool, configured, redirected_to, sessions, settings, types })
 }
 
-/// What the page of the cluster says at its head and in its summary.
+/// The data in the head and the summary of the cluster page.
 ///
 /// # Errors
-/// When the page is not there, or another than expected.
+/// When the page does not exist, or is not as expected.
 pub(super) async fn cluster(web: &Web) -> anyhow::Result<Partial> {
     let page = web.page("/cm.jsp").await?;
     let now_ms = Timestamp::now().as_millisecond();
@@ -206,8 +206,8 @@ fn texts(rows: &str, cell: &str) -> Vec<String> {
     cells.map(plain).collect()
 }
 
-/// A time as Java's `Date` writes it: `Sat Nov 21 00:37:13 UTC 2026`. The name of a time zone stands
-/// for no offset; it is that of this machine, or UTC.
+/// A time as Java's `Date` writes it: `Sat Nov 21 00:37:13 UTC 2026`. The name
+/// of a time zone stands for no offset; it is that of this machine, or UTC.
 fn java_date(text: &str) -> Option<i64> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [_, month, day, time, zone, year] = words.as_slice() else { return None };
@@ -220,7 +220,8 @@ fn java_date(text: &str) -> Option<i64> {
     Some(local.to_zoned(zone).ok()?.timestamp().as_millisecond())
 }
 
-/// What the list of running sessions says of one, beside what its calls say.
+/// The data of a session in the list of running sessions that its calls do not
+/// return.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ActiveSession {
     pub(super) handle: String,
@@ -233,7 +234,7 @@ pub(super) struct ActiveSession {
 /// The running sessions.
 ///
 /// # Errors
-/// When the page is not there, or another than expected.
+/// When the page does not exist, or is not as expected.
 pub(super) async fn active_sessions(web: &Web) -> anyhow::Result<Vec<ActiveSession>> {
     let page = web.page("/active_json.jsp").await?;
     rows(&page, active_session).with_context(|| format!("{} list no sessions", web.who()))
@@ -270,7 +271,7 @@ fn active_session(row: &[Value]) -> anyhow::Result<ActiveSession> {
 /// The sessions that have ended, the latest first.
 ///
 /// # Errors
-/// When the page is not there, or another than expected.
+/// When the page does not exist, or is not as expected.
 pub(super) async fn retired_sessions(web: &Web) -> anyhow::Result<RetiredSessions> {
     let page = web.page("/retired_json.jsp").await?;
     let sessions = rows(&page, retired_session);
@@ -331,8 +332,8 @@ fn link_text(cell: &Value) -> anyhow::Result<String> {
     Ok(inside.and_then(|rest| rest.split_once("\">")).map_or(text.clone(), |p| p.1.to_owned()))
 }
 
-/// A time in a table: `2026/11/21 00:37:31`, in the zone of the cluster manager, which is taken to be
-/// that of this machine.
+/// A time in a table: `2026/11/21 00:37:31`, in the zone of the cluster
+/// manager, which is taken to be that of this machine.
 fn table_date(text: &str) -> Option<i64> {
     let local = DateTime::strptime("%Y/%m/%d %H:%M:%S", text).ok()?;
     Some(local.to_zoned(TimeZone::system()).ok()?.timestamp().as_millisecond())

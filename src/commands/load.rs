@@ -1,6 +1,6 @@
-//! `corona load`: emulated nodes and sessions for a cluster manager that nobody else uses.
+//! `corona load`: emulated nodes and sessions for a cluster manager without other users.
 //!
-//! Wiring only: which plan, where it runs, and where its report goes.
+//! Wiring only: the plan, the target, and the report.
 
 mod compare;
 mod scenarios;
@@ -56,7 +56,7 @@ enum What {
     Compare(compare::Arguments),
 }
 
-/// Where, how long, and what becomes of the result.
+/// The target, the duration, and the outputs.
 #[derive(Args, Clone, Debug)]
 struct RunArguments {
     /// Address of the cluster manager (cm.server.address)
@@ -100,10 +100,10 @@ enum Form {
     Json,
 }
 
-/// Runs what the arguments say.
+/// Runs the scenario.
 ///
 /// # Errors
-/// When it cannot begin, or the result cannot be written.
+/// When the run cannot start, or the result cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let scenario = match arguments.what {
         What::Scenario(scenario) => scenario,
@@ -130,7 +130,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     Ok(ExitCode::from(status))
 }
 
-/// Says what is about to happen, so that nobody is surprised.
+/// Announces the load before the run.
 fn announce(plan: &Plan, console: &mut Console<'_>) {
     let mut text = format!("load on {}: {}\n", plan.manager, plan.scenario);
     for line in plan.describe() {
@@ -140,7 +140,7 @@ fn announce(plan: &Plan, console: &mut Console<'_>) {
     console.complain(&text);
 }
 
-/// How often somebody who watches is told.
+/// How often the progress is shown.
 const PROGRESS: Duration = Duration::from_millis(300);
 
 fn make_load(plan: Plan) -> anyhow::Result<Report> {
@@ -166,7 +166,7 @@ fn make_load(plan: Plan) -> anyhow::Result<Report> {
     report
 }
 
-/// One line on stderr, again and again, when it is a terminal.
+/// Repeatedly updates a line on stderr if it is a terminal.
 async fn show_progress(progress: &Progress) -> std::convert::Infallible {
     let visible = std::io::stderr().is_terminal();
     loop {

@@ -1,9 +1,9 @@
-//! Lines of the log on their way to where they are written.
+//! The queue of log lines between the program and the thread that writes them.
 //!
-//! Who logs must neither wait for a terminal or a pipe that takes nothing, nor pay for each line with
-//! the waking of another thread: on a machine with idle processors that costs more than answering a
-//! call. So a line is put into memory, and a thread that is woken by the first one waits a moment
-//! for more and writes them at once.
+//! Logging must neither block on a stuck terminal or pipe, nor wake another thread for each line:
+//! on a machine with idle processors that costs more than answering a call. So lines are queued in
+//! memory; the first one wakes the writing thread, which waits a moment for more and writes them
+//! together.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How long the first line waits for others.
+/// How long the first line waits for further ones.
 const LINGER: Duration = Duration::from_millis(10);
-/// Bytes of lines that may wait; further lines are lost, and counted.
+/// Maximum of queued bytes; further lines are lost and counted.
 const MOST_BYTES: usize = 4 << 20;
-/// How long the end of the program waits for lines to be written.
+/// How long the end of the program waits for queued lines.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where lines are put. Cheap to clone.
+/// The writing end of the queue. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct LogQueue(Arc<Shared>);
 
-/// Held while there may be lines; when it is dropped, those that wait are written, for up to a
-/// second.
+/// Keep this as long as the program logs; dropping it writes the queued lines,
+/// for up to a second.
 #[must_use]
 pub(super) struct LogGuard(Arc<Shared>);
 
@@ -72,7 +72,7 @@ impl Shared {
             if is_last {
                 return self.finished.notify_all();
             }
-            // A log that cannot be written has nowhere to tell it.
+            // There is no other place to report a failure of the log.
             let _ = sink.write_all(&taken);
             if lost > 0 {
                 let _ = sink.write_all(tell(lost).as_bytes());
@@ -84,8 +84,8 @@ impl Shared {
     }
 }
 
-/// Begins to write lines to `sink` by a thread of its own. Where lines are lost, it writes what
-/// `tell` makes of their number.
+/// Starts a thread that writes lines to `sink`. If lines were lost, it writes
+/// the result of `tell` for their number.
 ///
 /// # Errors
 /// When the thread cannot be started.

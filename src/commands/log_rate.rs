@@ -1,8 +1,8 @@
-//! How many lines of one kind the log takes.
+//! The rate limit for log lines of one kind.
 //!
-//! A cluster that storms, or a peer that means harm, can make the same line come a hundred thousand
-//! times a second. Lines of one kind, from one place in the program, are written up to a number each
-//! second; the others are counted and told of in one line when the second is over.
+//! An overloaded cluster or a hostile peer can cause the same line a hundred thousand times a
+//! second. Lines of one kind, from one place in the program, are written up to a maximum per
+//! second; the others are counted, and reported in one line when the second is over.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +13,17 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// The span in which lines are counted.
+/// The window in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Lets so many lines of a kind pass each second.
+/// Limits the lines of a kind per second.
 pub(super) struct LogRate<T> {
     most: u32,
     tell: T,
     counts: Mutex<Counts>,
 }
 
-/// What was left out in a window.
+/// Lines that were omitted in a window.
 #[derive(Clone, Copy)]
 pub(super) struct LeftOut {
     /// Where the lines come from.
@@ -67,7 +67,8 @@ impl<T: Fn(LeftOut)> LogRate<T> {
 }
 
 impl Counts {
-    /// Begins a new window if the present one is over, and gives what was left out in it.
+    /// Starts a new window if the current one is over, and returns the lines
+    /// that were omitted in it.
     fn end_window(&mut self, now: Instant, most: u32) -> Vec<LeftOut> {
         if now.saturating_duration_since(self.began) < WINDOW {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The log on stderr: which lines, and in which of two forms.
+//! The log on stderr: levels, limits, and the two formats.
 //!
 //! `text` has the original's layout, since operators search for it: `2026-11-21 00:05:39,123 INFO
 //! target: message`, in local time. `json` is one object a line, for programs.
@@ -20,13 +20,13 @@ use tracing_subscriber::registry::LookupSpan;
 use super::log_queue::{self, LogGuard};
 use super::log_rate::{LeftOut, LogRate};
 
-/// What is logged when nobody says otherwise, the original's level.
+/// The default log level, which is the original's.
 const DEFAULT_LEVEL: &str = "info";
 
-/// Lines of one kind that are written each second when nobody says otherwise.
+/// The default maximum of lines of one kind per second.
 const DEFAULT_RATE: u32 = 200;
 
-/// What to log and how; part of every command that runs for long.
+/// The logging options of every long-running command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Log")]
 pub(super) struct LogArguments {
@@ -65,10 +65,10 @@ impl LogArguments {
         LogArguments { log_format: LogFormat::Text, log_level, log_rate: DEFAULT_RATE }
     }
 
-    /// Sends the process's log to stderr from now on, through a thread of its own: a terminal or
-    /// a pipe that does not take lines must not hold up the cluster. Lines that do not fit into
-    /// its queue are lost and counted. What is still in the queue is written when the guard is
-    /// dropped.
+    /// Starts logging to stderr on a separate thread, because a stuck terminal
+    /// or pipe must not block the cluster manager. Lines that do not fit into
+    /// its queue are lost and counted. Dropping the guard writes the queued
+    /// lines.
     ///
     /// # Errors
     /// When a log was set up before, or no thread can be started.
@@ -107,7 +107,7 @@ impl LogArguments {
 }
 
 impl LogFormat {
-    /// Writes a line of its own for lines that were left out.
+    /// Writes a line about omitted lines.
     fn tell<W>(self, LeftOut { kind, lines }: LeftOut, to: &W)
     where
         W: for<'w> MakeWriter<'w>,
@@ -115,11 +115,11 @@ impl LogFormat {
         let place = format!("{}:{}", kind.file().unwrap_or("?"), kind.line().unwrap_or(0));
         let sentence = format!("{lines} more lines like those before, from {place}, are left out");
         let line = self.line_for(lines, *kind.level(), kind.target(), &sentence);
-        // A log that cannot be written has nowhere to tell it.
+        // There is no other place to report a failure of the log.
         let _ = io::Write::write_all(&mut to.make_writer(), line.as_bytes());
     }
 
-    /// A line that says in a sentence that others are not there.
+    /// The line about omitted lines, as a sentence.
     fn line_for(self, missing: u64, level: Level, target: &str, sentence: &str) -> String {
         let now = Zoned::now();
         let mut line = String::new();

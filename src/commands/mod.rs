@@ -53,10 +53,10 @@ use clap::{Parser, Subcommand};
 use console::Console;
 use java::{JavaUsage, accept_java_spellings};
 
-/// Exit status of a command that could not do what it was told.
+/// Exit status of a command that failed.
 const EXIT_FAILED: u8 = 1;
 
-/// Exit status of a command line that says nothing sensible.
+/// Exit status of wrong usage.
 const EXIT_USAGE: u8 = 2;
 
 /// Runs the command line `arguments`, the program's name first. The status is 0 when all went
@@ -78,7 +78,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console<'_>)
     match Cli::try_parse_from(arguments) {
         Ok(cli) => conclude(cli.command.run(console), console),
         Err(usage) => {
-            // When stdout or stderr is closed there is nobody left to tell.
+            // Failures to write are ignored.
             let _ = usage.print();
             if usage.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS }
         }

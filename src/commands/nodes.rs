@@ -119,7 +119,7 @@ fn parse_type(text: &str) -> Result<ResourceType, String> {
 /// Reads and prints.
 ///
 /// # Errors
-/// When there are no pages, or none that can be read.
+/// When the pages do not exist or cannot be read.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     match arguments.action {
         Action::List(list) => list.run(console)?,
@@ -378,7 +378,7 @@ fn path(after: Option<&str>) -> String {
 }
 
 fn table(nodes: &Nodes, wide: bool) -> Table {
-    // The pages of the original tell of no slots.
+    // The original's pages do not contain slots.
     if nodes.nodes.iter().all(|node| node.slots.is_none()) {
         let mut table = Table::new(&[Column::whole("NODE"), Column::whole("STATE")]);
         for node in &nodes.nodes {

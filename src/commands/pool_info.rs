@@ -28,7 +28,7 @@ struct Info {
     running_sessions: Option<Vec<api::Session>>,
 }
 
-/// Reads and prints what there is to know of a pool, `GROUP.POOL`, or of a group.
+/// Reads and prints a pool, `GROUP.POOL`, or a group.
 ///
 /// # Errors
 /// When there are no pages, or no such pool.

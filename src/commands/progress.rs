@@ -1,5 +1,4 @@
-//! A line on stderr that tells how far something long is, when somebody looks: the reading of a
-//! large file, or a replay.
+//! A progress line on stderr, if it is a terminal, while a large file is read or a replay runs.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -9,7 +8,8 @@ use std::time::{Duration, Instant};
 use corona::conformance::replay::Progress;
 use tokio::sync::watch;
 
-/// A file that shows how much of it has been read. The line is gone when this is dropped.
+/// A file that shows how much of it has been read. Dropping it removes the
+/// line.
 pub(super) struct WatchedFile {
     file: File,
     size: u64,
@@ -19,7 +19,7 @@ pub(super) struct WatchedFile {
     shown: bool,
 }
 
-/// Files that are read faster than this show nothing, and no change is shown sooner.
+/// The time before the first line, and between updates.
 const PAUSE: Duration = Duration::from_millis(300);
 
 impl WatchedFile {
@@ -55,7 +55,8 @@ impl Drop for WatchedFile {
     }
 }
 
-/// Shows how far a replay is, until it ends. Must be called within a tokio runtime.
+/// Shows the progress of a replay until it ends. Must be called within a tokio
+/// runtime.
 pub(super) fn follow(mut progress: watch::Receiver<Progress>) {
     if !io::stderr().is_terminal() {
         return;
@@ -73,7 +74,7 @@ pub(super) fn follow(mut progress: watch::Receiver<Progress>) {
     });
 }
 
-/// Takes away what [`follow`] has shown. The runtime must be gone.
+/// Removes the line of [`follow`]. The runtime must have ended.
 pub(super) fn clear() {
     if io::stderr().is_terminal() {
         write_stderr(&format!("\r{:79}\r", ""));

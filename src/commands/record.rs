@@ -126,7 +126,7 @@ struct Report<'a> {
     failure: Option<String>,
 }
 
-/// What passed and is not in the file.
+/// Traffic that is not in the file.
 #[derive(Serialize)]
 struct Unrecorded {
     connections: u64,
@@ -139,7 +139,7 @@ const LAST_WRITES: Duration = Duration::from_secs(30);
 /// Runs the relay until a signal stops it.
 ///
 /// # Errors
-/// When it cannot start, or when something that passed is not in the file.
+/// When it cannot start, or when some traffic is not in the file.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let _log = arguments.log.init()?;
     let form = arguments.form.output;
@@ -233,7 +233,7 @@ pub(super) fn now_us() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The one line on stdout. That nobody reads it is no reason to end.
+/// Prints the line on stdout. A failure to write it does not end the relay.
 pub(super) fn announce(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

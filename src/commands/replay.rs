@@ -138,7 +138,7 @@ pub(super) fn parse_report(text: &str) -> Result<(PathBuf, Form), String> {
     Ok((path, form))
 }
 
-/// Plays, and tells the verdict.
+/// Runs the replay and prints the verdict.
 ///
 /// # Errors
 /// When there is no verdict, or no place for it.
@@ -160,7 +160,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         let _ = fs::remove_file(path);
     }
     let report = report?;
-    // A report that cannot be written is no reason not to tell the verdict.
+    // Print the verdict even if the report cannot be written.
     console.print(&shown(&report, arguments.output, console.width, arguments.full)?)?;
     if let (Some(file), Some((path, form))) = (&mut file, &arguments.report) {
         let written = file.write_all(shown(&report, *form, None, true)?.as_bytes());
@@ -176,7 +176,7 @@ fn report_file(arguments: &Arguments, name: &str) -> anyhow::Result<Option<File>
     create_file(path, arguments.force).map(Some)
 }
 
-/// The traffic, and what was said in it to and by a cluster manager.
+/// The traffic, and the messages from and to a cluster manager in it.
 fn read(arguments: &Arguments, name: &str) -> anyhow::Result<(Traffic, Vec<Conversation>)> {
     let ports = arguments.ports.ports(|variable| std::env::var_os(variable))?;
     let file = WatchedFile::open(&arguments.file).with_context(|| format!("cannot open {name}"))?;
@@ -230,7 +230,7 @@ fn play(
     let mut failed = None;
     let report = again_if_held_up(1 + usize::from(arguments.retries), Report::agrees, || {
         let played = against_program(conversations, options.clone(), &program, follow);
-        // A play without a verdict is not held up, so it is the last one.
+        // A replay without a verdict was not stalled, so it is the last one.
         runtime.block_on(unless_stopped(played)).unwrap_or_else(|error| {
             failed = Some(error);
             Report::default()
@@ -248,7 +248,8 @@ fn program(conf_dir: &Path) -> anyhow::Result<Program> {
     })
 }
 
-/// A signal drops the play, and with it the cluster manager that was started for it.
+/// A signal drops the replay, and with it the cluster manager that was started
+/// for it.
 async fn unless_stopped<E>(
     played: impl Future<Output = Result<Report, E>>,
 ) -> anyhow::Result<Report>

@@ -1,7 +1,8 @@
 //! `corona sessions list`: the sessions that run, or those that have ended.
 //!
-//! Which sessions run is a call that every cluster manager has. What waits and since when is on the
-//! pages only, of this program and of the original, so the list says it where they can be read.
+//! Every cluster manager has a call that lists running sessions. Pending requests and start times
+//! are only on the pages, of this program and of the original, so the list has them if the pages
+//! can be read.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -72,7 +73,8 @@ struct Sessions {
     #[serde(skip_serializing_if = "Option::is_none")]
     now_ms: Option<i64>,
     sessions: Vec<Session>,
-    /// The pool in which sessions run that ask for the pool of `--pool`, if that is another one.
+    /// The pool to which sessions of the pool of `--pool` are redirected, if
+    /// they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     redirected_to: Option<PoolName>,
 }
@@ -88,7 +90,7 @@ struct Session {
     priority: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline_ms: Option<i64>,
-    /// If the pages could be read.
+    /// Present if the pages could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     started_ms: Option<i64>,
     types: ByType<Counts>,
@@ -97,7 +99,7 @@ struct Session {
 #[derive(Serialize)]
 struct Counts {
     granted: i64,
-    /// If the pages could be read.
+    /// Present if the pages could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<i64>,
 }
@@ -143,7 +145,7 @@ impl List {
     /// Asks and prints.
     ///
     /// # Errors
-    /// When the cluster manager cannot be reached, or says nothing as it is in safe mode and its
+    /// When the cluster manager cannot be reached, or is in safe mode and its
     /// pages cannot be read.
     pub(super) fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
         let List { user, pool, retired, output, watch, cluster } = self;
@@ -246,7 +248,7 @@ async fn read(cluster: &Cluster, pages: Option<&Web>, wanted: &Wanted) -> anyhow
 /// How long the list waits for pages.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What pages say of the running sessions.
+/// The running sessions as the pages list them.
 enum Details {
     Ours(Vec<api::Session>),
     Originals(Vec<java_pages::ActiveSession>),

@@ -159,7 +159,7 @@ pub(super) fn unless_in_safe_mode<T>(
     })
 }
 
-/// What a session says of itself, as JSON.
+/// A session's registration as JSON.
 #[derive(Serialize)]
 struct SessionInfo {
     handle: String,
@@ -167,10 +167,10 @@ struct SessionInfo {
     user: String,
     group_ids: Vec<String>,
     address: api::Address,
-    /// The pool that it asked for.
+    /// The pool that it was submitted to.
     #[serde(skip_serializing_if = "Option::is_none")]
     asked_pool: Option<PoolName>,
-    /// Its pool after redirects, if the cluster manager says it.
+    /// Its pool after redirects, if the cluster manager reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<PoolName>,
     priority: String,
@@ -198,7 +198,8 @@ impl Info {
     }
 }
 
-/// Calls, and where they are refused in safe mode reads the page of this program's cluster manager.
+/// Makes a call; if it is refused in safe mode, reads the page of this
+/// program's cluster manager.
 async fn look_up(
     cluster: &Cluster,
     pages: Option<&Web>,
@@ -241,7 +242,7 @@ pub(super) fn pool_name(pool: &wire::PoolInfoStrings) -> PoolName {
     PoolName { group: pool.pool_group_name.clone(), pool: pool.pool_name.clone() }
 }
 
-/// What a session says of itself, as its page has it.
+/// A session's registration, as its page has it.
 fn detail_info(detail: SessionDetail) -> SessionInfo {
     let SessionDetail { session, address, group_ids, no_preempt, .. } = detail;
     let holds = |counts: &api::SessionCounts| Granted { granted: counts.granted };
@@ -294,7 +295,7 @@ fn info_table(info: &SessionInfo) -> String {
     text
 }
 
-/// What was done, as JSON.
+/// The result as JSON.
 #[derive(Default, Serialize)]
 struct Killed {
     killed: Vec<String>,
@@ -321,8 +322,9 @@ impl Kill {
     }
 }
 
-/// Kills those that run. Which these are is asked first: the original gives up at the first that
-/// does not, and this program's passes it over.
+/// Kills the running sessions of the list. It first asks which sessions run,
+/// because the original stops at the first that does not, and this program
+/// ignores it.
 async fn kill(cluster: &Cluster, handles: Vec<String>) -> anyhow::Result<Killed> {
     const WHAT: &str = "kill session yet";
     let mut manager = cluster.cluster_manager().await?;
@@ -349,7 +351,7 @@ async fn kill(cluster: &Cluster, handles: Vec<String>) -> anyhow::Result<Killed>
     Ok(outcome)
 }
 
-/// Who kills, for the cluster manager's log.
+/// The user's name, for the cluster manager's log.
 fn who() -> String {
     let user = std::env::var("USER").unwrap_or_default();
     if user.is_empty() { "corona".into() } else { user }

@@ -134,10 +134,10 @@ pub(super) struct Arguments {
 /// How long the end waits for the disk.
 const LAST_WRITES: Duration = Duration::from_secs(30);
 
-/// Runs until a signal, and tells what was found.
+/// Runs until a signal, and prints the findings.
 ///
 /// # Errors
-/// When it cannot start, or when something that passed is not in the recording.
+/// When it cannot start, or when some traffic is not in the recording.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let _log = arguments.log.clone().init()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

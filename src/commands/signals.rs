@@ -6,7 +6,7 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A request to stop, from a terminal or from who runs the process.
+/// A request to stop, from a terminal or a service manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopSignal {
     /// SIGINT: Ctrl-C at a terminal.
@@ -24,7 +24,8 @@ impl fmt::Display for StopSignal {
     }
 }
 
-/// A future that is done at the first SIGTERM or SIGINT after this call, and says which it was.
+/// A future that completes at the first SIGTERM or SIGINT after this call, and
+/// returns which it was.
 ///
 /// The handlers are in place when this returns, not when the future is first polled: a signal
 /// during a slow start is not lost. From then on neither signal ends the process by itself.

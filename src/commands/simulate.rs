@@ -67,10 +67,10 @@ pub(super) struct Arguments {
     form: FormArguments,
 }
 
-/// Runs what the arguments say.
+/// Runs the simulations.
 ///
 /// # Errors
-/// When something does not hold in a run, or a file cannot be read or written.
+/// When a rule is violated in a run, or a file cannot be read or written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
     let form = arguments.form.output;
     if let Some(file) = &arguments.replay {
@@ -105,7 +105,7 @@ struct Report {
     runs: Option<Runs>,
     #[serde(flatten)]
     counts: Option<Counts>,
-    /// Only where a rule did not hold.
+    /// Present only if a rule was violated.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureReport>,
 }
@@ -129,7 +129,7 @@ struct Counts {
 
 #[derive(Serialize)]
 struct FailureReport {
-    /// What did not hold, as a sentence.
+    /// The violated rule, as a sentence.
     what: String,
     /// The run that shows it, with the fewest steps.
     seed: u64,
@@ -267,7 +267,7 @@ fn read_history(file: &Path) -> anyhow::Result<History> {
     Ok(History { settings, inputs: inputs.collect::<anyhow::Result<_>>()? })
 }
 
-/// A line on stderr that tells how far the runs are, when somebody looks.
+/// A progress line on stderr if it is a terminal.
 struct Progress {
     total: u64,
     done: AtomicU64,

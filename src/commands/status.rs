@@ -1,7 +1,7 @@
 //! `corona status` and `corona admin status`: the state of a cluster manager and its cluster.
 //!
-//! This program's cluster manager serves all of it; of the original what its calls and its page
-//! say.
+//! This program's cluster manager serves all of it; the original only the data of its calls and its
+//! page.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -66,7 +66,7 @@ pub(super) struct ShownArguments {
 /// Asks and prints.
 ///
 /// # Errors
-/// When nothing answers.
+/// When neither service replies.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let (cluster, pages) = arguments.cluster.find()?;
     show(&cluster, pages.as_ref(), arguments.shown, console)
@@ -110,7 +110,7 @@ struct Report {
     status: Status,
 }
 
-/// What came of asking one of the two services.
+/// The result of asking one of the two services.
 #[derive(Debug, Serialize)]
 struct Asked {
     address: String,
@@ -125,7 +125,7 @@ struct Asked {
 enum Status {
     /// This program's.
     Ours(Box<api::Status>),
-    /// The original's, or what the calls say where there are no pages.
+    /// The original's, or the data of the calls if there are no pages.
     Partial(Partial),
 }
 
@@ -225,8 +225,9 @@ async fn ask_pages(pages: &Web) -> anyhow::Result<Status> {
     }
 }
 
-/// Why an administrative call was not done, as the cluster manager says afterwards; none if it does
-/// not. `operation` is the name that its status has for the call.
+/// Why an administrative call failed, as the cluster manager reports
+/// afterwards; none if it does not. `operation` is the name that its status has
+/// for the call.
 pub(super) async fn reason_of_failure(pages: &Web, operation: &str) -> Option<String> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let Ok(Answer::Found(status)) =

@@ -6,9 +6,9 @@ use super::console::{Console, printable};
 
 /// Blanks between two columns.
 const GAP: usize = 2;
-/// The width below which nothing is cut, not even where the terminal is too narrow.
+/// The minimum width: narrower terminals get lines that are too long.
 const LEAST_SHOWN: usize = 4;
-/// What stands where a text is cut.
+/// The mark at the end of a cut text.
 const ELLIPSIS: char = '…';
 
 /// A column: its head and how it is set.
@@ -33,7 +33,8 @@ impl Column {
         Column { head, right: false, least: Some(least), keeps_end: false }
     }
 
-    /// A text of which the end says most, such as a path with a line: cut at its start.
+    /// A text whose end matters most, such as a path with a line number: cut at
+    /// its start.
     pub(super) const fn path(head: &'static str, least: usize) -> Column {
         Column { head, right: false, least: Some(least), keeps_end: true }
     }
@@ -51,7 +52,7 @@ pub(super) struct Cell {
     tone: Tone,
 }
 
-/// What a cell wants to be seen as.
+/// The tone of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tone {
     /// As everything else.

@@ -18,7 +18,8 @@ use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threa
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
-/// Threads beside those that wait for disks: what they do takes little time.
+/// Threads of the executor. Few are enough, because disk work has its own
+/// threads.
 const MOST_THREADS: usize = 4;
 
 const EXAMPLES: &str = "\
@@ -61,7 +62,7 @@ pub(super) struct Arguments {
 /// Runs the task tracker until a signal or the cluster manager stops it.
 ///
 /// # Errors
-/// When it cannot start or go on; the text says what is missing or wrong.
+/// When it cannot start or continue; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let conf_dir = existing_conf_dir(arguments.conf_dir, |name| std::env::var_os(name))?;
@@ -80,7 +81,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     served
 }
 
-/// Runs the service until `stop` is done, or the cluster manager does not want it any more.
+/// Runs the service until `stop` completes, or until the cluster manager
+/// refuses the node.
 async fn serve(
     conf_dir: Option<PathBuf>,
     overrides: Vec<Override>,
@@ -112,7 +114,7 @@ async fn serve(
     conclude(ending, &cluster_manager)
 }
 
-/// What the end of the service is to who started it.
+/// The exit status for the end of the service.
 fn conclude(ending: Ending, cluster_manager: &HostPort) -> anyhow::Result<()> {
     match ending {
         Ending::Stopped => Ok(()),

@@ -1,5 +1,5 @@
-//! What commands that read packet captures and recordings have in common: the ports of services,
-//! and how the reading ended.
+//! Common parts of commands that read packet captures and recordings: the ports of services, and
+//! how the reading ended.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use corona::conformance::setup::RecordedSetup;
 
 use super::arguments::existing_conf_dir;
 
-/// Where services listened, for files that do not say so.
+/// The ports of services, for files that do not contain them.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Services in a packet capture")]
 pub(super) struct PortArguments {
@@ -75,7 +75,7 @@ impl PortArguments {
         };
         let configured = match &self.conf_dir {
             Some(named) => read(Some(named.clone()), &variable)?,
-            // Nobody said that the file has to do with the cluster of this machine.
+            // The file need not belong to the cluster of this machine.
             None => read(None, &variable).unwrap_or_default(),
         };
         let mut ports = configured.unwrap_or_default();
@@ -89,7 +89,7 @@ impl PortArguments {
     }
 }
 
-/// What to say of a file that was not read to its end; nothing of one that was.
+/// A message about a file that was not read to its end; none for one that was.
 pub(super) fn ending_text(ending: Ending) -> Option<String> {
     match ending {
         Ending::Complete | Ending::Stopped => None,
@@ -101,7 +101,7 @@ pub(super) fn ending_text(ending: Ending) -> Option<String> {
     }
 }
 
-/// What was left out of a packet capture, in a line; nothing if nothing was.
+/// A line about the packets that were left out of a capture, if any.
 pub(super) fn skipped_text(packets: &PacketCounts) -> Option<String> {
     let parts = [
         (packets.other_protocols, "of other protocols"),

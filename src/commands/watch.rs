@@ -31,8 +31,8 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl WatchArguments {
-    /// Runs the command once, or again and again. A failure ends it at the first time only: a
-    /// cluster manager may be restarted while somebody looks.
+    /// Runs the command once, or repeatedly. Only a failure of the first run
+    /// ends it, because a cluster manager may restart in between.
     ///
     /// # Errors
     /// Those of the first time, and when stdout cannot be written.
@@ -48,7 +48,7 @@ impl WatchArguments {
         self.run_with(console, command, pause)
     }
 
-    /// The same with a pause that says whether to go on.
+    /// The same with a pause that returns whether to continue.
     fn run_with(
         self,
         console: &mut Console<'_>,

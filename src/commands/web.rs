@@ -1,5 +1,5 @@
-//! Reading the pages of a cluster manager, and acting through them: one request at a time, with limits
-//! on time and size.
+//! Reading the pages of a cluster manager, and acting through them: one request at a time, with
+//! limits on time and size.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -35,14 +35,15 @@ pub(super) enum StreamEnd {
     NoApi,
 }
 
-/// What a path of the API gave.
+/// The response of a path of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer<T> {
-    /// What was asked for.
+    /// The requested object.
     Found(T),
     /// The cluster manager has the API, but not this.
     NotFound(String),
-    /// It has no such API: the original, or an older version.
+    /// The cluster manager has no such API: it is the original, or an older
+    /// version.
     NoApi,
 }
 
@@ -56,7 +57,7 @@ impl Web {
         format!("http://{}/", self.address)
     }
 
-    /// The same pages, of which less patience is had.
+    /// The same pages with a shorter timeout.
     pub(super) fn within(&self, most: Duration) -> Web {
         Web { address: self.address.clone(), timeout: self.timeout.min(most) }
     }
@@ -69,7 +70,7 @@ impl Web {
     /// Reads JSON from a path of the API. The path is what stands in the request, encoded.
     ///
     /// # Errors
-    /// When there is no answer, or one that says neither what nor that there is nothing.
+    /// When there is no response, or an unexpected one.
     pub(super) async fn api<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
         self.answer(self.get(path).await?)
     }
@@ -117,8 +118,9 @@ impl Web {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Reads a stream of events piece by piece, behind the event `last_id` if there is one. The
-    /// stream is given up when it is silent for longer than `silence`.
+    /// Reads a stream of events piece by piece, after the event `last_id` if
+    /// there is one. The stream is abandoned when it is silent for longer than
+    /// `silence`.
     ///
     /// # Errors
     /// When there is none, when it breaks, and what `on_piece` says.
@@ -192,8 +194,8 @@ impl Web {
             .map_err(|error| anyhow!("{} cannot be reached: {error}", self.who()))
     }
 
-    /// A request that has no answer. A service for calls takes the request for the length of a
-    /// message that it does not allow, and closes the connection.
+    /// A request without a response. A Thrift service reads the request as the
+    /// length of a message that it does not allow, and closes the connection.
     fn failed(&self, error: hyper::Error) -> anyhow::Error {
         if error.is_incomplete_message() || error.is_parse() {
             return anyhow!(
@@ -242,8 +244,8 @@ impl Web {
     }
 }
 
-/// Moves what a connection has to move. What ends it shows in the exchange too, with what was
-/// missing.
+/// Drives a connection. Its errors also appear in the exchange, with more
+/// context.
 async fn driven(connection: impl Future<Output = hyper::Result<()>>) -> Infallible {
     let _ = connection.await;
     std::future::pending().await

@@ -1,4 +1,4 @@
-//! The scenarios: what each puts on a cluster manager, with the defaults of each.
+//! The scenarios with their loads and defaults.
 
 use std::net::ToSocketAddrs;
 use std::time::Duration;
@@ -225,7 +225,8 @@ impl Scenario {
     /// The plan, and where and how it runs.
     ///
     /// # Errors
-    /// When the cluster manager's host is not known, or a time is none.
+    /// When the cluster manager's host cannot be resolved, or a time is
+    /// invalid.
     pub(super) fn into_plan(self) -> anyhow::Result<(RunArguments, Plan)> {
         let of = |crowd: Crowd, name, arguments: &SessionArguments| {
             Ok::<_, anyhow::Error>(Crowd { name, ..arguments.over(crowd)? })
@@ -339,7 +340,7 @@ impl NodeArguments {
 }
 
 impl SessionArguments {
-    /// What was said instead of the defaults of a scenario.
+    /// Options that override the defaults of a scenario.
     fn over(&self, crowd: Crowd) -> anyhow::Result<Crowd> {
         let said = |value: Option<f64>, usual| value.map_or(Ok(usual), span);
         let usual = crowd.job;
@@ -365,7 +366,7 @@ impl SessionArguments {
     }
 }
 
-/// Sessions of so many maps near three hosts, each of which does one job.
+/// Sessions with this many maps near three hosts, each for one job.
 fn crowd(sessions: usize, maps: u32, hold: Duration) -> Crowd {
     let job = Job {
         maps,
@@ -385,7 +386,7 @@ fn small_jobs(sessions: usize) -> Crowd {
     Crowd { name: "small jobs", job: Job { reduces: 1, ..crowd.job }, ..crowd }
 }
 
-/// One session that asks for one slot after the other.
+/// One session that requests one slot after the other.
 fn probe() -> Crowd {
     let crowd = crowd(1, 1, Duration::ZERO);
     let job = Job { hosts: 0, pause: Duration::from_millis(1), ..crowd.job };

@@ -5,7 +5,8 @@ use corona::load::{Fault, ProcessUse, Report, Timing, number};
 use crate::commands::console::{Console, printable};
 use crate::commands::table::{Column, Table, Tone};
 
-/// The report, most important things last: that is where a reader looks.
+/// Writes the report. The most important lines come last, where a reader looks
+/// first.
 pub(super) fn text(report: &Report, console: &Console<'_>) -> String {
     let seconds = report.measured_ms as f64 / 1_000.0;
     let early = if report.stopped_early { ", stopped early" } else { "" };

@@ -69,8 +69,8 @@ pub(super) fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Pages by path, for a POST with the form behind it; everything else is not found, in HTML as the original has it. Serves as long as
-/// the process runs.
+/// Pages by path, for a POST with the form behind it; everything else is not
+/// found, in HTML as the original has it. Serves as long as the process runs.
 pub(super) fn pages(pages: &[(&'static str, u16, String)]) -> SocketAddr {
     let pages = pages.to_vec();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

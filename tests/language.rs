@@ -1,0 +1,124 @@
+//! Documents and help texts are in plain English: see "Language" in CONTRIBUTING.md. This test only
+//! refuses a few phrases that are always avoidable; it says where each one is and what to write.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Phrases in lower case, and what to write instead.
+const AVOIDED: &[(&str, &str)] = &[
+    ("anew", "again; restart, reload, resynchronise"),
+    ("is told", "receives, is notified; or name who reports what"),
+    ("are told", "receive, are notified"),
+    ("was told", "received, was notified"),
+    ("were told", "received, were notified"),
+    ("held up by", "stalled, blocked, delayed"),
+    ("is held up", "is stalled, blocked, delayed"),
+    ("what came of", "the result, the outcome"),
+    ("what becomes of", "what happens to"),
+    ("broke off", "failed, panicked, disconnected"),
+    ("broke down", "failed, panicked"),
+    ("whoever", "a noun: the peer, the operator, the caller"),
+    ("for who ", "a noun: callers that, peers that"),
+    ("who has none", "a noun with `without`"),
+    ("and no more may", "at most"),
+    ("for ever", "forever"),
+    ("a host that was asked for", "a preferred host"),
+    ("gives back", "releases, returns"),
+    ("given back", "released, returned"),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files below a folder with this extension.
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let mut found = vec![];
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The lines of a document with their numbers, without blocks of code, and without rules that
+/// quote what to avoid.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut is_code = false;
+    let is_prose = |line: &&str| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence && !line.starts_with("    ") && !line.contains(", not \"")
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let kept: Vec<bool> = lines.iter().map(is_prose).collect();
+    (1..).zip(lines).zip(kept).filter(|(_, kept)| *kept).map(|(line, _)| line).collect()
+}
+
+/// The lines of a source that `--help` shows: documentation, and the texts of examples.
+fn help(text: &str) -> Vec<(usize, &str)> {
+    let text = text.split("\n#[cfg(test)]").next().unwrap_or_default();
+    let is_shown = |line: &str| line.trim_start().starts_with("/// ") || line.contains('"');
+    (1..).zip(text.lines()).filter(|(_, line)| is_shown(line)).collect()
+}
+
+/// The avoided phrases in these lines, each with its place.
+fn findings(place: &str, lines: &[(usize, &str)]) -> Vec<String> {
+    let mut found = vec![];
+    for (number, line) in lines {
+        let line = line.to_lowercase();
+        for (phrase, instead) in AVOIDED {
+            let is_there = line.match_indices(phrase).any(|(at, _)| {
+                let before = line[..at].chars().next_back();
+                let after = line[at + phrase.len()..].chars().next();
+                let is_letter =
+                    |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+                !is_letter(before) && (phrase.ends_with(' ') || !is_letter(after))
+            });
+            if is_there {
+                found.push(format!("{place}:{number}: \"{phrase}\"; write: {instead}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn documents_and_help_texts_are_in_plain_english() {
+    let name = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
+    let mut documents: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).into();
+    // The specification describes the original in its own terms.
+    documents.extend(files("docs", "md").into_iter().filter(|path| !name(path).contains("/spec/")));
+    let mut found = vec![];
+    for path in &documents {
+        let text = fs::read_to_string(path).unwrap();
+        found.extend(findings(&name(path), &prose(&text)));
+    }
+    let sources = files("src/commands", "rs");
+    for path in sources.iter().filter(|path| !name(path).contains("/tests/")) {
+        let text = fs::read_to_string(path).unwrap();
+        found.extend(findings(&name(path), &help(&text)));
+    }
+    assert!(documents.len() > 20 && sources.len() > 30, "the files were not found");
+    assert!(found.is_empty(), "see \"Language\" in CONTRIBUTING.md:\n{}", found.join("\n"));
+}
+
+#[test]
+fn phrases_are_found_as_words_and_outside_of_code() {
+    let text =
+        "It begins anew.\n```\nanew\n```\n    anew\nrenew, anew_id, \"that\", not \"anew\"\n";
+    let found = findings("a.md", &prose(text));
+    assert_eq!(found, ["a.md:1: \"anew\"; write: again; restart, reload, resynchronise"]);
+    let source =
+        "/// Starts anew.\nfn anew() {}\nlet text = \"told anew\";\n#[cfg(test)]\n/// anew\n";
+    assert_eq!(findings("a.rs", &help(source)).len(), 2);
+}
