@@ -16,6 +16,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("net", &[]),
     ("wire", &["net"]),
     ("hadoop", &["net"]),
+    ("filesystem", &["hadoop", "model"]),
     ("journal", &[]),
     ("web", &["model", "process"]),
     ("cluster_manager", &["config", "engine", "model", "net", "process", "web", "wire"]),

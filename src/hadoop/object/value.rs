@@ -3,7 +3,11 @@
 use crate::io::formats::Constant;
 use crate::io::{DecodeError, Reader, Writer};
 use crate::writables::{
-    CleanupState, ClusterState, ClusterStatus, Configuration, Counters, EventStatus, FileSplit,
+    Block, CleanupState, ClusterState, ClusterStatus, Configuration, ContentSummary, Counters,
+    DatanodeInfo, DirectoryListing, EventStatus, FileSplit, FsFileStatus, FsPermission,
+    HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration,
+    LocatedBlocks, LocatedBlocksWithMetaInfo, LocatedDirectoryListing, SafeModeAction,
+    VersionedLocatedBlock, VersionedLocatedBlocks,
     HeartbeatResponse, InetAddress, JobId, JobPriority, JobProfile, JobQueueInfo, JobStats,
     JobStatus, JobTrackerState, JvmContext, JvmId, JvmTask, MapReduceFileSplit,
     MapTaskCompletionEventsUpdate, Named, Phase, ProtocolSignature, QueueAclsInfo, RawSplit,
@@ -84,10 +88,17 @@ macro_rules! values {
 }
 
 values! {
+    Block,
     ClusterStatus,
     Configuration,
+    ContentSummary,
     Counters,
+    DatanodeInfo,
+    DirectoryListing,
     FileSplit,
+    FsFileStatus,
+    FsPermission,
+    HdfsFileStatus,
     HeartbeatResponse,
     InetAddress,
     JobId,
@@ -99,6 +110,12 @@ values! {
     JvmContext,
     JvmId,
     JvmTask,
+    LocatedBlock,
+    LocatedBlockWithMetaInfo,
+    LocatedBlockWithOldGeneration,
+    LocatedBlocks,
+    LocatedBlocksWithMetaInfo,
+    LocatedDirectoryListing,
     MapReduceFileSplit,
     MapTaskCompletionEventsUpdate,
     ProtocolSignature,
@@ -115,6 +132,8 @@ values! {
     TaskStatus,
     TaskTrackerAction,
     TaskTrackerStatus,
+    VersionedLocatedBlock,
+    VersionedLocatedBlocks,
 }
 
 macro_rules! enums {
@@ -140,5 +159,6 @@ enums! {
     EventStatus,
     JobPriority,
     Phase,
+    SafeModeAction,
     TaskState,
 }

@@ -5,7 +5,9 @@
 macro_rules! protocol {
     (
         $(#[$doc:meta])*
-        pub trait $trait:ident as $name:literal, version $version:literal, client $client:ident {
+        pub trait $trait:ident as $name:literal, version $version:literal,
+            $(fingerprint $fingerprint:literal,)? client $client:ident
+        {
             $(
                 $(#[$method_doc:meta])*
                 $wire:literal fn $method:ident($($parameter:ident: $type:ty),*) -> $result:ty;
@@ -16,6 +18,7 @@ macro_rules! protocol {
         pub static PROTOCOL: $crate::rpc::Protocol = $crate::rpc::Protocol {
             name: $name,
             version: $version,
+            whole_fingerprint: $crate::protocols::macros::optional!($($fingerprint)?),
             methods: &[$($crate::rpc::Method {
                 name: $wire,
                 parameters: &[$(<$type as $crate::rpc::Argument>::CLASS),*],
@@ -27,6 +30,7 @@ macro_rules! protocol {
         pub trait $trait: Send + Sync + 'static {
             $(
                 $(#[$method_doc])*
+                #[allow(clippy::too_many_arguments, reason = "the original's methods have them")]
                 fn $method(
                     &self,
                     caller: &$crate::rpc::Caller,
@@ -99,6 +103,7 @@ macro_rules! protocol {
 
             $(
                 $(#[$method_doc])*
+                #[allow(clippy::too_many_arguments, reason = "the original's methods have them")]
                 pub async fn $method(
                     &mut self,
                     $($parameter: $type,)*
@@ -112,4 +117,15 @@ macro_rules! protocol {
     };
 }
 
+/// Something that may not be there, as an `Option`.
+macro_rules! optional {
+    () => {
+        None
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+
+pub(super) use optional;
 pub(super) use protocol;

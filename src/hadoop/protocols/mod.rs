@@ -1,9 +1,11 @@
-//! The protocols of Corona's MapReduce side, method by method.
+//! The protocols of Corona's MapReduce side and of the distributed file system, method by method.
 //!
 //! Each file has one protocol: a trait for who serves it, a client for who calls it, and the
 //! [`Protocol`] that both are made from. What a method means stands beside it; doing it is somebody
-//! else's business. Spec: mapreduce/03, mapreduce/01 §1.6.
+//! else's business. Spec: mapreduce/03, mapreduce/01 §1.6, hdfs/01 §1.3.
 
+pub mod client_datanode;
+pub mod client_protocol;
 pub mod cluster_manager_safe_mode;
 pub mod corona_task_tracker;
 pub mod inter_corona_job_tracker;
@@ -17,7 +19,10 @@ mod tests;
 
 use super::rpc::Protocol;
 
-/// All protocols of a cluster, whichever program serves them.
+/// The protocols of the distributed file system.
+pub const HDFS: &[&Protocol] = &[&client_protocol::PROTOCOL, &client_datanode::PROTOCOL];
+
+/// All protocols of a MapReduce cluster, whichever program serves them.
 pub const ALL: &[&Protocol] = &[
     &corona_task_tracker::PROTOCOL,
     &inter_corona_job_tracker::PROTOCOL,

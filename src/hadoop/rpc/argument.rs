@@ -1,6 +1,7 @@
 //! Rust types as parameters and results.
 
 use super::fault::Fault;
+use crate::io::formats::Constant;
 use crate::object::{Class, Object, Value};
 use crate::writables::{self, Named};
 
@@ -47,6 +48,7 @@ macro_rules! primitive_arguments {
 
 primitive_arguments! {
     bool: Boolean, "boolean", "[Z";
+    i8: Byte, "byte", "[B";
     i16: Short, "short", "[S";
     i32: Int, "int", "[I";
     i64: Long, "long", "[J";
@@ -127,8 +129,15 @@ macro_rules! object_arguments {
 }
 
 object_arguments! {
+    Block,
     ClusterStatus,
+    ContentSummary,
     Counters,
+    DatanodeInfo,
+    DirectoryListing,
+    FsFileStatus,
+    FsPermission,
+    HdfsFileStatus,
     HeartbeatResponse,
     InetAddress,
     JobId,
@@ -139,6 +148,11 @@ object_arguments! {
     JobTrackerState,
     JvmContext,
     JvmTask,
+    LocatedBlock,
+    LocatedBlockWithMetaInfo,
+    LocatedBlocks,
+    LocatedBlocksWithMetaInfo,
+    LocatedDirectoryListing,
     MapTaskCompletionEventsUpdate,
     ProtocolSignature,
     QueueAclsInfo,
@@ -152,6 +166,35 @@ object_arguments! {
     TaskStatus,
     TaskTrackerAction,
     TaskTrackerStatus,
+    VersionedLocatedBlocks,
+}
+
+macro_rules! enum_arguments {
+    ($($type:ident, $array:literal;)*) => {$(
+        impl Argument for writables::$type {
+            const CLASS: &'static str = <writables::$type as Constant>::CLASS;
+            const ARRAY: &'static str = $array;
+
+            fn into_object(self) -> Object {
+                Object::Constant(class(<Self as Argument>::CLASS), self.name().to_owned())
+            }
+
+            fn from_object(object: Object) -> Result<Self, Object> {
+                match &object {
+                    Object::Constant(class, name)
+                        if class.is_named(<Self as Argument>::CLASS) =>
+                    {
+                        Self::from_name(name).ok_or(object)
+                    }
+                    _ => Err(object),
+                }
+            }
+        }
+    )*};
+}
+
+enum_arguments! {
+    SafeModeAction, "[Lorg.apache.hadoop.hdfs.protocol.FSConstants$SafeModeAction;";
 }
 
 /// The parameters of a call, taken one by one.

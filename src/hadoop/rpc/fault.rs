@@ -30,6 +30,11 @@ impl Fault {
         Fault::io(format!("{class}: {message}"))
     }
 
+    /// An exception of this class, which callers know. Its text begins with the class.
+    pub fn of(class: &'static str, message: impl Into<String>) -> Fault {
+        Fault { class, message: message.into() }
+    }
+
     /// The parameters do not fit the method.
     pub(super) fn illegal_argument(message: &str) -> Fault {
         Fault::unexpected("java.lang.IllegalArgumentException", message)
@@ -63,6 +68,15 @@ impl RemoteError {
     pub fn first_line(&self) -> &str {
         let text = self.text.as_deref().or(self.class.as_deref()).unwrap_or("no reason given");
         text.lines().next().unwrap_or_default()
+    }
+
+    /// The message without its class and without the lines that tell where it was thrown. It may
+    /// have several lines.
+    pub fn message(&self) -> &str {
+        let text = self.text.as_deref().or(self.class.as_deref()).unwrap_or("no reason given");
+        let text = text.split("\n\tat ").next().unwrap_or_default().trim_end();
+        let own = self.class.as_deref().and_then(|class| text.strip_prefix(class));
+        own.and_then(|rest| rest.strip_prefix(':')).map_or(text, str::trim_start)
     }
 
     /// Whether the method does not exist there.

@@ -12,6 +12,8 @@ pub struct Protocol {
     pub version: i64,
     /// Its methods, without those of [`HANDSHAKE`].
     pub methods: &'static [Method],
+    /// The fingerprint of the original's whole interface, where `methods` are only a part of it.
+    pub whole_fingerprint: Option<i32>,
 }
 
 /// A method of a protocol.
@@ -62,6 +64,9 @@ impl Method {
 impl Protocol {
     /// The number that stands for all methods, those of the handshake included.
     pub fn fingerprint(&self) -> i32 {
+        if let Some(fingerprint) = self.whole_fingerprint {
+            return fingerprint;
+        }
         let mut hashes: Vec<i32> = HANDSHAKE.iter().chain(self.methods).map(Method::hash).collect();
         hashes.sort_unstable();
         hashes.into_iter().fold(1, |hash, method| 31_i32.wrapping_mul(hash).wrapping_add(method))

@@ -10,6 +10,7 @@ mod configuration;
 mod counters;
 mod events;
 mod failover;
+mod hdfs;
 mod ids;
 mod jobs;
 mod macros;
@@ -34,6 +35,12 @@ pub use events::{
 pub use failover::{
     JobTrackerState, StateUpdate, TaskLaunch, TaskStatusUpdate, TaskTimeout, TaskTrackerInfo,
     Update,
+};
+pub use hdfs::{
+    Block, ContentSummary, DatanodeAdminState, DatanodeInfo, DirectoryListing, FsFileStatus,
+    FsPermission, HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo,
+    LocatedBlockWithOldGeneration, LocatedBlocks, LocatedBlocksWithMetaInfo,
+    LocatedDirectoryListing, SafeModeAction, VersionedLocatedBlock, VersionedLocatedBlocks,
 };
 pub use ids::{JobId, JvmContext, JvmId, TaskAttemptId, TaskId};
 pub use jobs::{

@@ -1,0 +1,711 @@
+//! `file:` as Hadoop keeps it: beside each file that it writes lies `.NAME.crc` with checksums, which
+//! readers verify, listings hide, and which follows its file. A file without one is read as it is.
+
+use std::fs::{self, File, FileTimes, Metadata};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::path::{FsPath, Root};
+use crate::{
+    Answer, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
+    FileWriter, FsError, Page, Summary, blocking,
+};
+
+/// What a checksum file begins with; the bytes that one checksum covers follow.
+const CRC_MAGIC: [u8; 4] = *b"crc\0";
+const CRC_HEADER_BYTES: u64 = 8;
+/// Bytes that are read or written in one step.
+const STEP_BYTES: usize = 256 << 10;
+/// The most bytes that a checksum is believed to cover.
+const MAX_COVERED_BYTES: usize = 1 << 20;
+/// Bytes of a block, which this file system does not have, as the original shows it.
+const BLOCK_BYTES: u64 = 32 << 20;
+/// Entries of a page of a listing.
+const PAGE_ENTRIES: usize = 1000;
+
+/// Files of this machine, or of what is mounted on it.
+#[derive(Clone, Debug)]
+pub struct LocalFiles {
+    root: Root,
+    bytes_per_checksum: u32,
+    umask: u16,
+}
+
+impl LocalFiles {
+    /// As configured.
+    pub fn new(settings: &FileSystemSettings) -> LocalFiles {
+        LocalFiles {
+            root: Root::local(),
+            bytes_per_checksum: settings.bytes_per_checksum,
+            umask: settings.umask,
+        }
+    }
+
+    /// Checks a path and does something with it where disks may be waited for.
+    fn act<'a, T: Send + 'static>(
+        &'a self,
+        call: &'static str,
+        path: &'a FsPath,
+        act: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            (self as &dyn FileSystem).check(call, path)?;
+            let path = path.clone();
+            blocking(move || {
+                act(Path::new(path.path())).map_err(|error| FsError::io(call, &path, &error))
+            })
+            .await
+        })
+    }
+}
+
+impl FileSystem for LocalFiles {
+    fn root(&self) -> &Root {
+        &self.root
+    }
+
+    fn home(&self) -> FsPath {
+        let directory = std::env::current_dir().ok();
+        let path = directory.and_then(|path| FsPath::local(&path).ok());
+        path.or_else(|| FsPath::within(&self.root, "/").ok()).unwrap_or_else(|| {
+            unreachable!("the root is a path");
+        })
+    }
+
+    fn status<'a>(&'a self, path: &'a FsPath) -> Answer<'a, FileStatus> {
+        let named = path.clone();
+        self.act("status", path, move |path| status_of(named, &fs::metadata(path)?))
+    }
+
+    fn list_page<'a>(&'a self, path: &'a FsPath, from: Option<Vec<u8>>) -> Answer<'a, Page> {
+        let named = path.clone();
+        self.act("list", path, move |path| {
+            let metadata = fs::metadata(path)?;
+            if !metadata.is_dir() {
+                return Ok(Page { entries: vec![status_of(named, &metadata)?], next: None });
+            }
+            let mut names = Vec::new();
+            for entry in fs::read_dir(path)? {
+                let name = entry?.file_name();
+                // Names that are no text have no path here.
+                let Some(name) = name.to_str() else { continue };
+                let is_behind = from.as_ref().is_none_or(|from| name.as_bytes() > from.as_slice());
+                if is_behind && !is_crc(name) {
+                    names.push(name.to_owned());
+                }
+            }
+            names.sort();
+            let next = (names.len() > PAGE_ENTRIES).then(|| {
+                names.truncate(PAGE_ENTRIES);
+                names.last().cloned().unwrap_or_default().into_bytes()
+            });
+            let mut entries = Vec::new();
+            for name in names {
+                match fs::metadata(path.join(&name)) {
+                    Ok(metadata) => entries.push(status_of(named.join(&name), &metadata)?),
+                    // It went meanwhile, or is a link to nothing.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(Page { entries, next })
+        })
+    }
+
+    fn open<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileReader>> {
+        let named = path.clone();
+        self.act("open", path, move |path| {
+            // Looked at before opening, since opening a pipe could wait for ever.
+            let metadata = fs::metadata(path)?;
+            if metadata.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
+            if !metadata.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
+            }
+            let sums = open_sums(path);
+            let reader = LocalReader {
+                path: named,
+                file: Arc::new(File::open(path)?),
+                sums: sums.map(|(file, covered)| (Arc::new(file), covered)),
+                length: metadata.len(),
+                position: 0,
+                filled_at: 0,
+                filled: Vec::new(),
+            };
+            Ok(Box::new(reader) as Box<dyn FileReader>)
+        })
+    }
+
+    fn create<'a>(
+        &'a self,
+        path: &'a FsPath,
+        options: CreateOptions,
+    ) -> Answer<'a, Box<dyn FileWriter>> {
+        let (named, covered) = (path.clone(), self.bytes_per_checksum as usize);
+        let permission = options.permission.unwrap_or(0o666) & !self.umask;
+        self.act("create", path, move |path| {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let is_new = !path.exists();
+            let mut open = File::options();
+            match options.overwrite {
+                true => open.write(true).create(true).truncate(true),
+                false => open.write(true).create_new(true),
+            };
+            let file = open.open(path)?;
+            if is_new {
+                file.set_permissions(fs::Permissions::from_mode(permission.into()))?;
+            }
+            let mut sums = File::create(crc_path(path))?;
+            sums.write_all(&CRC_MAGIC)?;
+            sums.write_all(&u32::try_from(covered).unwrap_or(512).to_be_bytes())?;
+            let writer = LocalWriter {
+                path: named,
+                files: Some((file, sums)),
+                covered,
+                pending: Vec::new(),
+                unsummed_from: 0,
+                position: 0,
+                is_kept: false,
+            };
+            Ok(Box::new(writer) as Box<dyn FileWriter>)
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a FsPath, to: &'a FsPath) -> Answer<'a, ()> {
+        Box::pin(async move {
+            (self as &dyn FileSystem).check("rename", to)?;
+            let to = PathBuf::from(to.path());
+            self.act("rename", from, move |from| {
+                let metadata = fs::metadata(from)?;
+                let to = match to.is_dir() {
+                    true => to.join(from.file_name().unwrap_or_default()),
+                    false => to,
+                };
+                if to.exists() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                fs::rename(from, &to)?;
+                if metadata.is_file() {
+                    match fs::rename(crc_path(from), crc_path(&to)) {
+                        // A file without checksums must not get those of an earlier one.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                            removed(&crc_path(&to))?;
+                        }
+                        renamed => renamed?,
+                    }
+                }
+                Ok(())
+            })
+            .await
+        })
+    }
+
+    fn delete<'a>(&'a self, path: &'a FsPath, recursive: bool) -> Answer<'a, bool> {
+        self.act("delete", path, move |path| match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+            Ok(metadata) if metadata.is_dir() => {
+                match recursive {
+                    true => fs::remove_dir_all(path)?,
+                    false => fs::remove_dir(path)?,
+                }
+                Ok(true)
+            }
+            Ok(_) => {
+                fs::remove_file(path)?;
+                removed(&crc_path(path))?;
+                Ok(true)
+            }
+        })
+    }
+
+    fn mkdirs<'a>(&'a self, path: &'a FsPath, permission: Option<u16>) -> Answer<'a, ()> {
+        let permission = permission.unwrap_or(0o777 & !self.umask);
+        self.act("mkdirs", path, move |path| {
+            if path.is_dir() {
+                return Ok(());
+            }
+            fs::create_dir_all(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(permission.into()))
+        })
+    }
+
+    fn set_permission<'a>(&'a self, path: &'a FsPath, permission: u16) -> Answer<'a, ()> {
+        self.act("setPermission", path, move |path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(permission.into()))
+        })
+    }
+
+    fn set_owner<'a>(
+        &'a self,
+        path: &'a FsPath,
+        owner: Option<&'a str>,
+        group: Option<&'a str>,
+    ) -> Answer<'a, ()> {
+        let (owner, group) = (owner.map(str::to_owned), group.map(str::to_owned));
+        self.act("setOwner", path, move |path| {
+            let number = |file: &str, name: Option<String>| {
+                let Some(name) = name else { return Ok(None) };
+                let number = number_of(file, &name).or_else(|| name.parse().ok());
+                let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("no {name}"));
+                number.ok_or_else(unknown).map(Some)
+            };
+            let (user, group) = (number("/etc/passwd", owner)?, number("/etc/group", group)?);
+            std::os::unix::fs::chown(path, user, group)
+        })
+    }
+
+    fn set_times<'a>(
+        &'a self,
+        path: &'a FsPath,
+        modified_ms: Option<i64>,
+        accessed_ms: Option<i64>,
+    ) -> Answer<'a, ()> {
+        self.act("setTimes", path, move |path| {
+            let mut times = FileTimes::new();
+            if let Some(modified) = modified_ms.and_then(time_of) {
+                times = times.set_modified(modified);
+            }
+            if let Some(accessed) = accessed_ms.and_then(time_of) {
+                times = times.set_accessed(accessed);
+            }
+            File::open(path)?.set_times(times)
+        })
+    }
+
+    fn set_replication<'a>(&'a self, path: &'a FsPath, _replication: i16) -> Answer<'a, ()> {
+        self.act("setReplication", path, |path| fs::metadata(path).map(drop))
+    }
+
+    fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary> {
+        self.act("summary", path, |path| {
+            let mut summary = Summary::default();
+            let mut waiting = vec![path.to_owned()];
+            while let Some(path) = waiting.pop() {
+                let metadata = fs::symlink_metadata(&path)?;
+                if metadata.is_dir() {
+                    summary.directories += 1;
+                    for entry in fs::read_dir(&path)? {
+                        waiting.push(entry?.path());
+                    }
+                } else if !path.file_name().is_some_and(|name| is_crc(&name.to_string_lossy())) {
+                    summary.files += 1;
+                    summary.bytes += metadata.len();
+                }
+            }
+            Ok(summary)
+        })
+    }
+}
+
+fn status_of(path: FsPath, metadata: &Metadata) -> io::Result<FileStatus> {
+    Ok(FileStatus {
+        path,
+        is_directory: metadata.is_dir(),
+        bytes: if metadata.is_dir() { 0 } else { metadata.len() },
+        replication: i16::from(!metadata.is_dir()),
+        block_bytes: BLOCK_BYTES,
+        modified_ms: millis(metadata.modified()?),
+        accessed_ms: 0,
+        permission: (metadata.mode() & 0o777) as u16,
+        owner: name_of("/etc/passwd", metadata.uid()),
+        group: name_of("/etc/group", metadata.gid()),
+    })
+}
+
+/// Milliseconds since 1970.
+fn millis(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        Err(before) => {
+            i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |before| -before)
+        }
+    }
+}
+
+fn time_of(ms: i64) -> Option<SystemTime> {
+    let span = Duration::from_millis(ms.unsigned_abs());
+    if ms < 0 { UNIX_EPOCH.checked_sub(span) } else { UNIX_EPOCH.checked_add(span) }
+}
+
+/// The name of a user or group; its number if it has none.
+fn name_of(file: &str, number: u32) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let wanted = number.to_string();
+    let named = text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == wanted).then(|| name.to_owned())
+    });
+    named.unwrap_or(wanted)
+}
+
+fn number_of(file: &str, name: &str) -> Option<u32> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
+    })
+}
+
+/// Whether this is the name of a file of checksums.
+fn is_crc(name: &str) -> bool {
+    name.len() > 5 && name.starts_with('.') && name.ends_with(".crc")
+}
+
+fn crc_path(path: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".crc");
+    path.with_file_name(name)
+}
+
+fn removed(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The checksums of a file and how many bytes each covers. As in the original, a file of checksums
+/// that cannot be used is as good as none.
+fn open_sums(path: &Path) -> Option<(File, usize)> {
+    let mut sums = File::open(crc_path(path)).ok()?;
+    let mut header = [0; CRC_HEADER_BYTES as usize];
+    sums.read_exact(&mut header).ok()?;
+    let (magic, covered) = header.split_first_chunk::<4>()?;
+    let covered = u32::from_be_bytes(covered.try_into().ok()?) as usize;
+    let is_legal = *magic == CRC_MAGIC && (1..=MAX_COVERED_BYTES).contains(&covered);
+    if !is_legal {
+        tracing::warn!(path = %path.display(), "the file of checksums is ignored: it is none");
+    }
+    is_legal.then_some((sums, covered))
+}
+
+struct LocalReader {
+    path: FsPath,
+    file: Arc<File>,
+    /// The checksums, and how many bytes each covers.
+    sums: Option<(Arc<File>, usize)>,
+    length: u64,
+    position: u64,
+    /// Verified bytes, and where they are in the file.
+    filled_at: u64,
+    filled: Vec<u8>,
+}
+
+impl LocalReader {
+    /// What is there from this place on.
+    fn buffered(&self) -> &[u8] {
+        let within = self.position.checked_sub(self.filled_at);
+        let within = within.and_then(|within| usize::try_from(within).ok());
+        within.and_then(|within| self.filled.get(within..)).unwrap_or_default()
+    }
+
+    async fn fill(&mut self) -> Result<(), FsError> {
+        let (file, sums, path) = (self.file.clone(), self.sums.clone(), self.path.clone());
+        let covered = sums.as_ref().map_or(1, |(_, covered)| *covered);
+        let from = self.position - self.position % covered as u64;
+        let mut buffer = std::mem::take(&mut self.filled);
+        self.filled = blocking(move || {
+            buffer.resize(STEP_BYTES.next_multiple_of(covered), 0);
+            let read = read_whole(&file, &mut buffer, from)
+                .map_err(|error| FsError::io("read", &path, &error))?;
+            buffer.truncate(read);
+            if let Some((sums, covered)) = sums {
+                verify(&path, &sums, covered, from, &buffer)?;
+            }
+            Ok(buffer)
+        })
+        .await?;
+        self.filled_at = from;
+        Ok(())
+    }
+}
+
+/// Fills the buffer, or reads to the end of the file.
+fn read_whole(file: &File, buffer: &mut [u8], from: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, from + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn verify(
+    path: &FsPath,
+    sums: &File,
+    covered: usize,
+    from: u64,
+    bytes: &[u8],
+) -> Result<(), FsError> {
+    let failed = |error| FsError::io("read", path, &error);
+    let mut expected = vec![0; bytes.len().div_ceil(covered) * 4];
+    let first = from / covered as u64;
+    let read = read_whole(sums, &mut expected, CRC_HEADER_BYTES + 4 * first).map_err(failed)?;
+    expected.truncate(read);
+    for (number, chunk) in bytes.chunks(covered).enumerate() {
+        let found = crc32fast::hash(chunk).to_be_bytes();
+        if expected.get(4 * number..4 * number + 4) != Some(found.as_slice()) {
+            let at = from + (number * covered) as u64;
+            let message = format!("Checksum error: {path} at {at}");
+            return Err(FsError::new(ErrorKind::Checksum, "read", path, message));
+        }
+    }
+    Ok(())
+}
+
+impl FileReader for LocalReader {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn seek(&mut self, position: u64) {
+        self.position = position;
+    }
+
+    fn read_until(&mut self, _end: u64) {}
+
+    fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> Answer<'a, usize> {
+        Box::pin(async move {
+            if buffer.is_empty() {
+                return Ok(0);
+            }
+            if self.buffered().is_empty() {
+                self.fill().await?;
+            }
+            let there = self.buffered();
+            let length = there.len().min(buffer.len());
+            let (to, from) = (buffer.get_mut(..length), there.get(..length));
+            if let (Some(to), Some(from)) = (to, from) {
+                to.copy_from_slice(from);
+            }
+            self.position += length as u64;
+            Ok(length)
+        })
+    }
+}
+
+struct LocalWriter {
+    path: FsPath,
+    /// The file and its checksums; gone while they are written to.
+    files: Option<(File, File)>,
+    covered: usize,
+    /// Bytes that are not written, after those of an unfinished chunk that are.
+    pending: Vec<u8>,
+    /// How many bytes of `pending` are in the file already.
+    unsummed_from: usize,
+    position: u64,
+    /// Whether the file stays when this is dropped.
+    is_kept: bool,
+}
+
+impl LocalWriter {
+    /// Writes what is pending. The checksum of an unfinished chunk is written as well, and again
+    /// when there is more of it.
+    async fn write_out(&mut self) -> Result<(), FsError> {
+        let Some((mut file, mut sums)) = self.files.take() else {
+            let message = "an earlier write failed";
+            return Err(FsError::new(ErrorKind::Io, "write", &self.path, message));
+        };
+        let path = self.path.clone();
+        let (covered, written) = (self.covered, self.unsummed_from);
+        let mut pending = std::mem::take(&mut self.pending);
+        let (files, pending) = blocking(move || {
+            let mut write = || -> io::Result<()> {
+                file.write_all(pending.get(written..).unwrap_or_default())?;
+                if written > 0 {
+                    sums.seek(SeekFrom::End(-4))?;
+                }
+                let found = pending.chunks(covered).flat_map(|chunk| {
+                    crc32fast::hash(chunk).to_be_bytes()
+                });
+                sums.write_all(&found.collect::<Vec<u8>>())
+            };
+            write().map_err(|error| FsError::io("write", &path, &error))?;
+            let whole = pending.len() - pending.len() % covered;
+            pending.drain(..whole);
+            Ok(((file, sums), pending))
+        })
+        .await?;
+        self.files = Some(files);
+        self.unsummed_from = pending.len();
+        self.pending = pending;
+        Ok(())
+    }
+}
+
+impl FileWriter for LocalWriter {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn write<'a>(&'a mut self, bytes: &'a [u8]) -> Answer<'a, ()> {
+        Box::pin(async move {
+            for piece in bytes.chunks(STEP_BYTES) {
+                self.pending.extend_from_slice(piece);
+                self.position += piece.len() as u64;
+                if self.pending.len() >= STEP_BYTES {
+                    self.write_out().await?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&mut self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            match self.pending.len() > self.unsummed_from {
+                true => self.write_out().await,
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn close(mut self: Box<Self>) -> Answer<'static, ()> {
+        Box::pin(async move {
+            self.flush().await?;
+            self.is_kept = true;
+            Ok(())
+        })
+    }
+
+    fn abort(self: Box<Self>) -> Answer<'static, ()> {
+        drop(self);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Drop for LocalWriter {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let path = Path::new(self.path.path());
+            // Nobody is left who could be told.
+            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(crc_path(path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> LocalFiles {
+        LocalFiles::new(&FileSystemSettings::default())
+    }
+
+    async fn write(path: &FsPath, pieces: &[&[u8]]) {
+        let mut writer = files().create(path, CreateOptions::default()).await.unwrap();
+        for piece in pieces {
+            writer.write(piece).await.unwrap();
+            writer.flush().await.unwrap();
+        }
+        writer.close().await.unwrap();
+    }
+
+    async fn read(path: &FsPath) -> Result<Vec<u8>, FsError> {
+        let mut reader = files().open(path).await?;
+        let mut bytes = vec![0; reader.length() as usize];
+        (&mut *reader as &mut dyn FileReader).read_exact_at(0, &mut bytes).await?;
+        Ok(bytes)
+    }
+
+    #[tokio::test]
+    async fn a_file_has_the_checksums_of_the_original_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = FsPath::local(&dir.path().join("sub/a")).unwrap();
+        let bytes: Vec<u8> = (0..1300_u32).map(|n| n as u8).collect();
+        // However it is cut.
+        for cut in [1, 511, 512, 513, 1024, 1300] {
+            write(&path, &[&bytes[..cut], &bytes[cut..]]).await;
+            let sums = fs::read(dir.path().join("sub/.a.crc")).unwrap();
+            let mut expected = b"crc\0\0\0\x02\0".to_vec();
+            for chunk in bytes.chunks(512) {
+                expected.extend(crc32fast::hash(chunk).to_be_bytes());
+            }
+            assert_eq!(sums, expected, "cut at {cut}");
+            assert_eq!(read(&path).await.unwrap(), bytes);
+            let parent = path.parent().unwrap();
+            let listed = (&files() as &dyn FileSystem).list(&parent, 10).await.unwrap();
+            assert_eq!(listed.len(), 1, "checksums are hidden");
+            assert!(files().delete(&path, false).await.unwrap());
+            assert_eq!(fs::read_dir(dir.path().join("sub")).unwrap().count(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_byte_is_noticed_and_a_file_without_checksums_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = FsPath::local(&dir.path().join("a")).unwrap();
+        write(&path, &[&[7; 2000]]).await;
+        let mut bytes = fs::read(dir.path().join("a")).unwrap();
+        bytes[700] ^= 1;
+        fs::write(dir.path().join("a"), &bytes).unwrap();
+        let error = read(&path).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Checksum);
+        assert!(error.message.ends_with("/a at 512"), "{error}");
+        fs::remove_file(dir.path().join(".a.crc")).unwrap();
+        assert_eq!(read(&path).await.unwrap(), bytes);
+        fs::write(dir.path().join(".a.crc"), "nonsense").unwrap();
+        assert_eq!(read(&path).await.unwrap(), bytes);
+    }
+
+    #[tokio::test]
+    async fn checksums_follow_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| FsPath::local(&dir.path().join(name)).unwrap();
+        write(&path("a"), &[b"x"]).await;
+        files().mkdirs(&path("d"), None).await.unwrap();
+        files().rename(&path("a"), &path("d")).await.unwrap();
+        assert!(dir.path().join("d/.a.crc").exists() && !dir.path().join(".a.crc").exists());
+        write(&path("b"), &[b"y"]).await;
+        let error = files().rename(&path("b"), &path("d/a")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::AlreadyExists);
+        let error = files().create(&path("b"), CreateOptions::default()).await.err().unwrap();
+        assert_eq!(error.kind, ErrorKind::AlreadyExists);
+        let error = files().delete(&path("d"), false).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotEmpty);
+        assert!(!files().delete(&path("nothing"), false).await.unwrap());
+        let error = files().status(&path("nothing")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound);
+        let remote = FsPath::parse("hdfs://nn/a").unwrap();
+        let error = files().status(&remote).await.unwrap_err();
+        assert_eq!(error.to_string(), "hdfs://nn/a: Wrong FS, expected: file:");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_closed_is_deleted_and_attributes_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = FsPath::local(&dir.path().join("a")).unwrap();
+        let mut writer = files().create(&path, CreateOptions::default()).await.unwrap();
+        writer.write(b"x").await.unwrap();
+        drop(writer);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        write(&path, &[b"x"]).await;
+        files().set_permission(&path, 0o600).await.unwrap();
+        files().set_times(&path, Some(1_700_000_000_123), None).await.unwrap();
+        files().set_replication(&path, 3).await.unwrap();
+        let status = files().status(&path).await.unwrap();
+        assert_eq!((status.permission, status.modified_ms), (0o600, 1_700_000_000_123));
+        assert_eq!(status.mode(), "-rw-------");
+        let parent = path.parent().unwrap();
+        let summary = files().summary(&parent).await.unwrap();
+        assert_eq!(summary, Summary { bytes: 1, files: 1, directories: 1 });
+    }
+}

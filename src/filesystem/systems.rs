@@ -1,0 +1,184 @@
+//! The file system that a path names, made when it is first needed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::hdfs::Hdfs;
+use crate::local::LocalFiles;
+use crate::path::{FsPath, Root};
+use crate::{Counters, ErrorKind, FileSystem, FileSystemSettings, FsError};
+
+/// The most name nodes that are known at a time.
+const MAX_NAME_NODES: usize = 64;
+
+/// Schemes that exist and are not supported, with the reason.
+const REFUSED: &[(&str, &str)] = &[
+    ("har", "Hadoop archives are not supported; unpack the archive, or use hadoop fs"),
+    ("hftp", "reading over the name node's pages is not supported; use hdfs"),
+    ("hsftp", "reading over the name node's pages is not supported; use hdfs"),
+    ("webhdfs", "reading over the name node's pages is not supported; use hdfs"),
+    ("viewfs", "mount tables of clients are not supported; name the file system itself"),
+    ("raid", "files of HDFS RAID are not supported"),
+    ("s3", "is not supported; use hadoop fs"),
+    ("s3n", "is not supported; use hadoop fs"),
+    ("kfs", "is not supported; use hadoop fs"),
+    ("ftp", "is not supported; use hadoop fs"),
+    ("ramfs", "is not supported; use hadoop fs"),
+];
+
+/// All file systems of one configuration.
+#[derive(Debug)]
+pub struct FileSystems {
+    settings: Arc<FileSystemSettings>,
+    default: Root,
+    local: Arc<LocalFiles>,
+    hdfs: Mutex<HashMap<Root, Arc<Hdfs>>>,
+    counters: Arc<Counters>,
+}
+
+impl FileSystems {
+    /// As configured.
+    ///
+    /// # Errors
+    /// The default file system is none.
+    pub fn new(settings: FileSystemSettings) -> Result<FileSystems, FsError> {
+        let default = Root::of_default(&settings.default_fs)?;
+        let local = Arc::new(LocalFiles::new(&settings));
+        Ok(FileSystems {
+            settings: Arc::new(settings),
+            default,
+            local,
+            hdfs: Mutex::default(),
+            counters: Arc::default(),
+        })
+    }
+
+    /// What is counted over all of them.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// The file system of paths that name none.
+    pub fn default_root(&self) -> &Root {
+        &self.default
+    }
+
+    /// Whether paths of this scheme can be used.
+    pub fn is_supported(scheme: &str) -> bool {
+        matches!(scheme, "file" | "hdfs")
+    }
+
+    /// Reads a path as users write it: one without a file system is in the default one, a relative
+    /// one below the user's home.
+    pub fn resolve(&self, text: &str) -> Result<(Arc<dyn FileSystem>, FsPath), FsError> {
+        self.of(&FsPath::parse(text)?)
+    }
+
+    /// The file system of a path, and the path in full.
+    pub fn of(&self, path: &FsPath) -> Result<(Arc<dyn FileSystem>, FsPath), FsError> {
+        let root = path.clone();
+        // Only the root is of interest so far: the home is the file system's business.
+        let whole = root.qualified(&self.default, "/")?;
+        let root = whole.root().unwrap_or(&self.default);
+        let files: Arc<dyn FileSystem> = match root.scheme() {
+            "file" => self.local.clone(),
+            "hdfs" => self.name_node(root, &whole)?,
+            scheme => {
+                let known = REFUSED.iter().find(|(refused, _)| *refused == scheme);
+                let why = known.map_or("there is no such file system here", |(_, why)| why);
+                let message = format!("scheme {scheme}: {why}");
+                return Err(FsError::new(ErrorKind::Unsupported, "open", path, message));
+            }
+        };
+        let whole = path.qualified(&self.default, files.home().path())?;
+        Ok((files, whole))
+    }
+
+    fn name_node(&self, root: &Root, path: &FsPath) -> Result<Arc<Hdfs>, FsError> {
+        let mut known = self.hdfs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, hdfs)) = known.iter().find(|(other, _)| other.is_same(root)) {
+            return Ok(hdfs.clone());
+        }
+        // Those that nobody uses can be made again.
+        if known.len() >= MAX_NAME_NODES {
+            known.retain(|_, hdfs| Arc::strong_count(hdfs) > 1);
+        }
+        if known.len() >= MAX_NAME_NODES {
+            let message = format!("more than {MAX_NAME_NODES} name nodes are in use");
+            return Err(FsError::new(ErrorKind::Invalid, "open", path, message));
+        }
+        let further = match root.is_same(&self.default) {
+            true => self.settings.name_nodes.as_slice(),
+            false => &[],
+        };
+        let hdfs = Hdfs::new(root, further, self.settings.clone(), self.counters.clone())?;
+        let hdfs = Arc::new(hdfs);
+        known.insert(root.clone(), hdfs.clone());
+        Ok(hdfs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn systems(settings: FileSystemSettings) -> FileSystems {
+        FileSystems::new(settings).unwrap()
+    }
+
+    fn on(default: &str) -> FileSystemSettings {
+        FileSystemSettings {
+            default_fs: default.to_owned(),
+            user: "alice".to_owned(),
+            ..FileSystemSettings::default()
+        }
+    }
+
+    #[test]
+    fn a_path_is_of_the_file_system_that_it_names() {
+        let systems = systems(on("hdfs://nn:9000/"));
+        for (text, expected) in [
+            ("a", "hdfs://nn:9000/user/alice/a"),
+            ("/a", "hdfs://nn:9000/a"),
+            ("hdfs:///a", "hdfs://nn:9000/a"),
+            ("hdfs://other/a", "hdfs://other/a"),
+            ("file:///a", "file:/a"),
+        ] {
+            assert_eq!(systems.resolve(text).unwrap().1.to_string(), expected);
+        }
+        let one = systems.resolve("hdfs://NN:9000/x").unwrap().0;
+        let other = systems.resolve("/y").unwrap().0;
+        assert!(Arc::ptr_eq(&one, &other), "one client for one name node");
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_name() {
+        let named = systems(on("hdfs://nn:9000/"));
+        for scheme in ["har", "hftp", "viewfs", "s3n", "webhdfs", "what"] {
+            let error = named.resolve(&format!("{scheme}://x/a")).err().unwrap();
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert!(error.to_string().contains(&format!("scheme {scheme}: ")), "{error}");
+        }
+        let raid = "org.apache.hadoop.hdfs.DistributedRaidFileSystem";
+        let cases = [
+            (FileSystemSettings { hdfs_class: "com.x.Fs".to_owned(), ..on("hdfs://nn/") }, "com.x.Fs"),
+            (FileSystemSettings { socks_server: "s:1".to_owned(), ..on("hdfs://nn/") }, "SOCKS"),
+            (FileSystemSettings { is_secure: true, ..on("hdfs://nn/") }, "Kerberos"),
+            (
+                FileSystemSettings {
+                    hdfs_class: raid.to_owned(),
+                    hdfs_inner_class: "com.y.Fs".to_owned(),
+                    ..on("hdfs://nn/")
+                },
+                "com.y.Fs",
+            ),
+        ];
+        for (settings, named) in cases {
+            let error = systems(settings).resolve("/a").err().unwrap();
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+        let incomplete = systems(on("file:///")).resolve("hdfs:/a").err().unwrap();
+        assert!(incomplete.to_string().contains("no host"), "{incomplete}");
+    }
+}

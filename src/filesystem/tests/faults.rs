@@ -1,0 +1,380 @@
+//! Data nodes that die, lie and hang, replies that are lost, leases that are taken.
+
+use std::time::Instant;
+
+use super::*;
+use crate::testing::{Faults, NameNodeFault};
+use crate::{ErrorKind, Replay};
+
+const BLOCK: usize = 64 << 10;
+
+#[tokio::test]
+async fn a_reader_goes_on_with_another_replica_wherever_the_first_one_breaks_off() {
+    let world = World::new(2).await;
+    let bytes = content(1300);
+    world.write("/a", &bytes).await.unwrap();
+    let whole = 15 + 29 + 1300 + 12 + 4 + 9;
+    for after in (0..whole).step_by(7) {
+        let fault = Faults { close_after: Some(after), ..Faults::default() };
+        world.cluster.data_nodes[0].set_faults(fault);
+        assert!(world.read("/a").await.unwrap() == bytes, "after {after} bytes");
+    }
+    assert!(world.cluster.name_node.bad_replicas().is_empty(), "a broken connection is no bad replica");
+    assert!(world.systems.counters().failed_reads.get() > 0);
+}
+
+#[tokio::test]
+async fn a_corrupt_replica_is_reported_and_another_one_read() {
+    let world = World::new(2).await;
+    let bytes = content(BLOCK + 100);
+    world.write("/a", &bytes).await.unwrap();
+    for number in [0, 1] {
+        let fault = Faults { corrupt: Some(50), ..Faults::default() };
+        world.cluster.data_nodes[number].set_faults(fault);
+    }
+    let error = world.read("/a").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Checksum);
+    assert!(error.message.contains("every replica is corrupt"), "{error}");
+    let world = World::new(2).await;
+    world.write("/a", &bytes).await.unwrap();
+    let fault = Faults { corrupt: Some(50), ..Faults::default() };
+    world.cluster.data_nodes[1].set_faults(fault);
+    world.cluster.data_nodes[0].set_faults(Faults { is_dead: true, ..Faults::default() });
+    let reading = world.read("/a");
+    let healing = async {
+        until(|| !world.cluster.name_node.bad_replicas().is_empty()).await;
+        world.cluster.data_nodes[0].set_faults(Faults::default());
+    };
+    let (read, ()) = tokio::join!(reading, healing);
+    assert!(read.unwrap() == bytes);
+    let bad = world.cluster.name_node.bad_replicas();
+    assert!(bad.iter().all(|(_, node)| *node == 1), "exactly the bad one: {bad:?}");
+    assert!(world.systems.counters().corrupt_replicas.get() >= 1);
+}
+
+#[tokio::test]
+async fn a_stuck_data_node_costs_a_reader_a_time_out_and_others_nothing() {
+    let world = World::with(2, |settings| {
+        settings.socket_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let bytes = content(5000);
+    world.write("/a", &bytes).await.unwrap();
+    world.cluster.data_nodes[0].set_faults(Faults { is_stuck: true, ..Faults::default() });
+    let (one, other) = tokio::join!(world.read("/a"), world.read("/a"));
+    assert!(one.unwrap() == bytes && other.unwrap() == bytes);
+    assert!(world.systems.counters().failed_reads.get() >= 1);
+}
+
+#[tokio::test]
+async fn blocks_without_replicas_are_waited_for() {
+    let world = World::with(1, |settings| settings.acquire_window = Duration::from_millis(100)).await;
+    let bytes = content(100);
+    world.write("/a", &bytes).await.unwrap();
+    world.cluster.name_node.forget_replicas();
+    let error = world.read("/a").await.unwrap_err();
+    assert_ne!(error.kind, ErrorKind::Checksum, "{error}");
+    let world = World::new(1).await;
+    world.write("/a", &bytes).await.unwrap();
+    world.cluster.data_nodes[0].set_faults(Faults { is_dead: true, ..Faults::default() });
+    let healing = async {
+        until(|| world.systems.counters().failed_reads.get() > 0).await;
+        world.cluster.data_nodes[0].set_faults(Faults::default());
+    };
+    let (read, ()) = tokio::join!(world.read("/a"), healing);
+    assert_eq!(read.unwrap(), bytes);
+}
+
+/// The name, how the first node of the pipeline fails.
+fn failures() -> Vec<(&'static str, Faults)> {
+    let none = Faults::default();
+    vec![
+        ("at the connection", Faults { is_dead: true, ..none }),
+        ("before the first packet", Faults { die_at_packet: Some(0), ..none }),
+        ("in the middle", Faults { die_at_packet: Some(1), ..none }),
+        ("by saying so", Faults { refuse_packet: Some(0), ..none }),
+        ("at the second packet by saying so", Faults { refuse_packet: Some(1), ..none }),
+        ("without a word", Faults { is_stuck: true, ..none }),
+    ]
+}
+
+#[tokio::test]
+async fn a_block_is_written_again_without_the_node_that_failed() {
+    for (name, fault) in failures() {
+        for bad in [0, 1] {
+            let world = World::with(3, |settings| {
+                settings.socket_timeout = Duration::from_millis(500);
+                settings.read_extension = Duration::ZERO;
+                settings.packet_bytes = 4096;
+            })
+            .await;
+            world.cluster.data_nodes[bad].set_faults(fault);
+            let bytes = content(2 * BLOCK + 777);
+            world.write("/a", &bytes).await.unwrap();
+            for node in &world.cluster.data_nodes {
+                node.set_faults(Faults::default());
+            }
+            assert!(world.read("/a").await.unwrap() == bytes, "node {bad} fails {name}");
+            assert!(world.systems.counters().rebuilt_blocks.get() > 0, "node {bad} fails {name}");
+            assert!(world.cluster.name_node.count("abandonBlock") > 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_block_is_written_again_from_the_file_that_is_copied() {
+    let world = World::with(3, |settings| settings.packet_bytes = 4096).await;
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = content(2 * BLOCK + 777);
+    let source = dir.path().join("source");
+    std::fs::write(&source, &bytes).unwrap();
+    world.cluster.data_nodes[0].set_faults(Faults { die_at_packet: Some(5), ..Faults::default() });
+    let file = Arc::new(std::fs::File::open(&source).unwrap());
+    let options = CreateOptions { replay: Replay::From(file), ..CreateOptions::default() };
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, options)).await.unwrap();
+    soon(writer.write(&bytes)).await.unwrap();
+    soon(writer.close()).await.unwrap();
+    world.cluster.data_nodes[0].set_faults(Faults::default());
+    assert!(world.read("/a").await.unwrap() == bytes);
+}
+
+#[tokio::test]
+async fn a_file_is_given_up_when_no_data_node_takes_it() {
+    let world = World::new(2).await;
+    for node in &world.cluster.data_nodes {
+        node.set_faults(Faults { is_dead: true, ..Faults::default() });
+    }
+    let error = world.write("/a", b"x").await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Connection), "{error}");
+    until(|| world.cluster.name_node.files().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_writer_that_pauses_keeps_its_pipeline() {
+    let world = World::with(2, |settings| {
+        settings.socket_timeout = Duration::from_millis(200);
+        settings.read_extension = Duration::ZERO;
+    })
+    .await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    soon(writer.write(b"before")).await.unwrap();
+    soon(writer.flush()).await.unwrap();
+    until(|| world.cluster.data_nodes[1].heartbeats() >= 3).await;
+    soon(writer.write(b" after")).await.unwrap();
+    soon(writer.close()).await.unwrap();
+    assert_eq!(world.read("/a").await.unwrap(), b"before after");
+    assert_eq!(world.systems.counters().rebuilt_blocks.get(), 0);
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_while_a_file_is_open_and_ends_with_it() {
+    let world = World::with(1, |settings| settings.lease_renewal = Duration::from_millis(20)).await;
+    let path = world.path("/a");
+    let writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    until(|| world.cluster.name_node.count("renewLease") >= 4).await;
+    // Dropped before it is closed, the file goes.
+    drop(writer);
+    until(|| world.cluster.name_node.files().is_empty()).await;
+    let renewed = world.cluster.name_node.count("renewLease");
+    world.write("/b", b"x").await.unwrap();
+    let most = renewed + 3;
+    assert!(world.cluster.name_node.count("renewLease") <= most, "nobody renews for nobody");
+}
+
+#[tokio::test]
+async fn a_lease_that_cannot_be_renewed_ends_the_files() {
+    let world = World::with(1, |settings| {
+        settings.lease_renewal = Duration::from_millis(5);
+        settings.lease_renewal_retries = 3;
+        settings.call_timeout = Duration::from_millis(20);
+    })
+    .await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    world.cluster.name_node.fail("renewLease", NameNodeFault::LoseCall, usize::MAX);
+    let error = soon(async {
+        loop {
+            if let Err(error) = writer.write(b"x").await {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(error.kind, ErrorKind::Lease, "{error}");
+}
+
+#[tokio::test]
+async fn a_lease_that_somebody_else_has_taken_ends_the_write_and_deletes_nothing() {
+    let world = World::new(1).await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    soon(writer.write(&content(BLOCK))).await.unwrap();
+    world.cluster.name_node.steal("/a", "DFSClient_other");
+    let error = match soon(writer.write(&content(BLOCK))).await {
+        Err(error) => error,
+        Ok(()) => soon(writer.close()).await.unwrap_err(),
+    };
+    assert_eq!(error.kind, ErrorKind::Lease);
+    assert!(error.message.contains("owned by"), "{error}");
+    assert_eq!(world.cluster.name_node.count("delete"), 0);
+    assert_eq!(world.cluster.name_node.files(), ["/a"]);
+}
+
+#[tokio::test]
+async fn lost_replies_are_made_up_for() {
+    let change = |settings: &mut FileSystemSettings| {
+        settings.call_timeout = Duration::from_millis(300);
+    };
+    let methods = [
+        "create",
+        "addBlockAndFetchMetaInfo",
+        "complete",
+        "fsync",
+        "getHdfsFileInfo",
+        "openAndFetchMetaInfo",
+    ];
+    for method in methods {
+        for fault in [NameNodeFault::LoseReply, NameNodeFault::LoseCall] {
+            let world = World::with(2, change).await;
+            world.cluster.name_node.fail(method, fault, 1);
+            let bytes = content(2 * BLOCK + 1);
+            world.write("/d/a", &bytes).await.unwrap();
+            assert!(world.read("/d/a").await.unwrap() == bytes, "{method} {fault:?}");
+            assert_eq!(world.cluster.name_node.files(), ["/d/a"]);
+        }
+    }
+    for fault in [NameNodeFault::LoseReply, NameNodeFault::LoseCall] {
+        let world = World::with(1, change).await;
+        world.write("/a", b"x").await.unwrap();
+        let (from, to) = (world.path("/a"), world.path("/b"));
+        world.cluster.name_node.fail("rename", fault, 1);
+        soon(world.files.rename(&from, &to)).await.unwrap();
+        world.cluster.name_node.fail("delete", fault, 1);
+        assert!(soon(world.files.delete(&to, false)).await.unwrap(), "{fault:?}");
+        world.cluster.name_node.fail("mkdirs", fault, 1);
+        soon(world.files.mkdirs(&from, None)).await.unwrap();
+        world.cluster.name_node.fail("setTimes", fault, 1);
+        let error = soon(world.files.set_times(&from, Some(1), None)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unknown, "nobody knows");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_ready_is_asked_for_again() {
+    let world = World::new(2).await;
+    world.cluster.name_node.fail("addBlockAndFetchMetaInfo", NameNodeFault::NotYet, 1);
+    world.cluster.name_node.fail("complete", NameNodeFault::NotYet, 2);
+    let bytes = content(BLOCK + 1);
+    world.write("/a", &bytes).await.unwrap();
+    assert!(world.read("/a").await.unwrap() == bytes);
+    assert_eq!(world.cluster.name_node.count("complete"), 3);
+    let world = World::with(1, |settings| settings.close_timeout = Duration::from_millis(900)).await;
+    world.cluster.data_nodes[0].set_faults(Faults { is_silent: true, ..Faults::default() });
+    let error = world.write("/a", b"x").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TooSlow, "{error}");
+    until(|| world.cluster.name_node.files().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_wait_for_the_end_of_safe_mode_as_long_as_is_configured() {
+    let world = World::new(1).await;
+    world.cluster.name_node.set_safe_mode(true);
+    let error = world.write("/a", b"x").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::SafeMode);
+    assert!(error.to_string().contains("Name node is in safe mode."), "{error}");
+    assert_eq!(world.cluster.name_node.count("create"), 1);
+    let settings =
+        FileSystemSettings { safe_mode_wait: Duration::from_secs(12), ..world.cluster.settings() };
+    let patient = FileSystems::new(settings).unwrap().resolve("/d").unwrap();
+    let began = tokio::time::Instant::now();
+    let error = patient.0.mkdirs(&patient.1, None).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::SafeMode);
+    assert!(began.elapsed() >= Duration::from_secs(5) && began.elapsed() < Duration::from_secs(16));
+    let waiting = patient.0.mkdirs(&patient.1, None);
+    let ending = async { world.cluster.name_node.set_safe_mode(false) };
+    let (made, ()) = tokio::join!(waiting, ending);
+    made.unwrap();
+}
+
+#[tokio::test]
+async fn a_quota_and_a_missing_name_node_are_told_apart() {
+    let world = World::new(1).await;
+    world.write("/a", b"").await.unwrap();
+    world.cluster.name_node.set_quota(2);
+    let error = world.write("/b", b"").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Quota);
+    let elsewhere = |default: &str| {
+        let settings =
+            FileSystemSettings { default_fs: default.to_owned(), ..world.cluster.settings() };
+        FileSystems::new(settings).unwrap().resolve("/a").unwrap()
+    };
+    let (files, path) = elsewhere("hdfs://127.0.0.1:1/");
+    assert_eq!(soon(files.status(&path)).await.unwrap_err().kind, ErrorKind::Connection);
+    let (files, path) = elsewhere("hdfs://no.such.host.invalid:1/");
+    assert_eq!(soon(files.status(&path)).await.unwrap_err().kind, ErrorKind::NoSuchHost);
+}
+
+#[tokio::test]
+async fn the_second_address_of_a_name_node_is_tried_where_the_configuration_names_it() {
+    let world = World::new(1).await;
+    world.write("/a", b"x").await.unwrap();
+    let class = "org.apache.hadoop.hdfs.DistributedAvatarFileSystem";
+    let settings = FileSystemSettings {
+        default_fs: "hdfs://127.0.0.1:1/".to_owned(),
+        name_nodes: vec![world.cluster.address()],
+        ..world.cluster.settings()
+    };
+    let plain = FileSystems::new(settings.clone()).unwrap().resolve("/a").unwrap();
+    assert_eq!(soon(plain.0.status(&plain.1)).await.unwrap_err().kind, ErrorKind::Connection);
+    let settings = FileSystemSettings { hdfs_class: class.to_owned(), ..settings };
+    let (files, path) = FileSystems::new(settings).unwrap().resolve("/a").unwrap();
+    assert_eq!(soon(files.status(&path)).await.unwrap().bytes, 1);
+}
+
+#[tokio::test]
+async fn somebody_else_who_writes_the_file_is_waited_for() {
+    let world = World::with(1, |settings| settings.create_retries = 1000).await;
+    let path = world.path("/a");
+    let mut first = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    soon(first.write(b"first")).await.unwrap();
+    let second = FileSystems::new(FileSystemSettings {
+        create_retries: 1000,
+        ..world.cluster.settings()
+    })
+    .unwrap();
+    let second = second.resolve("/a").unwrap().0;
+    let over = CreateOptions { overwrite: true, ..CreateOptions::default() };
+    let begun = world.cluster.name_node.count("create");
+    let waiting = second.create(&path, over);
+    let closing = async {
+        until(|| world.cluster.name_node.count("create") > begun + 2).await;
+        first.close().await.unwrap();
+    };
+    let (writer, ()) = soon(async { tokio::join!(waiting, closing) }).await;
+    soon(writer.unwrap().close()).await.unwrap();
+    assert_eq!(world.read("/a").await.unwrap(), b"");
+}
+
+#[tokio::test]
+async fn connections_to_data_nodes_are_bounded_and_end_with_their_reader() {
+    let world = World::with(1, |settings| settings.max_data_connections = 2).await;
+    let bytes = content(60_000);
+    world.write("/a", &bytes).await.unwrap();
+    let begin = Instant::now();
+    let mut readers = vec![];
+    for _ in 0..2 {
+        let mut reader = soon(world.files.open(&world.path("/a"))).await.unwrap();
+        soon(reader.read(&mut [0; 10])).await.unwrap();
+        readers.push(reader);
+    }
+    let mut third = soon(world.files.open(&world.path("/a"))).await.unwrap();
+    let mut piece = [0; 10];
+    let blocked = tokio::time::timeout(Duration::from_millis(100), third.read(&mut piece)).await;
+    assert!(blocked.is_err(), "two are open");
+    readers.pop();
+    assert!(soon(all(&mut *third)).await.unwrap() == bytes);
+    assert!(begin.elapsed() < Duration::from_secs(60));
+}
