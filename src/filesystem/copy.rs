@@ -100,9 +100,8 @@ pub async fn put(
     if !options.overwrite && files.find(path).await?.is_some() {
         return Err(exists());
     }
-    let source = fs::canonicalize(from).map_err(|error| {
-        FsError::io("open", from.display(), &error)
-    })?;
+    let source =
+        fs::canonicalize(from).map_err(|error| FsError::io("open", from.display(), &error))?;
     let mut reader = local.open(&FsPath::local(&source)?).await?;
     let raw = File::open(&source).map_err(|error| FsError::io("open", from.display(), &error))?;
     let directory = path.parent().ok_or_else(exists)?;

@@ -67,8 +67,8 @@ impl FileStatus {
     pub fn mode(&self) -> String {
         let bits = "rwxrwxrwx".chars().enumerate();
         let kind = if self.is_directory { 'd' } else { '-' };
-        let shown =
-            bits.map(|(at, letter)| if self.permission >> (8 - at) & 1 == 1 { letter } else { '-' });
+        let shown = bits
+            .map(|(at, letter)| if self.permission >> (8 - at) & 1 == 1 { letter } else { '-' });
         std::iter::once(kind).chain(shown).collect()
     }
 }

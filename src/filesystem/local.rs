@@ -532,9 +532,8 @@ impl LocalWriter {
                 if written > 0 {
                     sums.seek(SeekFrom::End(-4))?;
                 }
-                let found = pending.chunks(covered).flat_map(|chunk| {
-                    crc32fast::hash(chunk).to_be_bytes()
-                });
+                let found =
+                    pending.chunks(covered).flat_map(|chunk| crc32fast::hash(chunk).to_be_bytes());
                 sums.write_all(&found.collect::<Vec<u8>>())
             };
             write().map_err(|error| FsError::io("write", &path, &error))?;

@@ -86,9 +86,8 @@ impl Root {
         match value {
             "local" => Ok(Root::local()),
             _ if !value.contains('/') && !value.contains(':') => Ok(Root::hdfs(value)),
-            _ if !value.contains('/') && value.split_once(':').is_some_and(|(_, port)| {
-                port.parse::<u16>().is_ok()
-            }) =>
+            _ if !value.contains('/')
+                && value.split_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
             {
                 Ok(Root::hdfs(value))
             }
@@ -131,9 +130,7 @@ impl FsPath {
             _ => (None, text),
         };
         let (authority, path) = match rest.strip_prefix("//") {
-            Some(rest) if scheme.is_some() => {
-                rest.split_at(rest.find('/').unwrap_or(rest.len()))
-            }
+            Some(rest) if scheme.is_some() => rest.split_at(rest.find('/').unwrap_or(rest.len())),
             _ => ("", rest),
         };
         let is_root = path.is_empty() && !authority.is_empty();
@@ -157,9 +154,9 @@ impl FsPath {
 
     /// A path of this machine, which must be absolute.
     pub fn local(path: &std::path::Path) -> Result<FsPath, NotAPath> {
-        let text = path.to_str().ok_or_else(|| {
-            refused(&path.to_string_lossy(), "has a name that is not UTF-8")
-        })?;
+        let text = path
+            .to_str()
+            .ok_or_else(|| refused(&path.to_string_lossy(), "has a name that is not UTF-8"))?;
         FsPath::within(&Root::local(), text)
     }
 

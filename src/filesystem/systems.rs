@@ -161,7 +161,10 @@ mod tests {
         }
         let raid = "org.apache.hadoop.hdfs.DistributedRaidFileSystem";
         let cases = [
-            (FileSystemSettings { hdfs_class: "com.x.Fs".to_owned(), ..on("hdfs://nn/") }, "com.x.Fs"),
+            (
+                FileSystemSettings { hdfs_class: "com.x.Fs".to_owned(), ..on("hdfs://nn/") },
+                "com.x.Fs",
+            ),
             (FileSystemSettings { socks_server: "s:1".to_owned(), ..on("hdfs://nn/") }, "SOCKS"),
             (FileSystemSettings { is_secure: true, ..on("hdfs://nn/") }, "Kerberos"),
             (

@@ -208,9 +208,8 @@ impl BlockReader {
     /// Takes the next packet apart. False: there is none.
     async fn read_next(&mut self) -> Result<bool, FsError> {
         let (version, sums, most) = (self.version, self.sums, self.max_packet_bytes);
-        let decoded = self
-            .decode(|reader| PacketHeader::decode(reader, version, sums, most))
-            .await?;
+        let decoded =
+            self.decode(|reader| PacketHeader::decode(reader, version, sums, most)).await?;
         let Next::Packet(header) = decoded else {
             self.is_done = true;
             return Ok(false);
@@ -270,7 +269,8 @@ impl BlockReader {
         let read = timeout(self.due, self.connection.stream.read_buf(&mut self.inbox)).await;
         match read {
             Ok(Ok(0)) => {
-                let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the data node");
+                let closed =
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the data node");
                 Err(self.broken(&closed))
             }
             Ok(Ok(_)) => Ok(()),

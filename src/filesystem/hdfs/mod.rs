@@ -78,7 +78,12 @@ impl Hdfs {
         counters: Arc<Counters>,
     ) -> Result<Hdfs, FsError> {
         let refuse = |what: String| {
-            Err(FsError::new(ErrorKind::Unsupported, "connect", root, format!("{what} is not supported")))
+            Err(FsError::new(
+                ErrorKind::Unsupported,
+                "connect",
+                root,
+                format!("{what} is not supported"),
+            ))
         };
         let simple = |class: &str| class.rsplit('.').next().unwrap_or_default().to_owned();
         let (class, inner) = (simple(&settings.hdfs_class), simple(&settings.hdfs_inner_class));
@@ -280,9 +285,7 @@ impl FileSystem for Hdfs {
                 Some(target) if !target.is_directory => {
                     (ErrorKind::AlreadyExists, format!("{to} exists"))
                 }
-                _ if to.is_within(from) => {
-                    (ErrorKind::Invalid, format!("{to} lies within it"))
-                }
+                _ if to.is_within(from) => (ErrorKind::Invalid, format!("{to} lies within it")),
                 _ => (ErrorKind::NotFound, format!("Failed to rename {from} to {to}")),
             };
             Err(self.error(kind, CALL, from, message))

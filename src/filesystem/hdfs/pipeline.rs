@@ -82,14 +82,8 @@ impl Pipeline {
         let blamed = |error: FsError| Failure { error, bad: Some(Box::new(first.clone())) };
         let connection = Connection::open(shared, first, read_due, CALL).await.map_err(blamed)?;
         let Target { namespace, version, block, sums, .. } = target;
-        let request = WriteRequest::new(
-            version,
-            namespace,
-            block,
-            &target.nodes,
-            shared.lease.name(),
-            sums,
-        );
+        let request =
+            WriteRequest::new(version, namespace, block, &target.nodes, shared.lease.name(), sums);
         let mut connection = connection;
         let request = request_bytes(&Request::Write(request));
         let answer = async {

@@ -74,7 +74,8 @@ impl HdfsReader {
         reader.namespace = found.namespace;
         let spoken = i16::try_from(found.data_version).unwrap_or(i16::MAX).min(VERSION);
         if spoken < OLDEST_VERSION {
-            let message = format!("data transfer of version {} is not supported", found.data_version);
+            let message =
+                format!("data transfer of version {} is not supported", found.data_version);
             return Err(reader.error(ErrorKind::Unsupported, "open", message));
         }
         reader.version = spoken;
@@ -85,7 +86,10 @@ impl HdfsReader {
             if !is_there && reader.length > 0 {
                 let last = reader.fetch(reader.length - 1, block_bytes.max(2)).await?;
                 let last = last.map(|found| found.located.blocks).unwrap_or_default();
-                found.located.blocks.extend(last.into_iter().filter(|block| block.block.bytes == 0));
+                found
+                    .located
+                    .blocks
+                    .extend(last.into_iter().filter(|block| block.block.bytes == 0));
             }
             reader.see_unfinished(&mut found).await;
         }
@@ -95,7 +99,8 @@ impl HdfsReader {
 
     /// Asks a data node how much of the block that is being written can be read.
     async fn see_unfinished(&mut self, found: &mut LocatedBlocksWithMetaInfo) {
-        let Some(last) = found.located.blocks.last_mut().filter(|last| last.block.bytes == 0) else {
+        let Some(last) = found.located.blocks.last_mut().filter(|last| last.block.bytes == 0)
+        else {
             return;
         };
         for node in &last.locations {
@@ -225,7 +230,9 @@ impl HdfsReader {
                 false => (ErrorKind::BlockMissing, "Could not obtain block"),
             };
             let raid = match self.shared.is_raid {
-                true => "; it may be possible to rebuild it from RAID parity, which is not supported",
+                true => {
+                    "; it may be possible to rebuild it from RAID parity, which is not supported"
+                }
                 false => "",
             };
             let message = format!("{what} blk_{}: {why}{raid}", block.block.id);
@@ -329,8 +336,7 @@ impl Shared {
         const CALL: &str = "getBlockInfo";
         let host = node.name.rsplit_once(':').map_or(node.name.as_str(), |(host, _)| host);
         let address = InetAddress { host: host.to_owned(), port: node.ipc_port };
-        let user =
-            User { name: self.settings.user.clone(), groups: self.settings.groups.clone() };
+        let user = User { name: self.settings.user.clone(), groups: self.settings.groups.clone() };
         let due = self.settings.call_timeout.min(Duration::from_secs(10));
         let options = ClientOptions {
             call_timeout: Some(due),

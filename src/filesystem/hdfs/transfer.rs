@@ -58,9 +58,7 @@ impl SumKind {
             0 => Ok(SumKind::None),
             1 => Ok(SumKind::Crc32),
             2 => Ok(SumKind::Crc32c),
-            other => {
-                Err(DecodeError::Number { kind: "type of checksum", value: other.into() })
-            }
+            other => Err(DecodeError::Number { kind: "type of checksum", value: other.into() }),
         }
     }
 
@@ -504,7 +502,8 @@ pub fn verify(
     let (mut offset, mut left) = (header.offset.unsigned_abs(), header.data);
     let has_sums = sums.kind != SumKind::None;
     let count = sums.count(offset, header.data);
-    let at_front = if has_sums && header.layout == Layout::SumsFirst { count * SUM_BYTES } else { 0 };
+    let at_front =
+        if has_sums && header.layout == Layout::SumsFirst { count * SUM_BYTES } else { 0 };
     // Where data are read, where they are moved to, and where the next checksum of the front is.
     let (mut from, mut to, mut sum_at) = (at_front, at_front, 0);
     while left > 0 {
@@ -611,8 +610,7 @@ mod tests {
         );
         let block =
             Block { id: 0x8f80_436e_cbce_f1be_u64.cast_signed(), bytes: 24, generation: 1001 };
-        let request =
-            Request::Read(ReadRequest::new(VERSION, 0x04f6_4479, block, (0, 24), name));
+        let request = Request::Read(ReadRequest::new(VERSION, 0x04f6_4479, block, (0, 24), name));
         assert_eq!(request_bytes(&request), golden);
         assert_eq!(Request::decode(&mut Reader::new(&golden)), Ok(request));
     }

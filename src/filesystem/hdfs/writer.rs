@@ -106,7 +106,10 @@ impl HdfsWriter {
         replay: Replay,
     ) -> Result<HdfsWriter, FsError> {
         let covered = shape.covered as usize;
-        if covered == 0 || shape.block_bytes == 0 || !shape.block_bytes.is_multiple_of(covered as u64) {
+        if covered == 0
+            || shape.block_bytes == 0
+            || !shape.block_bytes.is_multiple_of(covered as u64)
+        {
             let message = format!(
                 "a block of {} bytes is no positive multiple of {covered} bytes for a checksum",
                 shape.block_bytes
@@ -222,7 +225,12 @@ impl HdfsWriter {
         match self.current.as_mut().and_then(|current| current.pipeline.as_mut()) {
             Some(pipeline) => pipeline.send(packet).await,
             None => Err(Failure {
-                error: FsError::new(ErrorKind::Connection, "writeBlock", "", "there is no pipeline"),
+                error: FsError::new(
+                    ErrorKind::Connection,
+                    "writeBlock",
+                    "",
+                    "there is no pipeline",
+                ),
                 bad: None,
             }),
         }
@@ -254,10 +262,16 @@ impl HdfsWriter {
         let block = self.current.take().map(|current| current.block);
         if self.held.is_lost() {
             let message = "the lease could not be renewed";
-            return Err(self.fail(FsError::new(ErrorKind::Lease, "renewLease", &self.path, message)));
+            return Err(self.fail(FsError::new(
+                ErrorKind::Lease,
+                "renewLease",
+                &self.path,
+                message,
+            )));
         }
         if self.tries > 1 + self.shared.settings.block_write_retries {
-            let message = format!("a block could not be written {} times; last: {error}", self.tries);
+            let message =
+                format!("a block could not be written {} times; last: {error}", self.tries);
             return Err(self.fail(FsError { message, ..error }));
         }
         tracing::warn!(%error, tries = self.tries, "the block is written to other data nodes");
@@ -289,7 +303,8 @@ impl HdfsWriter {
         self.is_persisted = false;
         let version = i16::try_from(found.data_version).unwrap_or(i16::MAX).min(VERSION);
         if version < OLDEST_VERSION {
-            let message = format!("data transfer of version {} is not supported", found.data_version);
+            let message =
+                format!("data transfer of version {} is not supported", found.data_version);
             return Err(FsError::new(ErrorKind::Unsupported, "write", &self.path, message).into());
         }
         let target = Target {

@@ -204,7 +204,8 @@ impl DataNode {
         let Some(mut replica) = replica.filter(is_there) else {
             return stream.write_all(&bytes(&ReadAnswer::Status(1))).await;
         };
-        let (first, whole) = (read.offset as usize / sums.covered * sums.covered, replica.bytes.len());
+        let (first, whole) =
+            (read.offset as usize / sums.covered * sums.covered, replica.bytes.len());
         let last = (end as usize).next_multiple_of(sums.covered).min(whole);
         let reply = ReadReply { sums, first_chunk: first as i64 };
         let mut answer = bytes(&ReadAnswer::Packets(reply));
@@ -289,8 +290,7 @@ impl DataNode {
             }
         }
         stream.write_all(&text("")).await?;
-        let replica =
-            Replica { generation: write.generation, bytes: Vec::new(), is_final: false };
+        let replica = Replica { generation: write.generation, bytes: Vec::new(), is_final: false };
         self.lock().replicas.insert(write.block, replica);
         self.receive(stream, inbox, &write, next).await
     }
@@ -304,8 +304,9 @@ impl DataNode {
     ) -> io::Result<()> {
         let nodes = write.targets.len() + 1;
         for number in 0.. {
-            let decode =
-                |reader: &mut Reader<'_>| PacketHeader::decode(reader, VERSION, write.sums, MAX_PACKET);
+            let decode = |reader: &mut Reader<'_>| {
+                PacketHeader::decode(reader, VERSION, write.sums, MAX_PACKET)
+            };
             let Next::Packet(header) = inbox.decode(stream, decode).await? else {
                 return Err(io::Error::other("an end without a last packet"));
             };

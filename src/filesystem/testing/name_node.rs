@@ -212,7 +212,9 @@ impl State {
             false => Ok(()),
             true => Err(Fault::of(
                 SAFE_MODE,
-                format!("Cannot {what} {path}. Name node is in safe mode.\nIt was turned on by hand."),
+                format!(
+                    "Cannot {what} {path}. Name node is in safe mode.\nIt was turned on by hand."
+                ),
             )),
         }
     }
@@ -286,7 +288,9 @@ impl State {
         let entry = self.entries.get(path)?;
         let file = entry.file.as_ref();
         let length = match file {
-            Some(file) => file.blocks.iter().map(|block| self.reported(block.id).unwrap_or(0)).sum(),
+            Some(file) => {
+                file.blocks.iter().map(|block| self.reported(block.id).unwrap_or(0)).sum()
+            }
             None => self.children(path).count() as i64,
         };
         Some(HdfsFileStatus {
@@ -324,7 +328,11 @@ impl State {
     fn rename(&mut self, from: &str, to: &str) -> Result<bool, Fault> {
         let is_directory = |path: &str| self.entries.get(path).map(|entry| entry.file.is_none());
         let to = match is_directory(to) {
-            Some(true) => format!("{}/{}", to.trim_end_matches('/'), from.rsplit('/').next().unwrap_or_default()),
+            Some(true) => format!(
+                "{}/{}",
+                to.trim_end_matches('/'),
+                from.rsplit('/').next().unwrap_or_default()
+            ),
             Some(false) => return Ok(from == to && self.entries.contains_key(from)),
             None => to.to_owned(),
         };
@@ -434,9 +442,7 @@ impl State {
         {
             // Asked again: the same block.
             file.blocks[file.blocks.len() - 1]
-        } else if start != count * block_bytes
-            || before(&file.blocks) != last.map(|last| last.id)
-        {
+        } else if start != count * block_bytes || before(&file.blocks) != last.map(|last| last.id) {
             return Err(Fault::io(format!(
                 "File size from client side doesn't match name-node. Pos: {start} #block: {count} block size: {block_bytes}"
             )));
@@ -480,7 +486,8 @@ impl State {
             false => Some(self.written(path, client)?.blocks.clone()),
         };
         let blocks = blocks.unwrap_or_default();
-        let lengths: Option<Vec<i64>> = blocks.iter().map(|block| self.reported(block.id)).collect();
+        let lengths: Option<Vec<i64>> =
+            blocks.iter().map(|block| self.reported(block.id)).collect();
         let Some(lengths) = lengths else { return Ok(false) };
         let sum: i64 = lengths.iter().sum();
         if sum != length || blocks.last().map(|block| block.id) != last.map(|last| last.id) {
@@ -600,15 +607,20 @@ impl Protocol for NameNode {
         path: String,
         permission: FsPermission,
     ) -> Result<bool, Fault> {
-        self.serve("mkdirs", &path, || Ok(false), |state| {
-            if path.contains("//") {
-                return Err(Fault::io(format!("Invalid directory name: {path}")));
-            }
-            if !state.entries.contains_key(&path) {
-                state.check_safe_mode("create directory", &path)?;
-            }
-            state.make_directories(&path, permission.0, &user(caller)).map(|()| true)
-        })
+        self.serve(
+            "mkdirs",
+            &path,
+            || Ok(false),
+            |state| {
+                if path.contains("//") {
+                    return Err(Fault::io(format!("Invalid directory name: {path}")));
+                }
+                if !state.entries.contains_key(&path) {
+                    state.check_safe_mode("create directory", &path)?;
+                }
+                state.make_directories(&path, permission.0, &user(caller)).map(|()| true)
+            },
+        )
         .await
     }
 
@@ -677,9 +689,12 @@ impl Protocol for NameNode {
         length: i64,
         last: Option<Block>,
     ) -> Result<bool, Fault> {
-        self.serve("complete", &path, || Ok(false), |state| {
-            state.complete(&path, &client, length, last)
-        })
+        self.serve(
+            "complete",
+            &path,
+            || Ok(false),
+            |state| state.complete(&path, &client, length, last),
+        )
         .await
     }
 
@@ -692,18 +707,28 @@ impl Protocol for NameNode {
     }
 
     async fn rename(&self, _caller: &Caller, from: String, to: String) -> Result<bool, Fault> {
-        self.serve("rename", &from, || Ok(false), |state| {
-            state.check_safe_mode("rename", &from)?;
-            state.rename(&from, &to)
-        })
+        self.serve(
+            "rename",
+            &from,
+            || Ok(false),
+            |state| {
+                state.check_safe_mode("rename", &from)?;
+                state.rename(&from, &to)
+            },
+        )
         .await
     }
 
     async fn delete(&self, _caller: &Caller, path: String, recursive: bool) -> Result<bool, Fault> {
-        self.serve("delete", &path, || Ok(false), |state| {
-            state.check_safe_mode("delete", &path)?;
-            state.delete(&path, recursive)
-        })
+        self.serve(
+            "delete",
+            &path,
+            || Ok(false),
+            |state| {
+                state.check_safe_mode("delete", &path)?;
+                state.delete(&path, recursive)
+            },
+        )
         .await
     }
 
@@ -713,10 +738,15 @@ impl Protocol for NameNode {
         path: String,
         replication: i16,
     ) -> Result<bool, Fault> {
-        self.serve("setReplication", &path, || Ok(false), |state| {
-            let file = state.entries.get_mut(&path).and_then(|entry| entry.file.as_mut());
-            Ok(file.map(|file| file.replication = replication).is_some())
-        })
+        self.serve(
+            "setReplication",
+            &path,
+            || Ok(false),
+            |state| {
+                let file = state.entries.get_mut(&path).and_then(|entry| entry.file.as_mut());
+                Ok(file.map(|file| file.replication = replication).is_some())
+            },
+        )
         .await
     }
 
@@ -823,11 +853,7 @@ impl Protocol for NameNode {
         self.serve("getDataTransferProtocolVersion", "", never, |_| Ok(DATA_VERSION)).await
     }
 
-    async fn set_safe_mode(
-        &self,
-        _caller: &Caller,
-        action: SafeModeAction,
-    ) -> Result<bool, Fault> {
+    async fn set_safe_mode(&self, _caller: &Caller, action: SafeModeAction) -> Result<bool, Fault> {
         self.serve("setSafeMode", "", never, |state| {
             match action {
                 SafeModeAction::Enter => state.safe_mode = true,

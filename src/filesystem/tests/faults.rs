@@ -19,7 +19,10 @@ async fn a_reader_goes_on_with_another_replica_wherever_the_first_one_breaks_off
         world.cluster.data_nodes[0].set_faults(fault);
         assert!(world.read("/a").await.unwrap() == bytes, "after {after} bytes");
     }
-    assert!(world.cluster.name_node.bad_replicas().is_empty(), "a broken connection is no bad replica");
+    assert!(
+        world.cluster.name_node.bad_replicas().is_empty(),
+        "a broken connection is no bad replica"
+    );
     assert!(world.systems.counters().failed_reads.get() > 0);
 }
 
@@ -68,7 +71,8 @@ async fn a_stuck_data_node_costs_a_reader_a_time_out_and_others_nothing() {
 
 #[tokio::test]
 async fn blocks_without_replicas_are_waited_for() {
-    let world = World::with(1, |settings| settings.acquire_window = Duration::from_millis(100)).await;
+    let world =
+        World::with(1, |settings| settings.acquire_window = Duration::from_millis(100)).await;
     let bytes = content(100);
     world.write("/a", &bytes).await.unwrap();
     world.cluster.name_node.forget_replicas();
@@ -271,7 +275,8 @@ async fn what_is_not_ready_is_asked_for_again() {
     world.write("/a", &bytes).await.unwrap();
     assert!(world.read("/a").await.unwrap() == bytes);
     assert_eq!(world.cluster.name_node.count("complete"), 3);
-    let world = World::with(1, |settings| settings.close_timeout = Duration::from_millis(900)).await;
+    let world =
+        World::with(1, |settings| settings.close_timeout = Duration::from_millis(900)).await;
     world.cluster.data_nodes[0].set_faults(Faults { is_silent: true, ..Faults::default() });
     let error = world.write("/a", b"x").await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::TooSlow, "{error}");
@@ -340,11 +345,9 @@ async fn somebody_else_who_writes_the_file_is_waited_for() {
     let path = world.path("/a");
     let mut first = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
     soon(first.write(b"first")).await.unwrap();
-    let second = FileSystems::new(FileSystemSettings {
-        create_retries: 1000,
-        ..world.cluster.settings()
-    })
-    .unwrap();
+    let second =
+        FileSystems::new(FileSystemSettings { create_retries: 1000, ..world.cluster.settings() })
+            .unwrap();
     let second = second.resolve("/a").unwrap().0;
     let over = CreateOptions { overwrite: true, ..CreateOptions::default() };
     let begun = world.cluster.name_node.count("create");

@@ -15,7 +15,10 @@ async fn files_of_all_lengths_are_written_and_read() {
         world.write(&path, &bytes).await.unwrap();
         assert!(world.read(&path).await.unwrap() == bytes, "{length}");
         let status = world.files.status(&world.path(&path)).await.unwrap();
-        assert_eq!((status.bytes, status.replication, status.permission), (length as u64, 2, 0o644));
+        assert_eq!(
+            (status.bytes, status.replication, status.permission),
+            (length as u64, 2, 0o644)
+        );
         for block in world.cluster.name_node.blocks(&path) {
             let replicas = world.cluster.data_nodes.iter();
             assert_eq!(replicas.filter(|node| node.replica(block.id).is_some()).count(), 2);
@@ -154,7 +157,9 @@ async fn directories_renames_and_attributes() {
     let address = world.cluster.address();
     assert_eq!(
         error.to_string(),
-        format!("hdfs://{address}/user/alice/none: No such file or directory (getHdfsFileInfo at {address})")
+        format!(
+            "hdfs://{address}/user/alice/none: No such file or directory (getHdfsFileInfo at {address})"
+        )
     );
     assert!(files.delete(&path("a"), true).await.unwrap());
     assert!(!files.delete(&path("a"), true).await.unwrap());

@@ -2,7 +2,6 @@
 
 mod faults;
 mod files;
-mod recordings;
 
 use std::sync::Arc;
 use std::time::Duration;

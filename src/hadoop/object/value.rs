@@ -5,14 +5,14 @@ use crate::io::{DecodeError, Reader, Writer};
 use crate::writables::{
     Block, CleanupState, ClusterState, ClusterStatus, Configuration, ContentSummary, Counters,
     DatanodeInfo, DirectoryListing, EventStatus, FileSplit, FsFileStatus, FsPermission,
-    HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration,
-    LocatedBlocks, LocatedBlocksWithMetaInfo, LocatedDirectoryListing, SafeModeAction,
-    VersionedLocatedBlock, VersionedLocatedBlocks,
-    HeartbeatResponse, InetAddress, JobId, JobPriority, JobProfile, JobQueueInfo, JobStats,
-    JobStatus, JobTrackerState, JvmContext, JvmId, JvmTask, MapReduceFileSplit,
+    HdfsFileStatus, HeartbeatResponse, InetAddress, JobId, JobPriority, JobProfile, JobQueueInfo,
+    JobStats, JobStatus, JobTrackerState, JvmContext, JvmId, JvmTask, LocatedBlock,
+    LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration, LocatedBlocks,
+    LocatedBlocksWithMetaInfo, LocatedDirectoryListing, MapReduceFileSplit,
     MapTaskCompletionEventsUpdate, Named, Phase, ProtocolSignature, QueueAclsInfo, RawSplit,
-    RecordRange, SessionInfo, StateUpdate, Task, TaskAttemptId, TaskCompletionEvent, TaskId,
-    TaskReport, TaskState, TaskStatus, TaskTrackerAction, TaskTrackerStatus,
+    RecordRange, SafeModeAction, SessionInfo, StateUpdate, Task, TaskAttemptId,
+    TaskCompletionEvent, TaskId, TaskReport, TaskState, TaskStatus, TaskTrackerAction,
+    TaskTrackerStatus, VersionedLocatedBlock, VersionedLocatedBlocks,
 };
 
 /// The interface of all objects that write themselves.
