@@ -52,7 +52,7 @@ use corona_model::types::ResourceType;
 /// One value for each resource type that the cluster has.
 pub type ByType<T> = BTreeMap<ResourceType, T>;
 
-/// The paths behind `/api/v1/` and what they are for.
+/// The paths below `/api/v1/` and their responses.
 pub const PATHS: [(&str, &str); 13] = [
     ("cluster", "The cluster at a glance: version, safe mode, nodes, sessions and slots"),
     ("status", "Uptime, safe mode, the state file, administrative calls and problems"),
@@ -81,23 +81,23 @@ pub struct Index {
 /// A path of the API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IndexEntry {
-    /// The path, with names in braces that are to be replaced.
+    /// The path, with placeholders in braces.
     pub path: String,
-    /// What the answer is.
+    /// The response.
     pub meaning: String,
 }
 
-/// Where a list goes on: `?limit=500&after=NAME`. A list is sorted by what `after` names.
+/// Paging of a list: `?limit=500&after=NAME`. A list is sorted by the value of `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paging {
-    /// Entries at most, 1 to [`Paging::MOST`].
+    /// The maximum number of entries, 1 to [`Paging::MOST`].
     pub limit: usize,
-    /// Only entries behind this one, which need not be there any more.
+    /// Only entries after this one, which need not exist any more.
     pub after: Option<String>,
 }
 
 impl Paging {
-    /// The limit where none is named.
+    /// The default limit.
     pub const USUAL: usize = 1000;
     /// The largest limit.
     pub const MOST: usize = 2000;
@@ -118,19 +118,19 @@ pub struct Cluster {
     pub now_ms: i64,
     /// When the cluster manager was first started; a recovery does not change it.
     pub started_ms: i64,
-    /// Whether it is in safe mode.
+    /// Whether safe mode is on.
     pub safe_mode: bool,
-    /// Nodes that are known.
+    /// Nodes of the cluster.
     pub nodes: usize,
     /// Nodes among them that have missed too many heartbeats.
     #[serde(default)]
     pub nodes_late: usize,
-    /// Free slots on nodes that are granted nothing.
+    /// Free slots on nodes that get no grants.
     #[serde(default)]
     pub unusable_slots: ByType<u64>,
-    /// Sessions that run.
+    /// Running sessions.
     pub sessions: usize,
-    /// Calls to sessions that wait to be made or answered.
+    /// Notifications that sessions have not acknowledged yet.
     pub pending_notifications: usize,
     /// Slots of all nodes.
     pub slots: ByType<Slots>,
@@ -151,9 +151,9 @@ pub struct Nodes {
     /// When the values were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_ms: Option<i64>,
-    /// All nodes that are known.
+    /// The number of all nodes.
     pub total: usize,
-    /// There are more: the name to go on after.
+    /// Present if there are more: the name to pass as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// The nodes.
@@ -166,8 +166,8 @@ pub struct Nodes {
 pub struct Node {
     /// Its name, which it chose.
     pub name: String,
-    /// Its problems; empty if it has none. A node with a problem is granted no new work, except for late
-    /// nodes.
+    /// Its problems; empty if it has none. Slots of a node with a problem are not granted, except
+    /// those of late nodes.
     pub problems: Vec<NodeProblem>,
     /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,8 +202,8 @@ pub enum NodeProblem {
     BelowReserve,
     /// Sessions reported too many failures, for at least one type: see [`NodeSlots::blacklisted`].
     Blacklisted,
-    /// It has missed too many heartbeats. It is given no more work if `corona.cm.node.late.skip` is
-    /// set.
+    /// It has missed too many heartbeats. Its slots are not granted if `corona.cm.node.late.skip`
+    /// is set.
     Late,
     /// A problem that this version does not know.
     #[serde(other)]
@@ -221,7 +221,7 @@ pub struct NodeSlots {
     pub blacklisted: bool,
 }
 
-/// A node in full.
+/// A node with all details.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeDetail {
     /// When the values were read.
@@ -229,7 +229,7 @@ pub struct NodeDetail {
     /// The same as in the list.
     #[serde(flatten)]
     pub node: Node,
-    /// What counts towards a blacklisting, for the types that it serves.
+    /// The counts that lead to a blacklisting, for the types that it serves.
     pub faults: ByType<NodeFaults>,
     /// The last reports of sessions that were counted, the oldest first.
     pub complaints: Vec<Complaint>,
@@ -244,24 +244,24 @@ impl NodeDetail {
     pub const MOST_GRANTS: usize = 10_000;
 }
 
-/// What counts towards the blacklisting of a node for one type. It is blacklisted when a count is
-/// larger than its limit.
+/// The counts that lead to the blacklisting of a node for one type. It is blacklisted when a count
+/// is larger than its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFaults {
     /// Sessions that reported too many failures.
     pub failures: u32,
-    /// How many of them there may be: `cm.node.max.failures`.
+    /// The limit of this count: `cm.node.max.failures`.
     pub failures_limit: u32,
     /// Sessions that could not connect to it too often.
     pub failed_connections: u32,
-    /// How many of them there may be: `cm.node.max.failed.connections`.
+    /// The limit of this count: `cm.node.max.failed.connections`.
     pub failed_connections_limit: u32,
     /// Since when it is blacklisted; left out while it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blacklisted_since_ms: Option<i64>,
 }
 
-/// A session's report of trouble on a node that was counted.
+/// A session's report of failures on a node that was counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complaint {
     /// The session's handle.
@@ -283,7 +283,7 @@ pub struct Complaint {
 pub struct NodeGrant {
     /// The session's handle.
     pub session: String,
-    /// The session's name for people.
+    /// The session's name.
     pub name: String,
     /// The session's user.
     pub user: String,
@@ -300,10 +300,10 @@ pub struct NodeGrant {
     pub granted_ms: i64,
 }
 
-/// What became of lifting a blacklisting.
+/// The result of lifting a blacklisting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlacklistCleared {
-    /// The types for which the node was blacklisted until now.
+    /// The types for which the blacklisting was lifted.
     pub cleared: Vec<ResourceType>,
 }
 
@@ -345,13 +345,13 @@ pub struct Pools {
 pub struct Pool {
     /// The group.
     pub group: String,
-    /// The pool in it.
+    /// The pool in the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Whether the pools file names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured: Option<bool>,
-    /// The pool into which the pools file sends its sessions instead.
+    /// The pool to which the pools file redirects its sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirected_to: Option<PoolName>,
     /// Running sessions in it.
@@ -370,7 +370,7 @@ pub struct PoolSettings {
     pub mode: String,
     /// Whether its slots may be preempted.
     pub preemptable: bool,
-    /// Whether one call may not ask for more than its maximum.
+    /// Whether a call that requests more than its maximum is refused.
     pub request_max: bool,
     /// Its priority in the group, larger first.
     pub priority: i32,
@@ -392,13 +392,13 @@ pub struct PoolCounts {
     pub share: f64,
     /// Slots that it is guaranteed.
     pub minimum: i64,
-    /// Slots at most; left out where there is no limit.
+    /// The maximum of slots; left out if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum: Option<i64>,
-    /// The span for which it has been allowed to take slots from others; left out while it is not.
+    /// The time for which it has been allowed to preempt; left out while it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starving_ms: Option<i64>,
-    /// The span that its running sessions waited for their first slot, on average; sessions that have
+    /// The average time that its running sessions waited for their first slot; sessions that have
     /// had none do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_wait_ms: Option<i64>,
@@ -409,7 +409,7 @@ pub struct PoolCounts {
 pub struct PoolName {
     /// The group.
     pub group: String,
-    /// The pool in it.
+    /// The pool in the group.
     pub pool: String,
 }
 
@@ -418,9 +418,9 @@ pub struct PoolName {
 pub struct Sessions {
     /// When the values were read.
     pub now_ms: i64,
-    /// All sessions that run.
+    /// The number of all running sessions.
     pub total: usize,
-    /// There are more: the handle to go on after.
+    /// Present if there are more: the handle to pass as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// The sessions.
@@ -432,16 +432,16 @@ pub struct Sessions {
 pub struct Session {
     /// Its handle.
     pub handle: String,
-    /// Its name for people.
+    /// Its name.
     pub name: String,
     /// Its user.
     pub user: String,
-    /// The pool that it asked for; left out if it named none.
+    /// The pool that it was submitted to; left out if it named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_pool: Option<PoolName>,
     /// Its pool after redirects.
     pub pool: PoolName,
-    /// The pool in which it is scheduled: another one when the name of its pool is not legal.
+    /// The pool in which it is scheduled: another one if the name of its pool is not legal.
     pub scheduling_pool: PoolName,
     /// `VERY_LOW`, `LOW`, `NORMAL`, `HIGH` or `VERY_HIGH`.
     pub priority: String,
@@ -468,20 +468,20 @@ pub struct SessionCounts {
     pub waiting: i64,
     /// Requests that hold a slot.
     pub granted: i64,
-    /// The most grants that it held at a time.
+    /// The largest number of grants that it has held at the same time.
     pub max_concurrent: i64,
     /// Grants that were not revoked.
     pub fulfilled: i64,
     /// Grants that were preempted or lost with their node.
     pub revoked: i64,
-    /// The span from its start until its first slot; left out while it has had none.
+    /// The time from its start until its first slot; left out before its first slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_wait_ms: Option<i64>,
-    /// Bytes of memory as it last reported them: the most, the most at a time, the most resident.
+    /// Bytes of memory as it last reported them: maximum, momentary maximum, resident maximum.
     pub usage: Vec<i64>,
 }
 
-/// A running session in full.
+/// A running session with all details.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionDetail {
     /// When the values were read.
@@ -489,7 +489,7 @@ pub struct SessionDetail {
     /// The same as in the list.
     #[serde(flatten)]
     pub session: Session,
-    /// Where its driver listens for notifications.
+    /// The address to which notifications are sent.
     pub address: Address,
     /// Groups of the user, as the session named them.
     pub group_ids: Vec<String>,
@@ -499,7 +499,7 @@ pub struct SessionDetail {
     pub grants_total: usize,
     /// The slots that it holds, by request id, at most [`SessionDetail::MOST_GRANTS`].
     pub grants: Vec<Grant>,
-    /// Why its requests wait. Left out by a cluster manager that cannot tell.
+    /// Why its requests wait. Left out by a cluster manager that does not explain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<Vec<Wait>>,
 }
@@ -531,13 +531,13 @@ pub struct Wait {
     /// Their type.
     #[serde(rename = "type")]
     pub kind: ResourceType,
-    /// How many they are.
+    /// Their number.
     pub requests: u64,
     /// Their ids, ascending, at most [`Wait::MOST_IDS`] ranges.
     #[serde(default)]
     pub ids: Vec<IdRange>,
-    /// Why they wait, in English, as clauses without a capital or a full stop. Left out by versions
-    /// before 0.2.
+    /// Why they wait, in English, as clauses without a capital letter and a full stop. Left out by
+    /// versions before 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Why they wait.
@@ -565,25 +565,25 @@ pub struct IdRange {
 pub enum WaitReason {
     /// Nothing is granted in safe mode.
     SafeMode,
-    /// The pool's group holds as many grants as it may.
+    /// The pool's group holds its maximum of grants.
     GroupAtMaximum {
         /// The group.
         group: String,
         /// Grants that it holds.
         granted: i64,
-        /// Grants that it may hold.
+        /// The maximum of grants.
         maximum: i64,
-        /// What is served before the session within the group.
+        /// The pools and sessions that are served before the session within the group.
         #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
         ahead: Ahead,
     },
-    /// The pool holds as many grants as it may.
+    /// The pool holds its maximum of grants.
     PoolAtMaximum {
         /// The pool in which the session is scheduled.
         pool: PoolName,
         /// Grants that it holds.
         granted: i64,
-        /// Grants that it may hold.
+        /// The maximum of grants.
         maximum: i64,
         /// The sessions that are served before this one within the pool.
         #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
@@ -612,20 +612,20 @@ pub enum WaitReason {
         pool_share: f64,
         /// Sessions of the pool that are served first.
         sessions_ahead: usize,
-        /// What is served before the session.
+        /// The groups, pools and sessions that are served before the session.
         #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
         ahead: Ahead,
-        /// Other pools that hold grants, those with the most first; at most a few.
+        /// A few other pools that hold grants, those with most grants first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         holders: Vec<Holder>,
-        /// When slots are taken from others for the pool; left out if it lacks none.
+        /// When the pool may preempt; left out if it lacks no slots.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preemption: Option<Preemption>,
-        /// Nodes with free slots that may not be used; left out if there are none.
+        /// Nodes with free slots that cannot be used; left out if there are none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unusable: Option<Unusable>,
     },
-    /// Nodes serve the type, but none of them may be used.
+    /// Nodes serve the type, but none of them can be used.
     NodesUnusable {
         /// Nodes that are blacklisted for the type.
         blacklisted: usize,
@@ -637,13 +637,13 @@ pub enum WaitReason {
         #[serde(default)]
         late: usize,
     },
-    /// No usable node has as many slots free as a request takes.
+    /// No usable node has as many free slots as a request takes.
     TooLarge {
         /// Slots that a request takes.
         need: u32,
-        /// The most that one usable node has free.
+        /// The largest number of free slots on a usable node.
         most_free: u32,
-        /// The most that one node has, free or not.
+        /// The largest number of slots on a node, free or not.
         #[serde(default)]
         most_slots: u32,
         /// Whether no node can ever serve the requests, whatever becomes free.
@@ -654,7 +654,7 @@ pub enum WaitReason {
     HostsExcluded {
         /// How many nodes these are; if `never` is set, all nodes with enough slots.
         nodes: usize,
-        /// Usable nodes on other hosts, which have too few slots free.
+        /// Usable nodes on other hosts, which have too few free slots.
         #[serde(default)]
         full: usize,
         /// Whether no node can ever serve the requests, whatever becomes free.
@@ -670,11 +670,11 @@ pub enum WaitReason {
         /// How many hosts they prefer.
         host_count: usize,
     },
-    /// A slot is free, and the next pass considers the requests.
+    /// A slot is free, and the next pass will consider the requests.
     NextPass {
         /// Sessions of the pool that are served first.
         sessions_ahead: usize,
-        /// What is served before the session.
+        /// The groups, pools and sessions that are served before the session.
         #[serde(default, skip_serializing_if = "Ahead::is_nothing")]
         ahead: Ahead,
     },
@@ -683,14 +683,14 @@ pub enum WaitReason {
     Other,
 }
 
-/// What is served before a session at present.
+/// The groups, pools and sessions that are currently served before a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ahead {
-    /// How many other groups.
+    /// The number of other groups.
     pub groups: usize,
-    /// How many other pools of its group.
+    /// The number of other pools in its group.
     pub pools: usize,
-    /// How many other sessions of its pool.
+    /// The number of other sessions in its pool.
     pub sessions: usize,
     /// The first few of each, in the order in which they are served.
     pub first: Vec<First>,
@@ -714,7 +714,7 @@ pub struct First {
     /// The session's handle, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// What puts it first: `below_minimum`, `further_below_minimum`, `higher_priority`,
+    /// Why it is first: `below_minimum`, `further_below_minimum`, `higher_priority`,
     /// `fewer_grants`, `earlier_deadline`, `earlier_start` or `name`.
     pub because: String,
 }
@@ -726,10 +726,10 @@ pub struct Holder {
     pub pool: PoolName,
     /// Its grants.
     pub granted: i64,
-    /// Grants that are guaranteed to it, where that counts against the session's pool.
+    /// Grants that are guaranteed to it, if that counts against the session's pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<i64>,
-    /// Grants that are guaranteed to its group, where that counts against the session's pool.
+    /// Grants that are guaranteed to its group, if that counts against the session's pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_minimum: Option<i64>,
     /// Whether its priority is higher than that of the session's pool, in the same group.
@@ -737,18 +737,18 @@ pub struct Holder {
     pub higher_priority: bool,
 }
 
-/// When slots are taken from others for a pool.
+/// When a pool may preempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {
-    /// What the pool lacks: `minimum` or `share`.
+    /// What the pool is below: `minimum` or `share`.
     pub cause: String,
-    /// The time from which slots are taken.
+    /// The time from which it may preempt.
     pub due_ms: i64,
-    /// Whether some session holds more than its share and may be taken from.
+    /// Whether some session has preemptable grants above its share.
     pub possible: bool,
 }
 
-/// Nodes with free slots that may not be used.
+/// Nodes with free slots that cannot be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unusable {
     /// Their free slots.
@@ -764,12 +764,12 @@ pub struct Unusable {
     pub late: usize,
 }
 
-/// Sessions that have ended and are remembered, the latest first.
+/// Sessions that have ended and are kept, the latest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetiredSessions {
     /// When the values were read.
     pub now_ms: i64,
-    /// All that are remembered.
+    /// The number of all kept sessions.
     pub total: usize,
     /// The sessions.
     pub sessions: Vec<RetiredSession>,
@@ -780,11 +780,11 @@ pub struct RetiredSessions {
 pub struct RetiredSession {
     /// Its handle.
     pub handle: String,
-    /// Its name for people.
+    /// Its name.
     pub name: String,
     /// Its user.
     pub user: String,
-    /// The pool that it asked for; left out if it named none.
+    /// The pool that it was submitted to; left out if it named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_pool: Option<PoolName>,
     /// Its pool after redirects.
@@ -801,27 +801,27 @@ pub struct RetiredSession {
     /// How it ended: `SUCCESSFUL`, `KILLED`, `FAILED`, `TIMED_OUT`, `KILLED_ABORTED` or
     /// `FAILED_JOBTRACKER`.
     pub status: String,
-    /// What it used.
+    /// Its use of slots.
     pub types: ByType<RetiredCounts>,
 }
 
-/// What an ended session used of one type.
+/// The use of slots of one type by an ended session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetiredCounts {
-    /// The most grants that it held at a time.
+    /// The largest number of grants that it has held at the same time.
     pub max_concurrent: i64,
     /// Grants that were not revoked.
     pub fulfilled: i64,
     /// Grants that were preempted or lost with their node.
     pub revoked: i64,
-    /// Bytes of memory as it last reported them: the most, the most at a time, the most resident.
+    /// Bytes of memory as it last reported them: maximum, momentary maximum, resident maximum.
     pub usage: Vec<i64>,
 }
 
-/// The body of an answer with another status than 200.
+/// The body of a response with a status other than 200.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What is wrong, as a sentence.
+    /// The problem, as a sentence.
     pub error: String,
 }
 
@@ -837,7 +837,7 @@ pub fn handle_order(a: &str, b: &str) -> Ordering {
     (key(a), a).cmp(&(key(b), b))
 }
 
-/// The order of names in which `node9` stands before `node10`: runs of digits compare as numbers.
+/// The order of names in which `node9` precedes `node10`: runs of digits compare as numbers.
 /// Names that differ only in leading zeros are ordered by their text.
 pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());

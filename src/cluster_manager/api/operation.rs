@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{ByType, Slots};
 
-/// The configuration in force, and what is wrong with its files.
+/// The configuration in force, and the problems of its files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// When what is in force was read.
+    /// When the configuration in force was read.
     pub loaded_ms: i64,
-    /// How often changed files were taken over since the start.
+    /// How often changed files were applied since the start.
     pub reloads: u64,
     /// How often changed files were refused since the start.
     pub failures: u64,
-    /// Why the files as they are now are not in force; empty when they are.
+    /// Why the current files are not in force; empty if they are.
     pub errors: Vec<String>,
-    /// What is in force and may not be meant so.
+    /// Settings in force that may not be intended.
     pub warnings: Vec<String>,
-    /// Every key that is looked at. Secrets are hidden.
+    /// Every key that is used. Secrets are hidden.
     pub values: Vec<ConfigurationValue>,
 }
 
@@ -29,14 +29,14 @@ pub struct ConfigurationValue {
     pub key: String,
     /// Its value, variables replaced.
     pub value: String,
-    /// The file that sets it, or what else does.
+    /// The file or other source that sets it.
     pub origin: String,
 }
 
-/// Hosts of the include file from which no node heartbeats, those that are excluded left out.
+/// Hosts of the include file from which no node heartbeats, without excluded ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SilentHosts {
-    /// When this was looked up.
+    /// When the data was read.
     pub now_ms: i64,
     /// Whether there is an include file; without one every host may heartbeat.
     pub included: bool,
@@ -44,10 +44,10 @@ pub struct SilentHosts {
     pub hosts: Vec<String>,
 }
 
-/// The use of slots over the last hour, or the span that is configured.
+/// The use of slots over the last hour, or over the configured time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// The span between two samples.
+    /// The time between two samples.
     pub period_ms: u64,
     /// The samples, the oldest first.
     pub samples: Vec<Sample>,
@@ -62,7 +62,7 @@ pub struct Sample {
     pub slots: ByType<Slots>,
 }
 
-/// How long things take.
+/// Latencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
     /// In the last minute or, at the start, since the first sample of [`History`].
@@ -71,31 +71,31 @@ pub struct Latencies {
     pub since_start: LatenciesOf,
 }
 
-/// How long things took in a span of time.
+/// Latencies over a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatenciesOf {
-    /// From a request's arrival to the decision that grants it.
+    /// Time from the arrival of a request until it was granted.
     pub request_to_grant: Latency,
-    /// From the decision to the session's answer that it has the grant.
+    /// Time from scheduling a grant until the session acknowledged it.
     pub grant_to_delivered: Latency,
-    /// One pass of the scheduler over all types.
+    /// Duration of a scheduler pass over all types.
     pub pass: Latency,
-    /// Waits of calls and passes for the engine.
+    /// Time for which calls and passes waited for the engine.
     pub engine_wait: Latency,
 }
 
-/// How long one thing took, right to an eighth.
+/// The distribution of a duration, accurate to an eighth.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How often it was seen.
+    /// The number of measurements.
     pub count: u64,
-    /// Half took no longer, in microseconds; left out when it was not seen.
+    /// The median in microseconds; left out without measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub median_us: Option<u64>,
-    /// 99 of 100 took no longer, in microseconds.
+    /// The 99th percentile in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile_99_us: Option<u64>,
-    /// 999 of 1,000 took no longer, in microseconds.
+    /// The 99.9th percentile in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile_99_9_us: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! `docs/api.md`, the reference of the JSON API, made of the comments in the sources of its shapes. A
-//! test holds the file to it, and writes it when `CORONA_WRITE_DOCS` is set.
+//! `docs/api.md`, the reference of the JSON API, made of the comments in the sources of its shapes.
+//! A test holds the file to it, and writes it when `CORONA_WRITE_DOCS` is set.
 
 use std::collections::HashMap;
 use std::env;
@@ -12,14 +12,14 @@ const SOURCES: [&str; 3] =
 
 const HEAD: &str = "# The JSON API
 
-`/api/v1` lists the paths. Every answer with the status 200 has one of the shapes below, every other one is a
-[Failure](#failure). [command-line.md](command-line.md#json) has the rules on which a program may rely, and the shapes in
-short; [web.md](web.md#events) has the events.
+`/api/v1` lists the paths. Every response with the status 200 has one of the shapes below, every other response is a
+[Failure](#failure). [command-line.md](command-line.md#json) has the rules on which programs may rely, and an overview of the
+shapes; [web.md](web.md#events) describes the events.
 
-*By type* stands for an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, those that the cluster has. A member with
-`?` is left out where it has no value; readers pass over members that they do not know.
+*By type* is an object with the members `MAP`, `REDUCE` and `JOBTRACKER`, as far as the cluster has slots of the type. A member with
+`?` is left out if it has no value; ignore unknown members.
 
-This file is made of the sources' comments: `CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference`
+This file is generated from the sources' comments: `CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference`
 ";
 
 /// A struct or an enum, as its source has it.

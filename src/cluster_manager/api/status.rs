@@ -10,21 +10,21 @@ use super::{ByType, Slots};
 pub struct Status {
     /// The version of the cluster manager.
     pub version: String,
-    /// When this was looked up.
+    /// When the data was read.
     pub now_ms: i64,
     /// When the cluster manager was first started; a recovery does not change it.
     pub first_started_ms: i64,
     /// When this process was started.
     pub process_started_ms: i64,
-    /// The span for which this process has run.
+    /// The time since the start of this process.
     pub uptime_ms: i64,
     /// The safe mode.
     pub safe_mode: SafeModeStatus,
     /// The copy of the safe mode flag, which clients poll.
     pub proxy_job_tracker: ProxyJobTrackerStatus,
-    /// Nodes that are known.
+    /// Nodes of the cluster.
     pub nodes: usize,
-    /// Sessions that run.
+    /// Running sessions.
     pub sessions: usize,
     /// Notifications that sessions have not acknowledged yet.
     pub pending_notifications: usize,
@@ -32,10 +32,10 @@ pub struct Status {
     pub slots: ByType<Slots>,
     /// The state file.
     pub state_file: StateFileStatus,
-    /// Outcomes of administrative calls since the start of the process, one entry for each kind that
-    /// was called.
+    /// Outcomes of administrative calls since the start of the process, one entry for each kind
+    /// that was called.
     pub operations: Vec<OperationStatus>,
-    /// What is wrong, the same as on the page of the cluster; empty when nothing is.
+    /// The problems, as on the cluster page; empty if there are none.
     pub problems: Vec<Problem>,
 }
 
@@ -48,12 +48,12 @@ pub struct SafeModeStatus {
     pub since_ms: i64,
 }
 
-/// The proxy job tracker, as far as safe mode needs it.
+/// The proxy job tracker's part in safe mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyJobTrackerStatus {
-    /// Where it is called, as `host:port`.
+    /// Its address, as `host:port`.
     pub address: String,
-    /// The flag that it last accepted from this process; left out when it accepted none.
+    /// The flag that it last accepted from this process; left out if it accepted none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flag: Option<bool>,
     /// When it accepted the flag.
@@ -66,7 +66,7 @@ pub struct ProxyJobTrackerStatus {
 pub struct StateFileStatus {
     /// Its absolute path.
     pub path: String,
-    /// When it was last saved, by this process or before its start; left out when there is no file.
+    /// When it was last saved, by this process or before its start; left out if there is no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_ms: Option<i64>,
     /// Its size in bytes at that time.
@@ -74,28 +74,28 @@ pub struct StateFileStatus {
     pub bytes: Option<u64>,
 }
 
-/// What became of administrative calls of one kind.
+/// The outcomes of administrative calls of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationStatus {
     /// `set_safe_mode`, `unset_safe_mode`, `persist_state`, `refresh_nodes` or `restart_nodes`.
     pub operation: String,
     /// The last call that has finished.
     pub last: OperationAttempt,
-    /// The last call that failed; left out when none did.
+    /// The last call that failed; left out if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<OperationAttempt>,
 }
 
-/// What became of one administrative call.
+/// The outcome of an administrative call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationAttempt {
     /// When it finished.
     pub finished_ms: i64,
     /// The address of the caller.
     pub caller: String,
-    /// Whether it was done.
+    /// Whether it succeeded.
     pub succeeded: bool,
-    /// Why it was not, as a sentence without a full stop.
+    /// Why it failed, as a sentence without a full stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -105,7 +105,7 @@ pub struct OperationAttempt {
 pub struct Problem {
     /// How serious it is.
     pub severity: Severity,
-    /// What is wrong, as a sentence.
+    /// The problem, as a sentence.
     pub text: String,
     /// The path of the page that shows more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
