@@ -1,4 +1,4 @@
-//! The shapes of the JSON API, `/api/v1/...`: types only, shared by who serves and who reads them.
+//! The shapes of the JSON API, `/api/v1/...`: types only, shared by the server and its readers.
 //!
 //! Rules of the shapes, on which programs may rely:
 //!

@@ -159,8 +159,8 @@ impl Core {
     }
 
     /// Runs the passes and ticks that are due, and returns the instant at which the next one is.
-    /// Others get their turn between two passes. `late_ms` is called at the beginning and after each
-    /// such turn, and returns for how long nobody was listened to.
+    /// Other inputs run between two passes. `late_ms` is called at the start and after each pass,
+    /// and returns how long inputs were not processed.
     pub(super) async fn settle(&self, mut late_ms: impl FnMut() -> i64) -> Option<Instant> {
         let mut ticked_for = None;
         self.note_delay(late_ms());
@@ -185,7 +185,7 @@ impl Core {
         }
     }
 
-    /// Tells the engine that nobody was listened to for so long.
+    /// Reports to the engine for how long inputs were not processed.
     fn note_delay(&self, ms: i64) {
         if ms > 0 {
             self.apply_quietly(Input::HeldUp { ms });
@@ -259,8 +259,8 @@ impl Core {
         (outcome.reply, records)
     }
 
-    /// Decides whether the engine can still be used after a panic in it, and goes on with the panic,
-    /// which costs whoever applied the input.
+    /// Decides whether the engine can still be used after a panic in it, and resumes the panic,
+    /// which fails the call that applied the input.
     fn after_panic(
         &self,
         state: &mut State,
@@ -314,7 +314,7 @@ fn damage(engine: &Engine, concerns_others: bool) -> Option<Damage> {
     }
 }
 
-/// Whether an input may notify sessions or end one. If its effects are lost, nobody repeats them;
+/// Whether an input may notify sessions or end one. If its effects are lost, no peer repeats it;
 /// with other inputs the caller sees that its call has failed, and repeats it.
 fn concerns_others(input: &Input) -> bool {
     match input {

@@ -1,5 +1,5 @@
-//! A cluster manager that decides and tells nobody: it has no sockets, is given calls, and gives
-//! back what it would answer and what sessions would be told.
+//! A cluster manager without sockets: it takes calls, and returns its replies and the notifications
+//! that it would send.
 //!
 //! It is the live service but for its ends: the same translation, engine, racks and configuration.
 //! What another cluster manager decides can be entered into its books with [`DryRun::follow`].
@@ -37,7 +37,7 @@ pub struct DryRun {
     reloader: Arc<Reloader>,
 }
 
-/// What a cluster manager that notifies nobody would have done.
+/// A notification that the dry run would have sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// A session would have been notified.
@@ -116,7 +116,7 @@ impl DryRun {
         }
     }
 
-    /// Turns safe mode on or off, and tells nobody.
+    /// Turns safe mode on or off, without notifying the proxy job tracker.
     pub fn set_safe_mode(&self, on: bool) {
         // The engine never refuses this input.
         let _ = self.core.apply(Input::SetSafeMode { on });

@@ -42,7 +42,7 @@ pub(super) struct Entrance {
     pub(super) new_work: Arc<Semaphore>,
     /// Held for one slice of a large call.
     slices: Arc<Permits<IpAddr>>,
-    /// Held while a large call with requests is applied, which goes on without its caller.
+    /// Held while a large call with requests is applied, which continues without its caller.
     applied: Arc<Permits<IpAddr>>,
     max_reply_bytes: usize,
 }

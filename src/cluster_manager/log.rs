@@ -122,7 +122,7 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
             "Cannot preempt enough {kind} tasks  rounds {rounds} maxRunningTime \
              {max_running_time_ms} tasks not preempted:{missing}"
         ),
-        // Who has read the files tells it.
+        // The reader of the files logs it.
         Record::SettingsChanged => {}
         Record::HeldUp { ms } => {
             warn!(

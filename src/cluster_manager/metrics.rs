@@ -90,7 +90,7 @@ const MISMATCHES: [&str; 4] = ["lost", "progress", "no_progress", "late"];
 const LOSSES: [&str; 2] = ["expired", "restarted"];
 /// Words for what a pool may starve for.
 const STARVATIONS: [&str; 2] = ["minimum", "share"];
-/// Words for what sessions are told.
+/// Labels for the kinds of notifications.
 const NOTIFICATIONS: [&str; 3] = ["granted", "revoked", "dead_node"];
 /// Words for how a call is answered.
 const ANSWERS: [&str; 4] = ["reply", "exception", "fault", "closed"];
@@ -203,7 +203,7 @@ impl Metrics {
         method.answers[answered].add(1);
     }
 
-    /// Counts what a session has been told, and how long after it was decided.
+    /// Counts an acknowledged notification, and the time since its decision.
     pub(super) fn count_delivered(&self, notification: &Notification, took: Duration) {
         let place = match notification {
             Notification::Granted(grants) => {

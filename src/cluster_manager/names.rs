@@ -83,7 +83,7 @@ type Answer = Result<Addresses, NameError>;
 
 #[derive(Debug)]
 enum Known {
-    /// A look-up is under way.
+    /// A look-up is in flight.
     Wanted(watch::Receiver<Option<Answer>>),
     Found {
         addresses: Addresses,
@@ -133,7 +133,7 @@ impl Names {
         answer.unwrap_or_else(|| Err(not_found(host, "the look-up failed")))
     }
 
-    /// What is known of a host: addresses, or the look-up that is under way.
+    /// The state of a host: its addresses, or the look-up in flight.
     fn kept(&self, host: &str) -> Option<Result<Addresses, watch::Receiver<Option<Answer>>>> {
         match self.known().get(host)? {
             Known::Wanted(wanted) => Some(Err(wanted.clone())),

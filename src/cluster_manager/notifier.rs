@@ -84,18 +84,18 @@ pub(super) enum GaveUp {
 impl GiveUp {
     /// Tells the conversation with the session what has become of it.
     pub(super) fn answer(self, answer: GaveUp) {
-        // Without the conversation nobody needs to know.
+        // Without the conversation, the answer is not needed.
         let _ = self.answer.send(answer);
     }
 }
 
-/// The queues of all sessions that there is something to tell.
+/// The queues of all sessions with pending notifications.
 #[derive(Debug)]
 pub(super) struct Notifier {
     queues: Mutex<HashMap<Arc<str>, Queue>>,
     /// Changed only while the queues are locked: no attempt starts once it is true.
     paused: watch::Sender<bool>,
-    /// Attempts under way.
+    /// Attempts in flight.
     under_way: watch::Sender<usize>,
     patience: Patience,
     metrics: Arc<Metrics>,
@@ -106,7 +106,7 @@ pub(super) struct Notifier {
     give_ups: mpsc::Sender<GiveUp>,
 }
 
-/// Something that a session is to be told.
+/// A pending notification.
 #[derive(Debug)]
 struct Waiting {
     call: Notification,
@@ -124,13 +124,13 @@ struct Queue {
 
 impl Queue {
     /// Whether this is the queue of the conversation with these signals. A conversation that was
-    /// aborted goes on to its next await, and its session may have started again by then.
+    /// aborted runs up to its next await, and its session may have started again by then.
     fn belongs_to(&self, conversation: &Arc<Signals>) -> bool {
         Arc::ptr_eq(&self.signals, conversation)
     }
 }
 
-/// What a queue tells its task. Each conversation has its own, by which it is known.
+/// The signals from a queue to its task. Each conversation has its own, which identify it.
 #[derive(Debug, Default)]
 struct Signals {
     /// There is a call.
@@ -140,8 +140,8 @@ struct Signals {
 }
 
 impl Notifier {
-    /// Sessions that are to be ended since they cannot be notified come out of the receiver. While
-    /// nobody takes them, their conversations wait.
+    /// The receiver yields sessions that must be ended because they cannot be notified. While it is
+    /// not read, their conversations wait.
     pub(super) fn new(
         patience: Patience,
         metrics: Arc<Metrics>,
@@ -175,7 +175,7 @@ impl Notifier {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call after all that the session is still to be told. Needs a tokio runtime.
+    /// Appends a call to the session's pending notifications. Needs a tokio runtime.
     pub(super) fn enqueue(self: &Arc<Self>, handle: &Arc<str>, to: Address, call: Notification) {
         let mut queues = self.queues();
         let queue = queues.entry(handle.clone()).or_insert_with(|| {
@@ -191,7 +191,7 @@ impl Notifier {
         }
     }
 
-    /// Takes up what another cluster manager did not get to tell. Needs a tokio runtime.
+    /// Adds the pending notifications of another cluster manager. Needs a tokio runtime.
     pub(super) fn restore(self: &Arc<Self>, undelivered: Vec<Undelivered>) {
         for Undelivered { handle, to, calls } in undelivered {
             for call in calls {
@@ -212,8 +212,8 @@ impl Notifier {
         self.paused.send_replace(false);
     }
 
-    /// Waits for the attempts under way, but no longer than `limit`. Of a call that is still under
-    /// way then nobody knows whether it will arrive.
+    /// Waits for the attempts in flight, but at most for `limit`. A call that is still in flight
+    /// then may or may not arrive.
     pub(super) async fn settle(&self, limit: Duration) {
         let mut under_way = self.under_way.subscribe();
         if timeout(limit, under_way.wait_for(|count| *count == 0)).await.is_err() {
@@ -224,7 +224,7 @@ impl Notifier {
         }
     }
 
-    /// What is still to be told, by session. Complete and final only between [`Self::pause`] with
+    /// Pending notifications by session. Complete and final only between [`Self::pause`] with
     /// [`Self::settle`] and [`Self::resume`].
     pub(super) fn snapshot(&self) -> Vec<Undelivered> {
         let queues = self.queues();
@@ -240,7 +240,7 @@ impl Notifier {
         undelivered
     }
 
-    /// Forgets an ended session with all that it was still to be told.
+    /// Removes an ended session with its pending notifications.
     pub(super) fn forget(&self, handle: &Arc<str>) {
         self.forget_peer(handle);
         if let Some(queue) = self.queues().remove(handle) {
@@ -295,8 +295,8 @@ impl Notifier {
         true
     }
 
-    /// Goes through a talk with a session. After a panic in it nobody tells the session anything any
-    /// more: it is given up, as one that cannot be reached.
+    /// Runs the conversation with a session. After a panic in it the session can no longer be
+    /// notified: it is given up, like an unreachable one.
     async fn or_give_up(
         &self,
         handle: &Arc<str>,
@@ -392,7 +392,7 @@ impl Conversation {
         Conversation { notifier, handle, to, signals, connection: None, retries: 0, pause }
     }
 
-    /// Talks with the session until there is nothing to tell it.
+    /// Delivers notifications until the queue is empty.
     async fn run(self) {
         let (notifier, handle) = (self.notifier.clone(), self.handle.clone());
         let own = self.signals.clone();

@@ -14,7 +14,7 @@ use corona_model::types::{Address, Millis};
 /// All functions but the last two are called while the engine is locked, in the order in which the
 /// engine decided. They must not wait for anything.
 pub(super) trait Outlet: fmt::Debug + Send + Sync {
-    /// Notifies a session, after everything of which it was notified before.
+    /// Notifies a session, after all earlier notifications.
     fn notify(&self, handle: Arc<str>, to: Address, notification: Notification);
 
     /// Drops the pending notifications of a session, which has ended.

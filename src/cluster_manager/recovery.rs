@@ -36,7 +36,7 @@ pub enum RecoveryError {
     Racks(String),
 }
 
-/// An engine that goes on from the file at `path`, and what sessions are still to be told.
+/// An engine restored from the file at `path`, and the pending notifications.
 pub(super) async fn recover(
     settings: &ClusterManagerSettings,
     path: &Path,

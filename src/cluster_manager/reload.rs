@@ -1,7 +1,7 @@
 //! Reads the scheduling files again when they change, and keeps what is known of the configuration.
 //!
-//! Spec: cluster-manager/06 §4.6. Both files are read together and applied together; a file with
-//! an error leaves everything as it was, and is told once, not at each attempt.
+//! Spec: cluster-manager/06 §4.6. Both files are read together and applied together; a file with an
+//! error changes nothing, and is reported once, not at each attempt.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

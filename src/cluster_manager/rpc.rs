@@ -80,7 +80,7 @@ impl Rpc {
         let done = outcome.is_ok();
         self.note(peer, Operation::SetSafeMode { on }, outcome.map_err(|e| e.to_string()));
         if !on {
-            // It runs to its end even if the caller is gone.
+            // It runs to its end even if the caller has disconnected.
             tokio::spawn(self.persist.clone().safe_mode_ended());
         }
         Answer::Reply(Answered::SetSafeMode(done))
@@ -104,13 +104,13 @@ impl Rpc {
     /// Notes for which peer the session's host is looked up.
     fn note_peer(&self, handle: &Arc<str>, peer: SocketAddr) {
         self.notifier.note_peer(handle, peer.ip());
-        // If it has ended in between, nobody else will forget the peer.
+        // If the session has ended in between, nothing else removes the peer.
         if !self.calls.core.look(|engine, _| engine.is_running(handle)) {
             self.notifier.forget_peer(handle);
         }
     }
 
-    /// Keeps the outcome of an administrative call, for whoever asks why it failed.
+    /// Keeps the outcome of an administrative call, for the pages and tools.
     fn note(&self, peer: SocketAddr, operation: Operation, outcome: Result<(), String>) {
         let now = self.calls.core.look(|_, now| now);
         self.operations.note(operation, now, peer.ip(), outcome);

@@ -1,7 +1,7 @@
 //! Safe mode: the cluster manager's flag and its copy in the proxy job tracker, which clients poll.
 //!
 //! Spec: cluster-manager/02 §3.17, 07 §6. The proxy job tracker is called with a time limit and
-//! outside the engine, so that one that hangs blocks nobody but the caller who wants the change.
+//! outside the engine, so that a hanging one blocks only the caller that wants the change.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -84,8 +84,8 @@ impl SafeModeSwitch {
         SafeModeSwitch { expected: false, ..self }
     }
 
-    /// Ends safe mode at the start: at once here; the returned future notifies the proxy job tracker,
-    /// so that nobody waits for one that is not there. Until it is done, other changes wait.
+    /// Ends safe mode at the start: at once here; the returned future notifies the proxy job
+    /// tracker, so that the start does not wait for it. Until it completes, other changes wait.
     /// Spec: cluster-manager/02 §1, step 11.
     pub(super) fn clear_at_start(self: Arc<Self>, core: &Core) -> impl Future<Output = ()> + use<> {
         // Nobody else knows of the switch yet.
@@ -98,7 +98,7 @@ impl SafeModeSwitch {
                     "No proxy job tracker was notified: none is configured (corona.proxy.job.tracker.thriftaddr), and none listens at {}",
                     self.proxy_job_tracker
                 ),
-                // A failure is in the log, and nobody waits for the outcome.
+                // A failure is logged; no caller waits for the outcome.
                 outcome => {
                     let _ = self.conclude(false, outcome);
                 }

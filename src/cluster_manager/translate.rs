@@ -167,7 +167,7 @@ pub(super) fn java_name(call: &Notification) -> &'static str {
     }
 }
 
-/// What a caller is told who is refused. Only declared errors and faults: the connection stays.
+/// The answer to a refused call. Only declared errors and faults: the connection stays.
 pub(super) fn refusal<R>(refusal: Refusal) -> Answer<R> {
     match refusal {
         Refusal::SafeMode => Answer::Exception(Exception::safe_mode()),

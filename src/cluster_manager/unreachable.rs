@@ -9,7 +9,7 @@ use super::core::Core;
 use super::notifier::{GaveUp, GiveUp, Notifier};
 use corona_engine::{Input, Refusal};
 
-/// Ends each session that comes out of `give_ups`, until the notifier is gone.
+/// Ends each session that `give_ups` yields, until the notifier is dropped.
 pub(super) async fn end_unreachable(
     core: Arc<Core>,
     notifier: Arc<Notifier>,

@@ -1,9 +1,8 @@
-//! The books of a session: every slot that it asked for, from the request until it is given back.
+//! The state of a session's slots: every slot from its request to its release.
 //!
-//! Pure: no sockets, no clock, no locks. What is asked, what the cluster manager has acknowledged
-//! and what it tells go in; what is new, and what has to be given back, comes out. All of it may
-//! arrive twice, late, or without having been asked for.
-//! Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §5.
+//! Pure: no sockets, no clock, no locks. The inputs are requests, acknowledgements and
+//! notifications; the outputs are events and ids to release. Inputs may arrive twice, late, or
+//! unsolicited. Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §5.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
@@ -13,7 +12,7 @@ use thiserror::Error;
 
 use corona_model::types::{ComputeSpecs, Grant, PerType, ResourceRequest, ResourceType};
 
-/// A slot to be asked for. It gets its id from the [`Books`].
+/// A slot to request. The [`Books`] assign its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRequest {
     /// What the slot is for.
@@ -27,9 +26,9 @@ pub struct SlotRequest {
 }
 
 impl SlotRequest {
-    /// A slot anywhere, with the specs that a Java job tracker asks for: one CPU, 1024 MB of
-    /// memory, 10 GB of disk, and 10 MB/s of network for a map task, 50 for others.
-    /// Spec: cluster-manager/05 §6.
+    /// A slot anywhere, with the specs that a Java job tracker requests: one CPU, 1024 MB of
+    /// memory, 10 GB of disk, and 10 MB/s of network for a map task, 50 for others. Spec:
+    /// cluster-manager/05 §6.
     pub fn new(kind: ResourceType) -> SlotRequest {
         let network_mbps = if kind == ResourceType::Map { 10 } else { 50 };
         let specs = ComputeSpecs {
@@ -57,7 +56,7 @@ impl SlotRequest {
     }
 }
 
-/// What is asked for again when a slot was lost.
+/// The request that replaces a lost slot.
 impl From<&ResourceRequest> for SlotRequest {
     fn from(request: &ResourceRequest) -> SlotRequest {
         let one_cpu = ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() };
@@ -86,12 +85,12 @@ pub enum Standing {
     Releasing,
 }
 
-/// A slot that the session had, or was to get, and that is gone.
+/// A slot that the session held or requested, and that it lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The grant that is void.
     pub grant: Grant,
-    /// What had been asked for.
+    /// The original request.
     pub request: ResourceRequest,
 }
 
@@ -113,7 +112,7 @@ pub struct Standings {
 /// What has happened since the session started. Numbers only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Slots asked for.
+    /// Requested slots.
     pub requested: u64,
     /// Grants taken.
     pub granted: u64,
@@ -123,11 +122,11 @@ pub struct Totals {
     pub revoked: u64,
     /// Grants that went with their node.
     pub died: u64,
-    /// Grants told again while they were held.
+    /// Repeated grants of slots that were held.
     pub repeated_grants: u64,
     /// Grants of requests that had been released, or lost, before.
     pub late_grants: u64,
-    /// Grants never asked for.
+    /// Unsolicited grants.
     pub stray_grants: u64,
     /// Revocations of what was not held any more, or never was.
     pub stale_revocations: u64,
@@ -138,12 +137,12 @@ pub struct Totals {
 pub struct GrantNews {
     /// Slots that the session has from now on.
     pub fresh: Vec<Grant>,
-    /// Ids to be released at once, ascending: nobody waits for these grants.
+    /// Ids to release at once, ascending: these grants are not needed.
     pub give_back: Vec<i32>,
 }
 
-/// There are fewer ids left than slots were asked for. An id is never used twice in a session, so
-/// another session has to be started.
+/// There are fewer ids left than requested slots. An id is never reused in a session, so another
+/// session has to be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{wanted} request ids were wanted, and {left} are left")]
 pub struct IdsExhausted {
@@ -233,8 +232,8 @@ impl Books {
         }
     }
 
-    /// Gives requests up, granted or not. Returns the ids that the cluster manager has to be told,
-    /// ascending: those that are known here and not given up yet.
+    /// Abandons requests, granted or not. Returns the ids that must be released at the cluster
+    /// manager, ascending: those that are known here and not yet released.
     pub fn release(&mut self, ids: impl IntoIterator<Item = i32>) -> Vec<i32> {
         let mut release = Vec::new();
         for id in ids {
@@ -261,15 +260,15 @@ impl Books {
         }
     }
 
-    /// The cluster manager tells of grants.
+    /// The cluster manager sent grants.
     pub fn granted(&mut self, grants: Vec<Grant>) -> GrantNews {
         self.last_grant_id = 0;
         let mut news = GrantNews::default();
         for grant in grants {
             self.last_grant_id = self.last_grant_id.max(grant.id);
             let Some(entry) = self.requests.get_mut(&grant.id) else {
-                // A cluster manager that was restored from an old state may grant again what it
-                // was told to forget.
+                // A cluster manager that was restored from an old state may grant again what was
+                // released.
                 let asked = self.was_asked(grant.id);
                 let count = if asked {
                     &mut self.totals.late_grants
@@ -311,7 +310,7 @@ impl Books {
         lost
     }
 
-    /// The cluster manager tells that a node is dead. Returns what was granted there, by id.
+    /// The cluster manager reported that a node is dead. Returns the lost grants, by id.
     pub fn node_died(&mut self, node: &str) -> Vec<Lost> {
         let mut lost = Vec::new();
         for entry in self.requests.values_mut() {
@@ -326,14 +325,13 @@ impl Books {
         lost
     }
 
-    /// What a heartbeat tells of requests: the greatest id of the last call that was
-    /// acknowledged, at least 0. Spec: cluster-manager/02 §3.6.
+    /// The request id in heartbeats: the greatest id of the last call that was acknowledged, at
+    /// least 0. Spec: cluster-manager/02 §3.6.
     pub fn last_request_id(&self) -> i32 {
         self.last_request_id
     }
 
-    /// What a heartbeat tells of grants: the greatest id of the last batch that was taken, at
-    /// least 0.
+    /// The grant id in heartbeats: the greatest id of the last batch that was taken, at least 0.
     pub fn last_grant_id(&self) -> i32 {
         self.last_grant_id
     }
@@ -391,7 +389,7 @@ impl Standing {
 }
 
 impl Entry {
-    /// The slot is gone; `told` is what the cluster manager calls it if none was granted.
+    /// The slot is lost; `told` is the grant as the cluster manager named it, if none was known.
     fn lose(&mut self, told: Grant) -> Lost {
         let grant = match std::mem::replace(&mut self.standing, Standing::Lost) {
             Standing::Granted(grant) => grant,

@@ -72,7 +72,7 @@ impl Conversation {
         }
     }
 
-    /// Starts the session, talks until it ends, and tells how it did.
+    /// Starts the session, runs it to its end, and reports the end.
     pub(super) async fn run(
         mut self,
         host: DriverHost,
@@ -92,7 +92,7 @@ impl Conversation {
         };
         drop(host);
         tracing::info!("Started session {}", self.handle);
-        // Whoever does not wait for the start any more has asked for the end.
+        // An owner that dropped the start has requested the end.
         let _ = tell_start.send(Ok(registration));
         let overdue = overdue(self.shared.ending(), self.timers.end_timeout);
         let ending = tokio::select! {
@@ -146,7 +146,7 @@ impl Conversation {
         }
     }
 
-    /// A call under way is not given up, since it may start the session.
+    /// A call in flight is not abandoned, because it may start the session.
     async fn start_session(&mut self) -> Result<Registration, StartError> {
         let info = self.shared.state().info.to_wire();
         let handle = Some(self.handle.to_string());
@@ -201,7 +201,7 @@ impl Conversation {
             self.next_attempt = Some(later(Instant::now(), self.timers.poll_interval));
             let failure = match trouble {
                 Trouble::InvalidSession(text) => {
-                    // A session that is to end and is gone has come to the end that was wanted.
+                    // A session that should end and no longer exists has reached the wanted end.
                     let status = self.status_to_end_with();
                     return status.map_or_else(|| self.refused(text), Ending::Ended);
                 }
@@ -354,13 +354,13 @@ impl Conversation {
         }
     }
 
-    /// One more pass over the calls, of which the last one ends the session. Time is limited by
-    /// who waits for it.
+    /// One more pass over the calls, the last of which ends the session. The caller limits the
+    /// time.
     async fn take_leave(&mut self, status: SessionStatus) -> Ending {
         loop {
             match self.make_calls().await {
                 Ok(()) => return Ending::Ended(status),
-                // It is gone, which is what was to be achieved.
+                // The session no longer exists, which was the aim.
                 Err(Trouble::InvalidSession(_)) => return Ending::Ended(status),
                 Err(Trouble::SafeMode) => {
                     self.link.close();

@@ -18,14 +18,14 @@ use corona_model::types::{PerType, PoolName, ResourceType, SessionStatus};
 
 /// A session at a cluster manager.
 ///
-/// Its calls never wait: they join a queue, and a task makes them, in order, on one connection,
-/// until each has been answered. What comes of them is told by the [`Events`] that belong to the
-/// session. Heartbeats go by themselves.
+/// Its calls never wait: they are queued, and a task sends them, in order, on one connection, until
+/// each has been answered. The session's [`Events`] report the results. Heartbeats are sent
+/// automatically.
 ///
-/// Dropping it ends the session as killed, in the background: the task goes on for at most
+/// Dropping it ends the session as killed, in the background: the task continues for at most
 /// [`Timers::end_timeout`](super::Timers::end_timeout) on the runtime on which the session was
 /// started. If that runtime is shut down before, the session expires at the cluster manager.
-/// [`SessionDriver::end`] waits for the end and says whether it went well.
+/// [`SessionDriver::end`] waits for the end and returns its outcome.
 #[derive(Debug)]
 pub struct SessionDriver {
     shared: EndOnDrop,
@@ -76,7 +76,7 @@ pub enum StartError {
 /// Why a call did not join the queue.
 #[derive(Clone, Debug, Error)]
 pub enum DriverError {
-    /// The session is over, or about to be. [`Events`] tell how.
+    /// The session has ended, or is about to end. [`Events`] have the reason.
     #[error("the session has ended")]
     Over,
     /// Too many calls wait. See [`Bounds::max_outgoing`].
@@ -94,7 +94,7 @@ pub enum DriverError {
 /// How the talk with the cluster manager goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Calls that wait, the one under way included.
+    /// Pending calls, including the one in flight.
     pub waiting_calls: usize,
     /// Attempts that failed since the session started, heartbeats included.
     pub failed_attempts: u64,
@@ -169,8 +169,8 @@ impl SessionDriver {
         Ok(ids)
     }
 
-    /// Gives slots back, or withdraws requests that have not been granted. Returns those that
-    /// were known and not given back before.
+    /// Releases grants, or withdraws requests that have not been granted. Returns those that were
+    /// known and not released before.
     pub fn release(&self, ids: impl IntoIterator<Item = i32>) -> Result<Vec<i32>, DriverError> {
         let mut state = self.open()?;
         let released = state.books.release(ids);
@@ -187,9 +187,9 @@ impl SessionDriver {
         Ok(ids)
     }
 
-    /// Says what the session uses of a type, to be told in the next heartbeats. A Java job tracker
-    /// tells three numbers of bytes for each type: the most memory, the most memory at one time,
-    /// the greatest resident size. They are 0 until something is said.
+    /// Sets the session's usage of a type, which the next heartbeats report. A Java job tracker
+    /// reports three numbers of bytes for each type: the most memory, the most memory at one time,
+    /// the greatest resident size. They are 0 by default.
     pub fn report_usage(&self, kind: ResourceType, usage: Vec<i64>) {
         self.shared.0.state().usages[kind] = usage;
     }
@@ -207,8 +207,8 @@ impl SessionDriver {
         })
     }
 
-    /// Ends another session as timed out, such as that of a job tracker which this session had
-    /// started and which is gone.
+    /// Ends another session as timed out, such as that of a job tracker that this session had
+    /// started and that no longer exists.
     pub fn end_other(&self, handle: impl Into<Arc<str>>) -> Result<(), DriverError> {
         self.push(|_| Call::EndOther(handle.into()))
     }
@@ -373,7 +373,7 @@ impl Shared {
         }
     }
 
-    /// Books what the cluster manager tells. What is no news is no event.
+    /// Applies a notification. Returns an event if it brings anything new.
     pub(super) fn take_in(&self, notification: Notification) -> Option<Event> {
         let mut state = self.state();
         match notification {
@@ -413,7 +413,7 @@ impl Shared {
     }
 }
 
-/// Ends a session whose owner, or whose start, is gone.
+/// Ends a session whose owner, or whose start, was dropped.
 #[derive(Debug)]
 struct EndOnDrop(Arc<Shared>);
 

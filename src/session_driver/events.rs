@@ -14,13 +14,13 @@ use corona_model::types::{Grant, SessionStatus};
 /// Something that a session learns.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Slots that the session has from now on. Each is told once, and only if it was asked for
-    /// and not released meanwhile.
+    /// Slots that the session holds from now on. Each is reported once, and only if it was
+    /// requested and not released meanwhile.
     Granted(Vec<Grant>),
     /// Slots that were taken back. What runs on them has to stop; the cluster manager counts them
     /// as free already. See [`SessionDriver::replace`](super::SessionDriver::replace).
     Revoked(Vec<Lost>),
-    /// A node is dead, and what was granted there is gone.
+    /// A node is dead, and the grants on it are lost.
     DeadNode {
         /// The node's name, as in grants.
         node: Arc<str>,
@@ -37,10 +37,10 @@ pub enum Ending {
     /// It was ended here, and the cluster manager knows.
     #[error("ended as {}", .0.name())]
     Ended(SessionStatus),
-    /// It was ended here, and the cluster manager could not be told: it expires there.
+    /// It was ended here, and the cluster manager could not be notified: it expires there.
     #[error("ended as {}, but the cluster manager was not notified: {failure}", .status.name())]
     NotTold {
-        /// What it should have been told.
+        /// The status that should have been sent.
         status: SessionStatus,
         /// Why it was not.
         failure: CallFailure,
@@ -69,11 +69,12 @@ pub enum Ending {
     Abandoned,
 }
 
-/// What a session learns, in order. At most
-/// [`Bounds::max_incoming`](super::Bounds::max_incoming) notifications wait to be taken; whoever
-/// takes none for long loses the session, since the cluster manager gives up what it cannot tell.
+/// The events of a session, in order. At most [`Bounds::max_incoming`](super::Bounds::max_incoming)
+/// notifications wait to be taken; an owner that takes none for long loses the session, because the
+/// cluster manager gives up sessions that it cannot notify.
 ///
-/// Dropping it ends the session as killed: slots that nobody takes would be held for nothing.
+/// Dropping it ends the session as killed, because slots that are not used would be held for
+/// nothing.
 #[derive(Debug)]
 pub struct Events {
     pub(super) shared: Arc<Shared>,
@@ -85,8 +86,8 @@ pub struct Events {
 impl Events {
     /// Waits for the next event. `None` after [`Event::Ended`].
     ///
-    /// The books change when an event is taken, not when it arrives: a grant is held, and told in
-    /// heartbeats, from then on. A future that is dropped before its end has taken nothing.
+    /// The books change when an event is taken, not when it arrives: a grant counts as held, also
+    /// in heartbeats, from then on. Dropping the future before its end loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
         if self.over {
             return None;
@@ -126,7 +127,7 @@ async fn take(shared: &Shared, incoming: &mut mpsc::Receiver<Notification>) -> N
     shared.room_for_a_call().await;
     match incoming.recv().await {
         Some(notification) => notification,
-        // The session is over, which is about to be told.
+        // The session has ended; the event is about to follow.
         None => std::future::pending().await,
     }
 }

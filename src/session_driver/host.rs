@@ -25,7 +25,7 @@ use corona_wire::calls::{self, SessionDriverCall, SessionDriverReply};
 use corona_wire::generated::ResourceGrant;
 use corona_wire::server::{Answer, Counters, Handler, ListenOn, Server, listen};
 
-/// What a session is told.
+/// A notification of a session.
 #[derive(Debug)]
 pub(super) enum Notification {
     Granted(Vec<Grant>),
@@ -35,14 +35,14 @@ pub(super) enum Notification {
 
 /// A listener that takes the notifications of many sessions of one process.
 ///
-/// The original opens a listener and several threads for each session. Here sessions of a host
-/// share one listener and no thread belongs to a session. Handles tell sessions apart, so that all
-/// sessions of a host must be at the same cluster manager.
+/// The original opens a listener and several threads for each session. Here the sessions of a host
+/// share one listener and have no threads. Notifications are assigned by handle, so all sessions of
+/// a host must be at the same cluster manager.
 ///
-/// A call for a session that is not, or no longer, here loses its connection: the cluster manager
-/// then gives the session up, as it does when a Java session's listener is gone.
+/// A call for a session that is not, or no longer, on this host closes its connection: the cluster
+/// manager then gives the session up, as it does when a Java session's listener has closed.
 ///
-/// Clones are the same host. It listens until the last clone and the last session are gone.
+/// Clones are the same host. It listens until the last clone and the last session are dropped.
 #[derive(Clone, Debug)]
 pub struct DriverHost {
     inner: Arc<Inner>,
@@ -54,7 +54,7 @@ struct Inner {
     advertised: Endpoint,
     counters: Arc<Counters>,
     connector: Connector,
-    /// The server stops when this is gone.
+    /// The server stops when this is dropped.
     _stop: watch::Sender<bool>,
 }
 
@@ -90,7 +90,7 @@ impl DriverHost {
         SessionDriver::start_at(self.clone(), options).await
     }
 
-    /// Where the cluster manager is told to call.
+    /// The address that the cluster manager receives for callbacks.
     pub fn advertised(&self) -> &Endpoint {
         &self.inner.advertised
     }
@@ -208,7 +208,7 @@ impl Handler<calls::SessionDriver> for Callbacks {
     }
 }
 
-/// Grants of types that nobody knows cannot be used and were never asked for.
+/// Grants of unknown types cannot be used and were never requested.
 fn grants(grants: Option<Vec<ResourceGrant>>) -> Vec<Grant> {
     grants.unwrap_or_default().into_iter().filter_map(translate::grant).collect()
 }

@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! [`SessionDriver`] takes what the owner wants, [`Events`] tell what comes, [`books`] keep every
-//! slot from the request to the release. A session is one task; a [`DriverHost`] takes the
+//! [`SessionDriver`] takes the owner's requests, [`Events`] report what happens, [`books`] track
+//! every slot from the request to the release. A session is one task; a [`DriverHost`] receives the
 //! notifications of many.
 //!
 //! It uses the wire and the engine's plain types. It knows nothing of the engine's inside and

@@ -173,8 +173,8 @@ impl Proxy {
         Proxy { connector, address, timeout: timers.proxy_timeout, poll: timers.safe_mode_poll }
     }
 
-    /// Waits until the flag is not set, forever if need be. Returns whether it was. A connection
-    /// that breaks while waiting is opened once more.
+    /// Waits until the flag is not set, forever if necessary. Returns whether it was set. A
+    /// connection that breaks meanwhile is reopened once.
     pub(super) async fn wait_while_in_safe_mode(&self) -> Result<bool, ProxyError> {
         let Some(address) = &self.address else { return Ok(false) };
         let ask = ProxyJobTrackerCall::GetClusterManagerSafeModeFlag;

@@ -96,8 +96,8 @@ pub struct Options {
     pub timers: Timers,
     /// How much may wait.
     pub bounds: Bounds,
-    /// Where notifications are taken. Only for [`SessionDriver::start`](super::SessionDriver::start):
-    /// a session of a [`DriverHost`](super::DriverHost) uses the listener of that.
+    /// The listener for notifications. Only for [`SessionDriver::start`](super::SessionDriver::start):
+    /// a session of a [`DriverHost`](super::DriverHost) uses the host's listener.
     pub listen: Listen,
 }
 
@@ -198,7 +198,7 @@ impl Default for Bounds {
     }
 }
 
-/// Where notifications are taken, and what the cluster manager is told to call.
+/// The listener for notifications, and the address that the cluster manager receives for it.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// The address to listen on. Without one, the address from which this machine reaches the
@@ -206,7 +206,7 @@ pub struct Listen {
     pub address: Option<IpAddr>,
     /// The port; 0 is any free one.
     pub port: u16,
-    /// The host that the cluster manager is told, where it is another than the one listened on.
+    /// The host that the cluster manager receives, if it differs from the listener's.
     pub advertised_host: Option<String>,
     /// What callers may cost. The original's `cm.server.sotimeout` is the idle time-out.
     pub limits: Limits,

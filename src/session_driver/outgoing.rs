@@ -50,7 +50,7 @@ impl NodeUsage {
     }
 }
 
-/// What a session tells of itself. What is `None` stays as it is.
+/// A session's registration. Fields that are `None` do not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InfoUpdate {
     /// Name for people.
@@ -63,7 +63,7 @@ pub struct InfoUpdate {
     pub deadline: Option<Millis>,
 }
 
-/// What the cluster manager knows of the session, as it was last told.
+/// The registration that the cluster manager last received.
 #[derive(Clone, Debug)]
 pub(super) struct Info {
     pub(super) address: Endpoint,

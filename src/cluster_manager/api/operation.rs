@@ -1,5 +1,5 @@
-//! Shapes of the API that tell of the cluster manager itself: its configuration, how fast it is,
-//! and what the last hour was like.
+//! Shapes of the API about the cluster manager itself: its configuration, its latencies, and the
+//! use of slots over the last hour.
 
 use serde::{Deserialize, Serialize};
 

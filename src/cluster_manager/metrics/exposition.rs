@@ -21,8 +21,8 @@ use corona_web::process::process;
 pub(crate) use corona_web::prometheus::CONTENT_TYPE;
 use corona_web::prometheus::{Family, Labels, Samples, Shown, Text, families};
 
-/// Groups and pools of which there are series at most. What is beyond is only counted, so that
-/// peers who bring up pools cannot flood who stores the series.
+/// The maximum number of groups and pools with series. Further ones are only counted, so that peers
+/// that create pools cannot flood the storage of the series.
 const MAX_POOLS: usize = 2000;
 
 /// What can be seen at one time, as opposed to what is counted over time.
@@ -42,7 +42,7 @@ pub(crate) struct Gauges {
     pub(crate) all_slots: PerType<SlotCounts>,
     /// How many nodes are how.
     pub(crate) nodes: NodeCounts,
-    /// When the node was last heard that was not heard for longest.
+    /// The oldest last heartbeat of any node.
     pub(crate) oldest_heartbeat: Option<Millis>,
     /// Sessions that run.
     pub(crate) sessions: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Gauges {
     pub(crate) pools: Vec<PoolView>,
     /// How long the sessions of each pool waited for their first slot.
     pub(crate) first_waits: FirstWaits,
-    /// Calls that sessions are still to be told.
+    /// Pending notifications.
     pub(crate) queues: QueueCounts,
     /// What the Thrift server counts.
     pub(crate) wire: Arc<Counters>,
@@ -74,7 +74,7 @@ pub(crate) struct FirstWaits {
 /// How many nodes are how. A node may be in several of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeCounts {
-    /// Nodes that are known: they were heard within the expiry interval.
+    /// Nodes that sent a heartbeat within the expiry interval.
     pub(crate) alive: u64,
     /// Nodes among them that have missed too many heartbeats.
     pub(crate) late: u64,
@@ -92,7 +92,7 @@ pub(crate) struct NodeCounts {
     pub(crate) unusable_slots: PerType<u64>,
 }
 
-/// Calls that sessions are still to be told.
+/// Pending notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueCounts {
     /// All calls.
@@ -108,7 +108,7 @@ pub(crate) struct QueueCounts {
 pub(crate) struct ConfigurationCounts {
     /// What may not be meant so, in what is in force.
     pub(crate) warnings: u64,
-    /// Errors because of which changed files are not in force.
+    /// Errors that prevent changed files from being applied.
     pub(crate) errors: u64,
     /// How often changed files were taken over.
     pub(crate) reloads: u64,

@@ -51,7 +51,7 @@ pub(super) fn fairness(pools: &[PoolView], kinds: &[ResourceType]) -> Option<Fai
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     granted: i64,
-    /// What it asks for, within its maximum.
+    /// The slots that it requests, up to its maximum.
     desired: i64,
     /// The part of that which it is guaranteed.
     guaranteed: i64,

@@ -1,4 +1,4 @@
-//! The same numbers under the original's names and in its two forms, for whoever reads those.
+//! The same numbers under the original's names and in its two formats, for existing scripts.
 //!
 //! Spec: cluster-manager/08 §4. A context holds records, a record holds sets of tags and metrics.
 //! Totals are since the start of the process, as the original's context adds them up.

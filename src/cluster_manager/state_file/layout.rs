@@ -40,7 +40,7 @@ pub(super) type Apps = Entries<ResourceType, Arc<str>>;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Node {
     pub(super) cluster_node_info: NodeInfo,
-    /// By session and request in one word, which nobody reads.
+    /// By session and request in one word, which is not read.
     pub(super) grants: Entries<Arc<str>, NodeGrant>,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct SessionNotifier {
     pub(super) deleted_sessions: Vec<Arc<str>>,
 }
 
-/// What a session is still to be told.
+/// A session's pending notification.
 #[derive(Debug, Serialize, FromFile)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Context {

@@ -1,9 +1,9 @@
-//! The state file: what a cluster manager writes down in safe mode, so that another one, Java or
-//! ours, goes on where it stopped.
+//! The state file: the state that a cluster manager saves in safe mode, so that another one, Java
+//! or ours, can continue from it.
 //!
-//! Spec: cluster-manager/07. [`read`] takes every file that the original writes, and [`write`]
-//! writes such that the original reads it. A file has no version and no checksum, so what is wrong
-//! in it is found by reading it whole, and told with the place in the document.
+//! Spec: cluster-manager/07. [`read`] reads every file that the original writes, and the original
+//! reads files of [`write`]. A file has no version and no checksum, so errors are found by reading
+//! it completely, and reported with their place in the document.
 
 mod java_json;
 mod layout;

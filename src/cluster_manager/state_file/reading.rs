@@ -1,8 +1,7 @@
 //! From what stands in a state file to the state that it means.
 //!
-//! Spec: cluster-manager/07 §4 and §5. Files that the original itself cannot read, although it
-//! writes them, are read. What does not fit together is put right where one can see what was
-//! meant, and told as an [`Oddity`].
+//! Spec: cluster-manager/07 §4 and §5. Files that the original writes but cannot read itself are
+//! read. Inconsistencies are repaired if the intention is clear, and reported as an [`Oddity`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -132,8 +131,8 @@ impl Nodes {
 struct NodeMaps {
     visitors: HashMap<Arc<str>, Vec<Arc<str>>>,
     apps: HashMap<Arc<str>, layout::Apps>,
-    /// Services that grants name: node, type and where. A node of which nothing else is said may
-    /// have been blacklisted, which makes the original forget where it serves what.
+    /// Services in grants: node, type and address. A node without its own entry may have been
+    /// blacklisted, which makes the original drop its addresses.
     by_grants: Vec<(Arc<str>, ResourceType, Arc<str>)>,
 }
 
@@ -176,8 +175,8 @@ fn node_states(
     states
 }
 
-/// The file does not say which types a session was granted on a node. Each type that it was
-/// granted anywhere may have been, which errs on the side of telling it that a node has died.
+/// The file does not contain which types a session was granted on a node. Each type that it was
+/// granted anywhere is assumed, so that it is rather notified once too often of a dead node.
 fn granted_once(session: &SessionState) -> Vec<ResourceType> {
     let granted = |kind: &ResourceType| matches!(session.first_wait[*kind], FirstWait::After(_));
     ResourceType::ALL.into_iter().filter(granted).collect()
@@ -306,7 +305,7 @@ impl<P: Fn() -> String> SessionReader<'_, P> {
         pending
     }
 
-    /// The node's copy of the request that was granted, else as much as the grant tells.
+    /// The node's copy of the granted request, else the data in the grant.
     fn request_of_grant(&self, id: i32, grant: &layout::Grant) -> ResourceRequest {
         let copy = self.nodes.slots.get(&(self.handle.clone(), id)).map(|(_, request)| request);
         match copy.filter(|request| request.kind == grant.kind) {

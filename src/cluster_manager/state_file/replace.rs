@@ -31,7 +31,7 @@ pub(super) fn replace(
         fs::rename(&new, path)
     });
     if let Err(error) = replaced {
-        // What went wrong first is what the caller is told.
+        // The caller gets the first error.
         let _ = fs::remove_file(&new);
         return Err(error);
     }

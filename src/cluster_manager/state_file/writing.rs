@@ -1,8 +1,8 @@
 //! From a state to what stands in a state file.
 //!
-//! Spec: cluster-manager/07 §2. The original must be able to read the file and to go on from it:
-//! numbers that are not set are 0, a request says how many CPUs it takes, and a session has a
-//! priority, since the original ends when it compares sessions without one.
+//! Spec: cluster-manager/07 §2. The original must be able to read the file and to continue from it:
+//! numbers that are not set are 0, a request has its CPUs, and a session has a priority, because
+//! the original exits when it compares sessions without one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What happens, as it happens: `/api/v1/events`, a stream of server-sent events.
 //!
-//! The last events are kept in a ring. Each stream has a place in it and goes on from there at its
-//! own pace: one that is too slow for the ring, or does not read at all, is ended. Nothing here
-//! waits for a reader, and publishing is an entry in the ring. `docs/web.md` has the events.
+//! The last events are kept in a ring. Each stream has a position in it and continues at its own
+//! pace; a stream that is too slow for the ring, or is not read, is ended. Nothing here waits for a
+//! reader, and publishing only adds an entry to the ring. `docs/web.md` lists the events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -84,7 +84,7 @@ pub(crate) enum Happening {
         /// Its name.
         node: Arc<str>,
     },
-    /// A node is gone.
+    /// A node expired or restarted.
     NodeLost {
         /// Its name.
         node: Arc<str>,
@@ -95,7 +95,7 @@ pub(crate) enum Happening {
     NodeLate {
         /// Its name.
         node: Arc<str>,
-        /// For how many milliseconds it was not heard.
+        /// The time since its last heartbeat in milliseconds.
         silent_ms: i64,
     },
     /// A late node is on time again.
@@ -142,7 +142,7 @@ pub(crate) enum Happening {
 }
 
 impl Happening {
-    /// `None` for what is not told.
+    /// `None` for records that are not published.
     fn of(record: &Record) -> Option<Happening> {
         let happening = match record {
             Record::SessionStarted { handle, name, scheduling_pool, .. } => {
@@ -242,7 +242,7 @@ pub(crate) struct Events {
     log: Mutex<Log>,
     /// The number of the last event.
     newest: watch::Sender<u64>,
-    /// What tells the numbers of this process from those of another.
+    /// Distinguishes the numbers of this process from those of another.
     epoch: Box<str>,
     places: Arc<Semaphore>,
     most: usize,
@@ -257,7 +257,8 @@ struct Log {
 }
 
 impl Events {
-    /// `now` tells this process from others; at most `most` streams are open at a time.
+    /// `now` distinguishes this process from others; at most `most` streams are open at the same
+    /// time.
     pub(crate) fn new(now: Millis, most: usize) -> Events {
         Events {
             log: Mutex::default(),
@@ -268,7 +269,7 @@ impl Events {
         }
     }
 
-    /// Tells all who listen. Returns whether it is something that is told.
+    /// Publishes to all streams. Returns whether the record is an event.
     pub(crate) fn publish(&self, at: Millis, record: &Record) -> bool {
         let Some(happening) = Happening::of(record) else { return false };
         let mut log = self.log();
@@ -390,8 +391,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Until the reader is gone or too slow. `seen` is the last event that the client has; an error
-    /// when it has one that is not known, with the number of the last one.
+    /// Runs until the reader disconnects or is too slow. `seen` is the last event that the client
+    /// has; an error if it has an unknown one, with the number of the last one.
     async fn run(mut self, seen: Result<u64, u64>) {
         let mut piece = GREETING.to_owned();
         let mut seen = seen.unwrap_or_else(|last| {
@@ -440,7 +441,7 @@ fn missed(piece: &mut String, count: Option<u64>) {
     let _ = write!(piece, "event: missed\ndata: {{{count}}}\n\n");
 }
 
-/// The body of an answer that goes on.
+/// The body of a response without an end.
 #[derive(Debug)]
 pub(super) struct Stream(mpsc::Receiver<Bytes>);
 

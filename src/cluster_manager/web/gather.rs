@@ -1,4 +1,5 @@
-//! What the web shows of the engine, copied in pieces so that nobody who serves a peer waits long.
+//! Copies the data that the web shows from the engine, in pieces, so that other work does not wait
+//! long.
 //!
 //! A copy is used again for a little while, ten times as long as it took to make: so looking never
 //! takes more than a tenth of a processor, however many look at however large a cluster.
@@ -49,7 +50,7 @@ pub(super) struct Overview {
     pub(super) slots: PerType<SlotCounts>,
     /// Slots of all nodes, as the Java cluster manager counts them.
     pub(super) all_slots: PerType<SlotCounts>,
-    /// When the node was last heard that was not heard for longest.
+    /// The oldest last heartbeat of any node.
     pub(super) oldest_heartbeat: Option<Millis>,
     pub(super) sessions: usize,
     pub(super) settings: Arc<Settings>,
@@ -58,7 +59,7 @@ pub(super) struct Overview {
     pub(super) tracker_port: Option<u16>,
 }
 
-/// Groups and pools with what only their sessions tell.
+/// Groups and pools with the data that only their sessions have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pools {
     /// All groups and pools, by group name, each group before its pools; shares are of now.
@@ -189,7 +190,7 @@ impl Gather {
 #[derive(Debug)]
 struct Cached<T> {
     copy: Mutex<Option<Copy<T>>>,
-    /// Held by who makes a new one; the others wait for it.
+    /// Held while a new one is made; other tasks wait for it.
     making: tokio::sync::Mutex<()>,
 }
 

@@ -1,4 +1,4 @@
-//! The names under which the pages may be asked for.
+//! The host names under which the pages are served.
 //!
 //! A page from elsewhere can have its own name lead to this machine, and then read what is served
 //! here as if it were its own. Its requests carry that name, so requests under names that are not this

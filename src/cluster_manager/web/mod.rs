@@ -91,7 +91,7 @@ pub(super) struct Pages {
     kill_token: Option<Secret>,
     /// The name of this cluster manager: that of its web address, up to the first dot.
     host: Box<str>,
-    /// The names under which it may be asked for.
+    /// The host names under which it is served.
     hosts: Hosts,
     attempts: Attempts,
     connections: Arc<Connections>,
@@ -458,7 +458,7 @@ impl Pages {
         page
     }
 
-    /// Ends a session, if whoever asks knows the token and may make administrative calls.
+    /// Ends a session, if the sender knows the token and may make administrative calls.
     async fn kill(&self, handle: &str, form: Form, peer: SocketAddr) -> Answer {
         let action = format!("end session {handle}");
         match self.authorise(&form, peer, &action) {
@@ -482,8 +482,8 @@ impl Pages {
         }
     }
 
-    /// Whether whoever has sent a form knows the token and may make administrative calls.
-    /// `action` says in the log what was tried with a wrong token.
+    /// Whether the sender of a form knows the token and may make administrative calls. `action`
+    /// names the attempt in the log.
     fn authorise(&self, form: &Form, peer: SocketAddr, action: &str) -> Result<(), Denial> {
         let token = self.kill_token.as_ref().ok_or(Denial::NoToken)?;
         if !self.access.may_administer(peer) {
@@ -623,8 +623,8 @@ impl Pages {
         self.say(StatusCode::NOT_FOUND, "Not found", sentence)
     }
 
-    /// A stream of events: behind the one that the client has seen; else from as many back as it
-    /// asks for, or from now on.
+    /// A stream of events: after the one that the client has seen; else from as many back as
+    /// requested, or from now on.
     fn subscribe(
         &self,
         last_id: Option<&str>,

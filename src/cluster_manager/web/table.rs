@@ -110,7 +110,7 @@ pub(super) struct Table<'a, Row> {
     pub(super) caption: &'static str,
     /// What one row is, and several: `session`, `sessions`.
     pub(super) rows_are: (&'static str, &'static str),
-    /// What tells a row from all others, now and in the next refresh.
+    /// A key that identifies the row, now and in the next refresh.
     pub(super) key: fn(&Row) -> String,
     /// The page's path.
     pub(super) path: &'a str,

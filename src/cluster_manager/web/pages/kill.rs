@@ -23,7 +23,7 @@ pub(in crate::web) enum Objection {
 }
 
 impl Objection {
-    /// What is wrong. What that means for what was asked for follows.
+    /// The reason of the refusal. The page adds its consequence.
     pub(in crate::web) fn sentence(self) -> &'static str {
         match self {
             Objection::WrongToken => "Wrong token.",

@@ -1,4 +1,4 @@
-//! One node: what it offers, what runs on it and for whom, and who has complained about it.
+//! One node: its slots, its grants with their sessions, and the failures reported on it.
 
 use std::net::Ipv6Addr;
 

@@ -15,7 +15,7 @@ use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};
 
 const PATH: &str = "/nodes";
 
-/// What nodes can be asked for, by the word in the address.
+/// States to filter nodes by, with the word in the address.
 const STATES: [(&str, &str); 8] = [
     ("", "all"),
     ("usable", "usable: has slots to grant"),
@@ -83,7 +83,7 @@ fn search(overview: &Overview, parameters: &Parameters) -> Markup {
     }
 }
 
-/// Whether a node is in the state that is asked for. Words that are not known ask for all.
+/// Whether a node is in the requested state. Unknown words match all nodes.
 fn is_in_state(node: &NodeView, state: &str, kinds: &[ResourceType]) -> bool {
     let any = |is: &dyn Fn(ResourceType) -> bool| kinds.iter().any(|kind| is(*kind));
     match state {

@@ -99,7 +99,8 @@ fn identity(info: &SessionInfo) -> Markup {
     }
 }
 
-/// The pool in which a session is scheduled, and the one that it asked for if that is another.
+/// The pool in which a session is scheduled, and the one that it was submitted to if that is
+/// another.
 fn pool_link(pool: &PoolName, info: &SessionInfo) -> Markup {
     let name = pool.to_string();
     let address = Parameters::default().with(&[("poolInfos", &name)]).address("/sessions");
