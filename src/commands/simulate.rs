@@ -2,6 +2,7 @@
 //!
 //! Wiring only: which seeds, on how many threads, and how the result is shown.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::num::NonZeroUsize;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use corona::simulation::{self, Failure, History, Plan, Summary};
+use corona::simulation::{self, Digest, Failure, History, Plan, Summary};
 use serde::Serialize;
 
 use super::console::{Console, FormArguments, TextForm};
@@ -26,9 +27,12 @@ Examples:
   Save the inputs of a failing run, and replay them:
     corona simulate --seed 7 --steps 10000 --save inputs.jsonl
     corona simulate --replay inputs.jsonl
+  Check that a change of the scheduler changes no decision:
+    corona simulate --seeds 100 --digest >before.txt
+    corona simulate --seeds 100 --compare before.txt
 
 Exit status: 0 everything held; 1 something did not, with the command that
-shows it and the inputs up to there; 2 wrong usage.";
+shows it and the inputs up to there, or a digest differs; 2 wrong usage.";
 
 /// Run simulated clusters around the scheduler and check that its rules hold
 ///
@@ -63,14 +67,28 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "steps", "save"])]
     replay: Option<PathBuf>,
 
+    /// Print a digest of each run's inputs and outcomes, instead of a summary
+    #[arg(long, conflicts_with = "replay")]
+    digest: bool,
+
+    /// Compare each run's digest with those in a file that --digest has printed
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    compare: Option<PathBuf>,
+
     #[command(flatten)]
     form: FormArguments,
+}
+
+impl Arguments {
+    fn wants_digests(&self) -> bool {
+        self.digest || self.compare.is_some()
+    }
 }
 
 /// Runs the simulations.
 ///
 /// # Errors
-/// When a rule is violated in a run, or a file cannot be read or written.
+/// When a rule is violated in a run, a digest differs, or a file cannot be read or written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
     let form = arguments.form.output;
     if let Some(file) = &arguments.replay {
@@ -82,18 +100,95 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             TextForm::Json => console.print_json(&Report::of(&summary)),
         };
     }
+    let kept = arguments.compare.as_ref().map(|file| read_digests(file, arguments.steps));
+    let kept = kept.transpose()?;
     let started = Instant::now();
-    match (run_all(&arguments), form) {
-        (Ok(summary), TextForm::Text) => {
-            Ok(console.print(&summary_text(&arguments, &summary, started.elapsed()))?)
+    let Total { summary, digests } = match run_all(&arguments) {
+        Ok(total) => total,
+        Err(failure) => return report(&arguments, &failure, form, console),
+    };
+    match form {
+        TextForm::Text => {
+            let text = match arguments.digest {
+                true => digests_text(arguments.steps, &digests),
+                false => summary_text(&arguments, &summary, started.elapsed()),
+            };
+            console.print(&text)?;
         }
-        (Ok(summary), TextForm::Json) => {
+        TextForm::Json => {
             let Arguments { seed, seeds, steps, .. } = arguments;
             let runs = Some(Runs { seed, seeds, steps, seconds: started.elapsed().as_secs_f64() });
-            console.print_json(&Report { runs, ..Report::of(&summary) })
+            let digests = arguments.digest.then(|| {
+                digests.iter().map(|(seed, digest)| (*seed, digest.to_string())).collect()
+            });
+            console.print_json(&Report { runs, digests, ..Report::of(&summary) })?;
         }
-        (Err(failure), form) => report(&arguments, &failure, form, console),
     }
+    match kept {
+        Some(kept) => compare(&kept, &digests),
+        None => Ok(()),
+    }
+}
+
+/// What all runs together gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Total {
+    summary: Summary,
+    /// By seed; empty unless they are wanted.
+    digests: BTreeMap<u64, Digest>,
+}
+
+/// What [`read_digests`] reads.
+fn digests_text(steps: u64, digests: &BTreeMap<u64, Digest>) -> String {
+    let mut text = format!("# steps {steps}\n");
+    for (seed, digest) in digests {
+        let _ = writeln!(text, "{seed} {digest}");
+    }
+    text
+}
+
+/// The digests in a file, by seed, as text. The file must be of runs with `steps` steps.
+fn read_digests(file: &Path, steps: u64) -> anyhow::Result<BTreeMap<u64, String>> {
+    let text = std::fs::read_to_string(file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    let place = |number: usize| format!("{}, line {}", file.display(), number + 1);
+    let mut digests = BTreeMap::new();
+    let mut steps_of_file = None;
+    for (number, line) in text.lines().enumerate() {
+        if let Some(comment) = line.strip_prefix('#') {
+            if let Some(steps) = comment.trim().strip_prefix("steps ") {
+                let steps = steps.parse::<u64>();
+                steps_of_file = Some(steps.with_context(|| place(number))?);
+            }
+            continue;
+        }
+        let parsed = line
+            .split_once(' ')
+            .and_then(|(seed, digest)| Some((seed.parse::<u64>().ok()?, digest.trim().to_owned())));
+        let Some((seed, digest)) = parsed else {
+            bail!("{}: expected a seed and a digest, found {line:?}", place(number))
+        };
+        digests.insert(seed, digest);
+    }
+    match steps_of_file {
+        Some(of_file) if of_file == steps => Ok(digests),
+        Some(of_file) => {
+            bail!("{} has digests of runs of {of_file} steps, not {steps}", file.display())
+        }
+        None => bail!("{} has no line \"# steps N\"", file.display()),
+    }
+}
+
+/// Refuses the first digest that is not the one that was kept.
+fn compare(kept: &BTreeMap<u64, String>, digests: &BTreeMap<u64, Digest>) -> anyhow::Result<()> {
+    for (seed, digest) in digests {
+        let kept = kept.get(seed).with_context(|| format!("no digest of seed {seed} was kept"))?;
+        let digest = digest.to_string();
+        if *kept != digest {
+            bail!("seed {seed} has the digest {digest}, not {kept}: an input or outcome differs");
+        }
+    }
+    Ok(())
 }
 
 /// The result as JSON.
@@ -105,6 +200,9 @@ struct Report {
     runs: Option<Runs>,
     #[serde(flatten)]
     counts: Option<Counts>,
+    /// By seed; present only with `--digest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digests: Option<BTreeMap<u64, String>>,
     /// Present only if a rule was violated.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureReport>,
@@ -143,16 +241,16 @@ impl Report {
     fn of(summary: &Summary) -> Report {
         let Summary { inputs, granted, revoked, dead_nodes, refused } = *summary;
         let counts = Counts { inputs, refused, granted, revoked, dead_nodes };
-        Report { held: true, runs: None, counts: Some(counts), failure: None }
+        Report { held: true, runs: None, counts: Some(counts), digests: None, failure: None }
     }
 }
 
 /// Runs all seeds. Of several that fail the smallest is given, whatever the number of threads.
-fn run_all(arguments: &Arguments) -> Result<Summary, Box<Failure>> {
+fn run_all(arguments: &Arguments) -> Result<Total, Box<Failure>> {
     let Arguments { seed, seeds, steps, .. } = *arguments;
     let progress = Progress::new(seeds);
     let next = AtomicU64::new(0);
-    let total = Mutex::new(Ok::<Summary, Box<Failure>>(Summary::default()));
+    let total = Mutex::new(Ok::<Total, Box<Failure>>(Total::default()));
     let total_now = || total.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
         loop {
@@ -160,10 +258,17 @@ fn run_all(arguments: &Arguments) -> Result<Summary, Box<Failure>> {
             if number >= seeds || total_now().is_err() {
                 return;
             }
-            let result = simulation::run(Plan { seed: seed.wrapping_add(number), steps });
+            let plan = Plan { seed: seed.wrapping_add(number), steps };
+            let result = match arguments.wants_digests() {
+                true => simulation::run_with_digest(plan).map(|(sum, digest)| (sum, Some(digest))),
+                false => simulation::run(plan).map(|summary| (summary, None)),
+            };
             let mut total = total_now();
             match (&mut *total, result) {
-                (Ok(total), Ok(summary)) => total.add(summary),
+                (Ok(total), Ok((summary, digest))) => {
+                    total.summary.add(summary);
+                    total.digests.extend(digest.map(|digest| (plan.seed, digest)));
+                }
                 (Err(known), Err(failure)) if failure.plan.seed < known.plan.seed => {
                     *known = failure;
                 }
@@ -220,7 +325,8 @@ fn report(
     if form == TextForm::Json {
         let saved = arguments.save.as_ref().map(|file| file.display().to_string());
         let failure = FailureReport { what: failure.what.clone(), seed, steps, saved };
-        let report = Report { held: false, runs: None, counts: None, failure: Some(failure) };
+        let failure = Some(failure);
+        let report = Report { held: false, runs: None, counts: None, digests: None, failure };
         console.print_json(&report)?;
     } else {
         let mut text =
@@ -335,13 +441,55 @@ mod tests {
     #[test]
     fn runs_are_shared_among_threads_and_summed() {
         let one = |seed: &str| {
-            run_all(&arguments(&["--seed", seed, "--steps", "300", "--jobs", "1"])).unwrap()
+            run_all(&arguments(&["--seed", seed, "--steps", "300", "--jobs", "1", "--digest"]))
+                .unwrap()
         };
         let mut sum = one("5");
-        sum.add(one("6"));
-        sum.add(one("7"));
-        let line = ["--seed", "5", "--seeds", "3", "--steps", "300", "--jobs", "2"];
+        for Total { summary, digests } in [one("6"), one("7")] {
+            sum.summary.add(summary);
+            sum.digests.extend(digests);
+        }
+        let line = ["--seed", "5", "--seeds", "3", "--steps", "300", "--jobs", "2", "--digest"];
         assert_eq!(run_all(&arguments(&line)).unwrap(), sum);
+    }
+
+    #[test]
+    fn digests_are_compared_with_those_that_were_printed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("digests.txt");
+        let runs = ["--seed", "5", "--seeds", "2", "--steps", "300"];
+        let run = |line: &[&str]| {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut console = Console::of_test(&mut out, &mut err);
+            let result = run(arguments(line), &mut console);
+            result.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
+        };
+        let printed = run(&[&runs[..], &["--digest"]].concat()).unwrap();
+        assert!(printed.starts_with("# steps 300\n5 "), "{printed}");
+        let file_name = file.to_str().unwrap();
+        let compare = [&runs[..], &["--compare", file_name]].concat();
+        let damaged = printed.replacen("\n6 ", "\n6 0", 1);
+        for (kept, line, error) in [
+            (&*printed, &*compare, None),
+            (&*damaged, &*compare, Some("seed 6 has the digest")),
+            ("# steps 300\n", &*compare, Some("no digest of seed 5 was kept")),
+            ("# steps 30\n", &*compare, Some("has digests of runs of 30 steps, not 300")),
+            ("5 abc\n", &*compare, Some("has no line \"# steps N\"")),
+            ("# steps 300\nseed\n", &*compare, Some("line 2: expected a seed and a digest")),
+        ] {
+            std::fs::write(&file, kept).unwrap();
+            let found = run(line).err();
+            let as_expected = match (error, &found) {
+                (None, None) => true,
+                (Some(error), Some(found)) => found.contains(error),
+                _ => false,
+            };
+            assert!(as_expected, "{error:?}: {found:?}");
+        }
+        let json = run(&[&runs[..], &["--digest", "--output", "json"]].concat()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let digest = json["digests"]["5"].as_str().unwrap();
+        assert!(printed.contains(&format!("\n5 {digest}\n")), "{json}");
     }
 
     #[test]

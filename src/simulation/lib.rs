@@ -7,19 +7,23 @@
 //!
 //! It has no threads, clock or files; printing is the caller's.
 
+mod digest;
 mod invariants;
 mod model;
 mod peers;
 mod random;
+mod render;
 mod shares;
 #[cfg(test)]
 mod tests;
 mod weather;
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::digest::Digest;
 use self::invariants::{Fairness, Patience, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
@@ -126,6 +130,40 @@ impl Subject for Engine {
 /// The first thing that does not hold, with the shortest prefix of the run's inputs that shows it.
 pub fn run(plan: Plan) -> Result<Summary, Box<Failure>> {
     run_with(plan, new_engine)
+}
+
+/// Runs a simulation and gives the digest of all its inputs and outcomes as well.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with_digest(plan: Plan) -> Result<(Summary, Digest), Box<Failure>> {
+    let last = Cell::new(digest::Running::new(&Settings::default()).digest());
+    let summary = run_with(plan, |settings: &Settings| Digested {
+        engine: new_engine(settings),
+        running: digest::Running::new(settings),
+        last: &last,
+    })?;
+    Ok((summary, last.get()))
+}
+
+/// An engine of which everything that goes in and comes out is digested.
+struct Digested<'a> {
+    engine: Engine,
+    running: digest::Running,
+    last: &'a Cell<Digest>,
+}
+
+impl Subject for Digested<'_> {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        let outcome = self.engine.apply(now, input.clone());
+        self.running.step(now, &input, &outcome, &self.engine);
+        self.last.set(self.running.digest());
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
 }
 
 /// Gives the inputs of a history to a new engine, with all checks after each of them.
