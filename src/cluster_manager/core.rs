@@ -91,12 +91,6 @@ impl Core {
         }
     }
 
-    /// Changes the engine at the present time other than by an input.
-    pub(super) fn follow<T>(&self, change: impl FnOnce(&mut Engine, Millis) -> T) -> T {
-        let mut state = self.state();
-        change(&mut state.engine, self.clock.now())
-    }
-
     /// Applies one input.
     pub(super) fn apply(&self, input: Input) -> Result<Reply, Refusal> {
         let mut state = self.state();
@@ -247,11 +241,9 @@ impl Core {
                     self.outlet.notify(handle, to, notification);
                 }
                 Effect::ForgetSession { handle } => self.outlet.forget_session(&handle),
+                Effect::ResumeNotifications => self.outlet.resume_notifications(),
                 Effect::Record(record) => {
                     self.outlet.record(now, &record, &state.arrivals);
-                    if let Record::SafeMode { on: false } = record {
-                        self.outlet.resume_notifications();
-                    }
                     records.push(record);
                 }
             }
@@ -338,7 +330,8 @@ fn concerns_others(input: &Input) -> bool {
         | Input::HostsChanged { .. }
         | Input::RestartNodes { .. }
         | Input::SettingsChanged { .. }
-        | Input::HeldUp { .. } => false,
+        | Input::HeldUp { .. }
+        | Input::Observed(_) => false,
     }
 }
 

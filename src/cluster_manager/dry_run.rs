@@ -2,7 +2,7 @@
 //! that it would send.
 //!
 //! It is the live service but for its ends: the same translation, engine, racks and configuration.
-//! What another cluster manager decides can be entered into its books with [`DryRun::follow`].
+//! What another cluster manager decides is entered with [`DryRun::observe`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use super::racks::Racks;
 use super::reload::Reloader;
 use super::{StartError, new_engine};
 use corona_config::Loaded;
-use corona_engine::{Engine, Input, Notification, Record};
+use corona_engine::{Engine, Input, Notification, Observed, Record, Reply};
 use corona_model::types::{Address, Millis};
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
 use corona_wire::server::Answer;
@@ -134,10 +134,10 @@ impl DryRun {
         self.collected.take()
     }
 
-    /// Enters something into the books that another cluster manager has decided.
-    /// See `engine::Engine::follow_grant` and its neighbours.
-    pub fn follow<T>(&self, enter: impl FnOnce(&mut Engine, Millis) -> T) -> T {
-        self.core.follow(enter)
+    /// Enters a decision of another cluster manager. Returns whether that could be done.
+    pub fn observe(&self, observed: Observed) -> bool {
+        let reply = self.core.apply(Input::Observed(observed));
+        matches!(reply, Ok(Reply::Observed { entered: true }))
     }
 
     /// Looks at the books.
@@ -170,10 +170,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_answers_decides_and_follows_without_telling_anybody() {
+    async fn it_answers_decides_and_observes_without_telling_anybody() {
         let loaded = corona_config::load(None, &[]).unwrap();
         let manager = DryRun::start(&loaded).unwrap();
-        manager.follow(|engine, _| engine.take_identity("202611220900".into(), 4));
+        let id_prefix = "202611220900".into();
+        assert!(manager.observe(Observed::Identity { id_prefix, sessions_numbered: 4 }));
         let call = async |call| manager.call(peer(), call).await;
         let id = match call(Call::GetNextSessionId).await {
             Some(Answer::Reply(Answered::GetNextSessionId(id))) => id,
@@ -207,7 +208,13 @@ mod tests {
             panic!("{told:?}")
         };
         assert_eq!((&**session, &*grants[0].node_name), (&*id, "a"));
-        assert!(manager.follow(|engine, now| engine.follow_grant(now, &id, 3, "b")));
+        let granted = |id: &str, request| Observed::Granted {
+            handle: id.into(),
+            id: request,
+            node: "b".into(),
+        };
+        assert!(manager.observe(granted(&id, 3)));
+        assert!(!manager.observe(granted(&id, 4)), "there is no such request");
         let standing = manager.look(|engine| engine.standing(&id, 3));
         assert_eq!(standing, Some(Standing::Granted("b".into())));
         call(Call::SessionEnd { handle, status: None }).await;

@@ -138,10 +138,57 @@ pub enum Input {
         /// For how long. Negative is the same as not at all.
         ms: i64,
     },
+    /// Another cluster manager, which this one follows, has decided something. Never refused, not
+    /// even in safe mode, and without effects. Reply: [`Reply::Observed`].
+    Observed(Observed),
     /// Time has passed. Due after [`super::Engine::next_deadline`].
     Tick,
     /// Matches requests and slots. Due while [`super::Engine::wants_pass`].
     Pass,
+}
+
+/// A decision of another cluster manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Observed {
+    /// How its session ids begin, and how many it has handed out. Ids are numbered from there.
+    Identity {
+        /// As [`super::Start::id_prefix`].
+        id_prefix: Arc<str>,
+        /// The number in the last id.
+        sessions_numbered: i64,
+    },
+    /// A request has a slot of a node, whatever it had before, and whether or not the node has room
+    /// here. Entered if session, request and node are known and the node serves the type.
+    Granted {
+        /// The session.
+        handle: Arc<str>,
+        /// The request.
+        id: i32,
+        /// The name of the node.
+        node: Arc<str>,
+    },
+    /// A request that holds a slot here has none there: it waits again, behind the others of its
+    /// session.
+    Waiting {
+        /// The session.
+        handle: Arc<str>,
+        /// The request.
+        id: i32,
+    },
+    /// A request that holds a slot here has lost it.
+    Lost {
+        /// The session.
+        handle: Arc<str>,
+        /// The request.
+        id: i32,
+    },
+    /// A session has ended.
+    Ended {
+        /// The session.
+        handle: Arc<str>,
+        /// How it ended.
+        status: SessionStatus,
+    },
 }
 
 /// How far a session believes to be: the arguments of `sessionHeartbeatV2`.
@@ -240,6 +287,11 @@ pub enum Reply {
         /// The types for which the node was blacklisted until now.
         kinds: Vec<ResourceType>,
     },
+    /// A decision of another cluster manager was observed.
+    Observed {
+        /// Whether it could be entered.
+        entered: bool,
+    },
 }
 
 /// Why an input is refused.
@@ -282,7 +334,9 @@ pub enum Effect {
         /// The session.
         handle: Arc<str>,
     },
-    /// For history, metrics and the log.
+    /// Deliver notifications again, if delivery is paused: safe mode has been switched off.
+    ResumeNotifications,
+    /// For history, metrics and the log. Nothing depends on it.
     Record(Record),
 }
 

@@ -21,13 +21,13 @@
 mod audit;
 #[cfg(test)]
 mod explain_tests;
-mod follow;
 mod input;
 mod lookup;
 #[cfg(test)]
 mod model_tests;
 mod node_calls;
 mod nodes;
+mod observed;
 mod pending;
 mod remains;
 mod requests;
@@ -36,6 +36,7 @@ mod scheduler;
 mod session_calls;
 mod sessions;
 mod slices;
+mod slots;
 pub mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -46,14 +47,14 @@ use std::sync::Arc;
 
 pub use corona_model::{settings, types};
 
-pub use self::follow::{Objection, Standing};
 pub use self::input::{
-    Asked, Effect, Input, NodeUsageReport, Notification, Outcome, Record, Refusal, Reply,
+    Asked, Effect, Input, NodeUsageReport, Notification, Observed, Outcome, Record, Refusal, Reply,
     RequestSummary, SessionView, Starvation, StepMismatch,
 };
 use self::lookup::HashSeed;
 pub use self::nodes::Complaint;
 use self::nodes::Nodes;
+pub use self::observed::{Objection, Standing};
 use self::remains::Remains;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
@@ -82,6 +83,8 @@ pub struct Engine {
     settings: Arc<Settings>,
     legal: PerType<bool>,
     started: Millis,
+    /// The time of the last input.
+    now: Millis,
     /// Inputs applied so far.
     inputs: u64,
     id_prefix: Arc<str>,
@@ -117,6 +120,7 @@ impl Engine {
             legal: settings.partitioning.legal_types(),
             settings: Arc::new(settings),
             started: start.now,
+            now: start.now,
             inputs: 0,
             id_prefix: start.id_prefix,
             sessions_numbered: 0,
@@ -133,8 +137,11 @@ impl Engine {
         engine
     }
 
-    /// Takes one input at the time `now`, which must not be before that of an earlier input.
+    /// Takes one input at the time `now`. Time does not run backwards: an input with an earlier time
+    /// than the one before it counts as simultaneous with that.
     pub fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        self.now = self.now.max(now);
+        let now = self.now;
         self.inputs += 1;
         let mut effects = Vec::new();
         let reply = self.dispatch(now, input, &mut effects);
@@ -174,6 +181,11 @@ impl Engine {
     /// How many inputs have been applied, refused ones included. See [`Asked::input`].
     pub fn inputs(&self) -> u64 {
         self.inputs
+    }
+
+    /// The time of the last input, or of the start.
+    pub fn now(&self) -> Millis {
+        self.now
     }
 
     /// The host files in force.
@@ -242,6 +254,9 @@ impl Engine {
                 self.notification_failed(&handle, now, effects)?;
             }
             Input::HeldUp { ms } => self.held_up(now, ms, effects),
+            Input::Observed(observed) => {
+                return Ok(Reply::Observed { entered: self.observe(now, observed) });
+            }
             Input::Tick => self.tick(now, effects),
             Input::Pass => {
                 self.clear_remains();
@@ -275,6 +290,9 @@ impl Engine {
             self.sessions.all_heard(now);
         }
         self.safe_mode = on;
+        if !on {
+            effects.push(Effect::ResumeNotifications);
+        }
         effects.push(Effect::Record(Record::SafeMode { on }));
     }
 
@@ -299,7 +317,8 @@ impl Engine {
 }
 
 /// Whether safe mode refuses the input. Spec: cluster-manager/02 §2. What the service does on its
-/// own goes on, but for what would end sessions or give slots out.
+/// own goes on, except what would end sessions or give slots out; and what another cluster manager
+/// has decided is entered in any case.
 fn gated(input: &Input) -> bool {
-    !matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. })
+    !matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. } | Input::Observed(_))
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use super::Engine;
 use super::nodes::SessionIdx;
 use super::pending::Pending;
-use super::requests::{ReqIdx, RequestState, Requests};
+use super::requests::{ReqIdx, Requests};
 use super::sessions::Tally;
 use super::topology::HostIdx;
 use super::types::{PerType, ResourceType};
@@ -53,8 +53,7 @@ impl Engine {
             }
         }
         for req in held {
-            self.take_back(session, req);
-            self.sessions[session].requests[req].state = RequestState::Lost;
+            self.unassign(session, req);
         }
         let remnant = Remnant {
             requests: self.sessions.take_requests(session),

@@ -303,10 +303,8 @@ impl Engine {
         now: Millis,
     ) -> Option<Grant> {
         let grant = self.grant_of(session, req)?;
-        self.take_back(session, req);
-        let entry = &mut self.sessions[session];
-        entry.requests[req].state = RequestState::Lost;
-        let demand = entry.demand_mut(grant.kind);
+        self.unassign(session, req);
+        let demand = self.sessions[session].demand_mut(grant.kind);
         demand.fulfilled -= 1;
         demand.revoked += 1;
         self.settle(session, grant.kind, Tally { requested: 0, pending: 0, granted: -1 }, now);
@@ -524,7 +522,7 @@ impl Engine {
 
     /// Forgets a request and frees its slot. [`Engine::settle`] with the change follows.
     fn drop_request(&mut self, session: SessionIdx, req: ReqIdx) -> (ResourceType, Tally) {
-        let granted = self.take_back(session, req);
+        let granted = self.unassign(session, req);
         let Session { requests, demand, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;
         let pending = matches!(requests[req].state, RequestState::Pending { .. });
@@ -560,14 +558,6 @@ impl Engine {
             _ => None,
         }));
         self.nodes.bring_near_to_free(&held);
-    }
-
-    /// Frees the slot that a request holds, if any. The request's state is the caller's to set.
-    pub(super) fn take_back(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
-        let request = &self.sessions[session].requests[req];
-        let RequestState::Granted { node, slot, .. } = request.state else { return false };
-        self.nodes.free(node, request.kind, request.need(), slot);
-        true
     }
 
     /// Ends a session: frees all that it holds and forgets its notifications.

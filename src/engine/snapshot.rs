@@ -428,7 +428,6 @@ impl Engine {
             }
         }
         for kind in ResourceType::ALL {
-            self.sessions[session].demand_mut(kind).fulfilled = changes[kind].granted;
             if changes[kind] != Tally::default() {
                 self.settle(session, kind, changes[kind], now);
             }
@@ -445,16 +444,13 @@ impl Engine {
         node: &str,
         at: Millis,
     ) -> Result<(), &'static str> {
-        let request = &mut self.sessions[session].requests[req];
+        let request = &self.sessions[session].requests[req];
         let (kind, need) = (request.kind, request.need());
         let node = self.nodes.find(node).ok_or("there is no such node")?;
         let entry = &self.nodes[node];
         entry.apps[kind].as_ref().ok_or("the node does not serve the type")?;
         entry.used[kind].checked_add(need).ok_or("the node has given away too much")?;
-        let slot = self.nodes.allocate(node, kind, need, (session, req));
-        request.state = RequestState::Granted { node, slot, at };
-        self.sessions[session].nodes.insert(node);
-        self.nodes[node].sessions.enter(session).granted.insert(kind);
+        self.assign(session, req, node, at);
         Ok(())
     }
 }

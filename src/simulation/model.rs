@@ -161,6 +161,9 @@ impl Model {
         input: &Input,
         outcome: &Outcome,
     ) -> Result<(), String> {
+        if matches!(input, Input::Observed(_)) {
+            return Err("the simulated cluster manager follows no other one".into());
+        }
         let mut foreseen = self.foresee(now, input);
         if let (Input::HeartbeatNode { report, .. }, Ok(Reply::NodeHeard { restart: true })) =
             (input, &outcome.reply)
@@ -175,7 +178,7 @@ impl Model {
             return Err(format!("the answer is {:?}, not {:?}", outcome.reply, foreseen.answer));
         }
         let passes = matches!(input, Input::Pass) && !self.safe_mode;
-        let (mut dead, mut ended) = (Vec::new(), Vec::new());
+        let (mut dead, mut ended, mut resumes) = (Vec::new(), Vec::new(), false);
         for effect in &outcome.effects {
             match effect {
                 Effect::Notify { handle, to, notification } => {
@@ -192,8 +195,12 @@ impl Model {
                     }
                 }
                 Effect::ForgetSession { handle } => ended.push(handle.clone()),
+                Effect::ResumeNotifications => resumes = true,
                 Effect::Record(_) => {}
             }
+        }
+        if resumes != matches!(input, Input::SetSafeMode { on: false }) {
+            return Err(format!("notifications are resumed: {resumes}"));
         }
         same("dead nodes", foreseen.dead, dead)?;
         same("ended sessions", foreseen.ended, ended)
@@ -307,7 +314,7 @@ impl Model {
                     .for_each(|node| node.late |= now.since(node.heard) > late_ms);
                 Ok(Done)
             }
-            Input::Pass => Ok(Done),
+            Input::Pass | Input::Observed(_) => Ok(Done),
         };
         foreseen.answer = answer.unwrap_or_else(Refused);
         foreseen
@@ -799,7 +806,7 @@ impl Model {
 
 fn answer(reply: &Result<Reply, Refusal>) -> Answer {
     match reply {
-        Ok(Reply::Done) => Done,
+        Ok(Reply::Done | Reply::Observed { .. }) => Done,
         Ok(Reply::SessionId(id)) => Answer::SessionId(id.clone()),
         Ok(Reply::Started { pool, .. }) => Started(pool.clone()),
         Ok(Reply::NodeHeard { .. }) => Heard,

@@ -12,7 +12,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use corona_engine::{
-    Asked, Effect, Input, Notification, Outcome, Record, Refusal, Reply, Starvation, StepMismatch,
+    Asked, Effect, Input, Notification, Observed, Outcome, Record, Refusal, Reply, Starvation,
+    StepMismatch,
 };
 use corona_model::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
 use corona_model::types::{
@@ -149,8 +150,43 @@ fn input_text(out: &mut String, input: &Input) {
             word(out, "stalled");
             number(out, ms);
         }
+        Input::Observed(observed) => {
+            word(out, "observed");
+            observed_text(out, observed);
+        }
         Input::Tick => word(out, "tick"),
         Input::Pass => word(out, "pass"),
+    }
+}
+
+fn observed_text(out: &mut String, observed: &Observed) {
+    match observed {
+        Observed::Identity { id_prefix, sessions_numbered } => {
+            word(out, "identity");
+            text(out, id_prefix);
+            number(out, sessions_numbered);
+        }
+        Observed::Granted { handle, id, node } => {
+            word(out, "granted");
+            text(out, handle);
+            number(out, id);
+            text(out, node);
+        }
+        Observed::Waiting { handle, id } => {
+            word(out, "waiting");
+            text(out, handle);
+            number(out, id);
+        }
+        Observed::Lost { handle, id } => {
+            word(out, "lost");
+            text(out, handle);
+            number(out, id);
+        }
+        Observed::Ended { handle, status } => {
+            word(out, "ended");
+            text(out, handle);
+            session_status(out, *status);
+        }
     }
 }
 
@@ -173,6 +209,10 @@ fn reply_text(out: &mut String, reply: &Reply) {
         Reply::BlacklistCleared { kinds } => {
             word(out, "blacklist-cleared");
             list(out, kinds, |out, kind| resource_type(out, *kind));
+        }
+        Reply::Observed { entered } => {
+            word(out, "observed");
+            flag(out, *entered);
         }
     }
 }
@@ -200,7 +240,7 @@ fn refusal_text(out: &mut String, refusal: &Refusal) {
     }
 }
 
-/// Each effect is a line.
+/// Each effect is a line, except the one that follows from the record beside it.
 fn effect(out: &mut String, effect: &Effect) {
     match effect {
         Effect::Notify { handle, to, notification } => {
@@ -226,6 +266,8 @@ fn effect(out: &mut String, effect: &Effect) {
             word(out, "forget-session");
             text(out, handle);
         }
+        // The record that safe mode is off says the same.
+        Effect::ResumeNotifications => return,
         Effect::Record(happened) => {
             word(out, "record");
             record(out, happened);

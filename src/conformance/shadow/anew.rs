@@ -7,6 +7,7 @@ use super::line::Ours;
 use super::run::{Missing, Run};
 use crate::recording::Unrecorded;
 use corona_cluster_manager::DryRun;
+use corona_engine::Observed;
 use corona_wire::calls::ClusterManager;
 use corona_wire::client::{Client, ClientOptions};
 
@@ -89,8 +90,8 @@ impl Run {
     }
 
     pub(super) fn take_identity(&self) {
-        if let Some((start, last)) = self.ids.identity() {
-            self.manager.follow(|engine, _| engine.take_identity(start, last));
+        if let Some((id_prefix, sessions_numbered)) = self.ids.identity() {
+            self.manager.observe(Observed::Identity { id_prefix, sessions_numbered });
         }
     }
 

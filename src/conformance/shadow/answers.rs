@@ -9,7 +9,7 @@ use crate::inspect::{Shape, body_text};
 use crate::replay::judge::{Verdict, answer_instead_of_close, by_handle, same_body};
 use crate::replay::values::{handle_of, is_unknown_session, show};
 use crate::replay::{About, Finding, Rule};
-use corona_engine::Input;
+use corona_engine::Observed;
 use corona_model::types::SessionStatus;
 use corona_wire::value::{Message, MessageKind, Value};
 
@@ -161,10 +161,8 @@ impl Run {
 
     /// A session ends, since it does not run at the primary.
     fn ends_here(&mut self, handle: &Arc<str>) {
-        self.manager.follow(|engine, now| {
-            let status = SessionStatus::TimedOut;
-            engine.apply(now, Input::EndSession { handle: handle.clone(), status })
-        });
+        let status = SessionStatus::TimedOut;
+        self.manager.observe(Observed::Ended { handle: handle.clone(), status });
         self.session_ended(handle);
     }
 

@@ -7,7 +7,7 @@ use super::books::{Due, DueWhat, OurGrant, Theirs};
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use super::run::Run;
 use crate::replay::Rule;
-use corona_engine::{Objection, Standing};
+use corona_engine::{Objection, Observed, Standing};
 use corona_model::types::{Grant, ResourceType};
 
 /// How often in a row the primary may serve other sessions first.
@@ -122,14 +122,12 @@ impl Run {
             let may = self.manager.look(|engine| {
                 engine.may_serve(&other, id, &from) && !engine.has_room(&other, id, &from)
             });
-            match may
-                && self.manager.follow(|engine, now| engine.follow_grant(now, &other, id, &from))
-            {
+            match may && self.is_granted(&other, id, &from) {
                 true => self.has_moved(&other, id, grant.kind, &from),
                 false => self.put_back(&other, id, grant.kind),
             }
         }
-        self.manager.follow(|engine, now| engine.follow_grant(now, handle, grant.id, node));
+        self.is_granted(handle, grant.id, node);
     }
 
     /// The primary has granted what waits here. Returns whether that is dealt with.
@@ -138,7 +136,7 @@ impl Run {
         if let Err(objection) = self.manager.look(|engine| engine.check_grant(handle, grant)) {
             if matches!(objection, Objection::UnknownNode(_)) && self.is_learning() {
                 self.notice_not_compared(GRANT, LEARNING);
-                self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+                self.is_lost(handle, id);
                 return true;
             }
             if !waited && !objection.can_be_followed() {
@@ -196,9 +194,19 @@ impl Run {
         }
     }
 
+    /// Enters that a request has a slot of a node at the primary. Returns whether that could be done.
+    pub(super) fn is_granted(&self, handle: &Arc<str>, id: i32, node: &Arc<str>) -> bool {
+        let (handle, node) = (handle.clone(), node.clone());
+        self.manager.observe(Observed::Granted { handle, id, node })
+    }
+
+    /// Enters that a request has lost its slot at the primary.
+    pub(super) fn is_lost(&self, handle: &Arc<str>, id: i32) {
+        self.manager.observe(Observed::Lost { handle: handle.clone(), id });
+    }
+
     pub(super) fn make_follow(&mut self, handle: &Arc<str>, grant: &Grant) {
-        let (id, node) = (grant.id, &grant.node_name);
-        self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, node));
+        self.is_granted(handle, grant.id, &grant.node_name);
     }
 
     /// A grant that no correct manager gives. It is followed if it can be.
@@ -209,7 +217,7 @@ impl Run {
         } else {
             // What became of the request is not known any more.
             let id = grant.id;
-            self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+            self.is_lost(handle, id);
         }
     }
 
@@ -254,10 +262,10 @@ impl Run {
         if let Some(overdue) = session.and_then(|session| session.topic(kind).overdue.remove(&id)) {
             // Granted again it would be overdue again.
             self.books.is_settled_on(&overdue.node, handle, id);
-            self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+            self.is_lost(handle, id);
             return;
         }
-        self.manager.follow(|engine, now| engine.follow_wait(now, handle, id));
+        self.manager.observe(Observed::Waiting { handle: handle.clone(), id });
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
         let topic = session.topic(kind);
         let Some(place) = topic.grants.iter().position(|ours| ours.id == id) else { return };

@@ -52,7 +52,7 @@ impl Run {
                     None => "it stays granted".to_owned(),
                 };
                 self.revocation_differs(handle, grant, rule.then_some(Rule::FREE_ORDER), &ours);
-                self.manager.follow(|engine, now| engine.follow_loss(now, handle, id));
+                self.is_lost(handle, id);
             }
             Some(Standing::Waiting) => {
                 self.revocation_differs(handle, grant, None, "it waits, and holds nothing");
@@ -73,7 +73,7 @@ impl Run {
         let first = session.topic(kind).revocations.pop_front()?;
         let OurRevocation { id, node, stamp, .. } = first;
         self.books.open.remove(&stamp);
-        self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, &node));
+        self.is_granted(handle, id, &node);
         Some(id)
     }
 
@@ -96,7 +96,7 @@ impl Run {
         }
         if !ours.released {
             let (id, node) = (ours.id, ours.node);
-            self.manager.follow(|engine, now| engine.follow_grant(now, handle, id, &node));
+            self.is_granted(handle, id, &node);
         }
     }
 

@@ -30,8 +30,8 @@ use super::audit::hold;
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
 use super::nodes::{NEAR_AT_ONCE, NodeIdx, SessionIdx};
-use super::requests::{ReqIdx, RequestState};
-use super::sessions::{Blocked, FirstWait, Session, Sessions, Tally};
+use super::requests::ReqIdx;
+use super::sessions::{Blocked, Session, Sessions, Tally};
 use super::settings::SchedulingMode;
 use super::types::{Grant, Millis, PerType, ResourceType};
 
@@ -276,35 +276,20 @@ impl Engine {
     ) {
         // Most passes come after a release and give out again what it has freed.
         let room = self.nodes.runnable(kind).count().min(NEAR_AT_ONCE);
-        let entry = &mut self.sessions[session];
-        let Session { requests, demand, started, nodes, .. } = entry;
+        self.assign(session, req, node, now);
+        self.note_first_grant(session, kind, now);
+        let Session { requests, demand, .. } = &mut self.sessions[session];
         let demand = &mut demand[kind.index()];
-        demand.pending.stop_at(requests, req);
-        demand.pending.remove(requests, &self.topology, req);
-        let request = &mut requests[req];
-        let slot = self.nodes.allocate(node, kind, request.need(), (session, req));
-        request.state = RequestState::Granted { node, slot, at: now };
-        demand.fulfilled += 1;
-        if demand.first_wait == FirstWait::Waiting {
-            demand.first_wait = FirstWait::After(now.since(*started));
-        }
-        let (id, asked) = (request.id, requests.asked(req));
-        let entry = &mut self.nodes[node];
-        let visit = entry.sessions.enter(session);
-        if !visit.granted.contains(kind) {
-            visit.granted.insert(kind);
-            nodes.insert(node);
-        }
-        let node = &*entry;
+        let node = &self.nodes[node];
         if let Some(app_info) = &node.apps[kind] {
             if demand.batch.is_empty() {
                 let expected = room.min(demand.pending.len() + 1);
                 demand.batch.reserve(expected);
                 demand.batch_asked.reserve(expected);
             }
-            demand.batch_asked.push(asked);
+            demand.batch_asked.push(requests.asked(req));
             demand.batch.push(Grant {
-                id,
+                id: requests[req].id,
                 node_name: node.name.clone(),
                 address: node.address.clone(),
                 granted_at: now,

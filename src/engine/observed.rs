@@ -1,15 +1,16 @@
-//! Going along with another cluster manager: what that one has decided is entered into these books,
-//! so that the next decisions of both begin from the same state.
+//! Following another cluster manager: its decisions are entered as inputs ([`Observed`]), so that the
+//! next decisions of both start from the same state.
 //!
-//! None of this tells anybody anything. A pass may be wanted afterwards.
+//! An observed decision has no effects. A pass may be wanted afterwards.
 
 use std::sync::Arc;
 
 use super::Engine;
+use super::input::Observed;
 use super::nodes::{NodeIdx, SessionIdx};
 use super::requests::{ReqIdx, RequestState};
 use super::scheduler::Level;
-use super::sessions::{FirstWait, Session, Tally};
+use super::sessions::{Session, Tally};
 use super::types::{Grant, Millis, ResourceType};
 
 /// Where a request stands in these books.
@@ -54,11 +55,25 @@ impl Objection {
 }
 
 impl Engine {
-    /// Goes on as the cluster manager whose session ids begin with `id_prefix`, and which has handed
-    /// out so many.
-    pub fn take_identity(&mut self, id_prefix: Arc<str>, sessions_numbered: i64) {
-        self.id_prefix = id_prefix;
-        self.sessions_numbered = sessions_numbered;
+    /// Enters a decision of another cluster manager. Returns whether it could be entered.
+    pub(super) fn observe(&mut self, now: Millis, observed: Observed) -> bool {
+        match observed {
+            Observed::Identity { id_prefix, sessions_numbered } => {
+                self.id_prefix = id_prefix;
+                self.sessions_numbered = sessions_numbered;
+                true
+            }
+            Observed::Granted { handle, id, node } => self.observe_grant(now, &handle, id, &node),
+            Observed::Waiting { handle, id } => self.observe_wait(now, &handle, id),
+            Observed::Lost { handle, id } => {
+                let found = self.request_of(&handle, id);
+                found.and_then(|(session, req)| self.lose_grant(session, req, now)).is_some()
+            }
+            Observed::Ended { handle, status } => {
+                // The peers of the other cluster manager have learnt of it there.
+                self.end_session(&handle, status, now, &mut Vec::new()).is_ok()
+            }
+        }
     }
 
     /// Whether a session runs.
@@ -132,9 +147,8 @@ impl Engine {
     }
 
     /// Gives a request a slot of a node, whatever it had before, and whether or not the node has
-    /// room. Returns whether it could be done: session, request and node must be known, and the
-    /// node must offer the type.
-    pub fn follow_grant(&mut self, now: Millis, handle: &str, id: i32, node: &str) -> bool {
+    /// room. Session, request and node must be known, and the node must offer the type.
+    fn observe_grant(&mut self, now: Millis, handle: &str, id: i32, node: &str) -> bool {
         let found = self.request_of(handle, id).zip(self.nodes.find(node));
         let Some(((session, req), node)) = found else { return false };
         let kind = self.sessions[session].requests[req].kind;
@@ -142,66 +156,44 @@ impl Engine {
             return false;
         }
         let level = self.level(session, req, node);
-        let before = self.sessions[session].requests[req].state;
-        let change = match before {
+        let change = match self.sessions[session].requests[req].state {
             RequestState::Granted { node: at, .. } if at == node => return true,
             RequestState::Granted { .. } => {
-                self.take_back(session, req);
+                self.unassign(session, req);
+                // Assigning counts it again.
+                self.sessions[session].demand_mut(kind).fulfilled -= 1;
                 Tally::default()
             }
-            RequestState::Pending { .. } => Tally { requested: 0, pending: -1, granted: 1 },
+            RequestState::Pending { .. } => {
+                let pass = self.scheduler.pass();
+                self.sessions[session].demand_mut(kind).locality.granted(level, pass);
+                Tally { requested: 0, pending: -1, granted: 1 }
+            }
             RequestState::Lost => Tally { requested: 0, pending: 0, granted: 1 },
         };
-        let pass = self.scheduler.pass();
-        let Session { requests, demand, started, nodes, .. } = &mut self.sessions[session];
-        let demand = &mut demand[kind.index()];
-        if let RequestState::Pending { .. } = before {
-            demand.pending.stop_at(requests, req);
-            demand.pending.remove(requests, &self.topology, req);
-            demand.locality.granted(level, pass);
-        }
-        let request = &mut requests[req];
-        let slot = self.nodes.allocate(node, kind, request.need(), (session, req));
-        request.state = RequestState::Granted { node, slot, at: now };
-        demand.fulfilled += change.granted;
-        if demand.first_wait == FirstWait::Waiting {
-            demand.first_wait = FirstWait::After(now.since(*started));
-        }
-        let visit = self.nodes[node].sessions.enter(session);
-        if !visit.granted.contains(kind) {
-            visit.granted.insert(kind);
-            nodes.insert(node);
-        }
+        self.assign(session, req, node, now);
+        self.note_first_grant(session, kind, now);
         self.settle(session, kind, change, now);
         true
     }
 
     /// Takes a slot back from a request, which waits again, behind the others of its session.
-    /// Returns whether it held one.
-    pub fn follow_wait(&mut self, now: Millis, handle: &str, id: i32) -> bool {
+    fn observe_wait(&mut self, now: Millis, handle: &str, id: i32) -> bool {
         let Some((session, req)) = self.request_of(handle, id) else { return false };
-        if !self.take_back(session, req) {
+        if !self.unassign(session, req) {
             return false;
         }
-        let Session { requests, .. } = &mut self.sessions[session];
-        let kind = requests[req].kind;
-        requests[req].state = RequestState::Lost;
-        if !requests.has_places_for(1) {
+        if !self.sessions[session].requests.has_places_for(1) {
             self.number_anew(session);
         }
         let Session { requests, demand, .. } = &mut self.sessions[session];
+        let kind = requests[req].kind;
         let demand = &mut demand[kind.index()];
         demand.pending.push(requests, &self.topology, req);
         demand.fulfilled -= 1;
         self.unblock(session, kind);
         self.settle(session, kind, Tally { requested: 0, pending: 1, granted: -1 }, now);
         true
-    }
-
-    /// Takes a slot back from a request, which is lost. Returns whether it held one.
-    pub fn follow_loss(&mut self, now: Millis, handle: &str, id: i32) -> bool {
-        let found = self.request_of(handle, id);
-        found.and_then(|(session, req)| self.lose_grant(session, req, now)).is_some()
     }
 
     fn request_of(&self, handle: &str, id: i32) -> Option<(SessionIdx, ReqIdx)> {
@@ -226,9 +218,9 @@ mod tests {
     use super::super::input::{Effect, Input, Notification};
     use super::super::settings::Settings;
     use super::super::types::{
-        Address, ComputeSpecs, NodeReport, PerType, ResourceRequest, SessionInfo,
+        Address, ComputeSpecs, NodeReport, PerType, ResourceRequest, SessionInfo, SessionStatus,
     };
-    use super::super::{Engine, Start};
+    use super::super::{Engine, Reply, Start};
     use super::*;
 
     const NOW: Millis = Millis(1_000);
@@ -313,28 +305,79 @@ mod tests {
         granted
     }
 
+    /// Enters what another cluster manager has decided. Whether that could be done is the reply.
+    fn observe(engine: &mut Engine, observed: Observed) -> bool {
+        let outcome = engine.apply(NOW, Input::Observed(observed));
+        assert_eq!(outcome.effects, []);
+        engine.audit().unwrap();
+        let Ok(Reply::Observed { entered }) = outcome.reply else { panic!("{outcome:?}") };
+        entered
+    }
+
+    fn granted(id: i32, node: &str) -> Observed {
+        Observed::Granted { handle: "1.1".into(), id, node: node.into() }
+    }
+
+    fn waiting(id: i32) -> Observed {
+        Observed::Waiting { handle: "1.1".into(), id }
+    }
+
+    fn lost(id: i32) -> Observed {
+        Observed::Lost { handle: "1.1".into(), id }
+    }
+
     #[test]
     fn a_grant_moves_waits_again_and_is_lost() {
         let mut engine = engine();
-        let granted =
+        let all =
             run(&mut engine, vec![node("a", 1), node("b", 1), session("1.1"), maps("1.1", 0..1)]);
-        assert_eq!(granted, ["1.1/0@a"]);
+        assert_eq!(all, ["1.1/0@a"]);
         assert!(engine.has_room("1.1", 0, "a") && engine.is_near("1.1", 0, "a"));
-        assert!(engine.follow_grant(NOW, "1.1", 0, "b"));
-        engine.audit().unwrap();
+        assert!(observe(&mut engine, granted(0, "b")));
         assert_eq!(engine.standing("1.1", 0), Some(Standing::Granted("b".into())));
-        assert!(engine.follow_wait(NOW, "1.1", 0));
-        engine.audit().unwrap();
+        assert!(observe(&mut engine, waiting(0)));
         assert_eq!(engine.standing("1.1", 0), Some(Standing::Waiting));
-        assert!(!engine.follow_wait(NOW, "1.1", 0));
+        assert!(!observe(&mut engine, waiting(0)));
         assert_eq!(run(&mut engine, vec![Input::Tick]), ["1.1/0@a"]);
-        assert!(engine.follow_loss(NOW, "1.1", 0));
-        engine.audit().unwrap();
+        assert!(observe(&mut engine, lost(0)));
         assert_eq!(engine.standing("1.1", 0), Some(Standing::Lost));
-        assert!(engine.follow_grant(NOW, "1.1", 0, "b"));
-        engine.audit().unwrap();
-        assert!(!engine.follow_grant(NOW, "1.1", 7, "b"));
-        assert!(!engine.follow_grant(NOW, "1.1", 0, "z"));
+        assert!(!observe(&mut engine, lost(0)));
+        assert!(observe(&mut engine, granted(0, "b")));
+        assert!(!observe(&mut engine, granted(7, "b")));
+        assert!(!observe(&mut engine, granted(0, "z")));
+    }
+
+    #[test]
+    fn a_slot_that_is_moved_counts_as_one_grant() {
+        let mut engine = engine();
+        run(&mut engine, vec![node("a", 1), node("b", 1), session("1.1"), maps("1.1", 0..1)]);
+        for to in ["b", "a", "a", "b"] {
+            assert!(observe(&mut engine, granted(0, to)));
+        }
+        run(&mut engine, vec![Input::KillSession { handle: "1.1".into() }]);
+        let retired = engine.retired_slice(0, 1).rows;
+        assert_eq!(retired[0].fulfilled[ResourceType::Map], 1);
+    }
+
+    #[test]
+    fn a_session_that_has_ended_there_ends_without_effects() {
+        let mut engine = engine();
+        run(&mut engine, vec![node("a", 1), session("1.1"), maps("1.1", 0..1)]);
+        let ended = || {
+            let (handle, status) = ("1.1".into(), SessionStatus::TimedOut);
+            Observed::Ended { handle, status }
+        };
+        assert!(observe(&mut engine, ended()));
+        assert!(!engine.has_session("1.1"));
+        assert!(!observe(&mut engine, ended()));
+    }
+
+    #[test]
+    fn decisions_are_observed_in_safe_mode_as_well() {
+        let mut engine = engine();
+        run(&mut engine, vec![node("a", 1), node("b", 1), session("1.1"), maps("1.1", 0..1)]);
+        run(&mut engine, vec![Input::SetSafeMode { on: true }]);
+        assert!(observe(&mut engine, granted(0, "b")));
     }
 
     #[test]
@@ -344,13 +387,13 @@ mod tests {
         run(&mut engine, vec![maps("1.2", 0..3)]);
         assert_eq!(run(&mut engine, vec![node("a", 1)]), ["1.1/0@a", "1.2/0@a"]);
         // The other one has served another session instead.
-        assert!(engine.follow_wait(NOW, "1.1", 0));
-        assert!(engine.follow_grant(NOW, "1.2", 1, "a"));
+        assert!(observe(&mut engine, waiting(0)));
+        let other = Observed::Granted { handle: "1.2".into(), id: 1, node: "a".into() };
+        assert!(observe(&mut engine, other));
         assert_eq!(run(&mut engine, vec![Input::Tick]), [""; 0]);
         assert!(!engine.has_room("1.1", 0, "a"));
         // More than there is room for is entered, too.
-        assert!(engine.follow_grant(NOW, "1.1", 0, "a"));
-        engine.audit().unwrap();
+        assert!(observe(&mut engine, granted(0, "a")));
     }
 
     #[test]
@@ -400,8 +443,9 @@ mod tests {
     #[test]
     fn ids_go_on_where_the_other_one_is() {
         let mut engine = engine();
-        engine.take_identity("202611220900".into(), 7);
+        let id_prefix = "202611220900".into();
+        assert!(observe(&mut engine, Observed::Identity { id_prefix, sessions_numbered: 7 }));
         let reply = engine.apply(NOW, Input::NextSessionId).reply;
-        assert_eq!(reply, Ok(super::super::Reply::SessionId("202611220900.8".into())));
+        assert_eq!(reply, Ok(Reply::SessionId("202611220900.8".into())));
     }
 }

@@ -1,0 +1,57 @@
+//! A slot of a node given to a request, and taken back: the two places where that happens.
+//!
+//! Both keep the node and the session in step. The counts of the session and of what is above it
+//! follow with [`Engine::settle`], so that many changes can be entered together.
+
+use super::Engine;
+use super::nodes::{NodeIdx, SessionIdx};
+use super::requests::{ReqIdx, RequestState};
+use super::sessions::{FirstWait, Session};
+use super::types::{Millis, ResourceType};
+
+impl Engine {
+    /// Gives a slot of the node to a request that holds none, since `at`. A request that is pending
+    /// is so no longer, and the walk over the others goes on behind it.
+    pub(super) fn assign(&mut self, session: SessionIdx, req: ReqIdx, node: NodeIdx, at: Millis) {
+        let Session { requests, demand, nodes, .. } = &mut self.sessions[session];
+        let kind = requests[req].kind;
+        let demand = &mut demand[kind.index()];
+        if let RequestState::Pending { .. } = requests[req].state {
+            demand.pending.stop_at(requests, req);
+            demand.pending.remove(requests, &self.topology, req);
+        }
+        let request = &mut requests[req];
+        let slot = self.nodes.allocate(node, kind, request.need(), (session, req));
+        request.state = RequestState::Granted { node, slot, at };
+        demand.fulfilled += 1;
+        let visit = self.nodes[node].sessions.enter(session);
+        if !visit.granted.contains(kind) {
+            visit.granted.insert(kind);
+            nodes.insert(node);
+        }
+    }
+
+    /// Takes the slot back that a request holds, which is lost then. Returns whether it held one.
+    pub(super) fn unassign(&mut self, session: SessionIdx, req: ReqIdx) -> bool {
+        let request = &mut self.sessions[session].requests[req];
+        let RequestState::Granted { node, slot, .. } = request.state else { return false };
+        request.state = RequestState::Lost;
+        self.nodes.free(node, request.kind, request.need(), slot);
+        true
+    }
+
+    /// Notes how long a session waited for its first grant of the type.
+    pub(super) fn note_first_grant(
+        &mut self,
+        session: SessionIdx,
+        kind: ResourceType,
+        now: Millis,
+    ) {
+        let entry = &mut self.sessions[session];
+        let waited = now.since(entry.started);
+        let first_wait = &mut entry.demand_mut(kind).first_wait;
+        if *first_wait == FirstWait::Waiting {
+            *first_wait = FirstWait::After(waited);
+        }
+    }
+}
