@@ -230,12 +230,10 @@ pub(super) fn refused(method: &str, refusal: Refusal) -> Answer<Answered> {
 }
 
 fn log_refusal(method: &str, refusal: &Refusal) {
-    match refusal {
-        Refusal::SafeMode => {
-            tracing::info!("{method}() called while ClusterManager is in Safe Mode");
-        }
-        Refusal::Malformed(text) | Refusal::TooMany(text) => tracing::error!("{text}"),
-        _ => {}
+    if *refusal == Refusal::SafeMode {
+        tracing::info!("{method}() called while ClusterManager is in Safe Mode");
+    } else if let Answer::Fault(fault) = translate::refusal::<()>(refusal.clone()) {
+        tracing::error!("{}", fault.message);
     }
 }
 

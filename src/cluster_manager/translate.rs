@@ -5,7 +5,9 @@ pub(crate) mod calls;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use corona_engine::{NodeUsageReport, Notification, Refusal, RunningSession, SessionView};
+use corona_engine::{
+    NodeUsageReport, Notification, PoolObjection, Refusal, RunningSession, SessionView,
+};
 use corona_model::types as engine;
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::generated as wire;
@@ -169,14 +171,60 @@ pub(super) fn java_name(call: &Notification) -> &'static str {
 
 /// The answer to a refused call. Only declared errors and faults: the connection stays.
 pub(super) fn refusal<R>(refusal: Refusal) -> Answer<R> {
+    let invalid_session = |text: &str| Answer::Exception(Exception::invalid_session_handle(text));
     match refusal {
         Refusal::SafeMode => Answer::Exception(Exception::safe_mode()),
-        Refusal::InvalidSession(text) => {
-            Answer::Exception(Exception::invalid_session_handle(&*text))
-        }
         Refusal::DisallowedNode(host) => Answer::Exception(Exception::disallowed_node(&*host)),
-        Refusal::InvalidPool(text) => Answer::Exception(Exception::invalid_pool_info(text)),
-        Refusal::Malformed(text) | Refusal::TooMany(text) => fault(text),
+        Refusal::UnknownSession(handle)
+        | Refusal::OutOfStep(handle)
+        | Refusal::MalformedHandle(handle) => invalid_session(&handle),
+        Refusal::ForeignHandle(handle) => {
+            invalid_session(&format!("Session belongs to a different start time {handle}"))
+        }
+        Refusal::AlreadyStarted(handle) => {
+            invalid_session(&format!("Session already started {handle}"))
+        }
+        Refusal::SessionPool(objection) => invalid_session(&pool_objection(&objection)),
+        Refusal::OverPoolMaximum { handle, kind, requested, allowed } => invalid_session(&format!(
+            "Session {handle} requested {requested} resources for resource type {kind} but was \
+             only allowed {allowed}, so failing the job"
+        )),
+        Refusal::Pool(objection) => {
+            Answer::Exception(Exception::invalid_pool_info(pool_objection(&objection)))
+        }
+        Refusal::IllegalType(handle) => fault(format!("Bad resource type from session: {handle}")),
+        Refusal::ContradictoryHosts(handle) => {
+            fault(format!("Bad excluded hosts from session: {handle}"))
+        }
+        Refusal::UnknownCpuCount { num_cpus } => {
+            fault(format!("No matching entry for cpu count: {num_cpus} in node and no 1 cpu map"))
+        }
+        Refusal::TooManySessions { running } => fault(format!("{running} sessions run already")),
+        Refusal::TooManyRequests { handle, known } => {
+            fault(format!("Session {handle} has {known} requests already"))
+        }
+        Refusal::TooManyNodes { known } => fault(format!("{known} nodes are known already")),
+        Refusal::TooManyPools { used } => fault(format!("{used} pools are in use already")),
+    }
+}
+
+/// The original's sentences. Spec: cluster-manager/02 §3.16.
+fn pool_objection(objection: &PoolObjection) -> String {
+    const MODE: &str = "This cluster is operating in configured pools only mode.  The pool group \
+                        and pool was";
+    const USE: &str = "Please use the Corona parameter mapred.fairscheduler.pool to set a valid";
+    const FORM: &str = "pool group and pool in the format <poolgroup>.<pool>";
+    match objection {
+        PoolObjection::NotSpecified => format!(
+            "{MODE} not specified.  {USE} poolgroup and pool in the format '<poolgroup>.<pool>'"
+        ),
+        PoolObjection::NotConfigured(pool) => format!(
+            "{MODE} specified as '{pool}' and is not part of this cluster.  {USE} {FORM}"
+        ),
+        PoolObjection::IllegalName(pool) => format!(
+            "{MODE} specified as '{pool}' and has illegal characters (Something not in \
+             .*[^0-9a-z\\-\\_].*).  {USE} {FORM}"
+        ),
     }
 }
 
@@ -224,4 +272,84 @@ fn priority_to_wire(priority: engine::SessionPriority) -> wire::SessionPriority 
 
 fn texts(texts: Vec<String>) -> Vec<Arc<str>> {
     texts.into_iter().map(Arc::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a peer receives: the exception's class, and its text.
+    fn received(refused: Refusal) -> (&'static str, String) {
+        match refusal::<()>(refused) {
+            Answer::Exception(Exception::InvalidSessionHandle(it)) => ("session", it.handle),
+            Answer::Exception(Exception::DisallowedNode(it)) => ("node", it.host),
+            Answer::Exception(Exception::InvalidPoolInfo(it)) => ("pool", it.pool_info),
+            Answer::Exception(Exception::SafeMode(_)) => ("safe mode", String::new()),
+            Answer::Fault(fault) => ("fault", fault.message),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn refusals_reach_peers_as_the_original_words_them() {
+        let handle = || Arc::from("2026.1");
+        let pool = || engine::PoolName::new("g", "P");
+        let kind = engine::ResourceType::Map;
+        let mode = "This cluster is operating in configured pools only mode.  \
+                    The pool group and pool was";
+        let hint = "Please use the Corona parameter mapred.fairscheduler.pool to set a valid";
+        let not_specified = format!(
+            "{mode} not specified.  {hint} poolgroup and pool in the format '<poolgroup>.<pool>'"
+        );
+        let form = "pool group and pool in the format <poolgroup>.<pool>";
+        let not_configured =
+            format!("{mode} specified as 'g.P' and is not part of this cluster.  {hint} {form}");
+        let illegal = format!(
+            "{mode} specified as 'g.P' and has illegal characters \
+             (Something not in .*[^0-9a-z\\-\\_].*).  {hint} {form}"
+        );
+        for (refused, class, text) in [
+            (Refusal::SafeMode, "safe mode", ""),
+            (Refusal::UnknownSession(handle()), "session", "2026.1"),
+            (Refusal::OutOfStep(handle()), "session", "2026.1"),
+            (Refusal::MalformedHandle(handle()), "session", "2026.1"),
+            (
+                Refusal::ForeignHandle(handle()),
+                "session",
+                "Session belongs to a different start time 2026.1",
+            ),
+            (Refusal::AlreadyStarted(handle()), "session", "Session already started 2026.1"),
+            (Refusal::SessionPool(PoolObjection::NotSpecified), "session", &not_specified),
+            (Refusal::Pool(PoolObjection::NotConfigured(pool())), "pool", &not_configured),
+            (Refusal::SessionPool(PoolObjection::IllegalName(pool())), "session", &illegal),
+            (
+                Refusal::OverPoolMaximum { handle: handle(), kind, requested: 4, allowed: 3 },
+                "session",
+                "Session 2026.1 requested 4 resources for resource type MAP but was only allowed \
+                 3, so failing the job",
+            ),
+            (Refusal::IllegalType(handle()), "fault", "Bad resource type from session: 2026.1"),
+            (
+                Refusal::ContradictoryHosts(handle()),
+                "fault",
+                "Bad excluded hosts from session: 2026.1",
+            ),
+            (Refusal::DisallowedNode("h".into()), "node", "h"),
+            (
+                Refusal::UnknownCpuCount { num_cpus: -3 },
+                "fault",
+                "No matching entry for cpu count: -3 in node and no 1 cpu map",
+            ),
+            (Refusal::TooManySessions { running: 5 }, "fault", "5 sessions run already"),
+            (
+                Refusal::TooManyRequests { handle: handle(), known: 6 },
+                "fault",
+                "Session 2026.1 has 6 requests already",
+            ),
+            (Refusal::TooManyNodes { known: 7 }, "fault", "7 nodes are known already"),
+            (Refusal::TooManyPools { used: 8 }, "fault", "8 pools are in use already"),
+        ] {
+            assert_eq!(received(refused), (class, text.to_owned()));
+        }
+    }
 }

@@ -255,7 +255,7 @@ pub struct NodeUsageReport {
 }
 
 /// What one input leads to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// What the caller is told.
     pub reply: Result<Reply, Refusal>,
@@ -264,7 +264,7 @@ pub struct Outcome {
 }
 
 /// The answer to an input that is not refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// Done.
     Done,
@@ -294,31 +294,106 @@ pub enum Reply {
     },
 }
 
-/// Why an input is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why an input is refused. What a Java peer is told of it is made where the wire is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// `SafeModeException`.
+    /// The cluster manager is in safe mode.
     #[error("the cluster manager is in safe mode")]
     SafeMode,
-    /// `InvalidSessionHandle`: the handle, or a sentence.
+    /// No session of this handle runs.
+    #[error("session {0} is not running")]
+    UnknownSession(Arc<str>),
+    /// The session's view shows that it has lost requests; it has been ended.
+    #[error("session {0} lost step with the cluster manager and was ended")]
+    OutOfStep(Arc<str>),
+    /// What should be the id of a session does not have the form of one.
+    #[error("{0:?} is not a session id")]
+    MalformedHandle(Arc<str>),
+    /// The id was handed out before the cluster manager was started.
+    #[error("session id {0} belongs to another start of the cluster manager")]
+    ForeignHandle(Arc<str>),
+    /// A session of this handle runs.
+    #[error("session {0} is running already")]
+    AlreadyStarted(Arc<str>),
+    /// The pool in which a session wants to start may not be used.
+    #[error("the session cannot start: {0}")]
+    SessionPool(PoolObjection),
+    /// The pool that was asked about may not be used.
     #[error("{0}")]
-    InvalidSession(Arc<str>),
-    /// `DisallowedNode`: the host.
+    Pool(PoolObjection),
+    /// A call asks for more than its pool's maximum, and the pool bounds calls (`requestMax`).
+    #[error("session {handle} requested {requested} {kind} slots at once; its pool allows {allowed}")]
+    OverPoolMaximum {
+        /// The session.
+        handle: Arc<str>,
+        /// The type of the slots.
+        kind: ResourceType,
+        /// Requests of the type in the call.
+        requested: u64,
+        /// The pool's maximum.
+        allowed: i32,
+    },
+    /// A request is for a type that no node of the cluster has slots for.
+    #[error("session {0} requested slots of a type that is not scheduled")]
+    IllegalType(Arc<str>),
+    /// A request excludes a host that it prefers.
+    #[error("session {0} excludes a host that it prefers")]
+    ContradictoryHosts(Arc<str>),
+    /// The host files do not allow the node's host.
     #[error("host {0} is not allowed")]
     DisallowedNode(Arc<str>),
-    /// `InvalidPoolInfo`: a sentence.
-    #[error("{0}")]
-    InvalidPool(String),
-    /// The arguments make no sense. The original closes the connection.
-    #[error("{0}")]
-    Malformed(String),
-    /// A bound is reached.
-    #[error("{0}")]
-    TooMany(String),
+    /// The settings do not say how many slots a node with so many CPUs has.
+    #[error("no slots are configured for nodes with {num_cpus} CPUs")]
+    UnknownCpuCount {
+        /// The node's CPUs.
+        num_cpus: i16,
+    },
+    /// [`Bounds::sessions`](super::settings::Bounds::sessions) is reached.
+    #[error("{running} sessions are running already")]
+    TooManySessions {
+        /// Sessions that run.
+        running: usize,
+    },
+    /// [`Bounds::requests_per_session`](super::settings::Bounds::requests_per_session) would be
+    /// exceeded.
+    #[error("session {handle} has {known} requests already")]
+    TooManyRequests {
+        /// The session.
+        handle: Arc<str>,
+        /// Requests of the session that are known.
+        known: usize,
+    },
+    /// [`Bounds::nodes`](super::settings::Bounds::nodes) is reached.
+    #[error("{known} nodes are known already")]
+    TooManyNodes {
+        /// Nodes that are known.
+        known: usize,
+    },
+    /// [`Bounds::pools`](super::settings::Bounds::pools) is reached.
+    #[error("{used} pools that are not configured are in use already")]
+    TooManyPools {
+        /// Pools in use that are not configured.
+        used: usize,
+    },
+}
+
+/// What is wrong with a pool in a cluster of configured pools only.
+/// Spec: cluster-manager/02 §3.16.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum PoolObjection {
+    /// None was named.
+    #[error("no pool is named, and only configured pools may be used")]
+    NotSpecified,
+    /// The pools file does not have it.
+    #[error("pool {0} is not configured, and only configured pools may be used")]
+    NotConfigured(PoolName),
+    /// Its name is not legal. See [`PoolName::is_legal`].
+    #[error("the name of pool {0} is not legal")]
+    IllegalName(PoolName),
 }
 
 /// Something to be done after an input.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     /// Tell a session something, after all that it was told before.
     Notify {
@@ -352,7 +427,7 @@ pub enum Notification {
 }
 
 /// Something that happened, for history, metrics and the log.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // The names of variants and fields say all that there is.
 pub enum Record {
     SessionStarted {
@@ -493,7 +568,7 @@ pub enum Record {
 }
 
 /// When a request came. It decides nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
     /// The time of the input.
     pub at: Millis,

@@ -46,10 +46,11 @@ mod views;
 use std::sync::Arc;
 
 pub use corona_model::{settings, types};
+use serde::{Deserialize, Serialize};
 
 pub use self::input::{
-    Asked, Effect, Input, NodeUsageReport, Notification, Observed, Outcome, Record, Refusal, Reply,
-    RequestSummary, SessionView, Starvation, StepMismatch,
+    Asked, Effect, Input, NodeUsageReport, Notification, Observed, Outcome, PoolObjection, Record,
+    Refusal, Reply, RequestSummary, SessionView, Starvation, StepMismatch,
 };
 use self::lookup::HashSeed;
 pub use self::nodes::Complaint;
@@ -100,7 +101,7 @@ pub struct Engine {
 }
 
 /// What an engine has to be told at its start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The present time.
     pub now: Millis,

@@ -143,8 +143,9 @@ impl Engine {
         rack: Option<Arc<str>>,
         effects: &mut Vec<Effect>,
     ) -> Result<NodeIdx, Refusal> {
-        if self.nodes.len() >= self.settings.bounds.nodes {
-            return Err(Refusal::TooMany(format!("{} nodes are known already", self.nodes.len())));
+        let known = self.nodes.len();
+        if known >= self.settings.bounds.nodes {
+            return Err(Refusal::TooManyNodes { known });
         }
         self.check_cpus(report)?;
         let host = self.topology.acquire(&report.address.host, || rack);
@@ -158,13 +159,9 @@ impl Engine {
     }
 
     fn check_cpus(&self, report: &NodeReport) -> Result<(), Refusal> {
-        let cpus = report.total.num_cpus;
-        match self.settings.partitioning.slots(cpus) {
-            Some(_) => Ok(()),
-            None => Err(Refusal::Malformed(format!(
-                "No matching entry for cpu count: {cpus} in node and no 1 cpu map"
-            ))),
-        }
+        let num_cpus = report.total.num_cpus;
+        let slots = self.settings.partitioning.slots(num_cpus);
+        slots.map(|_| ()).ok_or(Refusal::UnknownCpuCount { num_cpus })
     }
 
     /// Takes over what the node says of itself. A type that it no longer serves, or serves

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::input::{
-    Asked, Effect, Record, Refusal, Reply, RequestSummary, SessionView, StepMismatch,
+    Asked, Effect, PoolObjection, Record, Refusal, Reply, RequestSummary, SessionView,
+    StepMismatch,
 };
 use super::nodes::{self, SessionIdx};
 use super::remains;
@@ -33,21 +34,19 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Result<Reply, Refusal> {
         if !handle.starts_with(&*self.id_prefix) {
-            let text = format!("Session belongs to a different start time {handle}");
-            return Err(Refusal::InvalidSession(text.into()));
+            return Err(Refusal::ForeignHandle(handle));
         }
         let log_path =
-            self.log_path(&handle).ok_or_else(|| Refusal::InvalidSession(handle.clone()))?;
+            self.log_path(&handle).ok_or_else(|| Refusal::MalformedHandle(handle.clone()))?;
         if self.sessions.find(&handle).is_some() {
-            let text = format!("Session already started {handle}");
-            return Err(Refusal::InvalidSession(text.into()));
+            return Err(Refusal::AlreadyStarted(handle));
         }
-        if self.sessions.len() >= self.settings.bounds.sessions {
-            let text = format!("{} sessions run already", self.sessions.len());
-            return Err(Refusal::TooMany(text));
+        let running = self.sessions.len();
+        if running >= self.settings.bounds.sessions {
+            return Err(Refusal::TooManySessions { running });
         }
         let asked = info.pool.as_ref().map(|pool| self.redirect(pool));
-        self.check_pool(asked.as_ref()).map_err(|text| Refusal::InvalidSession(text.into()))?;
+        self.check_pool(asked.as_ref()).map_err(Refusal::SessionPool)?;
         let pool_name = asked.unwrap_or_else(|| PoolName::new(DEFAULT_GROUP, &info.user_id));
         let pool = self.scheduling_pool(&handle, &pool_name, &info, effects)?;
 
@@ -99,7 +98,7 @@ impl Engine {
         if let Some(view) = view {
             if !self.check_step(now, session, &view, effects) {
                 self.end(session, SessionStatus::FailedJobtracker, now, effects);
-                return Err(Refusal::InvalidSession(handle.clone()));
+                return Err(Refusal::OutOfStep(handle.clone()));
             }
             let entry = &mut self.sessions[session];
             for (demand, usages) in entry.demand.iter_mut().zip(view.usages.0) {
@@ -134,10 +133,10 @@ impl Engine {
     ) -> Result<SessionIdx, Refusal> {
         let illegal = |kind: ResourceType| summary.counts[kind] > 0 && !self.legal[kind];
         if ResourceType::ALL.into_iter().any(illegal) {
-            return Err(Refusal::Malformed(format!("Bad resource type from session: {handle}")));
+            return Err(Refusal::IllegalType(handle.clone()));
         }
         if summary.contradictory {
-            return Err(Refusal::Malformed(format!("Bad excluded hosts from session: {handle}")));
+            return Err(Refusal::ContradictoryHosts(handle.clone()));
         }
         let session = self.session(handle)?;
         self.check_request_count(session, &summary.counts)?;
@@ -160,10 +159,10 @@ impl Engine {
         let session = self.session(handle)?;
         // The configuration may have changed, and other calls of the session may have come.
         if !requests.iter().all(|request| self.legal[request.kind]) {
-            return Err(Refusal::Malformed(format!("Bad resource type from session: {handle}")));
+            return Err(Refusal::IllegalType(handle.clone()));
         }
         if requests.iter().any(crate::input::excludes_a_preferred_host) {
-            return Err(Refusal::Malformed(format!("Bad excluded hosts from session: {handle}")));
+            return Err(Refusal::ContradictoryHosts(handle.clone()));
         }
         self.check_room(session, requests.len())?;
         self.sessions.heard(session, now);
@@ -175,8 +174,7 @@ impl Engine {
         let entry = &self.sessions[session];
         let known = entry.requests.len();
         if known.saturating_add(more) > self.settings.bounds.requests_per_session {
-            let text = format!("Session {} has {known} requests already", entry.handle);
-            return Err(Refusal::TooMany(text));
+            return Err(Refusal::TooManyRequests { handle: entry.handle.clone(), known });
         }
         Ok(())
     }
@@ -330,33 +328,17 @@ impl Engine {
         self.settings.scheduling.redirects.get(pool).unwrap_or(pool).clone()
     }
 
-    /// What is wrong with a pool in a cluster of configured pools only.
-    /// Spec: cluster-manager/02 §3.16.
-    pub(super) fn check_pool(&self, pool: Option<&PoolName>) -> Result<(), String> {
-        const MODE: &str = "This cluster is operating in configured pools only mode.  The pool \
-                            group and pool was";
-        const USE: &str = "Please use the Corona parameter mapred.fairscheduler.pool to set a \
-                           valid";
-        const FORM: &str = "pool group and pool in the format <poolgroup>.<pool>";
+    /// Whether a pool may be used. Spec: cluster-manager/02 §3.16.
+    pub(super) fn check_pool(&self, pool: Option<&PoolName>) -> Result<(), PoolObjection> {
         if !self.settings.configured_pools_only {
             return Ok(());
         }
-        let Some(pool) = pool else {
-            return Err(format!(
-                "{MODE} not specified.  {USE} poolgroup and pool in the format \
-                 '<poolgroup>.<pool>'"
-            ));
-        };
+        let pool = pool.ok_or(PoolObjection::NotSpecified)?;
         if !self.settings.pools.pools.contains_key(pool) {
-            return Err(format!(
-                "{MODE} specified as '{pool}' and is not part of this cluster.  {USE} {FORM}"
-            ));
+            return Err(PoolObjection::NotConfigured(pool.clone()));
         }
         if !pool.is_legal() {
-            return Err(format!(
-                "{MODE} specified as '{pool}' and has illegal characters (Something not in \
-                 .*[^0-9a-z\\-\\_].*).  {USE} {FORM}"
-            ));
+            return Err(PoolObjection::IllegalName(pool.clone()));
         }
         Ok(())
     }
@@ -376,9 +358,9 @@ impl Engine {
         });
         let tree = &mut self.scheduler.tree;
         if tree.find(&name).is_none() && tree.pool_count() >= self.settings.bounds.pools {
-            let own = tree.pools().filter(|(_, pool)| !pool.configured).count();
-            if own >= self.settings.bounds.pools {
-                return Err(Refusal::TooMany(format!("{own} pools are in use already")));
+            let used = tree.pools().filter(|(_, pool)| !pool.configured).count();
+            if used >= self.settings.bounds.pools {
+                return Err(Refusal::TooManyPools { used });
             }
         }
         Ok(tree.acquire_pool(&name, &self.settings))
@@ -393,7 +375,7 @@ impl Engine {
     }
 
     fn session(&self, handle: &Arc<str>) -> Result<SessionIdx, Refusal> {
-        self.sessions.find(handle).ok_or_else(|| Refusal::InvalidSession(handle.clone()))
+        self.sessions.find(handle).ok_or_else(|| Refusal::UnknownSession(handle.clone()))
     }
 
     fn hear_session(&mut self, now: Millis, handle: &Arc<str>) -> Result<SessionIdx, Refusal> {
@@ -450,15 +432,11 @@ impl Engine {
             return Ok(());
         }
         for kind in ResourceType::ALL {
-            let asked = counts[kind];
+            let requested = counts[kind] as u64;
             let allowed = pool.maximum[kind];
-            if asked as i64 > i64::from(allowed) {
-                let text = format!(
-                    "Session {} requested {asked} resources for resource type {kind} but was only \
-                     allowed {allowed}, so failing the job",
-                    entry.handle
-                );
-                return Err(Refusal::InvalidSession(text.into()));
+            if i128::from(requested) > i128::from(allowed) {
+                let handle = entry.handle.clone();
+                return Err(Refusal::OverPoolMaximum { handle, kind, requested, allowed });
             }
         }
         Ok(())

@@ -323,7 +323,7 @@ impl Engine {
         self.check_safe_mode()?;
         match self.sessions.find(handle) {
             Some(session) => Ok(self.sessions[session].info.clone()),
-            None => Err(Refusal::InvalidSession(handle.into())),
+            None => Err(Refusal::UnknownSession(handle.into())),
         }
     }
 
@@ -331,7 +331,7 @@ impl Engine {
     pub fn check_session(&self, handle: &str) -> Result<(), Refusal> {
         self.check_safe_mode()?;
         let running = self.sessions.find(handle).is_some();
-        if running { Ok(()) } else { Err(Refusal::InvalidSession(handle.into())) }
+        if running { Ok(()) } else { Err(Refusal::UnknownSession(handle.into())) }
     }
 
     /// Whether there is a running session with this handle.
@@ -385,7 +385,7 @@ impl Engine {
         {
             pool = redirect.destination.clone();
         }
-        self.check_pool(Some(&pool)).map_err(Refusal::InvalidPool)?;
+        self.check_pool(Some(&pool)).map_err(Refusal::Pool)?;
         let settings = self.settings.pools.pools.get(&pool);
         let whitelist = settings.and_then(|pool| pool.whitelist.clone()).unwrap_or_default();
         Ok((pool, whitelist))

@@ -811,11 +811,29 @@ fn answer(reply: &Result<Reply, Refusal>) -> Answer {
         Ok(Reply::Started { pool, .. }) => Started(pool.clone()),
         Ok(Reply::NodeHeard { .. }) => Heard,
         Ok(Reply::BlacklistCleared { kinds }) => Answer::Cleared(kinds.clone()),
-        Err(Refusal::SafeMode) => Refused(Why::SafeMode),
-        Err(Refusal::InvalidSession(_)) => Refused(Why::InvalidSession),
-        Err(Refusal::DisallowedNode(_)) => Refused(Why::DisallowedNode),
-        Err(Refusal::Malformed(_) | Refusal::InvalidPool(_)) => Refused(Why::Malformed),
-        Err(Refusal::TooMany(_)) => Refused(Why::TooMany),
+        Err(refusal) => Refused(why(refusal)),
+    }
+}
+
+fn why(refusal: &Refusal) -> Why {
+    match refusal {
+        Refusal::SafeMode => Why::SafeMode,
+        Refusal::UnknownSession(_)
+        | Refusal::OutOfStep(_)
+        | Refusal::MalformedHandle(_)
+        | Refusal::ForeignHandle(_)
+        | Refusal::AlreadyStarted(_)
+        | Refusal::SessionPool(_)
+        | Refusal::OverPoolMaximum { .. } => Why::InvalidSession,
+        Refusal::DisallowedNode(_) => Why::DisallowedNode,
+        Refusal::IllegalType(_)
+        | Refusal::ContradictoryHosts(_)
+        | Refusal::UnknownCpuCount { .. }
+        | Refusal::Pool(_) => Why::Malformed,
+        Refusal::TooManySessions { .. }
+        | Refusal::TooManyRequests { .. }
+        | Refusal::TooManyNodes { .. }
+        | Refusal::TooManyPools { .. } => Why::TooMany,
     }
 }
 

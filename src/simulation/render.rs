@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use corona_engine::{
-    Asked, Effect, Input, Notification, Observed, Outcome, Record, Refusal, Reply, Starvation,
+    Asked, Effect, Input, Notification, Observed, Outcome, PoolObjection, Record, Refusal, Reply, Starvation,
     StepMismatch,
 };
 use corona_model::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
@@ -219,25 +219,70 @@ fn reply_text(out: &mut String, reply: &Reply) {
 
 fn refusal_text(out: &mut String, refusal: &Refusal) {
     word(out, "refused");
-    match refusal {
-        Refusal::SafeMode => word(out, "SafeModeException"),
-        Refusal::InvalidSession(sentence) => {
-            word(out, "InvalidSessionHandle");
-            text(out, sentence);
+    let (class, sentence) = match refusal {
+        Refusal::SafeMode => return word(out, "SafeModeException"),
+        Refusal::DisallowedNode(host) => ("DisallowedNode", host.to_string()),
+        Refusal::UnknownSession(handle)
+        | Refusal::OutOfStep(handle)
+        | Refusal::MalformedHandle(handle) => ("InvalidSessionHandle", handle.to_string()),
+        Refusal::ForeignHandle(handle) => (
+            "InvalidSessionHandle",
+            format!("Session belongs to a different start time {handle}"),
+        ),
+        Refusal::AlreadyStarted(handle) => {
+            ("InvalidSessionHandle", format!("Session already started {handle}"))
         }
-        Refusal::DisallowedNode(host) => {
-            word(out, "DisallowedNode");
-            text(out, host);
+        Refusal::SessionPool(objection) => ("InvalidSessionHandle", pool_sentence(objection)),
+        Refusal::OverPoolMaximum { handle, kind, requested, allowed } => (
+            "InvalidSessionHandle",
+            format!(
+                "Session {handle} requested {requested} resources for resource type {kind} but \
+                 was only allowed {allowed}, so failing the job"
+            ),
+        ),
+        Refusal::Pool(objection) => ("InvalidPoolInfo", pool_sentence(objection)),
+        Refusal::IllegalType(handle) => {
+            ("fault", format!("Bad resource type from session: {handle}"))
         }
-        Refusal::InvalidPool(sentence) => {
-            word(out, "InvalidPoolInfo");
-            text(out, sentence);
+        Refusal::ContradictoryHosts(handle) => {
+            ("fault", format!("Bad excluded hosts from session: {handle}"))
         }
-        Refusal::Malformed(sentence) | Refusal::TooMany(sentence) => {
-            word(out, "fault");
-            text(out, sentence);
+        Refusal::UnknownCpuCount { num_cpus } => (
+            "fault",
+            format!("No matching entry for cpu count: {num_cpus} in node and no 1 cpu map"),
+        ),
+        Refusal::TooManySessions { running } => {
+            ("fault", format!("{running} sessions run already"))
         }
-    }
+        Refusal::TooManyRequests { handle, known } => {
+            ("fault", format!("Session {handle} has {known} requests already"))
+        }
+        Refusal::TooManyNodes { known } => ("fault", format!("{known} nodes are known already")),
+        Refusal::TooManyPools { used } => ("fault", format!("{used} pools are in use already")),
+    };
+    word(out, class);
+    text(out, &sentence);
+}
+
+fn pool_sentence(objection: &PoolObjection) -> String {
+    let what = match objection {
+        PoolObjection::NotSpecified => "not specified.".to_owned(),
+        PoolObjection::NotConfigured(pool) => {
+            format!("specified as '{pool}' and is not part of this cluster.")
+        }
+        PoolObjection::IllegalName(pool) => format!(
+            "specified as '{pool}' and has illegal characters (Something not in \
+             .*[^0-9a-z\\-\\_].*)."
+        ),
+    };
+    let form = match objection {
+        PoolObjection::NotSpecified => "poolgroup and pool in the format '<poolgroup>.<pool>'",
+        _ => "pool group and pool in the format <poolgroup>.<pool>",
+    };
+    format!(
+        "This cluster is operating in configured pools only mode.  The pool group and pool was \
+         {what}  Please use the Corona parameter mapred.fairscheduler.pool to set a valid {form}"
+    )
 }
 
 /// Each effect is a line, except the one that follows from the record beside it.

@@ -157,12 +157,15 @@ fn more_sessions_requests_and_nodes_than_allowed_are_refused() {
         settings.bounds.nodes = 1;
     });
     world.node("n1", "h1", 1);
-    assert!(world.try_node(report("n2", "h2", 1)).is_err());
+    let refused = world.try_node(report("n2", "h2", 1));
+    assert_eq!(refused, Err(Refusal::TooManyNodes { known: 1 }));
     world.node("n1", "h1", 2);
     world.start("2026.1", "g.p");
-    assert!(world.start_with("2026.2", "g.p", |_| {}).is_err());
+    let refused = world.start_with("2026.2", "g.p", |_| {});
+    assert_eq!(refused, Err(Refusal::TooManySessions { running: 1 }));
     world.ask("2026.1", requests(1..=3, Map));
-    assert!(world.try_ask("2026.1", requests(4..=4, Map)).is_err());
+    let refused = world.try_ask("2026.1", requests(4..=4, Map));
+    assert_eq!(refused, Err(Refusal::TooManyRequests { handle: "2026.1".into(), known: 3 }));
     assert_eq!(world.counts("2026.1", Map).requested, 3);
     world.release("2026.1", &[1]);
     world.ask("2026.1", requests(4..=4, Map));

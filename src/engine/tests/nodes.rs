@@ -327,7 +327,7 @@ fn a_refused_heartbeat_ends_lateness() {
     world.ask("2026.1", requests(1..=1, Map));
     assert_eq!((world.engine.late_nodes(), world.holds("2026.1", Map)), (1, 0));
     let refused = world.try_node(report("n1", "h1", 3));
-    assert!(matches!(refused, Err(Refusal::Malformed(_))), "{refused:?}");
+    assert_eq!(refused, Err(Refusal::UnknownCpuCount { num_cpus: 3 }));
     assert_eq!((world.engine.late_nodes(), world.holds("2026.1", Map)), (0, 1));
 }
 

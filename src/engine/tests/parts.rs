@@ -66,9 +66,9 @@ fn a_call_in_parts_is_refused_as_a_whole_before_its_first_part() {
     let mut contradiction = mixed(1..=3);
     contradiction[1].exclude_hosts = vec!["h2".into()];
     let cases = [
-        (contradiction, "Malformed"),
-        (requests(1..=61, Map), "InvalidSession"),
-        (requests(1..=101, Reduce), "TooMany"),
+        (contradiction, "ContradictoryHosts"),
+        (requests(1..=61, Map), "OverPoolMaximum"),
+        (requests(1..=101, Reduce), "TooManyRequests"),
     ];
     for (requests, refusal) in cases {
         let mut world = world();
@@ -79,7 +79,7 @@ fn a_call_in_parts_is_refused_as_a_whole_before_its_first_part() {
     }
     let mut world = World::new(|_| {});
     let refused = world.apply(expect(&[])).unwrap_err();
-    assert_eq!(refused, Refusal::InvalidSession("2026.1".into()));
+    assert_eq!(refused, Refusal::UnknownSession("2026.1".into()));
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn what_ends_a_call_between_its_parts() {
     world.apply(more(&all[..40])).unwrap();
     // Another call of the session has used up its room.
     world.ask("2026.1", requests(1000..=1040, Reduce));
-    assert!(matches!(world.apply(more(&all[40..])), Err(Refusal::TooMany(_))));
+    assert!(matches!(world.apply(more(&all[40..])), Err(Refusal::TooManyRequests { .. })));
     world.apply(more(&all[40..50])).unwrap();
     // The session ends.
     world.end("2026.1");
     let refused = world.apply(more(&all[50..])).unwrap_err();
-    assert_eq!(refused, Refusal::InvalidSession("2026.1".into()));
+    assert_eq!(refused, Refusal::UnknownSession("2026.1".into()));
     // A call that is repeated as a whole finds some of its requests already there.
     world.start("2026.1", "g.p");
     world.apply(expect(&all[..50])).unwrap();

@@ -219,7 +219,8 @@ fn a_job_is_sent_to_the_pool_of_its_size_with_that_pools_whitelist() {
     settings.configured_pools_only = true;
     world.run(Input::SettingsChanged { settings: Box::new(settings) }).unwrap();
     let refused = world.engine.actual_pool(&PoolName::new("g", "other"), 0);
-    assert!(matches!(refused, Err(Refusal::InvalidPool(_))), "{refused:?}");
+    let objection = PoolObjection::NotConfigured(PoolName::new("g", "other"));
+    assert_eq!(refused, Err(Refusal::Pool(objection)));
     world.run(Input::SetSafeMode { on: true }).unwrap();
     let refused = world.engine.actual_pool(&PoolName::new("g", "small"), 0);
     assert_eq!(refused, Err(Refusal::SafeMode));
