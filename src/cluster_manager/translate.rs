@@ -218,9 +218,9 @@ fn pool_objection(objection: &PoolObjection) -> String {
         PoolObjection::NotSpecified => format!(
             "{MODE} not specified.  {USE} poolgroup and pool in the format '<poolgroup>.<pool>'"
         ),
-        PoolObjection::NotConfigured(pool) => format!(
-            "{MODE} specified as '{pool}' and is not part of this cluster.  {USE} {FORM}"
-        ),
+        PoolObjection::NotConfigured(pool) => {
+            format!("{MODE} specified as '{pool}' and is not part of this cluster.  {USE} {FORM}")
+        }
         PoolObjection::IllegalName(pool) => format!(
             "{MODE} specified as '{pool}' and has illegal characters (Something not in \
              .*[^0-9a-z\\-\\_].*).  {USE} {FORM}"

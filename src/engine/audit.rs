@@ -5,6 +5,7 @@
 //! indexes, here they are compared with each other.
 
 use super::Engine;
+use super::check::hold;
 use super::nodes::{NodeIdx, SessionIdx};
 use super::requests::RequestState;
 use super::sessions::{Session, Tally};
@@ -51,6 +52,8 @@ impl Engine {
             hold(demand.tally == tally, || format!("{kind}: {tally:?}, not {:?}", demand.tally))?;
             hold(demand.max_granted >= tally.granted, || format!("{kind}: maximum"))?;
             hold(demand.batch.is_empty(), || format!("{kind}: grants that nobody was told"))?;
+            let at_rest = demand.pending.front.is_none();
+            hold(at_rest, || format!("{kind}: a search was not brought to its end"))?;
             demand
                 .pending
                 .audit(&entry.requests, &self.topology, kind)
@@ -59,7 +62,7 @@ impl Engine {
         }
         for (req, request) in entry.requests.iter() {
             let RequestState::Granted { node, slot, .. } = request.state else { continue };
-            let holder = self.nodes.get(node).and_then(|node| node.grants.get(slot as usize));
+            let holder = self.nodes.get(node).and_then(|node| node.grants.get(slot));
             hold(holder == Some(&(session, req)), || {
                 format!("request {} holds a slot of which its node knows {holder:?}", request.id)
             })?;
@@ -80,7 +83,7 @@ impl Engine {
                 return Err(format!("entry {slot} belongs to nobody"));
             };
             let agrees = matches!(request.state, RequestState::Granted { node: at, slot: place, .. }
-                if at == node && place as usize == slot);
+                if at == node && place == slot);
             hold(agrees, || format!("entry {slot} belongs to a request in {:?}", request.state))?;
             let visit = entry.sessions.get(*session);
             hold(visit.is_some_and(|visit| visit.granted.contains(request.kind)), || {
@@ -124,58 +127,26 @@ impl Engine {
     }
 }
 
-/// Turns what should be true into an error that says what is not.
-pub(super) fn hold(condition: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
-    if condition { Ok(()) } else { Err(otherwise()) }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::settings::Settings;
-    use crate::types::{
-        Address, ComputeSpecs, Millis, NodeReport, PoolName, ResourceRequest, SessionInfo,
-    };
-    use crate::{Input, Start};
+    use crate::types::Millis;
+    use crate::{Input, testing};
 
     /// Two nodes; a session with two grants and three requests that wait, one of them set aside.
     fn engine() -> Engine {
-        let mut settings = Settings::default();
-        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
+        let mut settings = testing::settings();
         settings.scheduling.node_locality_wait_ms = PerType::all(1000);
         settings.scheduling.rack_locality_wait_ms = PerType::all(1000);
-        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 7 };
-        let mut engine = Engine::new(settings, start);
-        let handle: Arc<str> = "2026.1".into();
-        let info = SessionInfo {
-            address: Address { host: "driver".into(), port: 1 },
-            name: "n".into(),
-            user_id: "u".into(),
-            group_ids: None,
-            pool: Some(PoolName::new("g", "p")),
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
+        let mut engine = testing::engine(settings);
         let node = |name: &str| Input::HeartbeatNode {
-            report: NodeReport {
-                name: name.into(),
-                address: Address { host: name.into(), port: 1 },
-                total: ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() },
-                free: None,
-                apps: PerType([0; 3].map(|_| Some("a:1".into()))),
-            },
+            report: testing::report(name, name, 1),
             rack: Some("/r".into()),
         };
-        let request = |id, kind, host: Option<&str>| ResourceRequest {
-            id,
-            hosts: host.into_iter().map(Arc::from).collect(),
-            specs: None,
-            kind,
-            exclude_hosts: vec!["bad".into()],
+        let request = |id, kind, host: Option<&str>| {
+            let mut request = testing::request(id, kind, host.as_slice());
+            request.exclude_hosts = vec!["bad".into()];
+            request
         };
         use ResourceType::{Map, Reduce};
         let requests = vec![
@@ -188,8 +159,8 @@ mod tests {
         for input in [
             node("a"),
             node("b"),
-            Input::StartSession { handle: handle.clone(), info },
-            Input::RequestResources { handle, requests, racks: Vec::new() },
+            testing::session("2026.1", "g.p"),
+            testing::ask("2026.1", requests),
             Input::Pass,
         ] {
             engine.apply(Millis(0), input).reply.unwrap();

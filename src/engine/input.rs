@@ -322,7 +322,9 @@ pub enum Refusal {
     #[error("{0}")]
     Pool(PoolObjection),
     /// A call asks for more than its pool's maximum, and the pool bounds calls (`requestMax`).
-    #[error("session {handle} requested {requested} {kind} slots at once; its pool allows {allowed}")]
+    #[error(
+        "session {handle} requested {requested} {kind} slots at once; its pool allows {allowed}"
+    )]
     OverPoolMaximum {
         /// The session.
         handle: Arc<str>,

@@ -18,9 +18,14 @@
 //! share one pass), and [`Input::Tick`] once [`Engine::next_deadline`] is reached. The same inputs
 //! at the same times give the same outcomes, always.
 
+mod arena;
 mod audit;
+mod check;
+pub mod codec;
 #[cfg(test)]
 mod explain_tests;
+mod image;
+mod index;
 mod input;
 mod lookup;
 #[cfg(test)]
@@ -38,6 +43,8 @@ mod sessions;
 mod slices;
 mod slots;
 pub mod snapshot;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -48,6 +55,7 @@ use std::sync::Arc;
 pub use corona_model::{settings, types};
 use serde::{Deserialize, Serialize};
 
+pub use self::image::{Image, ImageError};
 pub use self::input::{
     Asked, Effect, Input, NodeUsageReport, Notification, Observed, Outcome, PoolObjection, Record,
     Refusal, Reply, RequestSummary, SessionView, Starvation, StepMismatch,

@@ -8,7 +8,8 @@ use std::hint::black_box;
 
 use ahash::RandomState;
 
-use super::audit::hold;
+use super::check::hold;
+use super::image::ImageError;
 
 /// The key of every hash in one engine. Peers choose names and ids; a secret seed keeps them from
 /// choosing ones that collide. It never shows in what the engine decides, since a [`Lookup`]
@@ -58,6 +59,25 @@ impl<K: Hash + Eq, V> Lookup<K, V> {
 /// No item: the end of a chain.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Finds numbers that are listed twice, or are too large, in lists of an image.
+#[derive(Debug)]
+pub(super) struct Unique(Vec<bool>);
+
+impl Unique {
+    /// For numbers below `places`.
+    pub(super) fn new(places: usize) -> Unique {
+        Unique(vec![false; places])
+    }
+
+    fn note(&mut self, number: u32) -> Result<(), ImageError> {
+        match self.0.get_mut(number as usize) {
+            Some(seen) if !*seen => *seen = true,
+            _ => return Err(ImageError::new(format!("number {number} does not belong in a list"))),
+        }
+        Ok(())
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Link {
     prev: u32,
@@ -106,6 +126,21 @@ impl<const N: usize> Chains<N> {
             tail => self.links[tail as usize][way].next = item,
         }
         ends.tail = item;
+    }
+
+    /// Appends the items of a list of an image.
+    pub(super) fn fill(
+        &mut self,
+        way: usize,
+        chain: usize,
+        items: &[u32],
+        unique: &mut Unique,
+    ) -> Result<(), ImageError> {
+        for item in items {
+            unique.note(*item)?;
+            self.push_back(way, chain, *item);
+        }
+        Ok(())
     }
 
     /// Takes `item` out of list `chain` of the way, in which it must be.

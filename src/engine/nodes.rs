@@ -4,15 +4,18 @@
 //! blacklisted for it, is on an allowed host, keeps its reserved memory and disk free, and has a
 //! slot left. Membership is the node's own, so two nodes may share a host.
 
+mod image;
+
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use serde::Serialize;
-use slab::Slab;
+use serde::{Deserialize, Serialize};
 
-use super::audit::hold;
+pub(super) use self::image::NodesImage;
+use super::arena::Arena;
+use super::check::hold;
 use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
 use super::requests::ReqIdx;
 use super::settings::Settings;
@@ -28,7 +31,7 @@ pub(super) type SessionIdx = u32;
 pub(super) const NEAR_AT_ONCE: usize = 64;
 
 /// A set of resource types.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kinds(u8);
 
 impl Kinds {
@@ -42,7 +45,7 @@ impl Kinds {
 }
 
 /// Reports of trouble with one type on one node. Spec: cluster-manager/02 §5.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct FaultCount {
     /// Sessions that could not connect often enough.
     pub(super) failed_connections: u32,
@@ -52,7 +55,7 @@ pub(super) struct FaultCount {
 }
 
 /// A report of trouble on a node that was counted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complaint {
     /// The session that reported it.
     pub session: Arc<str>,
@@ -69,7 +72,7 @@ pub struct Complaint {
 }
 
 /// What is remembered of the trouble with a node, for people. No rule depends on it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trouble {
     /// Since when the node is blacklisted for a type.
     pub(super) blacklisted_since: PerType<Option<Millis>>,
@@ -100,7 +103,7 @@ impl Trouble {
 }
 
 /// What a running session has had to do with a node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Visit {
     /// Types of which it ever had a grant there.
     pub(super) granted: Kinds,
@@ -149,7 +152,7 @@ pub(super) struct Node {
     pub(super) last_heartbeat: Millis,
     // What a grant changes besides.
     /// What was given away: session, request, in no order that matters.
-    pub(super) grants: Slab<(SessionIdx, ReqIdx)>,
+    pub(super) grants: Arena<u32, (SessionIdx, ReqIdx)>,
     /// Sessions that ever had a grant here and still run.
     pub(super) sessions: Visits,
     // What a grant says.
@@ -257,7 +260,7 @@ impl Node {
 /// All nodes.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    slab: Slab<Node>,
+    slab: Arena<NodeIdx, Node>,
     by_name: Lookup<Arc<str>, NodeIdx>,
     /// In the order of their last heartbeats, in two lists: every late node was heard before all that
     /// are on time.
@@ -275,7 +278,7 @@ pub(super) struct Nodes {
 impl Nodes {
     pub(super) fn new(seed: HashSeed) -> Self {
         Nodes {
-            slab: Slab::new(),
+            slab: Arena::new(),
             by_name: Lookup::new(seed),
             by_heartbeat: Chains::default(),
             late: 0,
@@ -296,17 +299,17 @@ impl Nodes {
 
     /// The node of this number, if it still exists.
     pub(super) fn get(&self, node: NodeIdx) -> Option<&Node> {
-        self.slab.get(node as usize)
+        self.slab.get(node)
     }
 
     /// All numbers are below this one.
     pub(super) fn places(&self) -> usize {
-        self.slab.capacity()
+        self.slab.places()
     }
 
     /// All nodes in a defined order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeIdx, &Node)> {
-        self.slab.iter().map(|(node, entry)| (node as NodeIdx, entry))
+        self.slab.iter()
     }
 
     /// Adds a node that offers nothing yet; [`Self::set_slots`] and [`Self::reindex`] follow.
@@ -334,11 +337,11 @@ impl Nodes {
             grant_counts: PerType::all(0),
             faults: Default::default(),
             trouble: None,
-            grants: Slab::new(),
+            grants: Arena::new(),
             sessions: Visits::default(),
             usable: PerType::all(false),
             in_index: PerType::all(false),
-        }) as NodeIdx;
+        });
         self.by_name.insert(name, node);
         self.by_heartbeat.push_back(0, ON_TIME, node);
         node
@@ -350,7 +353,7 @@ impl Nodes {
             self.leave_index(node, kind);
         }
         self.set_slots(node, PerType::all(0));
-        let entry = self.slab.remove(node as usize);
+        let entry = self.slab.remove(node);
         self.by_heartbeat.remove(0, list_of(&entry), node);
         self.late -= usize::from(entry.late);
         for kind in ResourceType::ALL {
@@ -362,7 +365,7 @@ impl Nodes {
 
     /// Notes that the node is alive. Returns whether it was late.
     pub(super) fn heard(&mut self, node: NodeIdx, now: Millis) -> bool {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         let list = list_of(entry);
         let was_late = std::mem::take(&mut entry.late);
         entry.last_heartbeat = now;
@@ -384,7 +387,7 @@ impl Nodes {
 
     fn first_of(&self, list: usize) -> Option<(NodeIdx, Millis)> {
         let node = self.by_heartbeat.first(0, list)?;
-        Some((node, self.slab[node as usize].last_heartbeat))
+        Some((node, self.slab[node].last_heartbeat))
     }
 
     /// Nodes that are late.
@@ -395,7 +398,7 @@ impl Nodes {
     /// Counts the node as late from now on. It must be [`Self::most_silent_on_time`].
     /// [`Self::reindex`] follows.
     pub(super) fn set_late(&mut self, node: NodeIdx) {
-        self.slab[node as usize].late = true;
+        self.slab[node].late = true;
         self.late += 1;
         self.by_heartbeat.remove(0, ON_TIME, node);
         self.by_heartbeat.push_back(0, LATE, node);
@@ -412,7 +415,7 @@ impl Nodes {
         }
         let on_time: Vec<NodeIdx> = self.by_heartbeat.iter(0, ON_TIME).collect();
         for node in &forgiven {
-            self.slab[*node as usize].late = false;
+            self.slab[*node].late = false;
             self.by_heartbeat.remove(0, LATE, *node);
         }
         self.late -= forgiven.len();
@@ -428,21 +431,21 @@ impl Nodes {
 
     /// Counts every node as heard now, as the end of safe mode does.
     pub(super) fn all_heard(&mut self, now: Millis) {
-        for (_, node) in &mut self.slab {
+        for node in self.slab.values_mut() {
             node.last_heartbeat = now;
         }
     }
 
     /// Does not count `ms` of the silence of each node.
     pub(super) fn pardon(&mut self, now: Millis, ms: i64) {
-        for (_, node) in &mut self.slab {
+        for node in self.slab.values_mut() {
             node.last_heartbeat = node.last_heartbeat.plus_ms(ms).min(now);
         }
     }
 
     /// Sets what the node has. [`Self::reindex`] follows.
     pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         for kind in ResourceType::ALL {
             self.capacity[kind] -= u64::from(entry.slots[kind]);
             self.capacity[kind] += u64::from(slots[kind]);
@@ -460,7 +463,7 @@ impl Nodes {
 
     /// Sets where the node serves a type. [`Self::reindex`] follows.
     pub(super) fn set_app(&mut self, node: NodeIdx, kind: ResourceType, app: Option<Arc<str>>) {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         if entry.apps[kind].is_some() {
             self.offered[kind] -= u64::from(entry.slots[kind]);
         }
@@ -493,8 +496,8 @@ impl Nodes {
         need: u32,
         holder: (SessionIdx, ReqIdx),
     ) -> u32 {
-        let entry = &mut self.slab[node as usize];
-        let slot = entry.grants.insert(holder) as u32;
+        let entry = &mut self.slab[node];
+        let slot = entry.grants.insert(holder);
         entry.used[kind] += need;
         self.allocated[kind] += u64::from(need);
         let load = entry.grant_counts[kind];
@@ -505,7 +508,7 @@ impl Nodes {
                 self.runnable[kind.index()].change_load(node, load, load + 1);
             }
         }
-        self.slab[node as usize].grant_counts[kind] = load + 1;
+        self.slab[node].grant_counts[kind] = load + 1;
         slot
     }
 
@@ -519,7 +522,7 @@ impl Nodes {
         }
         for (node, slot, kind) in held {
             let entry = &self[*node];
-            black_box(entry.grants.get(*slot as usize).copied());
+            black_box(entry.grants.get(*slot).copied());
             self.runnable[kind.index()].bring_near(entry.host, entry.rack);
         }
     }
@@ -536,8 +539,8 @@ impl Nodes {
 
     /// Takes entry `slot` of the node's grants back and puts the node where it belongs.
     pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, need: u32, slot: u32) {
-        let entry = &mut self.slab[node as usize];
-        entry.grants.remove(slot as usize);
+        let entry = &mut self.slab[node];
+        entry.grants.remove(slot);
         let load = entry.grant_counts[kind];
         entry.grant_counts[kind] -= 1;
         entry.used[kind] -= need;
@@ -553,14 +556,14 @@ impl Nodes {
     /// Puts the node into or out of the index of each type as it now belongs.
     /// Returns the types for which that changed, with whether it is in now.
     pub(super) fn reindex(&mut self, node: NodeIdx, settings: &Settings) -> PerType<Option<bool>> {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         entry.usable = PerType(ResourceType::ALL.map(|kind| entry.serves(kind, settings)));
         PerType(ResourceType::ALL.map(|kind| self.place(node, kind)))
     }
 
     /// Sees to it that the node is given nothing any more. Its grants stay.
     pub(super) fn retire(&mut self, node: NodeIdx) {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         entry.allowed = false;
         entry.usable = PerType::all(false);
         for kind in ResourceType::ALL {
@@ -569,7 +572,7 @@ impl Nodes {
     }
 
     fn place(&mut self, node: NodeIdx, kind: ResourceType) -> Option<bool> {
-        let entry = &self.slab[node as usize];
+        let entry = &self.slab[node];
         let belongs = entry.room(kind) > 0 && entry.usable[kind];
         if belongs == entry.in_index[kind] {
             return None;
@@ -614,7 +617,7 @@ impl Nodes {
             let named = self.by_name.get(&entry.name) == Some(&node);
             hold(named, || format!("node {} is not found by name", entry.name))?;
         }
-        let list = |node: u32| self.slab.get(node as usize).map(list_of);
+        let list = |node: u32| self.slab.get(node).map(list_of);
         self.by_heartbeat.audit(0, "nodes by heartbeat", self.slab.len(), list)?;
         let lists = [LATE, ON_TIME].into_iter().flat_map(|list| self.by_heartbeat.iter(0, list));
         let heard = lists.map(|node| self[node].last_heartbeat);
@@ -649,14 +652,14 @@ impl Nodes {
     }
 
     fn enter_index(&mut self, node: NodeIdx, kind: ResourceType) {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         entry.in_index[kind] = true;
         let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
         self.runnable[kind.index()].enter(node, host, rack, load);
     }
 
     fn leave_index(&mut self, node: NodeIdx, kind: ResourceType) {
-        let entry = &mut self.slab[node as usize];
+        let entry = &mut self.slab[node];
         if std::mem::take(&mut entry.in_index[kind]) {
             let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
             self.runnable[kind.index()].leave(node, host, rack, load);
@@ -667,13 +670,13 @@ impl Nodes {
 impl Index<NodeIdx> for Nodes {
     type Output = Node;
     fn index(&self, node: NodeIdx) -> &Node {
-        &self.slab[node as usize]
+        &self.slab[node]
     }
 }
 
 impl IndexMut<NodeIdx> for Nodes {
     fn index_mut(&mut self, node: NodeIdx) -> &mut Node {
-        &mut self.slab[node as usize]
+        &mut self.slab[node]
     }
 }
 
@@ -749,7 +752,7 @@ impl Runnable {
 
     fn audit(&self, kind: ResourceType, nodes: &Nodes) -> Result<(), String> {
         let indexed = |node: u32| {
-            nodes.slab.get(node as usize).filter(|entry| entry.in_index[kind]).map(|entry| {
+            nodes.slab.get(node).filter(|entry| entry.in_index[kind]).map(|entry| {
                 (entry.host as usize, entry.rack as usize, entry.grant_counts[kind] as usize)
             })
         };

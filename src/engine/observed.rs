@@ -215,68 +215,35 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::super::input::{Effect, Input, Notification};
-    use super::super::settings::Settings;
-    use super::super::types::{
-        Address, ComputeSpecs, NodeReport, PerType, ResourceRequest, SessionInfo, SessionStatus,
-    };
-    use super::super::{Engine, Reply, Start};
     use super::*;
+    use crate::types::{Address, SessionStatus};
+    use crate::{Effect, Input, Notification, Reply, Start, testing};
 
     const NOW: Millis = Millis(1_000);
 
+    /// Two slots of each type for each CPU; ids begin with "1".
     fn engine() -> Engine {
         let start = Start { now: Millis(0), id_prefix: "1".into(), hash_seed: 1 };
-        let mut settings = Settings::default();
+        let mut settings = testing::settings();
         settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 2)).into());
         Engine::new(settings, start)
     }
 
-    fn address(host: &str) -> Address {
-        Address { host: host.into(), port: 5 }
-    }
-
     fn node(name: &str, cpus: i16) -> Input {
-        let report = NodeReport {
-            name: name.into(),
-            address: address(name),
-            total: ComputeSpecs {
-                num_cpus: cpus,
-                memory_mb: Some(1 << 20),
-                disk_gb: Some(1 << 20),
-                network_mbps: None,
-            },
-            free: None,
-            apps: PerType([(); 3].map(|()| Some("app".into()))),
-        };
-        Input::HeartbeatNode { report, rack: None }
+        testing::heartbeat(name, cpus)
     }
 
     fn session(handle: &str) -> Input {
-        let info = SessionInfo {
-            address: address("driver"),
-            name: "n".into(),
-            user_id: "u".into(),
-            group_ids: None,
-            pool: None,
-            priority: None,
-            no_preempt: None,
-            url: None,
-            deadline: None,
-        };
-        Input::StartSession { handle: handle.into(), info }
+        testing::session(handle, "g.p")
     }
 
     fn maps(handle: &str, ids: std::ops::Range<i32>) -> Input {
-        let request = |id| ResourceRequest {
-            id,
-            hosts: vec!["a".into()],
-            specs: None,
-            kind: ResourceType::Map,
-            exclude_hosts: vec!["c".into()],
+        let request = |id| {
+            let mut request = testing::request(id, ResourceType::Map, &["a"]);
+            request.exclude_hosts = vec!["c".into()];
+            request
         };
-        let requests = ids.map(request).collect();
-        Input::RequestResources { handle: handle.into(), requests, racks: vec![] }
+        testing::ask(handle, ids.map(request).collect())
     }
 
     /// Applies inputs and passes; gives what was granted as `session/id@node`.
@@ -404,10 +371,10 @@ mod tests {
         let good = |node: &str| Grant {
             id: 0,
             node_name: node.into(),
-            address: address(node),
+            address: Address { host: node.into(), port: 5000 },
             granted_at: NOW,
             kind: ResourceType::Map,
-            app_info: "app".into(),
+            app_info: "m:1".into(),
         };
         let with = |change: &dyn Fn(&mut Grant)| {
             let mut grant = good("a");
@@ -427,12 +394,12 @@ mod tests {
             (
                 "1.1",
                 with(&|grant| grant.address.port = 6),
-                Some(Objection::OtherAddress("a".into(), "a".into(), 5)),
+                Some(Objection::OtherAddress("a".into(), "a".into(), 5000)),
             ),
             (
                 "1.1",
                 with(&|grant| grant.app_info = "other".into()),
-                Some(Objection::OtherService("a".into(), "app".into())),
+                Some(Objection::OtherService("a".into(), "m:1".into())),
             ),
             ("1.1", good("c"), Some(Objection::Excluded(0, "c".into()))),
         ] {

@@ -4,20 +4,27 @@
 //! Spec: cluster-manager/04 §7: the original walks its list with a cursor that it keeps between
 //! walks. [`Pending`] gives the element that such a walk would find first, without the walk.
 
+mod image;
+
 use std::hint::black_box;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use slab::Slab;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::audit::hold;
+pub(super) use self::image::PendingImage;
+use super::arena::Arena;
+use super::check::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
 use super::nodes::NEAR_AT_ONCE;
 use super::requests::{ReqIdx, Request, RequestState, Requests, Seq};
 use super::scheduler::Front;
 use super::topology::{HostIdx, RackIdx, Topology};
 use super::types::ResourceType;
+
+/// A class of requests by number.
+pub(super) type ClassIdx = u32;
 
 /// Requests that the same nodes can serve when no host is preferred.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +47,7 @@ pub(super) struct Class {
 }
 
 /// Where a walk starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Cursor {
     At(ReqIdx),
     /// So many places behind the end, 0 for the place where the next request will be put.
@@ -54,8 +61,8 @@ pub(super) struct Pending {
     tail: ReqIdx,
     len: usize,
     cursor: Cursor,
-    classes: Slab<Class>,
-    class_by_key: Lookup<Arc<ClassKey>, usize>,
+    classes: Arena<ClassIdx, Class>,
+    class_by_key: Lookup<Arc<ClassKey>, ClassIdx>,
     /// Present for types that are matched by place.
     places: Option<Places>,
     /// What the searches of a pass have found out. [`Search::find`] keeps it.
@@ -63,7 +70,7 @@ pub(super) struct Pending {
     /// [`Search::find`]: super::scheduler::Search::find
     pub(super) front: Option<Box<Front>>,
     /// Numbers of classes below this one have been dropped, see [`Pending::dismantle`].
-    dismantled: usize,
+    dismantled: ClassIdx,
     seed: HashSeed,
 }
 
@@ -83,7 +90,7 @@ impl Pending {
             tail: NONE,
             len: 0,
             cursor: Cursor::BehindEnd(0),
-            classes: Slab::new(),
+            classes: Arena::new(),
             class_by_key: Lookup::new(seed),
             places: by_place.then(|| Places::new(seed)),
             front: None,
@@ -107,7 +114,7 @@ impl Pending {
             at => at,
         };
         let class = self.class_of(requests, req);
-        let seq = requests.enter(req, prev, class as u32);
+        let seq = requests.enter(req, prev, class);
         let request = &requests[req];
         let class = &mut self.classes[class];
         class.live += 1;
@@ -150,7 +157,6 @@ impl Pending {
             places.live -= entries_of(hosts, topology);
             places.sweep_if_stale(requests);
         }
-        let class = class as usize;
         self.classes[class].live -= 1;
         if self.classes[class].live == 0 {
             let gone = self.classes.remove(class);
@@ -168,9 +174,9 @@ impl Pending {
             left -= (0..left).map_while(|_| places.by_host.pop()).count();
             left -= (0..left).map_while(|_| places.by_rack.pop()).count();
         }
-        let classes = self.classes.capacity();
+        let classes = self.classes.places() as ClassIdx;
         while left > 0 && self.dismantled < classes {
-            if let Some(class) = self.classes.try_remove(self.dismantled) {
+            if let Some(class) = self.classes.take(self.dismantled) {
                 self.class_by_key.remove(&class.key);
             }
             self.dismantled += 1;
@@ -230,12 +236,12 @@ impl Pending {
     }
 
     /// Numbers of the classes, in a defined order.
-    pub(super) fn class_numbers(&self) -> Vec<u32> {
-        self.classes.iter().map(|(number, _)| number as u32).collect()
+    pub(super) fn class_numbers(&self) -> Vec<ClassIdx> {
+        self.classes.iter().map(|(number, _)| number).collect()
     }
 
     /// The class of this number, if it has requests.
-    pub(super) fn class(&mut self, number: usize) -> Option<&mut Class> {
+    pub(super) fn class(&mut self, number: ClassIdx) -> Option<&mut Class> {
         self.classes.get_mut(number)
     }
 
@@ -243,7 +249,7 @@ impl Pending {
     pub(super) fn first_hostless(
         &mut self,
         requests: &Requests,
-        class: usize,
+        class: ClassIdx,
         from: Seq,
     ) -> Option<(Seq, ReqIdx)> {
         self.classes.get_mut(class)?.hostless.first_around(from, requests)
@@ -253,7 +259,7 @@ impl Pending {
     pub(super) fn first_hosted(
         &mut self,
         requests: &Requests,
-        class: usize,
+        class: ClassIdx,
         from: Seq,
     ) -> Option<(Seq, ReqIdx)> {
         self.classes.get_mut(class)?.hosted.first_around(from, requests)
@@ -336,7 +342,7 @@ impl Pending {
     ) -> Result<(), String> {
         let (mut last, mut last_seq) = (NONE, None);
         let mut live = 0;
-        let mut live_of_class = vec![0; self.classes.capacity()];
+        let mut live_of_class = vec![0; self.classes.places()];
         let mut live_entries = 0;
         let mut req = self.head;
         while req != NONE {
@@ -348,7 +354,7 @@ impl Pending {
             let in_order = request.kind == kind && last_seq < Some(seq);
             let in_order = in_order && requests.prev(req) == last;
             hold(in_order, || format!("request {} is out of its order", request.id))?;
-            let entry = self.classes.get(class as usize);
+            let entry = self.classes.get(class);
             let entry = entry.ok_or_else(|| format!("request {} has no class", request.id))?;
             entry.audit_member(request, seq, req)?;
             live_of_class[class as usize] += 1;
@@ -360,16 +366,17 @@ impl Pending {
             (last, last_seq, req) = (req, Some(seq), requests.next(req));
         }
         hold(self.tail == last, || "wrong end".into())?;
+
         hold(self.len == live, || format!("{live} pending, not {}", self.len))?;
         if let Cursor::At(at) = self.cursor {
             let sound = requests.seq(at).is_some() && requests[at].kind == kind;
             hold(sound, || "the cursor is on a request that does not wait".into())?;
         }
         hold(self.class_by_key.len() == self.classes.len(), || "classes by key".into())?;
-        for (number, class) in &self.classes {
+        for (number, class) in self.classes.iter() {
             let found = self.class_by_key.get(&class.key) == Some(&number);
             hold(found, || "a class is not found by its key".into())?;
-            let live = live_of_class[number];
+            let live = live_of_class[number as usize];
             let items = class.hostless.items.len() + class.hosted.items.len();
             hold(class.live == live && live > 0, || format!("class of {live}: {}", class.live))?;
             hold(items <= 2 * live + 64, || format!("class of {live} has {items} items"))?;
@@ -379,7 +386,7 @@ impl Pending {
         self.places.as_ref().map_or(Ok(()), |places| places.audit(live_entries))
     }
 
-    fn class_of(&mut self, requests: &Requests, req: ReqIdx) -> usize {
+    fn class_of(&mut self, requests: &Requests, req: ReqIdx) -> ClassIdx {
         let request = &requests[req];
         let mut excluded = request.excluded.clone();
         excluded.sort_unstable();
@@ -543,7 +550,7 @@ fn racks_of<'a>(
 ///
 /// There is one for each host that a session's requests name: in a large cluster most have one
 /// request or two, for which there is room in the list itself.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Arrivals {
     items: SmallVec<[(Seq, ReqIdx); 2]>,
     /// Where the last search began; the next one begins near it.

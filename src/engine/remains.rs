@@ -4,12 +4,16 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::Engine;
+use super::image::ImageError;
+use super::lookup::HashSeed;
 use super::nodes::SessionIdx;
-use super::pending::Pending;
-use super::requests::{ReqIdx, Requests};
+use super::pending::{Pending, PendingImage};
+use super::requests::{ReqIdx, Requests, RequestsImage};
 use super::sessions::Tally;
-use super::topology::HostIdx;
+use super::topology::{HostIdx, Topology};
 use super::types::{PerType, ResourceType};
 
 /// Requests that are dropped in one input. A session with more leaves its requests behind.
@@ -27,7 +31,47 @@ struct Remnant {
     pending: [Pending; 3],
 }
 
+/// What ended sessions have left, in an [`Image`](super::Image).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RemainsImage(Vec<RemnantImage>);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct RemnantImage {
+    requests: RequestsImage,
+    next: usize,
+    pending: PerType<PendingImage>,
+}
+
 impl Remains {
+    pub(super) fn image(&self) -> RemainsImage {
+        let image = |remnant: &Remnant| RemnantImage {
+            requests: remnant.requests.image(),
+            next: remnant.next,
+            pending: PerType(remnant.pending.each_ref().map(Pending::image)),
+        };
+        RemainsImage(self.0.iter().map(image).collect())
+    }
+
+    pub(super) fn from_image(
+        image: RemainsImage,
+        topology: &Topology,
+        seed: HashSeed,
+    ) -> Result<Self, ImageError> {
+        let mut remains = Remains::default();
+        for RemnantImage { requests, next, pending } in image.0 {
+            let (requests, lines) = Requests::from_image(requests, topology, seed)?;
+            let PerType([map, reduce, job_tracker]) = pending;
+            let [map_line, reduce_line, job_tracker_line] = lines;
+            let pending = [
+                Pending::from_image(map, map_line, seed)?,
+                Pending::from_image(reduce, reduce_line, seed)?,
+                Pending::from_image(job_tracker, job_tracker_line, seed)?,
+            ];
+            remains.0.push_back(Remnant { requests, next, pending });
+        }
+        Ok(remains)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -74,7 +118,9 @@ impl Engine {
         let places = requests.places();
         if *next < places {
             let end = next.saturating_add(AT_ONCE).min(places);
-            for request in (*next..end).filter_map(|place| requests.discard(place)) {
+            // A session cannot have more requests than numbers for them.
+            for request in (*next as ReqIdx..end as ReqIdx).filter_map(|req| requests.discard(req))
+            {
                 for host in request.hosts.iter().chain(&*request.excluded) {
                     self.topology.release(*host);
                 }

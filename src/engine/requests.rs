@@ -3,11 +3,13 @@
 //! Spec: cluster-manager/05 §2. A request is pending, granted or lost (its grant was taken back or
 //! died with its node). A lost one stays known, and counts as requested, until it is released.
 
+mod image;
+
 use std::ops::{Deref, Index, IndexMut};
 
-use slab::Slab;
-
-use super::audit::hold;
+pub(super) use self::image::{Line, RequestsImage};
+use super::arena::Arena;
+use super::check::hold;
 use super::input::Asked;
 use super::lookup::{HashSeed, Lookup, NONE};
 use super::nodes::NodeIdx;
@@ -119,7 +121,7 @@ const NOWHERE: Place = Place { seq: 0, prev: NONE, next: NONE };
 /// All requests of a session.
 #[derive(Debug)]
 pub(super) struct Requests {
-    slab: Slab<Request>,
+    slab: Arena<ReqIdx, Request>,
     by_id: Ids,
     // By the request's number. Searches look at many places, so they are kept close together; the
     // others are looked at once or never.
@@ -132,7 +134,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(seed: HashSeed) -> Self {
         Requests {
-            slab: Slab::new(),
+            slab: Arena::new(),
             by_id: Ids::new(seed),
             places: Vec::new(),
             asked: Vec::new(),
@@ -159,7 +161,7 @@ impl Requests {
         specs: Option<ComputeSpecs>,
     ) -> ReqIdx {
         let id = request.id;
-        let req = self.slab.insert(request) as ReqIdx;
+        let req = self.slab.insert(request);
         self.by_id.insert(id, req, self.slab.len());
         let at = req as usize;
         if self.places.len() <= at {
@@ -173,15 +175,15 @@ impl Requests {
     }
 
     pub(super) fn remove(&mut self, req: ReqIdx) -> Request {
-        let request = self.slab.remove(req as usize);
+        let request = self.slab.remove(req);
         self.by_id.remove(request.id);
         request
     }
 
-    /// Takes out the request at a place, of a session that has ended: the indexes are left as they
+    /// Takes out the request of a number, of a session that has ended: the indexes are left as they
     /// are.
-    pub(super) fn discard(&mut self, place: usize) -> Option<Request> {
-        self.slab.try_remove(place)
+    pub(super) fn discard(&mut self, req: ReqIdx) -> Option<Request> {
+        self.slab.take(req)
     }
 
     pub(super) fn find(&self, id: i32) -> Option<ReqIdx> {
@@ -200,7 +202,7 @@ impl Requests {
 
     /// The request of this number, if there is one.
     pub(super) fn get(&self, req: ReqIdx) -> Option<&Request> {
-        self.slab.get(req as usize)
+        self.slab.get(req)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -209,12 +211,12 @@ impl Requests {
 
     /// All numbers are below this one.
     pub(super) fn places(&self) -> usize {
-        self.slab.capacity()
+        self.slab.places()
     }
 
     /// All requests in a defined order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ReqIdx, &Request)> {
-        self.slab.iter().map(|(req, request)| (req as ReqIdx, request))
+        self.slab.iter()
     }
 
     /// Recomputes the index by id.
@@ -370,13 +372,13 @@ impl Ids {
 impl Index<ReqIdx> for Requests {
     type Output = Request;
     fn index(&self, req: ReqIdx) -> &Request {
-        &self.slab[req as usize]
+        &self.slab[req]
     }
 }
 
 impl IndexMut<ReqIdx> for Requests {
     fn index_mut(&mut self, req: ReqIdx) -> &mut Request {
-        &mut self.slab[req as usize]
+        &mut self.slab[req]
     }
 }
 

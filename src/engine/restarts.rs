@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::audit::hold;
+use serde::{Deserialize, Serialize};
+
+use super::check::hold;
+use super::image::{ImageError, check};
 use super::types::Millis;
 
 /// The nodes that are still to be told to restart, by name.
@@ -21,7 +24,41 @@ pub(super) struct Restarts {
     next_batch: Option<Millis>,
 }
 
+/// The restarts in an [`Image`](super::Image).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RestartsImage {
+    order: Vec<(u64, Arc<str>)>,
+    last_place: u64,
+    ready: Vec<Arc<str>>,
+    batch_size: usize,
+    next_batch: Option<Millis>,
+}
+
 impl Restarts {
+    pub(super) fn image(&self) -> RestartsImage {
+        RestartsImage {
+            order: self.order.iter().map(|(place, node)| (*place, node.clone())).collect(),
+            last_place: self.last_place,
+            ready: self.ready.iter().cloned().collect(),
+            batch_size: self.batch_size,
+            next_batch: self.next_batch,
+        }
+    }
+
+    pub(super) fn from_image(image: RestartsImage) -> Result<Self, ImageError> {
+        let RestartsImage { order, last_place, ready, batch_size, next_batch } = image;
+        let places = order.iter().all(|(place, _)| *place <= last_place);
+        check(places, "a node restarts after all others")?;
+        Ok(Restarts {
+            waiting: order.iter().map(|(place, node)| (node.clone(), *place)).collect(),
+            order: order.into_iter().collect(),
+            last_place,
+            ready: ready.into_iter().collect(),
+            batch_size,
+            next_batch,
+        })
+    }
+
     /// Adds nodes and releases a batch at once. `force` forgets an earlier restart.
     /// A batch size of 0 or less releases none.
     pub(super) fn add(

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::input::{
-    Asked, Effect, PoolObjection, Record, Refusal, Reply, RequestSummary, SessionView,
-    StepMismatch,
+    Asked, Effect, PoolObjection, Record, Refusal, Reply, RequestSummary, SessionView, StepMismatch,
 };
 use super::nodes::{self, SessionIdx};
 use super::remains;

@@ -2,15 +2,18 @@
 //!
 //! Spec: cluster-manager/05 §1.
 
+mod image;
+
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
-use slab::Slab;
 
-use super::audit::hold;
+pub(super) use self::image::SessionsImage;
+use super::arena::Arena;
+use super::check::hold;
 use super::input::Asked;
 use super::lookup::{Chains, HashSeed, Lookup};
 use super::nodes::{NodeIdx, SessionIdx};
@@ -73,7 +76,7 @@ pub(super) struct Demand {
 }
 
 /// A session that was tried in vain; it is tried again after an event that may help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Blocked {
     /// When its wait for a near node ends.
     pub(super) until: Option<Millis>,
@@ -141,7 +144,7 @@ impl Session {
 }
 
 /// What is remembered of an ended session.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetiredSession {
     /// Its handle.
     pub handle: Arc<str>,
@@ -168,7 +171,7 @@ pub struct RetiredSession {
 /// All running sessions, and the last ones that ended.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    slab: Slab<Session>,
+    slab: Arena<SessionIdx, Session>,
     by_handle: Lookup<Arc<str>, SessionIdx>,
     by_heartbeat: Chains<1>,
     next_serial: u64,
@@ -181,7 +184,7 @@ pub(super) struct Sessions {
 impl Sessions {
     pub(super) fn new(seed: HashSeed) -> Self {
         Sessions {
-            slab: Slab::new(),
+            slab: Arena::new(),
             by_handle: Lookup::new(seed),
             by_heartbeat: Chains::default(),
             next_serial: 0,
@@ -201,17 +204,22 @@ impl Sessions {
 
     /// The session of this number, if it runs.
     pub(super) fn get(&self, session: SessionIdx) -> Option<&Session> {
-        self.slab.get(session as usize)
+        self.slab.get(session)
     }
 
     /// All numbers are below this one.
     pub(super) fn places(&self) -> usize {
-        self.slab.capacity()
+        self.slab.places()
     }
 
     /// All running sessions in a defined order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (SessionIdx, &Session)> {
-        self.slab.iter().map(|(session, entry)| (session as SessionIdx, entry))
+        self.slab.iter()
+    }
+
+    /// As [`Self::iter`], to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (SessionIdx, &mut Session)> {
+        self.slab.iter_mut()
     }
 
     /// Numbers of all running sessions, in the order of their start.
@@ -264,7 +272,7 @@ impl Sessions {
             requests: Requests::new(seed),
             demand: ResourceType::ALL.map(demand),
             nodes: IndexSet::with_hasher(seed.state()),
-        }) as SessionIdx;
+        });
         self.by_handle.insert(handle, session);
         self.by_heartbeat.push_back(0, 0, session);
         session
@@ -287,14 +295,14 @@ impl Sessions {
 
     pub(super) fn remove(&mut self, session: SessionIdx) -> Session {
         self.by_heartbeat.remove(0, 0, session);
-        let entry = self.slab.remove(session as usize);
+        let entry = self.slab.remove(session);
         self.by_handle.remove(&entry.handle);
         entry
     }
 
     /// Notes that the session is alive.
     pub(super) fn heard(&mut self, session: SessionIdx, now: Millis) {
-        self.slab[session as usize].last_heartbeat = now;
+        self.slab[session].last_heartbeat = now;
         self.by_heartbeat.remove(0, 0, session);
         self.by_heartbeat.push_back(0, 0, session);
     }
@@ -302,19 +310,19 @@ impl Sessions {
     /// The session that has been silent for longest.
     pub(super) fn most_silent(&self) -> Option<(SessionIdx, Millis)> {
         let session = self.by_heartbeat.first(0, 0)?;
-        Some((session, self.slab[session as usize].last_heartbeat))
+        Some((session, self.slab[session].last_heartbeat))
     }
 
     /// Counts every session as heard now, as the end of safe mode does.
     pub(super) fn all_heard(&mut self, now: Millis) {
-        for (_, session) in &mut self.slab {
+        for session in self.slab.values_mut() {
             session.last_heartbeat = now;
         }
     }
 
     /// Does not count `ms` of the silence of each session.
     pub(super) fn pardon(&mut self, now: Millis, ms: i64) {
-        for (_, session) in &mut self.slab {
+        for session in self.slab.values_mut() {
             session.last_heartbeat = session.last_heartbeat.plus_ms(ms).min(now);
         }
     }
@@ -327,7 +335,7 @@ impl Sessions {
             hold(named, || format!("session {} is not found by handle", entry.handle))?;
             hold(entry.serial < self.next_serial, || "a session is yet to come".into())?;
         }
-        let all = |session: u32| self.slab.contains(session as usize).then_some(0);
+        let all = |session: u32| self.slab.contains(session).then_some(0);
         self.by_heartbeat.audit(0, "sessions by heartbeat", self.slab.len(), all)?;
         let heard = self.by_heartbeat.iter(0, 0).map(|session| self[session].last_heartbeat);
         hold(heard.is_sorted(), || "sessions are not in the order of their heartbeats".into())
@@ -356,12 +364,12 @@ impl Sessions {
 impl Index<SessionIdx> for Sessions {
     type Output = Session;
     fn index(&self, session: SessionIdx) -> &Session {
-        &self.slab[session as usize]
+        &self.slab[session]
     }
 }
 
 impl IndexMut<SessionIdx> for Sessions {
     fn index_mut(&mut self, session: SessionIdx) -> &mut Session {
-        &mut self.slab[session as usize]
+        &mut self.slab[session]
     }
 }

@@ -46,8 +46,8 @@ impl Engine {
         places: u64,
     ) -> Option<Slice<NodeGrant>> {
         let grants = &self.nodes[self.nodes.find(name)?].grants;
-        Some(slice(from, places, grants.capacity() as u64, |place| {
-            let (session, req) = grants.get(usize::try_from(place).ok()?)?;
+        Some(slice(from, places, grants.places() as u64, |place| {
+            let (session, req) = grants.get(u32::try_from(place).ok()?)?;
             self.node_grant(*session, *req)
         }))
     }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::settings::{PoolSettings, SchedulingMode, Settings, SizeRedirect};
+pub(super) use super::testing::{info, report, request, requests};
 use super::types::*;
 use super::*;
 
 mod differences;
+mod image;
 mod nodes;
 mod parts;
 mod views;
@@ -32,11 +34,9 @@ use Told::{Dead, Granted, Revoked};
 impl World {
     /// One CPU is one slot of each type.
     pub(super) fn new(change: impl FnOnce(&mut Settings)) -> World {
-        let mut settings = Settings::default();
-        settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 1)).into());
+        let mut settings = testing::settings();
         change(&mut settings);
-        let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 7 };
-        World { engine: Engine::new(settings, start), now: 1_000, told: BTreeMap::new() }
+        World { engine: testing::engine(settings), now: 1_000, told: BTreeMap::new() }
     }
 
     pub(super) fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
@@ -145,48 +145,6 @@ impl World {
     pub(super) fn counts(&self, handle: &str, kind: ResourceType) -> TypeCounts {
         self.engine.session_at(handle, Millis(self.now)).unwrap().counts[kind].now
     }
-}
-
-pub(super) fn report(name: &str, host: &str, cpus: i16) -> NodeReport {
-    NodeReport {
-        name: name.into(),
-        address: Address { host: host.into(), port: 5000 },
-        total: ComputeSpecs { num_cpus: cpus, ..ComputeSpecs::default() },
-        free: Some(ComputeSpecs { num_cpus: cpus, ..ComputeSpecs::default() }),
-        apps: PerType(["m:1", "r:1", "j:1"].map(|app| Some(app.into()))),
-    }
-}
-
-pub(super) fn info(name: &str, pool: &str) -> SessionInfo {
-    let (group, pool) = pool.split_once('.').unwrap();
-    SessionInfo {
-        address: Address { host: "driver".into(), port: 1 },
-        name: name.into(),
-        user_id: "user".into(),
-        group_ids: None,
-        pool: Some(PoolName::new(group, pool)),
-        priority: None,
-        no_preempt: Some(false),
-        url: None,
-        deadline: None,
-    }
-}
-
-pub(super) fn request(id: i32, kind: ResourceType, hosts: &[&str]) -> ResourceRequest {
-    ResourceRequest {
-        id,
-        hosts: hosts.iter().map(|host| Arc::from(*host)).collect(),
-        specs: Some(ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() }),
-        kind,
-        exclude_hosts: Vec::new(),
-    }
-}
-
-pub(super) fn requests(
-    ids: std::ops::RangeInclusive<i32>,
-    kind: ResourceType,
-) -> Vec<ResourceRequest> {
-    ids.map(|id| request(id, kind, &[])).collect()
 }
 
 pub(super) fn cpus(mut request: ResourceRequest, num_cpus: i16) -> ResourceRequest {

@@ -4,11 +4,13 @@
 //! Spec: cluster-manager/03 §3. Which rack a host is in is found outside the engine; a host of
 //! which nothing is said is in the default rack.
 
+mod image;
+
 use std::sync::Arc;
 
-use slab::Slab;
-
-use super::audit::hold;
+pub(super) use self::image::TopologyImage;
+use super::arena::Arena;
+use super::check::hold;
 use super::lookup::{HashSeed, Lookup, NONE};
 
 /// The rack of a host of which nothing else is known.
@@ -28,13 +30,13 @@ struct Rack {
 /// All hosts and racks that something refers to.
 #[derive(Debug)]
 pub(super) struct Topology {
-    hosts: Slab<Arc<str>>,
+    hosts: Arena<HostIdx, Arc<str>>,
     // By the host's number. Each request has its hosts counted and placed, so these are kept dense.
     uses: Vec<u32>,
     /// [`NONE`] while the host is only avoided, so that nobody has said where it is.
     host_racks: Vec<RackIdx>,
     host_by_name: Lookup<Arc<str>, HostIdx>,
-    racks: Slab<Rack>,
+    racks: Arena<RackIdx, Rack>,
     rack_by_path: Lookup<Arc<str>, RackIdx>,
     default_rack: Arc<str>,
 }
@@ -42,11 +44,11 @@ pub(super) struct Topology {
 impl Topology {
     pub(super) fn new(seed: HashSeed) -> Self {
         Topology {
-            hosts: Slab::new(),
+            hosts: Arena::new(),
             uses: Vec::new(),
             host_racks: Vec::new(),
             host_by_name: Lookup::new(seed),
-            racks: Slab::new(),
+            racks: Arena::new(),
             rack_by_path: Lookup::new(seed),
             default_rack: DEFAULT_RACK.into(),
         }
@@ -73,7 +75,7 @@ impl Topology {
             self.uses[*host as usize] += 1;
             return *host;
         }
-        let host = self.hosts.insert(name.clone()) as HostIdx;
+        let host = self.hosts.insert(name.clone());
         if self.uses.len() <= host as usize {
             self.uses.resize(host as usize + 1, 0);
             self.host_racks.resize(host as usize + 1, NONE);
@@ -94,16 +96,16 @@ impl Topology {
     }
 
     fn forget(&mut self, host: HostIdx) {
-        let name = self.hosts.remove(host as usize);
+        let name = self.hosts.remove(host);
         self.host_by_name.remove(&name);
         let number = self.host_racks[host as usize];
         if number == NONE {
             return;
         }
-        let rack = &mut self.racks[number as usize];
+        let rack = &mut self.racks[number];
         rack.uses -= 1;
         if rack.uses == 0 {
-            let rack = self.racks.remove(number as usize);
+            let rack = self.racks.remove(number);
             self.rack_by_path.remove(&rack.path);
         }
     }
@@ -111,14 +113,14 @@ impl Topology {
     /// Whether the hosts that are known are those with uses in `uses`, which has a number for each
     /// host by its index, and the racks those of these hosts.
     pub(super) fn audit(&self, uses: &[u32]) -> Result<(), String> {
-        let mut rack_uses = vec![0; self.racks.capacity()];
-        for (host, name) in &self.hosts {
-            let (noted, rack) = (self.uses[host], self.host_racks[host]);
-            let counted = uses.get(host).copied().unwrap_or(0);
+        let mut rack_uses = vec![0; self.racks.places()];
+        for (host, name) in self.hosts.iter() {
+            let (noted, rack) = (self.uses[host as usize], self.host_racks[host as usize]);
+            let counted = uses.get(host as usize).copied().unwrap_or(0);
             hold(noted == counted && counted > 0, || {
                 format!("host {name} is used {counted} times, not {noted}")
             })?;
-            let named = self.host_by_name.get(name) == Some(&(host as HostIdx));
+            let named = self.host_by_name.get(name) == Some(&host);
             hold(named, || format!("host {name} is not found by name"))?;
             if rack != NONE {
                 rack_uses[rack as usize] += 1;
@@ -127,10 +129,13 @@ impl Topology {
         let used = uses.iter().filter(|uses| **uses > 0).count();
         hold(used == self.hosts.len(), || format!("{used} hosts of {} exist", self.hosts.len()))?;
         hold(self.host_by_name.len() == self.hosts.len(), || "hosts by name: too many".into())?;
-        for (rack, entry) in &self.racks {
-            let named = self.rack_by_path.get(&entry.path) == Some(&(rack as RackIdx));
-            hold(named && entry.uses == rack_uses[rack] && entry.uses > 0, || {
-                format!("rack {} has {} hosts, not {}", entry.path, rack_uses[rack], entry.uses)
+        for (rack, entry) in self.racks.iter() {
+            let named = self.rack_by_path.get(&entry.path) == Some(&rack);
+            hold(named && entry.uses == rack_uses[rack as usize] && entry.uses > 0, || {
+                format!(
+                    "rack {} has {} hosts, not {}",
+                    entry.path, rack_uses[rack as usize], entry.uses
+                )
             })?;
         }
         hold(self.rack_by_path.len() == self.racks.len(), || "racks by path: too many".into())
@@ -143,7 +148,7 @@ impl Topology {
     }
 
     pub(super) fn host_name(&self, host: HostIdx) -> &Arc<str> {
-        &self.hosts[host as usize]
+        &self.hosts[host]
     }
 
     /// The rack of a host that was acquired with one.
@@ -152,15 +157,15 @@ impl Topology {
     }
 
     pub(super) fn rack_path(&self, rack: RackIdx) -> &Arc<str> {
-        &self.racks[rack as usize].path
+        &self.racks[rack].path
     }
 
     fn acquire_rack(&mut self, path: Arc<str>) -> RackIdx {
         if let Some(rack) = self.rack_by_path.get(&path) {
-            self.racks[*rack as usize].uses += 1;
+            self.racks[*rack].uses += 1;
             return *rack;
         }
-        let rack = self.racks.insert(Rack { path: path.clone(), uses: 1 }) as RackIdx;
+        let rack = self.racks.insert(Rack { path: path.clone(), uses: 1 });
         self.rack_by_path.insert(path, rack);
         rack
     }

@@ -137,32 +137,39 @@ pub fn run(plan: Plan) -> Result<Summary, Box<Failure>> {
 /// # Errors
 /// As [`run`].
 pub fn run_with_digest(plan: Plan) -> Result<(Summary, Digest), Box<Failure>> {
+    run_digested(plan, new_engine)
+}
+
+fn run_digested<S: Subject>(
+    plan: Plan,
+    subject: impl Fn(&Settings) -> S,
+) -> Result<(Summary, Digest), Box<Failure>> {
     let last = Cell::new(digest::Running::new(&Settings::default()).digest());
     let summary = run_with(plan, |settings: &Settings| Digested {
-        engine: new_engine(settings),
+        subject: subject(settings),
         running: digest::Running::new(settings),
         last: &last,
     })?;
     Ok((summary, last.get()))
 }
 
-/// An engine of which everything that goes in and comes out is digested.
-struct Digested<'a> {
-    engine: Engine,
+/// A subject of which everything that goes in and comes out is digested.
+struct Digested<'a, S> {
+    subject: S,
     running: digest::Running,
     last: &'a Cell<Digest>,
 }
 
-impl Subject for Digested<'_> {
+impl<S: Subject> Subject for Digested<'_, S> {
     fn apply(&mut self, now: Millis, input: Input) -> Outcome {
-        let outcome = self.engine.apply(now, input.clone());
-        self.running.step(now, &input, &outcome, &self.engine);
+        let outcome = self.subject.apply(now, input.clone());
+        self.running.step(now, &input, &outcome, self.subject.engine());
         self.last.set(self.running.digest());
         outcome
     }
 
     fn engine(&self) -> &Engine {
-        &self.engine
+        self.subject.engine()
     }
 }
 

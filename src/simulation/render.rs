@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use corona_engine::{
-    Asked, Effect, Input, Notification, Observed, Outcome, PoolObjection, Record, Refusal, Reply, Starvation,
-    StepMismatch,
+    Asked, Effect, Input, Notification, Observed, Outcome, PoolObjection, Record, Refusal, Reply,
+    Starvation, StepMismatch,
 };
 use corona_model::settings::{Hosts, PoolSettings, SchedulingMode, Settings};
 use corona_model::types::{
@@ -225,10 +225,9 @@ fn refusal_text(out: &mut String, refusal: &Refusal) {
         Refusal::UnknownSession(handle)
         | Refusal::OutOfStep(handle)
         | Refusal::MalformedHandle(handle) => ("InvalidSessionHandle", handle.to_string()),
-        Refusal::ForeignHandle(handle) => (
-            "InvalidSessionHandle",
-            format!("Session belongs to a different start time {handle}"),
-        ),
+        Refusal::ForeignHandle(handle) => {
+            ("InvalidSessionHandle", format!("Session belongs to a different start time {handle}"))
+        }
         Refusal::AlreadyStarted(handle) => {
             ("InvalidSessionHandle", format!("Session already started {handle}"))
         }

@@ -1,6 +1,7 @@
 //! The simulation itself: it repeats, it passes, and it finds what is broken.
 
 use super::*;
+use corona_engine::codec;
 use corona_model::settings::UNLIMITED;
 use corona_model::types::PerType;
 
@@ -9,10 +10,8 @@ const SHORT: u64 = 1_500;
 #[test]
 fn runs_pass() {
     // Many more and longer runs are compared in an optimised build: see scripts/test.
-    let kept = include_str!("../../fixtures/simulation/short.txt");
-    let kept = kept.lines().filter(|line| !line.starts_with('#'));
     let mut compared = 0;
-    for (seed, line) in (1..=40).zip(kept) {
+    for (seed, line) in (1..=40).zip(kept_digests()) {
         let (_, digest) = run_with_digest(Plan { seed, steps: SHORT }).unwrap();
         assert_eq!(format!("{seed} {digest}"), line, "an input or outcome of the run has changed");
         compared += 1;
@@ -20,11 +19,112 @@ fn runs_pass() {
     assert_eq!(compared, 40);
 }
 
+/// Of runs of [`SHORT`] steps: a seed and its digest in each line, from seed 1 on.
+fn kept_digests() -> impl Iterator<Item = &'static str> {
+    let kept = include_str!("../../fixtures/simulation/short.txt");
+    kept.lines().filter(|line| !line.starts_with('#'))
+}
+
 #[test]
 fn a_seed_repeats_and_seeds_differ() {
     let summary = |seed| run(Plan { seed, steps: SHORT }).unwrap();
     assert_eq!(summary(3), summary(3));
     assert_ne!(summary(3), summary(4));
+}
+
+/// An engine of which an image is made after some steps. From then on an engine that was made from
+/// the image goes on in its place, and the first one beside it for comparison.
+struct Restored {
+    first: Engine,
+    restored: Option<Engine>,
+    steps: u64,
+    cut: u64,
+}
+
+impl Restored {
+    fn new(settings: &Settings, cut: u64) -> Restored {
+        Restored { first: new_engine(settings), restored: None, steps: 0, cut }
+    }
+}
+
+impl Subject for Restored {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        let mut outcome = self.first.apply(now, input.clone());
+        if let Some(restored) = &mut self.restored {
+            let first = std::mem::replace(&mut outcome, restored.apply(now, input));
+            assert_eq!(outcome, first, "the engines decide differently");
+            let demands = |engine: &Engine| (engine.wants_pass(), engine.next_deadline());
+            assert_eq!(demands(restored), demands(&self.first));
+            if self.steps.is_multiple_of(50) {
+                assert_eq!(restored.image(), self.first.image());
+            }
+        }
+        if self.steps == self.cut {
+            self.restored = Some(restored(&self.first));
+        }
+        self.steps += 1;
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        self.restored.as_ref().unwrap_or(&self.first)
+    }
+}
+
+/// The engine of the image of this one, by way of bytes, with another secret for its hash tables.
+fn restored(engine: &Engine) -> Engine {
+    let image = engine.image();
+    let bytes = codec::encode(&image).unwrap();
+    assert_eq!(codec::decode(&bytes).as_ref(), Ok(&image));
+    let restored = Engine::from_image(codec::decode(&bytes).unwrap(), 1 << 50).unwrap();
+    assert_eq!(restored.image(), image, "the engine of an image has another one");
+    restored
+}
+
+#[test]
+fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
+    let kept: Vec<&str> = kept_digests().collect();
+    for seed in 1..=400 {
+        let steps = if seed <= 20 { SHORT } else { 300 };
+        // Some are restored while everybody leaves.
+        let cut = Random::new(!seed).below(steps as usize + 50) as u64;
+        let plan = Plan { seed, steps };
+        let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
+        let (_, digest) = result.unwrap_or_else(|failure| panic!("cut at {cut}: {failure}"));
+        if steps == SHORT {
+            let kept = kept[seed as usize - 1];
+            assert_eq!(format!("{seed} {digest}"), kept, "cut at {cut}");
+        }
+    }
+}
+
+/// An engine of which all that goes in and comes out passes through bytes.
+struct Encoded(Engine);
+
+impl Subject for Encoded {
+    fn apply(&mut self, now: Millis, input: Input) -> Outcome {
+        let bytes = codec::encode(&(now, &input)).unwrap();
+        assert_eq!(codec::decode(&bytes), Ok((now, input.clone())));
+        let outcome = self.0.apply(now, input);
+        let bytes = codec::encode(&outcome).unwrap();
+        assert_eq!(codec::decode(&bytes).as_ref(), Ok(&outcome));
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.0
+    }
+}
+
+#[test]
+fn inputs_and_outcomes_survive_their_form_as_bytes() {
+    let start = Start { now: BEGIN, id_prefix: ID_PREFIX.into(), hash_seed: 3 };
+    assert_eq!(codec::decode(&codec::encode(&start).unwrap()), Ok(start));
+    for seed in 1..=20 {
+        let encoded = |settings: &Settings| Encoded(new_engine(settings));
+        let result = run_with(Plan { seed, steps: SHORT }, encoded);
+        assert!(result.is_ok(), "{result:?}");
+    }
 }
 
 /// Two engines with different secrets for their hash tables.

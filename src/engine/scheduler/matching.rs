@@ -10,7 +10,7 @@ use std::collections::binary_heap::PeekMut;
 
 use crate::lookup::DenseSet;
 use crate::nodes::{NodeIdx, Nodes, Runnable};
-use crate::pending::{ClassKey, Pending};
+use crate::pending::{ClassIdx, ClassKey, Pending};
 use crate::requests::{ReqIdx, Request, RequestState, Requests, Seq};
 use crate::topology::{HostIdx, RackIdx, Topology};
 use crate::types::ResourceType;
@@ -99,12 +99,12 @@ impl Search<'_> {
 
     fn any_node(&self, pending: &mut Pending, request: &Request) -> Option<NodeIdx> {
         let RequestState::Pending { class, .. } = request.state else { return None };
-        self.any_node_of_class(pending, class as usize)
+        self.any_node_of_class(pending, class)
     }
 
     /// A node for a request of the class when its place does not matter. That there is none is
     /// remembered until some node gains room.
-    fn any_node_of_class(&self, pending: &mut Pending, class: usize) -> Option<NodeIdx> {
+    fn any_node_of_class(&self, pending: &mut Pending, class: ClassIdx) -> Option<NodeIdx> {
         let class = pending.class(class)?;
         let runnable = self.runnable();
         if class.unserved_at == Some(runnable.generation()) {
@@ -176,7 +176,7 @@ impl Search<'_> {
             Place::Host(host) => self.on_host(host, self.requests[req].need()).is_some(),
             Place::Rack(rack) => self.on_rack(rack, &self.requests[req]).is_some(),
             Place::Hostless(class) | Place::Hosted(class) => {
-                self.any_node_of_class(pending, class as usize).is_some()
+                self.any_node_of_class(pending, class).is_some()
             }
         }
     }
@@ -195,12 +195,12 @@ impl Search<'_> {
                 pending.first_on_rack(self.requests, rack, from, fits)
             }
             Place::Hostless(class) => {
-                self.any_node_of_class(pending, class as usize)?;
-                pending.first_hostless(self.requests, class as usize, from)
+                self.any_node_of_class(pending, class)?;
+                pending.first_hostless(self.requests, class, from)
             }
             Place::Hosted(class) => {
-                self.any_node_of_class(pending, class as usize)?;
-                pending.first_hosted(self.requests, class as usize, from)
+                self.any_node_of_class(pending, class)?;
+                pending.first_hosted(self.requests, class, from)
             }
         }
     }
@@ -216,9 +216,9 @@ enum Place {
     Host(HostIdx),
     Rack(RackIdx),
     /// Any node that can serve the class, for requests of it without hosts.
-    Hostless(u32),
+    Hostless(ClassIdx),
     /// The same for requests with hosts.
-    Hosted(u32),
+    Hosted(ClassIdx),
 }
 
 /// A place and the first request that it can serve: the round of the cursor in which the walk comes

@@ -5,6 +5,7 @@
 //! A session that nothing free can serve is set aside until something happens that may help.
 
 mod explain;
+mod image;
 mod matching;
 mod order;
 mod preemption;
@@ -16,7 +17,9 @@ mod tree;
 use std::collections::BTreeSet;
 
 use indexmap::IndexSet;
+use serde::{Deserialize, Serialize};
 
+pub(crate) use self::image::SchedulerImage;
 pub(crate) use self::matching::{Front, Search};
 pub use self::order::Precedence;
 pub(crate) use self::order::{PoolIdx, SessionKey, SessionStanding};
@@ -26,7 +29,7 @@ pub use self::reasons::{
 };
 pub(crate) use self::tree::Tree;
 use super::Engine;
-use super::audit::hold;
+use super::check::hold;
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
 use super::nodes::{NEAR_AT_ONCE, NodeIdx, SessionIdx};
@@ -36,7 +39,7 @@ use super::settings::SchedulingMode;
 use super::types::{Grant, Millis, PerType, ResourceType};
 
 /// How near a node is to what a request asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Level {
     /// On one of the hosts.
     #[default]
@@ -48,7 +51,7 @@ pub(crate) enum Level {
 }
 
 /// A session's patience for one type. Spec: cluster-manager/04 §7.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Locality {
     required: Level,
     /// The level of the last match, within the pass of this number.

@@ -5,6 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::order::PoolKey;
 use super::reasons::Preemption;
 use super::shares::{self, Claim};
@@ -22,8 +24,8 @@ use crate::views::Lack;
 const PERIOD_MS: i64 = 1000;
 
 /// When shares of a type were last looked at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Clock {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Clock {
     last_round: Option<Millis>,
     /// Until then no request waited, so every pool had what it wanted.
     nobody_waited_until: Option<Millis>,
@@ -104,9 +106,8 @@ impl Engine {
         now: Millis,
         effects: &mut Vec<Effect>,
     ) -> i64 {
-        let pools: Vec<PoolIdx> = self.scheduler.tree.pools().map(|(pool, _)| pool).collect();
         let mut wanted = 0;
-        for pool in pools {
+        for pool in self.scheduler.tree.pool_numbers() {
             let Some(cause) = self.is_starving(pool, kind, now) else { continue };
             let entry = &self.scheduler.tree[pool];
             let state = &entry.kinds[kind.index()];

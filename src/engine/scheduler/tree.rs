@@ -6,12 +6,11 @@ use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use slab::Slab;
-
 use super::order::{PoolIdx, PoolKey, PoolStanding, SessionKey, SessionStanding};
 use super::queue::Queue;
 use super::shares::Claim;
-use crate::audit::hold;
+use crate::arena::Arena;
+use crate::check::hold;
 use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::{Sessions, Tally};
 use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
@@ -62,17 +61,17 @@ pub(crate) struct PoolState {
     pub(crate) last_above_minimum: Option<Millis>,
     pub(crate) last_preempt: Option<Millis>,
     /// Sessions that may be given more, in order.
-    queue: Queue<SessionKey>,
-    place: Option<PoolKey>,
+    pub(super) queue: Queue<SessionKey>,
+    pub(super) place: Option<PoolKey>,
 }
 
 /// All groups and pools.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    groups: Slab<Group>,
-    group_by_name: Lookup<Arc<str>, GroupIdx>,
-    pools: Slab<Pool>,
-    pool_by_name: Lookup<PoolName, PoolIdx>,
+    pub(super) groups: Arena<GroupIdx, Group>,
+    pub(super) group_by_name: Lookup<Arc<str>, GroupIdx>,
+    pub(super) pools: Arena<PoolIdx, Pool>,
+    pub(super) pool_by_name: Lookup<PoolName, PoolIdx>,
     /// Groups that may be given more, in order, for each type.
     order: [Queue<PoolKey>; 3],
 }
@@ -80,9 +79,9 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) fn new(seed: HashSeed) -> Self {
         Tree {
-            groups: Slab::new(),
+            groups: Arena::new(),
             group_by_name: Lookup::new(seed),
-            pools: Slab::new(),
+            pools: Arena::new(),
             pool_by_name: Lookup::new(seed),
             order: Default::default(),
         }
@@ -93,14 +92,13 @@ impl Tree {
         for name in settings.pools.pools.keys() {
             self.acquire_pool(name, settings);
         }
-        let pools: Vec<PoolIdx> = self.pools.iter().map(|(pool, _)| pool as PoolIdx).collect();
-        for pool in pools {
+        for pool in self.pool_numbers() {
             self.configure_pool(pool, settings);
             self.forget_if_unused(pool);
         }
-        let groups: Vec<GroupIdx> = self.groups.iter().map(|(group, _)| group as u32).collect();
+        let groups: Vec<GroupIdx> = self.groups.iter().map(|(group, _)| group).collect();
         for group in groups {
-            let entry = &mut self.groups[group as usize];
+            let entry = &mut self.groups[group];
             entry.settings = settings.pools.groups.get(&entry.name).cloned().unwrap_or_default();
             for kind in ResourceType::ALL {
                 self.refresh_group(group, kind);
@@ -122,16 +120,16 @@ impl Tree {
             configured: false,
             sessions: BTreeSet::new(),
             kinds: Default::default(),
-        }) as PoolIdx;
+        });
         self.pool_by_name.insert(name.clone(), pool);
-        self.groups[group as usize].pools.insert(pool);
+        self.groups[group].pools.insert(pool);
         self.configure_pool(pool, settings);
         pool
     }
 
     /// Forgets a pool that is not configured and has no session, and then an empty group.
     pub(crate) fn forget_if_unused(&mut self, pool: PoolIdx) {
-        let entry = &self.pools[pool as usize];
+        let entry = &self.pools[pool];
         if entry.configured || !entry.sessions.is_empty() {
             return;
         }
@@ -140,24 +138,29 @@ impl Tree {
             self.set_pool_place(pool, kind, None);
             self.refresh_group(group, kind);
         }
-        let entry = self.pools.remove(pool as usize);
+        let entry = self.pools.remove(pool);
         self.pool_by_name.remove(&entry.name);
-        let entry = &mut self.groups[group as usize];
+        let entry = &mut self.groups[group];
         entry.pools.remove(&pool);
         if entry.pools.is_empty() {
-            let entry = self.groups.remove(group as usize);
+            let entry = self.groups.remove(group);
             self.group_by_name.remove(&entry.name);
         }
     }
 
     /// Pools that exist, in a defined order.
     pub(crate) fn pools(&self) -> impl Iterator<Item = (PoolIdx, &Pool)> {
-        self.pools.iter().map(|(pool, entry)| (pool as PoolIdx, entry))
+        self.pools.iter()
     }
 
     /// Groups that exist, in a defined order.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (GroupIdx, &Group)> {
-        self.groups.iter().map(|(group, entry)| (group as GroupIdx, entry))
+        self.groups.iter()
+    }
+
+    /// Numbers of the pools, in a defined order.
+    pub(super) fn pool_numbers(&self) -> Vec<PoolIdx> {
+        self.pools.iter().map(|(pool, _)| pool).collect()
     }
 
     pub(crate) fn pool_count(&self) -> usize {
@@ -165,11 +168,11 @@ impl Tree {
     }
 
     pub(crate) fn group(&self, group: GroupIdx) -> &Group {
-        &self.groups[group as usize]
+        &self.groups[group]
     }
 
     pub(crate) fn group_mut(&mut self, group: GroupIdx) -> &mut Group {
-        &mut self.groups[group as usize]
+        &mut self.groups[group]
     }
 
     pub(crate) fn find(&self, name: &PoolName) -> Option<PoolIdx> {
@@ -180,8 +183,8 @@ impl Tree {
     pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, u32)> {
         let kind = kind.index();
         let group = self.order[kind].first()?.pool;
-        let pool = self.groups[group as usize].kinds[kind].order.first()?.pool;
-        let session = self.pools[pool as usize].kinds[kind].queue.first()?.session;
+        let pool = self.groups[group].kinds[kind].order.first()?.pool;
+        let session = self.pools[pool].kinds[kind].queue.first()?.session;
         Some((pool, session))
     }
 
@@ -201,7 +204,7 @@ impl Tree {
         kind: ResourceType,
         key: &PoolKey,
     ) -> impl Iterator<Item = &PoolKey> {
-        self.groups[group as usize].kinds[kind.index()].order.before(key)
+        self.groups[group].kinds[kind.index()].order.before(key)
     }
 
     /// The sessions of a pool that come before one with the key.
@@ -211,17 +214,17 @@ impl Tree {
         kind: ResourceType,
         key: &SessionKey,
     ) -> impl Iterator<Item = &SessionKey> {
-        self.pools[pool as usize].kinds[kind.index()].queue.before(key)
+        self.pools[pool].kinds[kind.index()].queue.before(key)
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn enqueue(&mut self, pool: PoolIdx, kind: ResourceType, key: SessionKey) {
-        self.pools[pool as usize].kinds[kind.index()].queue.insert(key);
+        self.pools[pool].kinds[kind.index()].queue.insert(key);
     }
 
     /// Takes a session out of its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn dequeue(&mut self, pool: PoolIdx, kind: ResourceType, key: &SessionKey) {
-        self.pools[pool as usize].kinds[kind.index()].queue.remove(key);
+        self.pools[pool].kinds[kind.index()].queue.remove(key);
     }
 
     /// Moves a session of which the number of grants has changed to where it belongs in its pool's
@@ -233,7 +236,7 @@ impl Tree {
         place: &mut SessionKey,
         standing: SessionStanding<'_>,
     ) {
-        let entry = &mut self.pools[pool as usize];
+        let entry = &mut self.pools[pool];
         let mode = entry.mode;
         let queue = &mut entry.kinds[kind.index()].queue;
         queue.change(place, |key| key.update(mode, &standing));
@@ -242,15 +245,20 @@ impl Tree {
 
     /// Adds a change to the counts of a pool and its group.
     pub(crate) fn add(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
-        let entry = &mut self.pools[pool as usize];
-        entry.kinds[kind.index()].tally.add(change);
-        self.groups[entry.group as usize].kinds[kind.index()].tally.add(change);
+        self.count(pool, kind, change);
         self.refresh(pool, kind);
+    }
+
+    /// As [`Self::add`]; [`Self::refresh`] follows.
+    pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
+        let entry = &mut self.pools[pool];
+        entry.kinds[kind.index()].tally.add(change);
+        self.groups[entry.group].kinds[kind.index()].tally.add(change);
     }
 
     /// Puts a pool and its group where they belong now.
     pub(crate) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
-        let entry = &self.pools[pool as usize];
+        let entry = &self.pools[pool];
         let state = &entry.kinds[kind.index()];
         let open =
             !state.queue.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
@@ -317,7 +325,7 @@ impl Tree {
             let open = waiting > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
             let place = open.then(|| entry.key(kind, pool));
             hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
-            let order = &self.groups[entry.group as usize].kinds[kind.index()].order;
+            let order = &self.groups[entry.group].kinds[kind.index()].order;
             let placed = place.is_none_or(|place| order.contains(&place));
             hold(placed, || format!("{kind}: not in the order of its group"))?;
         }
@@ -328,7 +336,7 @@ impl Tree {
         let named = self.group_by_name.get(&entry.name) == Some(&group);
         hold(named, || "is not found by name".into())?;
         hold(!entry.pools.is_empty(), || "has no pool".into())?;
-        let members = || entry.pools.iter().filter_map(|pool| self.pools.get(*pool as usize));
+        let members = || entry.pools.iter().filter_map(|pool| self.pools.get(*pool));
         let own = members().filter(|pool| pool.group == group).count();
         hold(own == entry.pools.len(), || "holds pools of others".into())?;
         for kind in ResourceType::ALL {
@@ -349,12 +357,12 @@ impl Tree {
     }
 
     fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) {
-        let entry = &self.groups[group as usize];
+        let entry = &self.groups[group];
         let state = &entry.kinds[kind.index()];
         let open =
             !state.order.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
         let standing = open.then(|| entry.standing(kind));
-        let entry = &mut self.groups[group as usize];
+        let entry = &mut self.groups[group];
         let place = &mut entry.kinds[kind.index()].place;
         move_to(&mut self.order[kind.index()], place, standing, &entry.name, group);
     }
@@ -365,14 +373,14 @@ impl Tree {
         kind: ResourceType,
         standing: Option<PoolStanding>,
     ) {
-        let entry = &mut self.pools[pool as usize];
-        let order = &mut self.groups[entry.group as usize].kinds[kind.index()].order;
+        let entry = &mut self.pools[pool];
+        let order = &mut self.groups[entry.group].kinds[kind.index()].order;
         let place = &mut entry.kinds[kind.index()].place;
         move_to(order, place, standing, &entry.name.pool, pool);
     }
 
-    fn configure_pool(&mut self, pool: PoolIdx, settings: &Settings) {
-        let entry = &mut self.pools[pool as usize];
+    pub(super) fn configure_pool(&mut self, pool: PoolIdx, settings: &Settings) {
+        let entry = &mut self.pools[pool];
         let configured = settings.pools.pools.get(&entry.name);
         entry.configured = configured.is_some();
         entry.settings = configured.cloned().unwrap_or_default();
@@ -391,7 +399,7 @@ impl Tree {
             settings: settings.pools.groups.get(name).cloned().unwrap_or_default(),
             pools: BTreeSet::new(),
             kinds: Default::default(),
-        }) as GroupIdx;
+        });
         self.group_by_name.insert(name.clone(), group);
         group
     }
@@ -444,13 +452,13 @@ impl Pool {
 impl Index<PoolIdx> for Tree {
     type Output = Pool;
     fn index(&self, pool: PoolIdx) -> &Pool {
-        &self.pools[pool as usize]
+        &self.pools[pool]
     }
 }
 
 impl IndexMut<PoolIdx> for Tree {
     fn index_mut(&mut self, pool: PoolIdx) -> &mut Pool {
-        &mut self.pools[pool as usize]
+        &mut self.pools[pool]
     }
 }
 

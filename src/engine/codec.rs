@@ -1,0 +1,95 @@
+//! Inputs, outcomes and images as bytes: what a journal and a standby write and read.
+//!
+//! The form is [postcard](https://docs.rs/postcard)'s: numbers take as many bytes as they need, nothing is
+//! named, and reading allocates no more than there are bytes for. Each value begins with the version
+//! of the form.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of the form that is written. It is raised when an existing variant or field of what is
+/// encoded changes; a new variant at the end of an enumeration does not need that. A version that
+/// reads journals must go on reading the older forms.
+pub const VERSION: u8 = 1;
+
+/// Why bytes are not a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// There are no bytes.
+    #[error("there are no bytes")]
+    Empty,
+    /// They are of another version than [`VERSION`].
+    #[error(
+        "form {0} of encoded values is not known to this version of the program, which reads {VERSION}"
+    )]
+    UnknownVersion(u8),
+    /// They are damaged, or of another type.
+    #[error("the bytes are not a value of the type: {0}")]
+    Malformed(#[from] postcard::Error),
+    /// More bytes follow than the value takes.
+    #[error("{0} bytes follow the value")]
+    TrailingBytes(usize),
+}
+
+/// Appends a value to `bytes`.
+///
+/// # Errors
+/// If the type has no such form, as one with a list of unknown length. All types of this crate have.
+pub fn encode_into<T: Serialize + ?Sized>(
+    value: &T,
+    mut bytes: Vec<u8>,
+) -> Result<Vec<u8>, CodecError> {
+    bytes.push(VERSION);
+    Ok(postcard::to_extend(value, bytes)?)
+}
+
+/// A value as bytes.
+///
+/// # Errors
+/// As [`encode_into`].
+pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+    encode_into(value, Vec::new())
+}
+
+/// The value of these bytes.
+///
+/// # Errors
+/// If they are not those of a value of the type.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    let (version, bytes) = bytes.split_first().ok_or(CodecError::Empty)?;
+    if *version != VERSION {
+        return Err(CodecError::UnknownVersion(*version));
+    }
+    let (value, rest) = postcard::take_from_bytes(bytes)?;
+    if !rest.is_empty() {
+        return Err(CodecError::TrailingBytes(rest.len()));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Input;
+    use crate::types::Millis;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let step = (Millis(1_790_000_000_000), Input::KillSession { handle: "2026.1".into() });
+        let bytes = encode(&step).unwrap();
+        assert!(bytes.len() < 20, "{}", bytes.len());
+        assert_eq!(decode::<(Millis, Input)>(&bytes), Ok(step.clone()));
+        assert_eq!(encode_into(&step, vec![7]).unwrap(), [&[7], &bytes[..]].concat());
+        let longer = [&bytes[..], &[0, 0]].concat();
+        let later = [&[VERSION + 1], &bytes[1..]].concat();
+        for (bytes, error) in [
+            (&[][..], "Empty"),
+            (&bytes[..bytes.len() - 1], "Malformed"),
+            (&longer, "TrailingBytes(2)"),
+            (&later, "UnknownVersion(2)"),
+        ] {
+            let found = decode::<(Millis, Input)>(bytes).unwrap_err();
+            assert!(format!("{found:?}").starts_with(error), "{found:?}");
+        }
+    }
+}

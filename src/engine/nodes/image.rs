@@ -1,0 +1,226 @@
+//! Nodes in an [`Image`](crate::Image).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BY_HOST, BY_LOAD, BY_RACK, FaultCount, LATE, Node, NodeIdx, Nodes, ON_TIME, Runnable,
+    SessionIdx, Trouble, Visit, Visits,
+};
+use crate::arena::{Arena, ArenaImage};
+use crate::image::{ImageError, check};
+use crate::lookup::{Chains, HashSeed, Lookup, Unique};
+use crate::requests::ReqIdx;
+use crate::sessions::Sessions;
+use crate::topology::{HostIdx, RackIdx, Topology};
+use crate::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodesImage {
+    nodes: ArenaImage<NodeImage>,
+    /// In the order of their last heartbeats.
+    late: Vec<NodeIdx>,
+    /// As `late`.
+    on_time: Vec<NodeIdx>,
+    runnable: PerType<RunnableImage>,
+}
+
+/// A node. What it has given away, and how much of it, is with the requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct NodeImage {
+    name: Arc<str>,
+    address: Address,
+    host: HostIdx,
+    slots: PerType<u32>,
+    usable: PerType<bool>,
+    in_index: PerType<bool>,
+    allowed: bool,
+    last_heartbeat: Millis,
+    grants: ArenaImage<(SessionIdx, ReqIdx)>,
+    visits: Vec<(SessionIdx, Visit)>,
+    apps: PerType<Option<Arc<str>>>,
+    total: ComputeSpecs,
+    free: ComputeSpecs,
+    faults: PerType<FaultCount>,
+    trouble: Option<Trouble>,
+}
+
+/// Nodes with room for a type. Each list has those that came first in front.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct RunnableImage {
+    hosts: Vec<(HostIdx, Vec<NodeIdx>)>,
+    racks: Vec<(RackIdx, Vec<NodeIdx>)>,
+    loads: Vec<Vec<NodeIdx>>,
+    generation: u64,
+    fresh: Vec<NodeIdx>,
+}
+
+impl Nodes {
+    pub(crate) fn image(&self) -> NodesImage {
+        let list = |list| self.by_heartbeat.iter(0, list).collect();
+        NodesImage {
+            nodes: self.slab.image(|_, node| node.image()),
+            late: list(LATE),
+            on_time: list(ON_TIME),
+            runnable: PerType(self.runnable.each_ref().map(Runnable::image)),
+        }
+    }
+
+    /// What the nodes have given away is still to be counted, with [`Self::count_grants`].
+    pub(crate) fn from_image(
+        image: NodesImage,
+        topology: &Topology,
+        seed: HashSeed,
+    ) -> Result<Self, ImageError> {
+        let NodesImage { nodes, late, on_time, runnable } = image;
+        let mut all = Nodes::new(seed);
+        let mut by_name = Lookup::new(seed);
+        all.slab = Arena::from_image(nodes, |node, image: NodeImage| {
+            let known = by_name.insert(image.name.clone(), node);
+            check(known.is_none(), "two nodes have one name")?;
+            Node::from_image(image, topology)
+        })?;
+        all.by_name = by_name;
+        let mut unique = Unique::new(all.slab.places());
+        for (list, nodes) in [(LATE, &late), (ON_TIME, &on_time)] {
+            all.by_heartbeat.fill(0, list, nodes, &mut unique)?;
+        }
+        all.late = late.len();
+        for node in &late {
+            let node = all.slab.get_mut(*node);
+            node.ok_or_else(|| ImageError::new("a late node is not known"))?.late = true;
+        }
+        let PerType(runnable) = runnable;
+        for (place, image) in all.runnable.iter_mut().zip(runnable) {
+            *place = Runnable::from_image(image, all.slab.places(), topology)?;
+        }
+        for (_, node) in all.slab.iter() {
+            for kind in ResourceType::ALL {
+                let slots = u64::from(node.slots[kind]);
+                all.capacity[kind] += slots;
+                all.offered[kind] += if node.apps[kind].is_some() { slots } else { 0 };
+            }
+        }
+        Ok(all)
+    }
+
+    /// Counts what the nodes have given away, from the requests that hold it.
+    pub(crate) fn count_grants(&mut self, sessions: &Sessions) -> Result<(), ImageError> {
+        for node in self.slab.values_mut() {
+            for (_, (session, req)) in node.grants.iter() {
+                let request = sessions.get(*session).and_then(|entry| entry.requests.get(*req));
+                let request =
+                    request.ok_or_else(|| ImageError::new("a slot belongs to nothing"))?;
+                let (kind, need) = (request.kind, request.need());
+                let used = node.used[kind].checked_add(need);
+                node.used[kind] = used.ok_or_else(|| ImageError::new("too much is given away"))?;
+                node.grant_counts[kind] += 1;
+                self.allocated[kind] += u64::from(need);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    fn image(&self) -> NodeImage {
+        NodeImage {
+            name: self.name.clone(),
+            address: self.address.clone(),
+            host: self.host,
+            slots: self.slots,
+            usable: self.usable,
+            in_index: self.in_index,
+            allowed: self.allowed,
+            last_heartbeat: self.last_heartbeat,
+            grants: self.grants.image(|_, holder| *holder),
+            visits: self.sessions.0.clone(),
+            apps: self.apps.clone(),
+            total: self.total,
+            free: self.free,
+            faults: PerType(self.faults),
+            trouble: self.trouble.as_deref().cloned(),
+        }
+    }
+
+    fn from_image(image: NodeImage, topology: &Topology) -> Result<Node, ImageError> {
+        topology.check_host(image.host)?;
+        topology.check_placed(image.host)?;
+        let sorted = image.visits.is_sorted_by(|(a, _), (b, _)| a < b);
+        check(sorted, "the sessions of a node are out of order")?;
+        Ok(Node {
+            host: image.host,
+            rack: topology.rack_of(image.host),
+            slots: image.slots,
+            used: PerType::all(0),
+            grant_counts: PerType::all(0),
+            usable: image.usable,
+            in_index: image.in_index,
+            allowed: image.allowed,
+            late: false,
+            last_heartbeat: image.last_heartbeat,
+            grants: Arena::from_image(image.grants, |_, holder| Ok(holder))?,
+            sessions: Visits(image.visits),
+            name: image.name,
+            address: image.address,
+            apps: image.apps,
+            total: image.total,
+            free: image.free,
+            faults: image.faults.0,
+            trouble: image.trouble.map(Box::new),
+        })
+    }
+}
+
+impl Runnable {
+    fn image(&self) -> RunnableImage {
+        let list = |way, list: usize| self.lists.iter(way, list).collect();
+        let by = |way, places: &[u32]| -> Vec<(u32, Vec<NodeIdx>)> {
+            places.iter().map(|place| (*place, list(way, *place as usize))).collect()
+        };
+        let mut loads: Vec<Vec<NodeIdx>> =
+            (0..self.lists.chains(BY_LOAD)).map(|load| list(BY_LOAD, load)).collect();
+        while loads.last().is_some_and(Vec::is_empty) {
+            loads.pop();
+        }
+        RunnableImage {
+            hosts: by(BY_HOST, self.hosts.items()),
+            racks: by(BY_RACK, self.racks.items()),
+            loads,
+            generation: self.generation,
+            fresh: self.fresh.clone(),
+        }
+    }
+
+    fn from_image(
+        image: RunnableImage,
+        nodes: usize,
+        topology: &Topology,
+    ) -> Result<Runnable, ImageError> {
+        let RunnableImage { hosts, racks, loads, generation, fresh } = image;
+        let (host_places, rack_places) = topology.places();
+        let mut lists = Chains::default();
+        let mut runnable = Runnable { generation, fresh, ..Runnable::default() };
+        for (way, places, places_known, set) in [
+            (BY_HOST, hosts, host_places, &mut runnable.hosts),
+            (BY_RACK, racks, rack_places, &mut runnable.racks),
+        ] {
+            let mut unique = Unique::new(nodes);
+            for (place, nodes) in places {
+                check((place as usize) < places_known, "nodes are where nothing is")?;
+                check(!set.contains(place), "a place is listed twice")?;
+                set.insert(place);
+                lists.fill(way, place as usize, &nodes, &mut unique)?;
+            }
+        }
+        let mut unique = Unique::new(nodes);
+        for (load, nodes) in loads.iter().enumerate() {
+            lists.fill(BY_LOAD, load, nodes, &mut unique)?;
+        }
+        runnable.count = loads.iter().map(Vec::len).sum();
+        runnable.lowest_load = loads.iter().position(|nodes| !nodes.is_empty()).unwrap_or(0);
+        runnable.lists = lists;
+        Ok(runnable)
+    }
+}
