@@ -1,11 +1,11 @@
-//! The `corona` program: takes the arguments, hands over to a subcommand, gives back the exit
-//! status. It knows nothing of clusters.
+//! The `corona` program: passes the arguments to a subcommand and returns its exit status. It knows
+//! nothing of clusters.
 
 mod commands;
 
 use std::process::ExitCode;
 
-/// What a cluster manager allocates is many small things, by one thread, that another gives back.
+/// A cluster manager makes many small allocations that another thread frees.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

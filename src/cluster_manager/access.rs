@@ -1,4 +1,4 @@
-//! Who may do what. Everybody may do everything unless configured otherwise, as in the original.
+//! Access rules for peers. By default everything is allowed, as in the original.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

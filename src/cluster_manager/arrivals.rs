@@ -1,4 +1,4 @@
-//! When the last inputs arrived, more finely than the engine's clock shows.
+//! The arrival times of the last inputs, at a finer resolution than the engine's clock.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! The calls of `ClusterManagerService` that concern nothing but the engine: what they need from
-//! outside is looked up, they are translated, applied, and answered.
+//! The calls of `ClusterManagerService` that concern only the engine: their outside data are looked
+//! up, then they are translated, applied, and answered.
 //!
-//! No rule of scheduling is here: what may be refused is refused by the engine.
+//! It has no scheduling rules: the engine decides which calls to refuse.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The clock of the service: the only place in the cluster manager from which the engine's time comes.
+//! The clock of the service: the only source of the engine's time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

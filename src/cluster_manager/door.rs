@@ -1,9 +1,9 @@
-//! Bounds on the texts and lists of calls, checked before anything else is done with a call. What
-//! gets past is kept, listed and logged as it is.
+//! Limits on the texts and lists of calls, checked before anything else. Accepted texts are kept,
+//! listed and logged unchanged.
 //!
-//! A call that exceeds a bound is refused with the error that makes a Java client stop and show the
-//! sentence, since to repeat the call would not help: the declared exception of the method, or an
-//! application fault where it declares none. It decides nothing about sessions and nodes.
+//! A call that exceeds a limit is refused with the error that makes a Java client stop and show the
+//! message, because a retry would not help: the method's declared exception, or an application
+//! fault if it declares none. It decides nothing about sessions and nodes.
 
 use std::fmt;
 

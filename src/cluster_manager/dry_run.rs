@@ -1,8 +1,8 @@
 //! A cluster manager without sockets: it takes calls, and returns its replies and the notifications
 //! that it would send.
 //!
-//! It is the live service but for its ends: the same translation, engine, racks and configuration.
-//! What another cluster manager decides is entered with [`DryRun::observe`].
+//! It is the live service without sockets: it has the same translation, engine, racks and
+//! configuration. The decisions of another cluster manager are entered with [`DryRun::observe`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

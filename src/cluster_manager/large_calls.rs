@@ -1,10 +1,10 @@
-//! Calls with long lists. Each is applied in slices, so that no call holds the engine for longer than
-//! some milliseconds, and others are served between two slices; peers take turns.
+//! Calls with long lists. Each is applied in slices, so that no call locks the engine for longer
+//! than a few milliseconds and others run between two slices; peers take turns.
 //!
-//! The call is answered after its last slice. Each slice looks the session up anew: when the session
-//! ends between two of them, or safe mode begins, the call is answered as any call is from then on,
-//! and what has been applied stays. To repeat such a call as a whole does no harm: requests that are
-//! known already stay as they are, and what is released, reported or killed is so only once.
+//! The call is answered after its last slice. Each slice looks the session up again: if the session
+//! ends between two slices, or safe mode starts, the call is answered like any call from then on,
+//! and the applied slices remain. Repeating such a call is harmless: known requests are ignored,
+//! and releases, reports and kills take effect only once.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

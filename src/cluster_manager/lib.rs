@@ -1,7 +1,7 @@
 //! The live service: the engine behind Thrift, with timers, notifications and pages.
 //!
-//! It holds no rule of scheduling. What peers say is translated for the engine, and what the
-//! engine wants done is done.
+//! It has no scheduling rules. It translates calls for the engine, and carries out the engine's
+//! effects.
 
 mod access;
 pub mod api;

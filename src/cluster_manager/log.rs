@@ -1,5 +1,5 @@
-//! What happened, as lines of the log, worded like the original's, since operators search for
-//! them. Spec: cluster-manager/08 §5.
+//! Records as log lines, with the original's wording, because operators search for it. Spec:
+//! cluster-manager/08 §5.
 
 use std::time::Duration;
 

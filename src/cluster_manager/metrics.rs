@@ -1,8 +1,8 @@
-//! What the cluster manager counts of itself: counters and histograms that grow while it serves.
+//! The cluster manager's counters and histograms, which grow while it serves.
 //!
-//! Counting is done where things happen, with relaxed atomic additions and no lock. What can be
-//! seen of the engine at any time is not kept here but looked up when somebody asks
-//! ([`Gauges`](exposition::Gauges)). Spec: cluster-manager/08 §4; `docs/metrics.md` has the names.
+//! Events are counted where they happen, with relaxed atomic additions and no lock. The engine's
+//! current state is not kept here but read for each scrape ([`Gauges`](exposition::Gauges)). Spec:
+//! cluster-manager/08 §4; `docs/metrics.md` lists the names.
 
 pub(super) mod exposition;
 mod fairness;

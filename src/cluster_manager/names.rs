@@ -1,10 +1,9 @@
-//! Finds the addresses of hosts that peers name.
+//! Resolves the host names of peers.
 //!
-//! A look-up takes as long as the system's resolver likes and cannot be cancelled. So look-ups run
-//! on threads of their own, a bounded number of them, and one peer can use only a part of these:
-//! slow names delay neither what else the process does nor the look-ups for other peers. Nobody
-//! waits longer than the time limit, and what was found is kept for a short time. Literal addresses
-//! need no look-up.
+//! A look-up takes as long as the system's resolver needs, and cannot be cancelled. So look-ups run
+//! on separate threads, with a bound on their number and a quota for each peer: slow names delay
+//! neither other work nor the look-ups for other peers. Callers wait at most for the time limit,
+//! and results are cached for a short time. Literal addresses need no look-up.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,10 +1,10 @@
-//! Tells sessions what was decided: one ordered queue for each session, each with a task of its
-//! own, so that no session waits for another.
+//! Delivers notifications to sessions: one ordered queue for each session, with its own task, so
+//! that no session waits for another.
 //!
-//! Spec: cluster-manager/05 §4. A call is repeated until it is answered (at least once), with
-//! growing pauses; a session that is not reached for too long is given up. Other than the
-//! original, which closes a connection as soon as its queue is empty, it is kept for a little
-//! while, so that the next grant finds it open.
+//! Spec: cluster-manager/05 §4. A call is retried until it is answered (at least once), with
+//! growing pauses; a session that is unreachable for too long is given up. Unlike in the original,
+//! which closes a connection as soon as its queue is empty, it is kept open for a short time for
+//! the next grant.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;

@@ -1,7 +1,7 @@
-//! What became of administrative calls: the last one of each kind and the last that failed.
+//! The outcomes of administrative calls: the last one of each kind and the last that failed.
 //!
-//! The contract answers `setSafeMode` and `persistState` with nothing but true or false. The reasons
-//! are kept here, from where the API serves them. It knows nothing of what the calls do.
+//! The contract's `setSafeMode` and `persistState` return only true or false. The reasons are kept
+//! here for the API. It knows nothing of what the calls do.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};

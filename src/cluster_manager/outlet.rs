@@ -1,5 +1,5 @@
-//! Where the engine's effects go: the seam between the [`Core`](super::core::Core) and everything
-//! outside of it. The core does not know whether sessions are really notified.
+//! The receiver of the engine's effects: the interface between the [`Core`](super::core::Core) and
+//! everything outside. The core does not know whether sessions are really notified.
 
 use std::fmt;
 use std::sync::Arc;

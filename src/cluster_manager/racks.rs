@@ -1,9 +1,9 @@
-//! Finds the racks of hosts, outside the engine, and remembers them.
+//! Looks up and caches the racks of hosts, outside the engine.
 //!
 //! Spec: cluster-manager/03 §3, 06 §6. Resolving names and running the topology script take time:
-//! only calls that name hosts not seen before wait for it. No lock is held meanwhile. Heartbeats and
-//! requests have look-ups of their own, one peer can use a part of them, a call waits no longer than
-//! the time limit, and its look-ups end when it is dropped.
+//! only calls that name new hosts wait for it. No lock is held meanwhile. Heartbeats and requests
+//! have separate look-ups, each peer has a quota of them, a call waits at most for the time limit,
+//! and its look-ups end when it is dropped.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::pending;

@@ -1,7 +1,7 @@
 //! The start from the state file.
 //!
-//! Spec: cluster-manager/07 §5. The file is read and stays as it is; racks are looked up again;
-//! the engine that comes of it is in safe mode.
+//! Spec: cluster-manager/07 §5. The file is read and not changed; racks are looked up again; the
+//! restored engine is in safe mode.
 
 use std::fmt::Display;
 use std::io;

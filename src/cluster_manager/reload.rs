@@ -1,4 +1,4 @@
-//! Reads the scheduling files again when they change, and keeps what is known of the configuration.
+//! Reloads the scheduling files when they change, and keeps the state of the configuration.
 //!
 //! Spec: cluster-manager/06 §4.6. Both files are read together and applied together; a file with an
 //! error changes nothing, and is reported once, not at each attempt.

@@ -1,4 +1,4 @@
-//! Between the types of the wire and those of the engine. Pure, and decides nothing.
+//! Translates between the wire's types and the engine's. Pure, and decides nothing.
 
 pub(crate) mod calls;
 

@@ -1,5 +1,5 @@
-//! Ends sessions that the notifier cannot reach. Stands between the notifier, which knows no engine,
-//! and the core, which knows no notifier.
+//! Ends sessions that the notifier cannot reach. It connects the notifier, which knows no engine,
+//! to the core, which knows no notifier.
 
 use std::sync::Arc;
 

@@ -8,14 +8,14 @@ use ipnet::IpNet;
 
 use super::typed::{NotAnAddress, Wrong};
 
-/// Restrictions on peers. The defaults restrict nobody, as the original.
+/// Restrictions on peers. By default there are none, as in the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessSettings {
     /// Who may make administrative calls. `corona.cm.admin.networks`
     pub admin_networks: Networks,
     /// Who may see the pages. `corona.cm.web.networks`
     pub web_networks: Networks,
-    /// Whether a session is told things only on the host that it registered from.
+    /// Whether a session is notified only on the host that it registered from.
     /// `corona.cm.sessions.same.host`
     pub sessions_same_host: bool,
 }

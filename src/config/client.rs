@@ -22,7 +22,7 @@ pub struct ClientSettings {
     pub http_address: HostPort,
     /// The proxy job tracker's Thrift service.
     pub proxy_job_tracker_address: HostPort,
-    /// Nodes that restart together when nobody names a number, at least 1.
+    /// Nodes that restart together by default, at least 1.
     pub restart_batch: u32,
 }
 
@@ -45,7 +45,7 @@ impl ClientSource<'_> {
     }
 
     /// Reads the property files. Errors: a file that cannot be read, or a wrong value of a key that
-    /// a tool needs. Warnings are not told. Spec: cluster-manager/06 §1, §7.3.
+    /// a tool needs. Warnings are not reported. Spec: cluster-manager/06 §1, §7.3.
     pub fn load(&self) -> Result<ClientSettings, ConfigErrors> {
         self.read(|reader| reader.read_client())
     }

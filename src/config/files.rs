@@ -16,7 +16,7 @@ const MAX_FILES: usize = 256;
 /// The most that one load reads in all: 64 MiB.
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
-/// Whether there is something at the path, or it cannot be told: reading then says why.
+/// Whether the path exists. Also true if that is not known: reading then reports why.
 pub(super) fn is_there(path: &Path) -> bool {
     path.try_exists().unwrap_or(true)
 }

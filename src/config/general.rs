@@ -220,7 +220,7 @@ fn time(field: &Field<'_>, fallback: i64, problems: &mut Vec<Problem>) -> Result
     Ok(legal_or(span >= 0, span, fallback, field, "is negative", problems))
 }
 
-/// The value when it is legal; else the fallback, which is told.
+/// The value if it is legal; else the fallback, with a problem.
 fn legal_or<T: Display>(
     legal: bool,
     value: T,
@@ -252,7 +252,7 @@ fn read_redirect(item: &Item, scheduling: &mut Scheduling) -> Result<(), Problem
     }
 }
 
-/// Warns of locality waits that make nobody wait. Spec: cluster-manager/04 §7, 09 §7.1.
+/// Warns of locality waits without effect. Spec: cluster-manager/04 §7, 09 §7.1.
 pub(super) fn check_waits(items: &[Item], scheduling: &Scheduling, problems: &mut Vec<Problem>) {
     for item in items.iter().filter(|item| is_wait(&item.name)) {
         let of = |prefix| item.name.strip_prefix(prefix).and_then(ResourceType::from_name);

@@ -92,7 +92,7 @@ fn read(
         };
         return Err(Problem::warning(set_in.clone(), kind).of(of.name));
     }
-    // Comments may be in any encoding; a host name with other bytes matches nobody.
+    // Comments may be in any encoding; a host name with other bytes matches no host.
     Ok(entries(&String::from_utf8_lossy(&files.read(path)?)))
 }
 

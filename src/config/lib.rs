@@ -1,9 +1,9 @@
 //! The configuration: files, once, into typed settings.
 //!
-//! Hadoop property files, the general scheduling file, the pools file and the host files are read here
-//! and nowhere else; no other room sees a raw key. Every key stands once, in [`keys`], with its default
-//! and its unit. What is wrong is a [`Problem`] with file, line, key and what was expected; all problems
-//! of a load are told together.
+//! Hadoop property files, the general scheduling file, the pools file and the host files are read
+//! only here; no other crate sees a raw key. Every key is defined once, in [`keys`], with its
+//! default and its unit. Each error or warning is a [`Problem`] with file, line, key and what was
+//! expected; all problems of a load are reported together.
 //!
 //! [`load`] reads everything but the host files, which [`HostFiles::load`] reads, since they are read
 //! again at other times. [`SchedulingFiles::load`] reads the two scheduling files again;
@@ -125,8 +125,8 @@ impl Source<'_> {
         self.load_with(SystemProperties::of_process())
     }
 
-    /// Reads all that a cluster manager reads, the host files included, and tells all that is wrong.
-    /// Spec: cluster-manager/06.
+    /// Reads everything that a cluster manager reads, including the host files, and reports all
+    /// problems. Spec: cluster-manager/06.
     pub fn check(&self) -> Checked {
         let (loaded, mut problems) = self.read(SystemProperties::of_process());
         match loaded.settings.host_files.load() {

@@ -1,7 +1,7 @@
 //! The pools file: groups, pools, their limits.
 //!
-//! Spec: cluster-manager/06 §4. It reads no file. Settings are made anew on each load: `preemptable`
-//! and `requestMax` can be taken back, unlike in the original (09 §4.9).
+//! Spec: cluster-manager/06 §4. It reads no file. Each load makes new settings: unlike in the
+//! original, `preemptable` and `requestMax` can be reset (09 §4.9).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -70,7 +70,7 @@ impl Problem {
         Problem { severity: Severity::Error, origin, subject: None, kind }
     }
 
-    /// A problem that is only told.
+    /// A problem that is only reported.
     pub(super) fn warning(origin: Origin, kind: ProblemKind) -> Self {
         Problem { severity: Severity::Warning, origin, subject: None, kind }
     }
@@ -191,7 +191,7 @@ pub enum ProblemKind {
         /// What would be right.
         expected: Box<str>,
     },
-    /// A value that cannot be used, in place of which another one is.
+    /// An unusable value that is replaced by another one.
     #[error("value {:?} {wrong}; {used}", Excerpt(.value))]
     Replaced {
         /// The value as it was read.

@@ -150,7 +150,7 @@ impl SchedulingFiles {
         match root(path, files) {
             Ok(root) => pools::read(&root, context, problems),
             Err(problem) => {
-                // One file for both is told once.
+                // If both are the same file, its problems are reported once.
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }
@@ -224,7 +224,7 @@ impl Context {
         kinds.map(|kind| format!("{prefix}{kind}")).collect()
     }
 
-    /// The type of a name like `minMAP`; a type without slots has no settings and is told.
+    /// The type of a name like `minMAP`; a type without slots has no settings and is a problem.
     pub(super) fn type_of(
         &self,
         name: &str,
@@ -313,7 +313,7 @@ impl Field<'_> {
         number.ok_or_else(|| self.refused(Wrong::new("is not a number", "a number such as 1.5")))
     }
 
-    /// "true" in any case; anything else is false, which is told unless it is "false".
+    /// "true" in any case; anything else is false, and a problem unless it is "false".
     pub(super) fn truth(&self, problems: &mut Vec<Problem>) -> bool {
         let is = |text| self.text.eq_ignore_ascii_case(text);
         if !is("true") && !is("false") {

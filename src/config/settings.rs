@@ -75,7 +75,7 @@ pub struct ClusterManagerSettings {
     pub access: AccessSettings,
     /// How the web pages are served.
     pub web: WebSettings,
-    /// What the engine is told, the scheduling files included.
+    /// The engine's settings, including those of the scheduling files.
     pub engine: Settings,
 }
 
@@ -113,7 +113,8 @@ pub struct WireSettings {
     pub frame_timeout: Duration,
 }
 
-/// Reads keys into fields; what is wrong is told, and replaced by the default to go on and find more.
+/// Reads keys into fields; wrong values are problems, and replaced by the default to continue and
+/// find more.
 pub(super) struct SettingsReader<'a> {
     source: &'a Source<'a>,
     properties: &'a Properties,
@@ -306,7 +307,7 @@ impl<'a> SettingsReader<'a> {
     /// default lets a cluster manager start.
     pub(super) fn partitioning(&mut self) -> Partitioning {
         let key = &keys::PARTITIONING;
-        // A file that could not be read may hold the key: that problem is told already.
+        // A file that could not be read may contain the key: that problem is already reported.
         let readable = self.problems.iter().all(|p| p.severity == super::Severity::Warning);
         if let Some(conf_dir) = self.source.conf_dir.filter(|_| readable && !self.is_set(key)) {
             let expected =
@@ -508,7 +509,7 @@ impl<'a> SettingsReader<'a> {
         self.properties.names().any(|(name, _)| name == key.name)
     }
 
-    /// From here on nobody sees the value of a secret any more.
+    /// From here on the value of a secret is not visible any more.
     fn hide_secrets(&mut self) {
         let is_secret = |name: &str| keys::find(name).is_some_and(|key| key.kind == Kind::Secret);
         for in_force in &mut self.in_force {
@@ -529,7 +530,7 @@ impl<'a> SettingsReader<'a> {
         }
     }
 
-    /// Tells of keys that are set and have no effect, or that nobody knows.
+    /// Reports keys that are set and have no effect, or that are unknown.
     pub(super) fn look_at_the_rest(&mut self) {
         for key in keys::ALL {
             if !self.is_set(key) {

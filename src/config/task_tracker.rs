@@ -45,7 +45,7 @@ pub struct TaskTrackerSettings {
     pub rpc_max_total_inflight_bytes: usize,
     /// Where tasks report to.
     pub report_address: HostPort,
-    /// How job trackers are told of their tasks.
+    /// The reports to job trackers.
     pub job_trackers: JobTrackerSettings,
     /// Where files of tasks lie.
     pub local: LocalSettings,
@@ -78,12 +78,12 @@ pub struct TrackerHttpSettings {
     pub write_timeout: Duration,
 }
 
-/// How job trackers are told of their tasks.
+/// The reports to job trackers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobTrackerSettings {
     /// How long the first connection to one is tried.
     pub connect_timeout: Duration,
-    /// Whether news are told at once, and not with the next heartbeat.
+    /// Whether news are reported at once, and not with the next heartbeat.
     pub out_of_band: bool,
     /// The build that they must be of; `None`: any.
     pub build_version: Option<String>,
@@ -128,7 +128,7 @@ pub struct JobFileSettings {
 pub struct ChildSettings {
     /// Where `bin/java` is; `None`: to be found otherwise.
     pub java_home: Option<PathBuf>,
-    /// Class path of tasks, the job's own left out; `None`: to be asked for.
+    /// Class path of tasks, without the job's own; `None`: ask the Hadoop installation.
     pub class_path: Option<String>,
     /// Directories of native libraries, with colons between; may be empty.
     pub library_path: String,
@@ -290,7 +290,7 @@ impl SettingsReader<'_> {
         }
     }
 
-    /// A number of which 0 stands for "not".
+    /// A number for which 0 means "off".
     fn number_or_off(&mut self, key: &'static keys::Key) -> Option<u64> {
         Some(self.number(key)).filter(|number| *number != 0)
     }
@@ -313,7 +313,7 @@ fn directories(text: &str) -> Result<Vec<PathBuf>, Wrong> {
     if dirs.is_empty() { Err(Wrong::new("names no directory", expected)) } else { Ok(dirs) }
 }
 
-/// What is told when a value of a job cannot be read, and its default is used.
+/// The message for an unreadable value of a job, for which the default is used.
 pub(super) fn unusable(value: &str, Wrong { wrong, expected }: Wrong) -> ProblemKind {
     ProblemKind::Value { value: value.into(), wrong: wrong.into(), expected: expected.into() }
 }

@@ -18,7 +18,7 @@ pub enum Topology {
     Script {
         /// The program.
         path: PathBuf,
-        /// The most hosts that one run is asked for, at least 1.
+        /// The maximum number of hosts for one run, at least 1.
         args_per_call: usize,
     },
     /// The header and the first three numbers of the IPv4 address. `IPv4AddressTruncationMapping`

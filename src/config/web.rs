@@ -9,7 +9,7 @@ use super::typed::Wrong;
 /// What the pages may do and cost. The original has none of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSettings {
-    /// What a person must know to end a session from a page; nobody may without it.
+    /// The token that is needed to end a session from a page; without it that is not possible.
     /// `corona.cm.web.kill.token`
     pub kill_token: Option<Secret>,
     /// Pause between the samples of the utilisation plot. `corona.cm.web.sample.period.ms`
@@ -21,7 +21,7 @@ pub struct WebSettings {
     pub max_connections_per_peer: usize,
     /// Connections beyond these for what watches the program. `corona.cm.web.probe.connections`
     pub probe_connections: usize,
-    /// Names under which the pages may be asked for, besides the machine's. `corona.cm.web.hosts`
+    /// Host names under which the pages are served, besides the machine's. `corona.cm.web.hosts`
     pub hosts: Vec<Box<str>>,
     /// Streams of events among them. `corona.cm.web.max.subscribers`
     pub max_subscribers: usize,
@@ -38,7 +38,7 @@ impl Secret {
     /// What stands where the text would be shown.
     pub const HIDDEN: &str = "(hidden)";
 
-    /// The text, for whoever has to send it.
+    /// The text, for code that has to send it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -293,7 +293,7 @@ fn unescaped(raw: &str) -> String {
     }
 }
 
-/// One file's text, able to tell lines.
+/// One file's text, with its line numbers.
 struct Source<'a> {
     path: &'a Path,
     shared_path: Arc<Path>,
@@ -359,8 +359,9 @@ fn too_deep() -> ProblemKind {
     ProblemKind::Bound(format!("elements are nested deeper than {MAX_DEPTH}"))
 }
 
-/// Refuses what would cost the parser too much; tells where the innermost element starts that is
-/// never closed. It sees tags only roughly: what is not well-formed is left for the parser to tell.
+/// Refuses documents that would cost the parser too much; returns where the innermost element
+/// starts that is never closed. It recognises tags only roughly: the parser reports what is not
+/// well-formed.
 fn refuse_excess(text: &str) -> Result<Option<usize>, (usize, ProblemKind)> {
     if let Some((offset, _)) = text.match_indices("xmlns").nth(MAX_NAMESPACES) {
         let bound = format!("xmlns occurs more than {MAX_NAMESPACES} times");

@@ -1,4 +1,4 @@
-//! A job: a session that asks for slots, holds each for as long as a task takes, and gives it back.
+//! A job: a session that requests slots, holds each for as long as a task takes, and releases it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -246,8 +246,8 @@ impl Job {
             let is_off =
                 piece.task.as_ref().is_some_and(|task| task.machine.condition() == Condition::Off);
             if is_off {
-                // Nothing is heard of it until the cluster manager says that the node is dead, or
-                // until the node is back without the task.
+                // It reports nothing until the cluster manager declares the node dead, or until the
+                // node is back without the task.
                 piece.fails = true;
                 self.ends.insert((now + self.stage.pace.seconds(LOOK_SECONDS), id));
                 continue;

@@ -86,7 +86,7 @@ impl Machines {
             let condition = if number < count { Condition::On } else { Condition::Off };
             Arc::new(Machine {
                 name: format!("rack{rack}-node{place:02}").into(),
-                // Literal addresses: nobody looks them up.
+                // Literal addresses: no look-up is needed.
                 host: format!("10.0.{rack}.{place}").into(),
                 rack,
                 kind: if place % BIG_ONE_OF == 0 { BIG } else { SMALL },

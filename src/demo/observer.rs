@@ -82,7 +82,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Calls `tell` with the name and the data of each event that is complete.
+    /// Calls `tell` with the name and the data of each complete event.
     fn take_in(&mut self, bytes: &[u8], mut tell: impl FnMut(&str, &str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             if self.rest.len() + part.len() <= MAX_LINE {

@@ -50,7 +50,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What cannot be removed stays; nobody can be asked now.
+        // Files that cannot be removed stay.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

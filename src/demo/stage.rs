@@ -51,7 +51,7 @@ impl Stage {
         Stage { machines, host, manager, pace, counts, running, news }
     }
 
-    /// Reports what happened. What nobody takes in time is left out: the demo goes on.
+    /// Reports an event. Events that are not read in time are dropped: the demo continues.
     pub(super) fn tell(&self, news: News) {
         let counts = &self.counts;
         match &news {

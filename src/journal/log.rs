@@ -1,6 +1,6 @@
-//! The files of a journal that is open: writing to the last segment, starting the next one, images,
-//! and the removal of what an image makes superfluous. No threads: each call ends when it is done,
-//! so that a test can break off between any two steps.
+//! The files of an open journal: writing to the last segment, starting the next one, images, and
+//! the removal of what an image makes superfluous. No threads: each call completes its work, so
+//! that a test can crash between any two steps.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ pub(crate) fn store_image(
     remove_superfluous(storage)
 }
 
-/// Removes images but the last two, and segments of which the older of these has every record.
+/// Removes images except the last two, and segments whose records are all in the older of these.
 fn remove_superfluous(storage: &dyn Storage) -> Result<(), StorageError> {
     let files = Files::of(storage)?;
     let Some(kept_from) = files.images.len().checked_sub(IMAGES_KEPT) else { return Ok(()) };

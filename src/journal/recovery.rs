@@ -26,7 +26,7 @@ pub enum Entry<'a> {
     },
 }
 
-/// Why whoever is shown an entry cannot use it.
+/// Why the reader of an entry cannot use it.
 pub type Rejected = Box<dyn Error + Send + Sync>;
 
 /// What was found.
@@ -90,7 +90,7 @@ pub enum OpenError {
     },
 }
 
-/// Where writing goes on.
+/// Where writing continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     /// The last segment.

@@ -15,9 +15,9 @@ pub struct FileSystemSettings {
     pub hdfs_class: String,
     /// The class below it, if that is one that wraps another.
     pub hdfs_inner_class: String,
-    /// A SOCKS server that the configuration asks for; it is refused.
+    /// A configured SOCKS server, which is refused.
     pub socks_server: String,
-    /// Whether the configuration asks for Kerberos; it is refused.
+    /// Whether the configuration requires Kerberos, which is refused.
     pub is_secure: bool,
     /// Who the client says it is.
     pub user: String,
@@ -53,7 +53,7 @@ pub struct FileSystemSettings {
     pub call_timeout: Duration,
     /// How long a connection to a name node is tried.
     pub connect_patience: Duration,
-    /// How often a file is asked for again that somebody else is writing.
+    /// How often the creation of a file is retried that somebody else is writing.
     pub create_retries: u32,
     /// The pause before that.
     pub create_pause: Duration,

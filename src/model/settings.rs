@@ -1,4 +1,4 @@
-//! What the engine is told to do: typed, complete, with the defaults of the original.
+//! The engine's settings: typed, complete, with the defaults of the original.
 //!
 //! The configuration files are parsed elsewhere; this is their result.
 
@@ -17,10 +17,10 @@ pub const UNLIMITED: i32 = i32::MAX;
 pub struct Settings {
     /// Slots of a node by its CPU count.
     pub partitioning: Partitioning,
-    /// A node without a heartbeat for longer than this is gone. `cm.node.expiryinterval`
+    /// A node without a heartbeat for longer than this expires. `cm.node.expiryinterval`
     pub node_expiry_ms: i64,
-    /// A node without a heartbeat for longer than this is late until it is heard again or gone:
-    /// `corona.cm.node.late.heartbeats` times `corona.clustermanager.heartbeat.interval`
+    /// A node without a heartbeat for longer than this is late until its next heartbeat or its
+    /// expiry: `corona.cm.node.late.heartbeats` times `corona.clustermanager.heartbeat.interval`
     pub node_late_ms: i64,
     /// Late nodes are given no grants. `corona.cm.node.late.skip`
     pub skip_late_nodes: bool,
@@ -115,7 +115,7 @@ pub enum SchedulingMode {
     /// Priority, then first come first served.
     #[default]
     Fifo,
-    /// Priority, then who has least.
+    /// By priority, then by the fewest grants.
     Fair,
     /// Priority, then the earliest deadline.
     Deadline,
@@ -157,7 +157,7 @@ pub struct Pools {
     /// Settings of pools that differ from the defaults or are named.
     #[serde(with = "by_pool")]
     pub pools: BTreeMap<PoolName, PoolSettings>,
-    /// Pools of which large jobs are sent elsewhere.
+    /// Pools whose large jobs are redirected.
     #[serde(with = "by_pool")]
     pub size_redirects: BTreeMap<PoolName, SizeRedirect>,
 }

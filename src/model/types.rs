@@ -260,8 +260,8 @@ impl fmt::Display for PoolName {
     }
 }
 
-/// What a session says of itself when it starts, and again in updates. Fields that a peer may
-/// leave out stay absent here, so that they can be given back as they came.
+/// A session's registration, sent at its start and in updates. Fields that a peer may leave out
+/// stay absent, so that they can be returned unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInfo {
     /// Where the session's driver takes notifications.
@@ -272,7 +272,7 @@ pub struct SessionInfo {
     pub user_id: Arc<str>,
     /// Groups of the user.
     pub group_ids: Option<Vec<Arc<str>>>,
-    /// The pool that the session asks for.
+    /// The pool that the session was submitted to.
     pub pool: Option<PoolName>,
     /// Priority within its pool.
     pub priority: Option<SessionPriority>,

@@ -63,9 +63,9 @@ impl Acceptor {
     }
 }
 
-/// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve each
-/// on a task of its own, `max_connections` of them at once. One more is closed at once. What is
-/// refused or fails is counted; `service` says in the log whose connections they are.
+/// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` for
+/// each as a task, at most `max_connections` at once. Further connections are closed at once.
+/// Refusals and failures are counted; `service` names the server in the log.
 ///
 /// Then the listener is closed. Returns the connections that are still served.
 pub async fn accept_until_stopped<F>(

@@ -160,9 +160,9 @@ impl Drop for Place {
     }
 }
 
-/// Accepts connections until `stop` becomes true or its sender is gone, and has `serve` serve each
-/// that `admit` gives a place, on a task of its own. The others are closed at once. A connection waits
-/// for a request from its start on, ends when its place is needed, and all end with the loop.
+/// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` as a
+/// task for each that `admit` gives a place. The others are closed at once. A connection counts as
+/// idle from its start on, ends when its place is needed, and all end with the loop.
 pub async fn accept<A, F>(
     listener: TcpListener,
     mut stop: watch::Receiver<bool>,

@@ -19,7 +19,7 @@ pub enum Ending {
     Malformed,
     /// It holds too many bytes, or most of those that all connections together may hold.
     Memory,
-    /// The handler asked for it, or gave an answer that the method does not have.
+    /// The handler requested it, or returned a reply that the method does not have.
     Handler,
     /// The handler panicked.
     Panic,

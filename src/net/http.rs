@@ -68,7 +68,7 @@ pub async fn serve<S, B, F>(
         .max_buf_size(limits.head_bytes)
         .keep_alive(limits.keep_alive)
         .serve_connection(TokioIo::new(WriteTimeout::new(stream, limits.write_timeout)), service);
-    // What goes wrong with one peer concerns nobody else.
+    // Errors of one peer do not concern others.
     let _ = connection.await;
 }
 

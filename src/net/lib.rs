@@ -21,8 +21,8 @@ pub use counters::{Counters, Ending};
 pub use listen::{ListenOn, listen};
 pub use write_timeout::WriteTimeout;
 
-/// The peer that a limit for each peer counts an address to: the address itself, or its /64 network
-/// in IPv6, all of which one machine may have.
+/// The peer to which a limit for each peer counts an address: the address itself, or its /64
+/// network in IPv6, which one machine may own completely.
 pub fn peer_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

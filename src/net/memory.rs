@@ -6,7 +6,7 @@
 //! up by peer first, so that a peer gains nothing by spreading them over many connections: of the
 //! peer that holds most, the largest connection goes first, and so on until there is room again.
 //!
-//! It knows no sockets: whoever owns a connection watches its [`Holding`] and closes it.
+//! It knows no sockets: the owner of a connection watches its [`Holding`] and closes it.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::future::pending;
@@ -31,7 +31,7 @@ const SLACK: u64 = 16;
 pub struct Memory {
     counters: Arc<Counters>,
     limit: u64,
-    /// Connections that hold less are in nobody's list.
+    /// Connections that hold less are not in a list.
     listed_from: usize,
     /// Bytes of connections that are being closed to make room.
     leaving: AtomicU64,

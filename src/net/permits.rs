@@ -1,5 +1,5 @@
-//! A semaphore that is fair between its users: each user holds only a part of the permits at a time,
-//! and waiting users take turns, so that nobody waits behind the long queue of another user.
+//! A semaphore that is fair between its users: each user may hold only some of the permits, and
+//! waiting users take turns, so that no user waits behind the long queue of another one.
 //!
 //! It knows nothing of what the permits are for.
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Permits, shared by users that are told apart by a key.
+/// Permits, shared by users with different keys.
 #[derive(Debug)]
 pub struct Permits<K: Clone + Eq + Hash> {
     most_of_one: usize,
@@ -45,7 +45,7 @@ pub struct Permit<K: Clone + Eq + Hash> {
 }
 
 impl<K: Clone + Eq + Hash> Permits<K> {
-    /// `most` permits, of which one user may hold `most_of_one` at a time. Both are at least one.
+    /// `most` permits, of which one user may hold `most_of_one`. Both are at least one.
     pub fn new(most: usize, most_of_one: usize) -> Arc<Permits<K>> {
         let state = State { free: most.max(1), users: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Permits { most_of_one: most_of_one.max(1), state: Mutex::new(state) })
@@ -130,7 +130,7 @@ impl<K: Clone + Eq + Hash> Permits<K> {
                 }
             }
         }
-        // A permit whose receiver is gone is dropped here, and so given back again.
+        // A permit whose receiver was dropped is dropped here, and so released again.
         for (waiting, permit) in handed_on {
             let _ = waiting.send(permit);
         }

@@ -1,8 +1,8 @@
 //! One attempt at a task, from its arrival to its last report: what is decided, and nothing done.
 //!
-//! Knows no process, no file and no connection; who has them says what happened, and when. What the
-//! task's process reports is hostile input: it changes nothing but what it may.
-//! Spec: mapreduce/04 §4.3, §4.7, §4.8, mapreduce/02 §2.3.
+//! It knows no process, no file and no connection; their owners report what happened, and when.
+//! Reports of the task's process are hostile input: they change only what they may. Spec:
+//! mapreduce/04 §4.3, §4.7, §4.8, mapreduce/02 §2.3.
 
 #[cfg(test)]
 pub(super) mod tests;

@@ -1,7 +1,8 @@
-//! What is no longer needed is moved aside at once, within its disk, and deleted in the background.
+//! Files that are no longer needed are moved aside at once, on the same disk, and deleted in the
+//! background.
 //!
-//! The list of what is to be deleted is the directory itself, so it has no bound to exceed and outlives
-//! the process. Spec: mapreduce/04 §4.1 (5), §4.4.
+//! The directory itself is the list of files to delete, so the list has no bound to exceed and
+//! outlives the process. Spec: mapreduce/04 §4.1 (5), §4.4.
 
 use std::fs;
 use std::io;
@@ -87,8 +88,8 @@ fn is_below(rest: &Path) -> bool {
     parts.peek().is_some() && parts.all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
-/// Has the directories emptied each time it is woken. A panic costs the one that it came from this
-/// turn, no more: files that nobody deletes fill the disks.
+/// Empties the directories each time it is woken. A panic ends only the current turn, because files
+/// that are not deleted fill the disks.
 fn run(dirs: &[PathBuf], woken: &Receiver<()>, empty: impl Fn(&Path)) {
     while woken.recv().is_ok() {
         for dir in dirs {
@@ -101,7 +102,7 @@ fn run(dirs: &[PathBuf], woken: &Receiver<()>, empty: impl Fn(&Path)) {
     }
 }
 
-/// Deletes what is in a directory; what cannot be deleted is told and left.
+/// Deletes the contents of a directory; failures are logged.
 fn empty(aside: &Path) {
     let entries = match fs::read_dir(aside) {
         Ok(entries) => entries,

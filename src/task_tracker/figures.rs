@@ -1,4 +1,4 @@
-//! The figures of a node's heartbeat: CPUs, memory and disks.
+//! The machine's data in a node's heartbeat: CPUs, memory and disks.
 //!
 //! Spec: mapreduce/04 §4.2. It blocks.
 
@@ -25,11 +25,11 @@ pub struct Figures {
     pub disk_gb: i32,
 }
 
-/// Takes the figures again and again.
+/// Measures the machine repeatedly.
 #[derive(Debug, Default)]
 pub struct Gauge {
     last: Option<Machine>,
-    /// How busy the CPUs were when that could last be told.
+    /// The CPU usage at the last successful measurement.
     usage: f64,
 }
 

@@ -1,7 +1,7 @@
-//! Job trackers that run on this node, each as a process of its own, for parents elsewhere.
+//! Job trackers that run on this node, each as a process, for parents elsewhere.
 //!
-//! It brings the job's configuration here and starts the process; nothing is reported of it, since the
-//! parent talks with it. It decides nothing about tasks. Spec: mapreduce/04 §4.12.
+//! It copies the job's configuration and starts the process; nothing is reported about it, because
+//! the parent talks to it directly. It decides nothing about tasks. Spec: mapreduce/04 §4.12.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,7 +44,7 @@ pub struct Parts {
     pub dirs: Arc<LocalDirs>,
     /// Where it comes from.
     pub files: Arc<dyn JobFiles>,
-    /// The directory of jobs' files, as job trackers are told it.
+    /// The directory of jobs' files, as job trackers receive it.
     pub system_dir: String,
     /// Where notes of processes are left for the next run of the program.
     pub notes: ProcessNotes,
@@ -99,7 +99,7 @@ pub struct JobTrackerSnapshot {
     pub pid: Option<i32>,
 }
 
-/// Why a job tracker is not started. The parent is told.
+/// Why a job tracker is not started. The parent gets this error.
 #[derive(Debug, Error)]
 enum Refusal {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Where everything lies, relative to a local directory. Tasks look for the same names.
+//! The paths of all files, relative to a local directory. Tasks use the same names.
 //!
 //! Spec: mapreduce/04 §4.4.
 

@@ -1,25 +1,25 @@
 //! The task tracker: what a node does with the tasks that job trackers send it.
 //!
 //! * [`ids`]: names of jobs and attempts, checked, since they become names of directories.
-//! * [`layout`]: where everything lies, relative to a local directory.
+//! * [`layout`]: the paths of all files, relative to a local directory.
 //! * [`local_dirs`]: the local directories: which are usable, where new files go, where files are.
-//! * [`deletion`]: what is no longer needed is moved aside at once and deleted later.
+//! * [`deletion`]: moves files aside at once and deletes them later.
 //! * [`job_files`]: files of jobs, from `file:` natively, from elsewhere through a Hadoop install.
 //! * [`localise`]: what a task needs of its job, brought to this machine, each thing once.
 //! * [`child`]: processes of tasks, their command lines, logs and memory.
-//! * [`procfs`], [`figures`]: what the kernel tells of processes and of the machine.
-//! * `programs`: programs that are run for what they print.
-//! * [`map_output`]: where the parts of finished maps' outputs lie.
+//! * [`procfs`], [`figures`]: data of processes and of the machine.
+//! * `programs`: programs that are run for their output.
+//! * [`map_output`]: the places of the parts of finished maps' outputs.
 //! * [`http`]: serves these, and the logs of tasks.
-//! * [`attempt`]: what becomes of an attempt at a task, decided and not done.
-//! * [`table`]: the same of all jobs and attempts: what each action, call and report changes.
+//! * [`attempt`]: the decisions about an attempt, without effects.
+//! * [`table`]: the decisions about all jobs and attempts: what each action, call and report changes.
 //! * [`tracker`]: the tracker at work, between job trackers and the processes of tasks.
-//! * [`node`]: what it says to the cluster manager, and what comes back.
+//! * [`node`]: heartbeats to the cluster manager, and its calls.
 //! * [`job_trackers`]: job trackers that run here, each as a process.
-//! * [`pages`]: how it stands, for people and programs.
+//! * [`pages`]: its state, for people and programs.
 //! * [`service`]: all of it, put together.
 //!
-//! It knows no scheduling, and whose cluster manager it is.
+//! It knows no scheduling, and not which cluster manager it talks to.
 
 pub mod attempt;
 pub mod child;

@@ -1,8 +1,8 @@
-//! The local directories: which of them can be used, where new files go, and where files are.
+//! The local directories: which of them are usable, where new files go, and where files are.
 //!
-//! A directory that fails a check is left out until it passes one again; what lies in it stays
-//! reachable as far as the disk gives it. Every call looks at disks, so none belongs on an executor's
-//! thread. Spec: mapreduce/04 §4.1 and §4.4.
+//! A directory that fails a check is not used until it passes one again; its files stay readable as
+//! far as the disk allows. Every call accesses disks, so none belongs on an executor's thread.
+//! Spec: mapreduce/04 §4.1 and §4.4.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -56,7 +56,7 @@ pub struct DirState {
     pub path: PathBuf,
     /// Why it cannot be used, if the last check said so.
     pub failed: Option<String>,
-    /// The room in it, if that can be told.
+    /// Its free space, if known.
     pub space: Option<Space>,
 }
 
@@ -128,7 +128,7 @@ impl LocalDirs {
         state.iter().filter(|dir| dir.failed.is_none()).map(|dir| dir.path.clone()).collect()
     }
 
-    /// `mapred.local.dir` as tasks are told it: those that can be used.
+    /// `mapred.local.dir` as tasks receive it: the usable directories.
     pub fn as_property(&self) -> String {
         let usable = self.usable();
         let usable: Vec<_> = usable.iter().map(|path| path.display().to_string()).collect();

@@ -1,4 +1,4 @@
-//! The output of finished maps, as it lies on disk: where each reduce's part is.
+//! The output of finished maps on disk: the place of each reduce's part.
 //!
 //! Everything here blocks. Spec: mapreduce/02 §2.13, mapreduce/04 §4.9.
 
@@ -72,7 +72,7 @@ pub enum MapOutputError {
     NoPart {
         /// The index.
         path: PathBuf,
-        /// The number that was asked for.
+        /// The requested number.
         reduce: i32,
     },
     /// A part is not within its file.
@@ -80,7 +80,7 @@ pub enum MapOutputError {
     Outside {
         /// The output.
         path: PathBuf,
-        /// The number that was asked for.
+        /// The requested number.
         reduce: i32,
     },
 }

@@ -1,6 +1,6 @@
-//! What the kernel tells of processes and of the machine, read from `/proc`.
+//! Data of processes and of the machine, read from `/proc`.
 //!
-//! A process may end between two looks, so everything about one is optional.
+//! A process may end between two reads, so everything about one is optional.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +23,7 @@ pub struct Process {
     pub parent: i32,
     /// Its process group.
     pub group: i32,
-    /// Whether it has ended and nobody has asked for its status.
+    /// Whether it has ended and was not waited for yet.
     pub is_zombie: bool,
     /// When it started, in ticks of the kernel after its own start. With the number it names one
     /// process.
@@ -91,7 +91,7 @@ pub fn tree(all: &[Process], group: i32) -> Vec<Process> {
     tree
 }
 
-/// What tells one start of the machine from another; empty when it cannot be read.
+/// An id of the machine's current boot; empty when it cannot be read.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Programs that are run to their end for what they print, within a time and a size.
+//! Programs that are run to their end for their output, within limits of time and size.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -27,8 +27,8 @@ pub(super) enum RunError {
     Timeout,
 }
 
-/// Runs a program to its end, in a process group of its own, which is ended when the time is over or
-/// nobody waits any more.
+/// Runs a program to its end, in its own process group, which is killed when the time is over or
+/// the caller has stopped waiting.
 pub(super) async fn run(mut command: Command, limit: Duration) -> Result<Printed, RunError> {
     let mut child = command
         .stdin(Stdio::null())
@@ -54,7 +54,7 @@ pub(super) fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
 }
 
-/// Ends the process group of a process that nobody has waited for to its end.
+/// Kills the process group of a process that was not waited for to its end.
 struct KilledOnDrop(Option<u32>);
 
 impl Drop for KilledOnDrop {

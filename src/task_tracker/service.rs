@@ -1,6 +1,7 @@
 //! The task tracker as a whole: from its configuration to a node that serves, and to its end.
 //!
-//! Wiring only: each part is made once and handed to those who need it. Spec: mapreduce/04 §4.1.
+//! Wiring only: each part is made once and passed to the parts that need it. Spec: mapreduce/04
+//! §4.1.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -283,13 +284,13 @@ impl TaskTracker {
         self.addresses
     }
 
-    /// Its name, which it tells everybody.
+    /// Its name in the cluster.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Serves until `stop` becomes true or its sender is gone, or the cluster manager does not want
-    /// it any more. Then it ends the processes of its tasks and returns.
+    /// Serves until `stop` becomes true or its sender is dropped, or the cluster manager refuses
+    /// it. Then it ends the processes of its tasks and returns.
     pub async fn run(self, stop: watch::Receiver<bool>) -> Ending {
         let TaskTracker { tracker, heartbeats, callbacks, actions, umbilical, http, .. } = self;
         let (stop_servers, stopped) = watch::channel(false);
@@ -310,7 +311,7 @@ impl TaskTracker {
         };
         tokio::join!(tracker.stop(), stop_job_trackers);
         stop_servers.send_replace(true);
-        // What breaks down now is told to the log.
+        // Panics are only logged from here on.
         while servers.ended().await.is_err() {}
         ending
     }

@@ -1,9 +1,9 @@
 //! The jobs and attempts of a tracker: what each action and each call changes, and what is then to
 //! be done.
 //!
-//! Does nothing itself and knows no process, no file and no connection: it gives [`Order`]s to who
-//! has these, and is told what came of them. Everything in it is bounded, since job trackers and
-//! the processes of tasks say what they like. Spec: mapreduce/03 §3.1, §3.3, mapreduce/04 §4.3 to §4.10.
+//! It has no effects and knows no process, no file and no connection: it returns [`Order`]s to
+//! their owners, which report the results. Everything in it is bounded, because the input of job
+//! trackers and tasks is not trusted. Spec: mapreduce/03 §3.1, §3.3, mapreduce/04 §4.3 to §4.10.
 
 mod choice;
 mod processes;

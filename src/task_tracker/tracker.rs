@@ -1,8 +1,8 @@
-//! A tracker at work: the [`Table`] decides, and here it is done.
+//! The tracker at work: the [`Table`] decides, and this module carries its orders out.
 //!
-//! One short mutex holds the table and what has been begun; nothing under it waits. What the table
-//! orders is begun at once, in its order, each on a task of its own that waits for what has to come
-//! before it (`queues.rs`), so that no job waits for another one's disks or job tracker.
+//! One short mutex guards the table and the running work; no code waits while it holds it. An order
+//! of the table starts at once, as a task that waits for its predecessors (`queues.rs`), so that no
+//! job waits for another one's disks or job tracker.
 //!
 //! * `orders.rs`: what each order begins;
 //! * `run.rs`, `launch.rs`: an attempt from its launch until nothing is left of its process;

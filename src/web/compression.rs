@@ -1,6 +1,6 @@
-//! Compression of answers for readers that take it: gzip, at the level that costs least.
+//! Compression of responses for clients that accept it: gzip, at the cheapest level.
 //!
-//! It knows no page and no connection. Who calls it decides on which thread.
+//! It knows no page and no connection. The caller chooses the thread.
 
 use std::io::{self, Write};
 

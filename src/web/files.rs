@@ -1,11 +1,11 @@
-//! Files that belong to the pages: their looks, and what keeps them up to date.
+//! Static files of the pages: style sheets and scripts.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
 use maud::{Markup, html};
 
-/// Files that belong to the pages: path, content type, content.
+/// Static files of the pages: style sheets and scripts.
 const FILES: [(&str, &str, &str); 3] = [
     ("corona.css", "text/css; charset=utf-8", include_str!("assets/corona.css")),
     ("corona.js", "text/javascript; charset=utf-8", include_str!("assets/corona.js")),

@@ -1,5 +1,5 @@
-//! What the operating system says of this process, under the names that Prometheus' own libraries
-//! use. Read from `/proc`; what is not there is left out.
+//! Metrics of this process, under the names that Prometheus' own libraries use. They are read from
+//! `/proc`; what is not there is left out.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};

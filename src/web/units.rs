@@ -1,4 +1,4 @@
-//! Numbers, times and shapes as people read them, for all pages.
+//! Formats numbers, times and shapes for people, on all pages.
 //!
 //! Markup is written with `maud`, which escapes every text. Nothing is styled in place: shapes get
 //! their sizes as attributes, colours come from the style sheet.

@@ -1,5 +1,4 @@
-//! From what can be seen of the engine to the shapes of the API. Looks at nothing by itself, and
-//! decides nothing.
+//! Converts the engine's views to the shapes of the API. It reads nothing else and decides nothing.
 
 use super::{
     Address, Ahead, ByType, Complaint, First, Grant, Holder, IdRange, Node, NodeDetail, NodeFaults,

@@ -1,7 +1,8 @@
-//! Everything that is known, as Prometheus reads it: text of version 0.0.4.
+//! All metrics in the Prometheus text format 0.0.4.
 //!
-//! Every name stands once, in `FAMILIES`, with its type and meaning; a test holds
-//! `docs/metrics.md` and the dashboard to them. Names of pools come from peers and are escaped.
+//! Every name is defined once, in `FAMILIES`, with its type and meaning; a test checks
+//! `docs/metrics.md` and the dashboard against them. Names of pools come from peers and are
+//! escaped.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};

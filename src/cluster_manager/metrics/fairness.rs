@@ -1,9 +1,9 @@
-//! How far the slots that pools have are from those that equal sharing would give them.
+//! The difference between the slots of pools and those under equal sharing.
 //!
-//! Spec: cluster-manager/08 §4.1. The original gives slots out one by one; here whole levels are
-//! computed from sorted pools. Where several pools could be given the last slots, the original
-//! leaves to a heap who gets them; here those that have more do, so that the choice adds nothing to
-//! the difference.
+//! Spec: cluster-manager/08 §4.1. The original assigns slots one by one; here whole levels are
+//! computed from sorted pools. If several pools could get the last slots, the original leaves the
+//! choice to a heap; here those that have more get them, so that the choice does not add to the
+//! difference.
 
 use corona_engine::PoolView;
 use corona_model::types::{PerType, ResourceType};

@@ -1,7 +1,7 @@
-//! How long things took: counts of spans in buckets that grow with the span.
+//! Histograms of durations, in buckets that grow with the duration.
 //!
-//! Each octave has eight buckets, so that a span is known to an eighth. Counting is one addition to
-//! a bucket and one to a sum, in a part of the histogram that few threads share, without a lock.
+//! Each octave has eight buckets, so a duration is accurate to an eighth. Counting is one addition
+//! to a bucket and one to a sum, in a part of the histogram that few threads share, without a lock.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

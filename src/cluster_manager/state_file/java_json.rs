@@ -1,5 +1,5 @@
-//! JSON laid out as the original lays it out: two blanks a level, a blank before each colon,
-//! arrays on one line. Spec: cluster-manager/07 §1.
+//! JSON in the original's layout: an indent of two blanks, a blank before each colon, arrays on one
+//! line. Spec: cluster-manager/07 §1.
 
 use std::io;
 

@@ -1,9 +1,8 @@
-//! What stands in a state file, member by member.
+//! The layout of a state file, member by member.
 //!
 //! Spec: cluster-manager/07 §2. The original reads most objects strictly, so the order of members
-//! here is the order in the file. Reading is more patient: any order, unknown members passed over,
-//! and in the objects that the original fills by name (its beans) missing members have their
-//! defaults.
+//! here is the order in the file. Reading is lenient: any order, unknown members are ignored, and
+//! in the objects that the original fills by name (its beans) missing members have their defaults.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! From what stands in a state file to the state that it means.
+//! Converts the contents of a state file to the state.
 //!
 //! Spec: cluster-manager/07 §4 and §5. Files that the original writes but cannot read itself are
 //! read. Inconsistencies are repaired if the intention is clear, and reported as an [`Oddity`].

@@ -1,5 +1,5 @@
-//! Puts a new file in the place of an old one, so that at every moment, whatever breaks, a whole
-//! file has the name. Knows nothing of what is in it.
+//! Replaces a file atomically, so that a complete file has the name at every moment, whatever
+//! fails. It does not know the contents.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

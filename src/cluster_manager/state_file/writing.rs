@@ -1,4 +1,4 @@
-//! From a state to what stands in a state file.
+//! Converts a state to the contents of a state file.
 //!
 //! Spec: cluster-manager/07 §2. The original must be able to read the file and to continue from it:
 //! numbers that are not set are 0, a request has its CPUs, and a session has a priority, because

@@ -1,5 +1,5 @@
-//! From a call to an input of the engine, and from the engine's reply to the answer. Pure: racks are
-//! found by the caller, and nothing is decided here.
+//! Translates a call to an input of the engine, and the engine's reply to the answer. Pure: the
+//! caller looks up racks, and nothing is decided here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What happens, as it happens: `/api/v1/events`, a stream of server-sent events.
+//! Live events: `/api/v1/events`, a stream of server-sent events.
 //!
 //! The last events are kept in a ring. Each stream has a position in it and continues at its own
 //! pace; a stream that is too slow for the ring, or is not read, is ended. Nothing here waits for a

@@ -1,7 +1,7 @@
-//! What is asked and what is answered, as far as all pages have it in common.
+//! The common parts of requests and responses of all pages.
 //!
-//! Answers of every kind carry the same protections: nothing from elsewhere is loaded or run, no
-//! other site may frame a page or send its forms.
+//! All responses have the same protections: nothing from other sites is loaded or run, and no other
+//! site may frame a page or send its forms.
 
 use std::borrow::Cow;
 use std::time::Duration;

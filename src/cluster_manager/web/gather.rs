@@ -1,8 +1,8 @@
 //! Copies the data that the web shows from the engine, in pieces, so that other work does not wait
 //! long.
 //!
-//! A copy is used again for a little while, ten times as long as it took to make: so looking never
-//! takes more than a tenth of a processor, however many look at however large a cluster.
+//! A copy is reused for ten times as long as it took to make, so copying never takes more than a
+//! tenth of a processor, whatever the size of the cluster and the number of readers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;

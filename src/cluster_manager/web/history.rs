@@ -1,6 +1,6 @@
-//! What the last hour was like: samples of the use of slots, and of how long things took.
+//! Samples of the last hour: the use of slots, and latencies.
 //!
-//! Both are rings of a fixed size; sampling costs a look at a few numbers.
+//! Both are rings of a fixed size; a sample reads only a few numbers.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,9 @@
 //! The host names under which the pages are served.
 //!
-//! A page from elsewhere can have its own name lead to this machine, and then read what is served
-//! here as if it were its own. Its requests carry that name, so requests under names that are not this
-//! cluster manager's are refused. An address is no such name, and scripts may leave the name out.
+//! A page of another site can let its own DNS name resolve to this machine, and then read the
+//! responses as its own. Its requests carry that name, so requests under names that are not this
+//! cluster manager's are refused. An address is not such a name, and scripts may leave the name
+//! out.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,4 @@
-//! What all pages look like: the frame around them. What is in them is written with
-//! [`units`](corona_web::units).
+//! The frame of all pages. Their contents are written with [`units`](corona_web::units).
 
 use maud::{DOCTYPE, Markup, html};
 

@@ -1,7 +1,7 @@
-//! What people and scripts see: pages, the original's JSON tables, events, metrics.
+//! The HTTP service: pages, the original's JSON tables, events, metrics.
 //!
-//! From a request to the function that makes its answer. What is shown is gathered first, in
-//! pieces ([`gather`]); the answer is made without the engine, on a thread that may take its time.
+//! Routes a request to the function that makes its response. The data are gathered first, in pieces
+//! ([`gather`]); the response is made without the engine, on a thread that may take its time.
 //! `docs/web.md` lists the addresses.
 
 mod api;

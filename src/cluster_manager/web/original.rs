@@ -1,8 +1,8 @@
-//! The original's addresses, for scripts and bookmarks: JSON tables in their exact shape, and for
-//! its pages the way to ours.
+//! The original's addresses, for scripts and bookmarks: JSON tables in their exact shape, and
+//! redirects from its pages to ours.
 //!
-//! Spec: cluster-manager/08 §2 and §3. Cells hold HTML as in the original, but what peers say is
-//! escaped in it, and only addresses of web pages become links.
+//! Spec: cluster-manager/08 §2 and §3. Cells contain HTML as in the original, but texts from peers
+//! are escaped, and only addresses of web pages become links.
 
 use std::fmt::{self, Display, Write};
 

@@ -264,8 +264,8 @@ impl Builder<'_> {
         Ok(environment)
     }
 
-    /// What a program is told that gets no arguments from us: properties under the names that
-    /// Hadoop Streaming uses, and where to report to.
+    /// The environment of a program that gets no additional arguments: properties under the names
+    /// that Hadoop Streaming uses, and the address to report to.
     fn for_programs(&self) -> Vec<(String, String)> {
         let mut variables: Vec<(String, String)> = [
             "mapred.task.id",

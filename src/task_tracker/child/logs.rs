@@ -1,7 +1,7 @@
 //! Logs of tasks: `<hadoop.log.dir>/userlogs/<attempt>/{stdout,stderr,syslog,...}`.
 //!
-//! A Java task writes `log.index` beside them, which says which part of which files is its own. What
-//! a task writes there is not trusted to be well formed. All of it blocks. Spec: mapreduce/04 §4.11.
+//! A Java task writes `log.index` beside them, which lists its own part of each file. Its content
+//! is not trusted to be well formed. Everything here blocks. Spec: mapreduce/04 §4.11.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,7 +16,7 @@ use corona_config::TaskLogSettings;
 
 /// The longest `log.index` that is read.
 const MAX_INDEX_BYTES: u64 = 64 << 10;
-/// What file systems give back space in, mostly.
+/// The unit in which most file systems free space.
 const BLOCK_BYTES: u64 = 4096;
 /// The most directories of logs that one look takes in.
 const MAX_DIRECTORIES: usize = 1_000_000;
@@ -149,8 +149,8 @@ impl Logs {
         Ok(LogPart { file, bytes: end.saturating_sub(first) })
     }
 
-    /// Deletes the older half of what a running task has written, where it is more than it may be.
-    /// The task's next line goes where it would have gone. Tells which were cut.
+    /// Deletes the older half of a running task's output if it exceeds the limit. The task
+    /// continues to append at the same position. Returns the logs that were shortened.
     pub fn limit_output(&self, attempt: &AttemptId) -> io::Result<Vec<LogFile>> {
         let mut cut = Vec::new();
         let Some(max) = self.settings.max_output_bytes else { return Ok(cut) };

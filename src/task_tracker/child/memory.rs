@@ -1,4 +1,4 @@
-//! Who is killed when memory runs short: the largest first, until there is enough.
+//! Selects the tasks to kill when memory is short: the largest first, until there is enough.
 //!
 //! Pure. Spec: mapreduce/04 §4.14.
 
@@ -35,7 +35,7 @@ pub struct MemoryKill {
     pub attempt: AttemptId,
     /// Whether that is its own fault.
     pub is_failure: bool,
-    /// What to tell; a word in it is counted by job trackers.
+    /// The diagnostics; job trackers count a word in them.
     pub diagnostics: String,
 }
 

@@ -1,8 +1,8 @@
-//! A note on disk for each process that was started, and ending those of an earlier run.
+//! A note on disk for each started process, and the end of processes of an earlier run.
 //!
-//! The number of a process is given to another one when it has ended. So a note names the start too,
-//! and every process that a task starts carries the name of its note in its environment.
-//! The original leaves such processes alone; see docs/compatibility.md.
+//! Process ids are reused. So a note contains the start time too, and every process that a task
+//! starts has the name of its note in its environment. The original leaves such processes alone;
+//! see docs/compatibility.md.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! A task's process: started in a process group of its own, waited for, and ended with everything that
-//! it has started, also what has left the group.
+//! A task's process: started in its own process group, waited for, and ended with all processes
+//! that it started, including those that left the group.
 //!
 //! Spec: mapreduce/04 §4.5 and §4.7.
 
@@ -31,7 +31,8 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The status as a shell tells it, and the original's diagnostics: 128 and the signal's number.
+    /// The status as a shell reports it, and as in the original's diagnostics: 128 plus the
+    /// signal's number.
     pub fn shell_status(self) -> i32 {
         self.code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0))
     }
@@ -47,7 +48,7 @@ pub struct StartError {
     pub error: io::Error,
 }
 
-/// A task's process. It goes on when this is dropped.
+/// A task's process. It continues when this is dropped.
 #[derive(Clone, Debug)]
 pub struct RunningChild {
     pid: i32,
@@ -139,7 +140,7 @@ impl RunningChild {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
             Ok(Some(exit)) => exit,
-            // The executor stops, and nobody will know.
+            // The executor stops, so the status is not needed.
             Ok(None) | Err(_) => Exit { code: None, signal: None },
         }
     }
@@ -194,7 +195,7 @@ impl Supervisor {
     }
 }
 
-/// Only while nobody has waited for the leader, so that the number is certainly still its own.
+/// Only before the leader was waited for, so that the process id certainly still belongs to it.
 fn signal_group(pid: i32, signal: Signal) {
     if let Some(group) = Pid::from_raw(pid) {
         // When it has ended, nothing is left to do.

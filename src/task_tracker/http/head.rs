@@ -1,4 +1,4 @@
-//! The head of a request, read before it is known who will answer it.
+//! The head of a request, read before it is known which part answers it.
 
 use std::io::{self, Cursor};
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub(super) fn shuffle_query(head: &[u8]) -> Option<String> {
     version.starts_with("HTTP/1.").then(|| query.to_owned())
 }
 
-/// A connection of which something has been read that is to be read again.
+/// A connection with bytes that were read and must be read again.
 #[derive(Debug)]
 pub(super) struct Reread {
     read: Cursor<Vec<u8>>,

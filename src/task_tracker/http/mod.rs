@@ -1,10 +1,9 @@
 //! The HTTP server of a task tracker: map output for reduces, logs of tasks and pages for people.
 //!
-//! Reduces read an answer of a form that no HTTP library writes, so `shuffle.rs` writes it; the rest
-//! is hyper's. A connection carries one request. Disks are read, and pages made, on threads of the
-//! server's own, and only while a peer takes what they give: a peer that does not read holds a
-//! connection and some memory, no thread, and loses the connection in the end. Spec: mapreduce/04 §4.9,
-//! §4.11.
+//! Reduces read a response in a form that no HTTP library writes, so `shuffle.rs` writes it; hyper
+//! does the rest. A connection carries one request. Disks are read, and pages made, on the server's
+//! own threads, and only while a client reads: a client that does not read holds a connection and
+//! some memory, no thread, and is disconnected in the end. Spec: mapreduce/04 §4.9, §4.11.
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,12 +36,12 @@ pub use pages::{NoPages, Page, Pages};
 /// Pages that are made at a time: each may hold a copy of all that is known of tasks.
 const MAKERS: usize = 2;
 
-/// A map output that was asked for and is not there: the map has to run again.
+/// A requested map output that is missing: the map has to run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostOutput {
     /// The attempt whose output it was.
     pub attempt: AttemptId,
-    /// What to tell.
+    /// The message.
     pub diagnostics: String,
 }
 
@@ -76,7 +75,7 @@ pub struct HttpServer {
     /// Who reads disks and makes pages.
     threads: Arc<Threads>,
     makers: Arc<Semaphore>,
-    /// The turn of whoever collects metrics, who does not wait behind those who read pages.
+    /// The turn of metrics requests, which do not wait for pages.
     scraper: Arc<Semaphore>,
     limits: http::Limits,
 }
@@ -200,7 +199,7 @@ impl HttpServer {
         let turn = makers.clone().acquire_owned().await.ok()?;
         let (pages, path, query) = (self.pages.clone(), path.to_owned(), query.to_owned());
         let making = self.threads.run(move || {
-            // Held while it is made, also when nobody waits for it any more.
+            // Held while the response is made, also after the client has disconnected.
             let _turn = turn;
             pages.page(&path, &query).map(|page| pages::respond_packed(page, takes_gzip))
         });

@@ -1,4 +1,4 @@
-//! What the server shows besides map output and logs. What is shown is made elsewhere.
+//! Pages besides map output and logs. Their contents are made elsewhere.
 
 use http_body_util::Either;
 use http_body_util::Full;
@@ -27,7 +27,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page that is made anew each time.
+    /// A page that is rendered each time.
     pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Page {
         Page { status, content_type, is_constant: false, body: body.into() }
     }

@@ -1,8 +1,8 @@
-//! `/mapOutput`: parts of map outputs for a reduce, from the disk to the socket without a copy in
-//! between.
+//! `/mapOutput`: parts of map outputs for a reduce, sent from the disk to the socket without a
+//! copy.
 //!
-//! The answer's head is two lines; then come a header and the bytes of each part; the end is that of
-//! the connection. Spec: mapreduce/04 §4.9.
+//! The response's head is two lines; then come a header and the bytes of each part; the end of the
+//! connection is the end of the response. Spec: mapreduce/04 §4.9.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// The head of an answer.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
-/// What a reduce asks for.
+/// A reduce's request.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     job: JobId,
@@ -34,7 +34,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Reads a query. An error is what to tell.
+    /// Reads a query. The error is the response.
     fn parse(query: &str) -> Result<Self, &'static str> {
         let all = |name: &str| -> Vec<String> {
             let pairs = parse(query.as_bytes()).filter(|(key, _)| key == name);
@@ -90,7 +90,7 @@ impl HttpServer {
         stream.shutdown().await
     }
 
-    /// The part, or none, which is reported to whoever looks after the map.
+    /// The part; if there is none, that is reported to the owner of the map.
     async fn part(&self, job: &JobId, map: &AttemptId, reduce: i32) -> Option<Part> {
         let (outputs, wanted) = (self.outputs.clone(), map.clone());
         if map.job() != job {
@@ -104,7 +104,7 @@ impl HttpServer {
         tracing::warn!(%map, reduce, %error, "map output is missing; reporting it to the job tracker");
         let diagnostics = format!("Couldn't get mapId = {map}, reduce {reduce}: {error}");
         let lost = LostOutput { attempt: map.clone(), diagnostics };
-        // When nobody listens or there are too many, a reduce will ask again.
+        // If the channel is closed or full, a reduce will ask again.
         let _ = self.lost.try_send(lost);
         None
     }

@@ -25,7 +25,7 @@ use corona_process::threads::Threads;
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What is asked for.
+/// The requested log.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     attempt: AttemptId,
@@ -94,7 +94,7 @@ pub(super) async fn answer(logs: &Logs, threads: Arc<Threads>, query: &str) -> R
     response
 }
 
-/// Opens what is asked for. An error says that there is nothing.
+/// Opens the requested log. An error says that there is none.
 fn open(logs: &Logs, wanted: &Wanted) -> Result<LogText, String> {
     let asked = wanted.filter.map_or(LogFile::ALL.to_vec(), |filter| vec![filter]);
     let attempt = &wanted.attempt;

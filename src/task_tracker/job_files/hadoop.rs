@@ -1,7 +1,7 @@
-//! Any other file system, through the program of a Hadoop install: `hadoop fs`.
+//! All other file systems, through the command of a Hadoop installation: `hadoop fs`.
 //!
-//! One process a question. Each has a process group of its own, which is ended when the time is over
-//! or nobody waits any more. What it prints is read to a bound.
+//! One process for each question. Each has its own process group, which is killed when the time is
+//! over or the caller has stopped waiting. Its output is read up to a limit.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl JobFiles for HadoopCommand {
     }
 }
 
-/// A copy that goes when it has not got its name, also when nobody waits for it any more.
+/// A copy that is removed unless it was renamed, also if the caller has stopped waiting.
 struct RemovedOnDrop(PathBuf);
 
 impl Drop for RemovedOnDrop {

@@ -76,7 +76,7 @@ impl LocalFiles {
             Ok(bytes)
         });
         if copied.is_err() {
-            // It may not exist, and the error is told already.
+            // It may not exist, and the error is already reported.
             let _ = fs::remove_file(&part);
         }
         copied

@@ -1,8 +1,8 @@
 //! Files of jobs: `job.xml`, the jar, the distributed cache.
 //!
-//! [`JobFiles`] is all that the rest needs of a file system. [`LocalFiles`] reads `file:` itself,
-//! [`HadoopCommand`] anything else through the user's Hadoop install, [`FileSystems`] takes the one
-//! that a location asks for. A native client of another file system has its place beside them.
+//! [`JobFiles`] is everything that other modules need of a file system. [`LocalFiles`] reads
+//! `file:` natively, [`HadoopCommand`] everything else through the user's Hadoop installation, and
+//! [`FileSystems`] selects by location. Native clients of other file systems belong beside them.
 
 use std::future::Future;
 use std::io;
@@ -39,8 +39,8 @@ pub trait JobFiles: Send + Sync {
     /// Length and time of a file. A directory is an error.
     fn status<'a>(&'a self, location: &'a Location) -> Answer<'a, FileStatus>;
 
-    /// Copies a file to a local path, in whose directory it may make other files meanwhile; tells
-    /// its length in bytes. After an error there is nothing at the path.
+    /// Copies a file to a local path, in whose directory it may create other files meanwhile;
+    /// returns its length in bytes. After an error there is nothing at the path.
     fn fetch<'a>(&'a self, location: &'a Location, to: &'a Path) -> Answer<'a, u64>;
 }
 

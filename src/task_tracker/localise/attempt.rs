@@ -202,8 +202,8 @@ impl Localiser {
         .await
     }
 
-    /// Brings the files of the cache here, tells the configuration where they are, and gives those
-    /// that belong on the class path.
+    /// Copies the files of the cache, adds their paths to the configuration, and returns those that
+    /// belong on the class path.
     async fn cached(
         &self,
         job: &LocalJob,

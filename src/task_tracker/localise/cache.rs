@@ -1,8 +1,8 @@
 //! The distributed cache: files and archives that tasks share, each copied once.
 //!
-//! An entry is held while somebody has a [`Held`] of it. When the entries of a local directory exceed
-//! their bounds, those that nobody holds are deleted, the longest unused first.
-//! Spec: mapreduce/04 §4.4.
+//! An entry is held while a [`Held`] of it exists. When the entries of a local directory exceed
+//! their limits, those that are not held are deleted, the longest unused first. Spec: mapreduce/04
+//! §4.4.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -126,7 +126,7 @@ impl Cache {
         Ok(entry)
     }
 
-    /// Takes out what nobody holds, as far as a local directory has more than it may.
+    /// Removes entries that are not held while a local directory exceeds its limits.
     fn make_room(&self) {
         let mut discarded = Vec::new();
         {
@@ -212,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// Copies, unpacks, and tells what that takes.
+    /// Copies and unpacks, and returns the used space.
     async fn copy_to(&self, key: &Key, place: &Path, own: &Path) -> Result<u64, LocaliseError> {
         self.files.fetch(&key.location, place).await?;
         let kind = Kind::of(key.location.name()).filter(|_| key.is_archive);

@@ -96,7 +96,7 @@ impl Localiser {
             return Ok(job.clone());
         }
         let (shared, spec, mut slot) = (self.shared.clone(), spec.clone(), slot);
-        // A task of its own: it holds the slot to its end, whoever gives up meanwhile.
+        // A separate task: it holds the slot to its end, even if the caller stops waiting.
         let localising = tokio::spawn(async move {
             let localised = shared.localise(&spec).await;
             match localised {
@@ -123,7 +123,7 @@ impl Localiser {
         }
         drop(slot_guard);
         let mut jobs = self.lock();
-        // The table's and ours: nobody waits to bring it here again.
+        // The table's and ours: no task waits to localise it again.
         if Arc::strong_count(&slot) <= 2 {
             jobs.remove(id);
         }

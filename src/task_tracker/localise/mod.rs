@@ -96,20 +96,20 @@ fn make_dir(path: &Path) -> Result<(), LocaliseError> {
         .map_err(|error| LocaliseError::Io { path: path.to_owned(), error })
 }
 
-/// Writes a file under another name first, so that nobody reads half of it.
+/// Writes a file under another name first, so that no reader sees half of it.
 fn replace(path: &Path, content: &[u8]) -> Result<(), LocaliseError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
     std::fs::write(&new, content).and_then(|()| std::fs::rename(&new, path)).map_err(|error| {
-        // It may not exist, and the error is told already.
+        // It may not exist, and the error is already reported.
         let _ = std::fs::remove_file(&new);
         LocaliseError::Io { path: path.to_owned(), error }
     })
 }
 
-/// One slot for the result of work that only one does at a time, and that goes on when whoever asked
-/// for it does not wait any more.
+/// A slot for the result of work that must run only once, and that continues when the caller stops
+/// waiting.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 #[cfg(test)]

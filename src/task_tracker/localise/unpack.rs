@@ -1,7 +1,7 @@
 //! Archives of jobs, unpacked: `.jar` and `.zip`, `.tar`, `.tar.gz` and `.tgz`.
 //!
-//! An archive comes from a user. Nothing is written outside of its directory, and both what it holds
-//! and what it costs to look at it are bounded. It blocks.
+//! An archive comes from a user. Nothing is written outside its directory, and both its contents
+//! and the cost of reading it are limited. It blocks.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};

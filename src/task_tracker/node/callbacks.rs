@@ -1,7 +1,7 @@
-//! The Thrift service of a task tracker: sessions that are over, or that nothing more is taken of.
+//! The Thrift service of a task tracker: calls that purge or blacklist sessions.
 //!
-//! The messages are bare. No program of the original calls it, but it has to be there: its port is
-//! the node's address. Spec: mapreduce/03 §3.10.
+//! The messages are bare. No program of the original calls it, but it must exist: its port is the
+//! node's address. Spec: mapreduce/03 §3.10.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub trait Sessions: Send + Sync + 'static {
     /// Ends and forgets all its jobs. One that is not known is no error.
     fn purge_session(&self, handle: &str);
 
-    /// Takes nothing more of it. Its jobs go on.
+    /// Refuses further tasks of the session. Its jobs continue.
     fn blacklist_session(&self, handle: &str);
 }
 
@@ -27,8 +27,8 @@ pub trait Sessions: Send + Sync + 'static {
 pub struct Callbacks<S>(S);
 
 impl<S: Sessions> Callbacks<S> {
-    /// The service on this listener. A connection may be silent for as long as told; zero is for
-    /// ever.
+    /// Serves on this listener. `idle_timeout` limits the silence of a connection; zero means no
+    /// limit.
     pub fn serve(sessions: S, listener: TcpListener, idle_timeout: Duration) -> Server<Self> {
         // A call is one handle.
         let limits = Limits {

@@ -1,4 +1,4 @@
-//! Heartbeats to the cluster manager: what the node has, and what comes back.
+//! Heartbeats to the cluster manager, and the effects of their replies.
 //!
 //! It knows no job and no task. Spec: mapreduce/04 §4.2, mapreduce/03 §3.7, §3.9.
 
@@ -44,7 +44,7 @@ pub struct Pauses {
     pub after_failure: Duration,
     /// Between looks whether safe mode is over.
     pub safe_mode: Duration,
-    /// When nobody can say whether it is.
+    /// The pause when the safe mode is not known.
     pub unknown_mode: Duration,
     /// How many heartbeats fail in a row before it is given up.
     pub failures: u32,
@@ -66,9 +66,9 @@ impl Pauses {
 /// Why there are no more heartbeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// The cluster manager wants the task tracker to be started anew.
+    /// The cluster manager ordered a restart of the task tracker.
     Restart,
     /// The cluster manager does not let this host take part.
     Disallowed {
@@ -142,7 +142,7 @@ impl Heartbeats {
         }
     }
 
-    /// Sends them until `stop` becomes true or its sender is gone, or there is no point in going on.
+    /// Sends heartbeats until `stop` becomes true or its sender is dropped, or until it must end.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Ending {
         tokio::select! {
             biased;
@@ -182,7 +182,7 @@ impl Heartbeats {
         }
     }
 
-    /// One heartbeat. True if the task tracker is to be started anew.
+    /// Sends one heartbeat. True if the task tracker must restart.
     async fn heartbeat(
         &self,
         connection: &mut Option<Client<ClusterManager>>,
@@ -229,7 +229,7 @@ impl Heartbeats {
         Ok(())
     }
 
-    /// Takes the figures, on a thread that may wait for disks.
+    /// Measures the machine, on a thread that may wait for disks.
     async fn look(&mut self) -> ClusterNodeInfo {
         let figures = &mut self.figures;
         let (settings, dirs) = (figures.settings.clone(), figures.dirs.clone());

@@ -1,4 +1,5 @@
-//! Who this machine is to others: a name, an address, and the names that are made of them.
+//! The identity of this machine in the cluster: its name and address, and the names derived from
+//! them.
 //!
 //! Spec: mapreduce/04 §4.1 (3), (7), §4.2.
 
@@ -14,7 +15,7 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// This machine, as others reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its name. The file system should call it the same, or nobody finds data near it.
+    /// Its name. The file system must use the same name, or tasks are not placed near its data.
     pub name: String,
     /// Its address.
     pub address: IpAddr,
@@ -76,7 +77,8 @@ impl Host {
     }
 }
 
-/// The first address of a name, one of IPv4 if there is any: Java's programs are told it as it stands.
+/// The first address of a name, an IPv4 address if there is one: Java programs receive it
+/// unchanged.
 fn address_of(name: &str) -> Result<IpAddr, HostError> {
     let none = |why: String| HostError::NoAddress { name: name.to_owned(), why };
     let found = dns_lookup::lookup_host(name).map_err(|error| none(error.to_string()))?;

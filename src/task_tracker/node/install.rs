@@ -1,4 +1,4 @@
-//! What the machine has to run Java tasks with, and what is missing.
+//! The machine's Java and Hadoop installations for Java tasks, and what is missing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! How the connection to the cluster manager stands, for people to see.
+//! The state of the connection to the cluster manager, for people.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How the connection to the cluster manager stands. Written by the heartbeats, read by pages.
+/// The state of the connection to the cluster manager, for people.
 #[derive(Debug)]
 pub struct Link {
     state: Mutex<LinkState>,
@@ -47,8 +47,8 @@ impl Link {
         self.change(|state| state.clone())
     }
 
-    /// Whether the cluster manager still counts on this node, as far as can be told: it forgets a
-    /// node from which it has heard nothing for so long.
+    /// Whether the cluster manager probably still knows this node: nodes expire after this time
+    /// without a heartbeat.
     pub fn is_alive(&self, node_expiry: Duration) -> bool {
         self.state().last_answer.elapsed() <= node_expiry
     }

@@ -1,5 +1,5 @@
-//! A lock on each local directory: what lies in them is deleted at the start, so that two task
-//! trackers must never have the same.
+//! A lock on each local directory: their files are deleted at the start, so two task trackers must
+//! never share one.
 
 use std::fs::File;
 use std::io;

@@ -1,10 +1,10 @@
-//! The node that a task tracker is: what it says to the cluster manager, and what it hears from it.
+//! The task tracker as a node of a cluster: its heartbeats, and the calls of the cluster manager.
 //!
 //! * [`host`]: names and addresses of this machine;
-//! * [`heartbeats`]: what it has, told again and again, and all that can come back;
-//! * [`link`]: how the connection stands, for people;
-//! * [`callbacks`]: its Thrift service;
-//! * [`lock`], [`install`]: what it has to itself, and what it has to run Java with.
+//! * [`heartbeats`]: the heartbeats to the cluster manager, and their replies;
+//! * [`link`]: the state of the connection, for people;
+//! * [`callbacks`]: the Thrift service;
+//! * [`lock`], [`install`]: the locks of directories, and the requirements of Java.
 //!
 //! It decides nothing about tasks.
 

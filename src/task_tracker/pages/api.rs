@@ -1,6 +1,6 @@
-//! `/api/v1/...`: how the task tracker stands, as JSON. The rules of the shapes are those of the cluster
-//! manager's: members are only ever added, one without a value is left out, times are milliseconds
-//! since the Unix epoch and end in `_ms`.
+//! `/api/v1/...`: the task tracker's state as JSON. The rules of the shapes are those of the
+//! cluster manager's: members are only ever added, one without a value is left out, times are
+//! milliseconds since the Unix epoch and end in `_ms`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -136,7 +136,7 @@ struct JobDetail<'a> {
     now_ms: i64,
     #[serde(flatten)]
     job: Job<'a>,
-    /// There are more: the name to go on after.
+    /// Present if there are more: the name to pass as `after`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<&'a str>,
     attempts: Vec<Attempt<'a>>,
@@ -272,7 +272,7 @@ fn attempt(attempt: &AttemptSnapshot) -> Attempt<'_> {
     }
 }
 
-/// Where a list of attempts goes on: `?limit=500&after=NAME`.
+/// Paging of a list of attempts: `?limit=500&after=NAME`.
 #[derive(Debug, PartialEq, Eq)]
 struct Paging {
     limit: usize,

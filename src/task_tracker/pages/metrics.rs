@@ -1,4 +1,4 @@
-//! How the task tracker stands, as Prometheus reads it. A test holds `docs/task-tracker.md` to the
+//! The task tracker's metrics for Prometheus. A test checks `docs/task-tracker.md` against the
 //! names.
 
 use super::{View, count, since_epoch_ms};

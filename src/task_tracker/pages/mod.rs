@@ -1,4 +1,4 @@
-//! What a task tracker shows of itself: a page for people, JSON and metrics for programs.
+//! The task tracker's pages: a page for people, JSON and metrics for programs.
 //!
 //! It changes nothing. Names and texts come from job trackers and tasks, and are escaped.
 

@@ -1,4 +1,4 @@
-//! The page for people: what runs here, for whom, and whether the cluster manager knows.
+//! The page for people: attempts, their jobs, and the connection to the cluster manager.
 
 use std::time::SystemTime;
 

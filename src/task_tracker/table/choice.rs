@@ -1,4 +1,4 @@
-//! Who goes when there is no room on the disks. Spec: mapreduce/04 §4.2.
+//! Selects the task to kill when the disks are full. Spec: mapreduce/04 §4.2.
 
 use super::{Run, Table};
 use corona_hadoop::writables::TaskState;

@@ -1,5 +1,5 @@
-//! What becomes of attempts by their processes: by starting them, by what they say over the
-//! umbilical protocol, and by their end. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6, §4.7.
+//! Changes of attempts that come from their processes: starts, calls over the umbilical protocol,
+//! and ends. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6, §4.7.
 
 use super::{Order, Run, Table};
 use crate::attempt::{Cause, Now};
@@ -10,7 +10,7 @@ use corona_hadoop::writables::{
 /// What is started for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// As whom its process asks for the task. Never two at a time with the same name.
+    /// The id under which its process asks for the task. Never used twice at the same time.
     pub jvm: JvmId,
     /// The job's configuration as a local path, for the process to read.
     pub job_file: String,
@@ -46,8 +46,8 @@ impl Table {
         self.end(&run.attempt, cause, why, now)
     }
 
-    /// The process of an attempt has ended, with whatever status, and will not be heard of again.
-    /// `why` counts if nobody knew that it would end.
+    /// The process of an attempt has ended, with any status, and will not report again. `why`
+    /// applies if the end was not expected.
     pub fn exited(&mut self, run: &Run, why: &str, now: Now) -> Vec<Order> {
         let id = &run.attempt;
         let Some(job) = self.jobs.get_mut(id.job()) else { return vec![] };

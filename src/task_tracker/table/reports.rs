@@ -1,11 +1,11 @@
-//! What job trackers are told of attempts, each end once. Spec: mapreduce/04 §4.8.
+//! The reports to job trackers about attempts, each end once. Spec: mapreduce/04 §4.8.
 
 use super::Table;
 use crate::attempt::{Now, is_last_report};
 use corona_hadoop::writables::{JobId, TaskAttemptId, TaskState, TaskStatus};
 
 impl Table {
-    /// Whether there is anything to tell the job tracker of a job.
+    /// Whether there are reports for the job tracker of a job.
     pub fn has_reports(&self, job: &JobId) -> bool {
         let job = self.jobs.get(job);
         job.is_some_and(|job| job.attempts.values().any(|entry| entry.to_report))
@@ -34,8 +34,8 @@ impl Table {
     /// maps whose output is served.
     pub fn reported(&mut self, job: &JobId, sent: &[TaskStatus]) {
         for report in sent.iter().filter(|report| is_last_report(report)) {
-            // Since then the output may have been lost, or the attempt come back to be cleaned up
-            // after: then there is more to tell.
+            // Meanwhile the output may have been lost, or the attempt come back for a clean-up:
+            // then there is more to report.
             let Some(entry) = self.entry_mut(&report.attempt).filter(|entry| {
                 let status = entry.attempt.status();
                 report.attempt.job() == job

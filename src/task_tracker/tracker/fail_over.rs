@@ -1,4 +1,4 @@
-//! Finding the job tracker that took the place of one that is gone, by asking the parent of the job.
+//! Finding the successor of a job tracker that is unreachable, by asking the parent of the job.
 //!
 //! Spec: mapreduce/03 §3.4.
 

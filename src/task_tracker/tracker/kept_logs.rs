@@ -1,5 +1,5 @@
-//! Logs that are in use though the tracker knows no task of that name, such as those of a job tracker
-//! that runs on this machine.
+//! Logs in use for which the tracker has no task, such as those of a job tracker that runs on this
+//! machine.
 
 use std::fmt;
 use std::sync::Arc;

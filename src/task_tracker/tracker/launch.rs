@@ -1,4 +1,4 @@
-//! What an attempt needs before its process can start: its files and its command line.
+//! The preparation of an attempt's process: its files and its command line.
 //!
 //! Spec: mapreduce/04 §4.4, §4.5.
 

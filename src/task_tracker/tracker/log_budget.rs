@@ -1,4 +1,4 @@
-//! Lines of the log that a peer can cause at will, held to a number a second.
+//! A rate limit for log lines that peers can cause at will.
 
 use std::time::{Duration, Instant};
 

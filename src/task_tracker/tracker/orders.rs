@@ -1,4 +1,4 @@
-//! What each order of the table begins. Nothing here waits.
+//! Starts the work for each order of the table. Nothing here waits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -87,8 +87,7 @@ impl Shared {
         self.spawn(self.clone().in_turn(id.clone(), place, work));
     }
 
-    /// Deletes what an attempt has on the disks. What goes wrong is told to the log, and goes with
-    /// the job.
+    /// Deletes an attempt's files. Failures are logged; the files are deleted with the job.
     pub(super) async fn forget_attempt(
         &self,
         id: &ids::AttemptId,

@@ -1,7 +1,7 @@
-//! What has to come before what, among the works on attempts and jobs.
+//! The order of work on attempts and jobs.
 //!
-//! Works on an attempt follow one another. A job is deleted after all works on its attempts, and what
-//! comes after that waits for it. Knows nothing of what the works are.
+//! Work on an attempt runs in sequence. A job is deleted after all work on its attempts, and later
+//! work waits for that. It does not know what the work is.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ impl Place {
     /// Waits until all that has to come before is over.
     pub(super) async fn turn(&mut self) {
         for mut before in self.before.drain(..) {
-            // Nothing is ever sent: an error says that the other side is gone.
+            // Nothing is ever sent: an error means that the other side was dropped.
             while before.changed().await.is_ok() {}
         }
     }

@@ -21,7 +21,7 @@ use corona_hadoop::writables::{
 };
 use corona_process::panics::{blocking, caught};
 
-/// For how long what is known of the machine is told.
+/// The maximum age of the machine's data in reports.
 const MACHINE_AGE: Duration = Duration::from_secs(1);
 
 /// A reporter that runs; dropped, it ends.
@@ -38,7 +38,7 @@ impl Handle {
     }
 }
 
-/// What job trackers are told of the machine.
+/// The machine's data in reports to job trackers.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     resources: ResourceStatus,
@@ -89,7 +89,8 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, job: JobId, session
     });
 }
 
-/// Reports. When that fails, all jobs of the session end: nobody would hear of them.
+/// Reports to the job tracker. If that fails, all jobs of the session end, because their results
+/// would be lost.
 pub(super) async fn or_give_up<L: Display>(
     shared: &Arc<Shared>,
     job: &JobId,
@@ -131,7 +132,7 @@ impl Reporter {
         or_give_up(&shared, &job, &handle, self.report()).await;
     }
 
-    /// Reports until the job tracker is lost, or does not want to be told.
+    /// Reports until the job tracker is lost, or refuses reports.
     async fn report(&mut self) -> Result<(), Lost> {
         self.connect().await?;
         let mut is_checked = false;
@@ -179,8 +180,8 @@ impl Reporter {
         }
     }
 
-    /// Whether the job tracker is of the build that this tracker is configured to be. If it is not, it
-    /// is told so, and nothing more. Spec: mapreduce/04 §4.8 (3).
+    /// Whether the job tracker has the configured build. If it does not, it gets an error and no
+    /// reports. Spec: mapreduce/04 §4.8 (3).
     async fn is_of_same_build(&mut self) -> Result<bool, CallError> {
         let theirs = self.client.get_build_version().await?;
         let Some(ours) = self.shared.settings.reports.build_version.as_ref() else {
@@ -203,7 +204,7 @@ impl Reporter {
         Ok(false)
     }
 
-    /// Whether there is something to tell, or it is time to see if the job tracker is still there.
+    /// Whether there are reports, or it is time to check whether the job tracker is alive.
     fn is_due(&self) -> bool {
         let slow = self.shared.settings.reports.slow_interval;
         let is_late = self.last.is_none_or(|last| last.elapsed() > slow);
@@ -282,8 +283,8 @@ impl Reporter {
         Ok(())
     }
 
-    /// Whether another job tracker has launched tasks of the job since this was asked last. It is the
-    /// one to tell then.
+    /// Whether another job tracker has launched tasks of the job since the last call. Reports then
+    /// go to it.
     fn follow_launches(&mut self) -> bool {
         let launched_by = {
             let table = &self.shared.lock().table;
@@ -313,7 +314,7 @@ impl Reporter {
     }
 }
 
-/// Whether the machine answers, and says that nobody listens.
+/// Whether the machine refuses the connection.
 pub(super) fn is_refused(error: &CallError) -> bool {
     matches!(
         error,
@@ -346,7 +347,7 @@ impl Shared {
         }
     }
 
-    /// What job trackers are told of the machine, not older than a second.
+    /// The machine's data in reports, at most a second old.
     async fn machine(self: &Arc<Self>) -> Machine {
         let known = || self.machine.lock().unwrap_or_else(PoisonError::into_inner);
         let last = match &*known() {

@@ -37,7 +37,7 @@ pub(super) struct Process {
     pub(super) memory_bytes: u64,
 }
 
-/// What a run has been told, each more than the one before.
+/// How far a run has been ordered to end, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Told {
     /// Nothing yet.
@@ -95,7 +95,7 @@ pub(super) fn begin_with<W>(
     }
 }
 
-/// Does the work of a run. Whatever becomes of that, its attempt and its process have an end then.
+/// Does the work of a run. Whatever its result, its attempt and its process have ended afterwards.
 async fn to_the_end(shared: Arc<Shared>, run: Run, work: impl Future<Output = ()>) {
     let done = caught(work).await;
     let why = match done {
@@ -142,7 +142,7 @@ impl Runner {
         }
     }
 
-    /// Waits until it is told that much.
+    /// Waits until at least `least` was ordered.
     async fn told(listen: &mut watch::Receiver<Told>, least: Told) {
         if listen.wait_for(|told| *told >= least).await.is_err() {
             // Nobody can say anything any more.
@@ -347,7 +347,7 @@ impl Runner {
     }
 }
 
-/// The least that is news to who has been told this.
+/// The next order after this one.
 fn next(told: Told) -> Told {
     match told {
         Told::Nothing => Told::Release,

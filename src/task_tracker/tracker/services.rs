@@ -1,6 +1,6 @@
 //! The calls of job trackers and of the processes of tasks. Spec: mapreduce/03 §3.1, §3.3.
 //!
-//! Every call is answered at once: what it leads to is done elsewhere.
+//! Every call is answered at once: its effects run elsewhere.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl TaskUmbilical for Umbilical {
         Ok(())
     }
 
-    /// In Corona nobody fetches events here: reduces ask the job tracker.
+    /// In Corona events are not fetched here: reduces ask the job tracker.
     async fn get_map_completion_events(
         &self,
         _caller: &Caller,

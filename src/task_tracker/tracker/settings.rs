@@ -1,4 +1,4 @@
-//! Times and bounds of a tracker.
+//! Times and limits of a tracker.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::table::TableLimits;
 use corona_config::{MemorySettings, TaskTrackerSettings};
 use corona_hadoop::rpc::User;
 
-/// Times and bounds of a tracker.
+/// Times and limits of a tracker.
 #[derive(Clone, Debug)]
 pub struct TrackerSettings {
     /// Who it is to job trackers.
@@ -31,11 +31,11 @@ pub struct TrackerSettings {
     pub log_cleanup_interval: Duration,
     /// Pause between checks of the local directories.
     pub dirs_check_interval: Duration,
-    /// How job trackers are told.
+    /// The reports to job trackers.
     pub reports: ReportSettings,
 }
 
-/// How job trackers are told of their attempts. Spec: mapreduce/04 §4.8, mapreduce/03 §3.4.
+/// The reports to job trackers about their attempts. Spec: mapreduce/04 §4.8, mapreduce/03 §3.4.
 #[derive(Clone, Debug)]
 pub struct ReportSettings {
     /// Pause before the first heartbeat; later ones come as the job tracker says.
@@ -44,11 +44,11 @@ pub struct ReportSettings {
     pub min_interval: Duration,
     /// The longest one.
     pub max_interval: Duration,
-    /// Pause between heartbeats that have nothing to tell.
+    /// Pause between heartbeats without reports.
     pub slow_interval: Duration,
     /// For the first connection to a job tracker.
     pub connect_timeout: Duration,
-    /// How long a later connection is tried again while nobody listens.
+    /// How long a later connection is retried while it is refused.
     pub connect_patience: Duration,
     /// Pause between two attempts to connect.
     pub connect_pause: Duration,
@@ -56,13 +56,13 @@ pub struct ReportSettings {
     pub call_timeout: Duration,
     /// Errors in a row after which a job tracker is given up.
     pub max_errors: u32,
-    /// How often a secondary is asked for another job tracker, one heartbeat's pause apart.
+    /// How often a secondary is asked for a new job tracker, with a heartbeat's pause in between.
     pub fail_over_queries: u32,
-    /// How many job trackers in a row may be gone when they are to be connected to.
+    /// How many successors in a row may be unreachable.
     pub fail_over_rounds: u32,
     /// For the connection to a secondary.
     pub secondary_timeout: Duration,
-    /// Whether news are told at once, and not with the next heartbeat.
+    /// Whether news are reported at once, and not with the next heartbeat.
     pub out_of_band: bool,
     /// The build that job trackers must be of; `None`: any.
     pub build_version: Option<String>,

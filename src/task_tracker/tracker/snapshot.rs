@@ -1,4 +1,4 @@
-//! How a tracker stands, for pages, the JSON API and metrics.
+//! The state of a tracker, for pages, the JSON API and metrics.
 
 use tokio::sync::Semaphore;
 

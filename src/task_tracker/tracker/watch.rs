@@ -1,4 +1,4 @@
-//! What is looked at again and again: memory of tasks, their logs, the local directories.
+//! Periodic checks: memory of tasks, their logs, the local directories.
 //!
 //! Spec: mapreduce/04 §4.4, §4.11, §4.14.
 
