@@ -8,8 +8,8 @@ use super::session::Session;
 use super::world::{Failure, World};
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
 
-/// Asks for the slots of all sessions and notes those that have more than they can have: all that
-/// they asked for, but for what they gave back and were told so.
+/// Requests the slot counts of all sessions, and records those that have more than possible: more
+/// than all their requests minus the answered releases.
 pub(super) async fn audit(world: &World) -> Result<(), Failure> {
     let mut caller = world.connect().await?;
     let released: Vec<(Arc<Session>, u64)> = world

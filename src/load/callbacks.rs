@@ -23,7 +23,7 @@ pub(super) struct Callbacks {
     pub(super) stuck: SocketAddr,
     /// Keeps the dead port from being used by another.
     _dead: Socket,
-    /// The listener stops when this is gone.
+    /// The listener stops when this is dropped.
     _stop: watch::Sender<bool>,
 }
 
@@ -59,7 +59,7 @@ async fn accept_and_ignore(listener: TcpListener, mut stopped: watch::Receiver<b
     let mut acceptor = Acceptor::new(listener);
     loop {
         let (stream, _) = tokio::select! {
-            // The sender is gone or has spoken.
+            // The sender was dropped or has sent.
             _ = stopped.changed() => return,
             accepted = acceptor.next(drop) => accepted,
         };
@@ -81,7 +81,7 @@ impl Handler<SessionDriver> for Notified {
             | Call::RevokeResource { handle, .. }
             | Call::ProcessDeadNode { handle, .. } => handle.as_deref().unwrap_or_default(),
         };
-        // One that has just ended is still told what was on its way.
+        // A session that has just ended still receives notifications in flight.
         let Some(session) = self.world.session(handle) else {
             self.after_end.add(1);
             return Answer::Reply(reply_to(&call));

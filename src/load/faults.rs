@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum FaultKind {
     /// A request was granted again, with another slot or without a reason to repeat the call.
     GrantedTwice,
-    /// A grant carries an id that the session has not asked for.
+    /// A grant has an id that the session did not request.
     NeverRequested,
     /// A grant names a node that is not there, or says of it what the node has not said.
     WrongGrant,
@@ -23,7 +23,7 @@ pub enum FaultKind {
     Stalled,
     /// A session was ended by the cluster manager, or declared unknown.
     SessionLost,
-    /// A node was told to restart, or refused.
+    /// A node was ordered to restart, or refused.
     NodeRefused,
     /// A node's connection or call failed although it did nothing wrong.
     CallFailed,

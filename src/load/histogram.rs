@@ -1,5 +1,5 @@
-//! How often something took how long: counts in buckets that are never wider than 1.6 % of the time
-//! that they stand for. Recording is one atomic addition, allocates nothing and waits for nobody.
+//! A histogram of durations: counts in buckets that are never wider than 1.6 % of their duration.
+//! Recording is one atomic addition, without allocation or waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! Load for any cluster manager, the original or ours: thousands of emulated task trackers and job
 //! trackers over the real wire, what that took, and whether what came back was right.
 //!
-//! A [`Plan`] says all that a run will do, [`run`] does it, a [`Report`] tells what came of it.
-//! Nodes send heartbeats over shared connections (`nodes`); each session is one task with a
-//! connection of its own (`crowd`), and one listener takes the notifications of all (`callbacks`).
-//! Every grant goes through the `ledger` of its session and the books of its node (`cluster`), and
-//! the cluster manager's own count is compared with them (`audit`).
+//! A [`Plan`] contains everything that a run will do, [`run`] does it, and a [`Report`] has the
+//! results. Nodes send heartbeats over shared connections (`nodes`); each session is one task with
+//! its own connection (`crowd`), and one listener receives the notifications of all (`callbacks`).
+//! Every grant goes through the `ledger` of its session and the state of its node (`cluster`), and
+//! the cluster manager's own counts are compared with them (`audit`).
 //!
-//! Emulated nodes start no tasks: a run belongs on a cluster manager that nobody else uses.
+//! Emulated nodes start no tasks: use a cluster manager without other users.
 //!
 //! **Invariant:** nothing here knows whose cluster manager it is. It uses the wire and plain types.
 

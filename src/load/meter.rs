@@ -17,7 +17,7 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    /// It has taken so long once more.
+    /// Records a duration.
     pub(super) fn record(&self, time: Duration) {
         self.seen.fetch_add(1, Ordering::Relaxed);
         if self.open.load(Ordering::Relaxed) {
@@ -62,7 +62,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// The measure of this name. They are told in the order in which they were first named.
+    /// The measure of this name. They are listed in the order in which they were first named.
     pub(super) fn measure(&self, name: &str) -> Arc<Measure> {
         let mut measures = locked(&self.measures);
         if let Some(known) = measures.iter().find(|measure| measure.name == name) {

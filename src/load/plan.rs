@@ -21,8 +21,8 @@ pub struct Plan {
     pub nodes: Nodes,
     /// Emulated sessions, from the start to the end.
     pub crowds: Vec<Crowd>,
-    /// The same, from the middle of the measured time to the end. What was measured without and
-    /// with them is told apart.
+    /// The same, from the middle of the measured time to the end. The report separates the
+    /// measurements without and with them.
     pub late_crowds: Vec<Crowd>,
     /// Connections beside those of nodes and sessions.
     pub connections: Connections,
@@ -74,7 +74,7 @@ pub enum Connections {
 /// Emulated sessions that do the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Crowd {
-    /// What its figures are called.
+    /// The name of its measures.
     pub name: &'static str,
     /// How many run at a time.
     pub sessions: usize,
@@ -87,7 +87,8 @@ pub struct Crowd {
     pub driver: Driver,
 }
 
-/// What a session asks for at a time. It is done when all of that was granted and given back.
+/// The requests of one job of a session. The job is done when all of them were granted and
+/// released.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
     /// MAP slots.
@@ -102,7 +103,7 @@ pub struct Job {
     pub hold: Duration,
     /// Requests in one call.
     pub request_batch: u32,
-    /// Slots that are given back in one call, unless no more are held.
+    /// Slots that are released in one call, unless no more are held.
     pub release_batch: u32,
     /// Pause after each job.
     pub pause: Duration,

@@ -1,4 +1,4 @@
-//! What came out of a run: figures, and what must not have happened.
+//! The results of a run: measurements, and violations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::faults::Fault;
 use super::histogram::Times;
 use super::machine::ProcessUse;
 
-/// The result of a run, as it is told to people, written as JSON and compared.
+/// The result of a run, for people, as JSON, and for comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// What was run, such as `churn`.
@@ -24,7 +24,7 @@ pub struct Report {
     pub measures: Vec<Timing>,
     /// What was counted, by name; without zeros.
     pub counts: BTreeMap<String, u64>,
-    /// What the cluster manager's process used, where that was asked for and can be known.
+    /// The resources that the cluster manager's process used, if requested and known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessUse>,
     /// How often each measure was seen in each step of time, for plots.

@@ -1,5 +1,5 @@
-//! A run from the first connection to the last: nodes join, sessions start, what happens is
-//! measured, everything is given back, the cluster manager's books are looked at, sessions end.
+//! A run from the first connection to the last: nodes join, sessions start, the load is measured,
+//! all grants are released, the cluster manager's counts are checked, sessions end.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -27,7 +27,7 @@ use super::{ENDING_TIME, SET_UP_TIME, audit, nodes};
 /// Why there is no report.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The plan asks for too much.
+    /// The plan exceeds a limit.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The system allows too few open files.
@@ -283,7 +283,7 @@ impl Run<'_> {
         measured
     }
 
-    /// Waits, tells how it goes, and looks whether everything stands still.
+    /// Waits, reports progress, and checks whether the run is stalled.
     async fn look_on(
         &self,
         words: &str,

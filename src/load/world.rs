@@ -26,7 +26,7 @@ use corona_wire::client::{CallError, Client, ClientOptions, PreparedCall};
 pub(super) enum Phase {
     /// Load is made.
     Running,
-    /// Nothing new is asked for; everything is given back.
+    /// No new requests are made; all grants are released.
     Stopping,
     /// Sessions end.
     Ending,

@@ -42,7 +42,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The digest of a run under way.
+/// The digest of a run in progress.
 #[derive(Debug)]
 pub(super) struct Running {
     digest: Digest,

@@ -1,5 +1,5 @@
-//! What must hold whatever happened: the engine's books are the peers' books, nothing waits without
-//! a reason, and nobody starves for longer than configured.
+//! Invariants that must always hold: the engine's state agrees with the peers' view, nothing waits
+//! without a reason, and no pool starves for longer than configured.
 //!
 //! Found the naive way, from the [`Model`] alone; the engine is only looked at from outside.
 
@@ -13,7 +13,7 @@ use corona_engine::{
 use corona_model::settings::PoolSettings;
 use corona_model::types::{Millis, PerType, PoolName, ResourceType};
 
-/// The engine's own view of everything is what the peers were told.
+/// The engine's state agrees with what the peers were sent.
 pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {
     if engine.safe_mode() != model.safe_mode {
         return Err("safe mode".into());
@@ -172,7 +172,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// A session that is given something may start to wait anew.
+    /// A session that gets a grant may start to wait again.
     pub(super) fn note(&mut self, input: &Input, outcome: &Outcome) {
         if matches!(input, Input::SettingsChanged { .. }) {
             self.waiting_since.clear();

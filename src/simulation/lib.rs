@@ -1,9 +1,9 @@
 //! Seeded random clusters around the engine, and what must hold in them.
 //!
 //! A run follows from its seed: peers that request, run, fail and lie, operators who change
-//! settings, time that jumps. After every step the plainest books of what everybody was told are
-//! compared with what the engine does, and regularly with all that it keeps. A run that fails gives
-//! the inputs up to the failure, which can be played again without the peers.
+//! settings, time that jumps. After every step a plain model of all messages is compared with the
+//! engine's outcome, and regularly with the engine's whole state. A run that fails returns the
+//! inputs up to the failure, which can be replayed without the peers.
 //!
 //! It has no threads, clock or files; printing is the caller's.
 

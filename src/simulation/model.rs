@@ -1,5 +1,5 @@
-//! What everybody in a simulated cluster knows: nodes what they reported, sessions what they asked
-//! for and were told. The plainest books that follow the rules, without any index.
+//! The knowledge of all peers of a simulated cluster: the reports of nodes, and the requests and
+//! notifications of sessions. The simplest model that follows the rules, without any index.
 //!
 //! It sees inputs and outcomes only. What it foresees and what the engine does must be the same,
 //! and what the engine gives away must be there to give.
@@ -111,7 +111,7 @@ pub(super) struct Model {
 /// What the rules say that an input leads to, passes aside.
 struct Foreseen {
     answer: Answer,
-    /// Who is told of which node, in any order.
+    /// Notifications of dead nodes: session and node, in any order.
     dead: Vec<(Name, Name)>,
     ended: Vec<Name>,
 }
@@ -481,7 +481,7 @@ impl Model {
         Ok(Done)
     }
 
-    /// Takes a wish that is gone out of the counts and frees its slot.
+    /// Removes a lost request from the counts and frees its slot.
     fn forget(&mut self, handle: &Name, wish: &Wish) {
         let (mut pending, mut granted) = (0, 0);
         match &wish.state {
@@ -570,7 +570,7 @@ impl Model {
         Ok(Heard)
     }
 
-    /// A node is gone. Gives who is told.
+    /// A node is lost. Returns the notifications.
     fn lose_node(&mut self, name: &Name) -> Vec<(Name, Name)> {
         self.lose_grants(name, None);
         self.to_restart.remove(name);

@@ -114,7 +114,7 @@ impl Peers {
         racks.sort();
         let deeds = USUAL.map(|(deed, weight)| (deed, weight * random.pick(&[0, 1, 1, 1, 4])));
         let mut deeds: Vec<_> = deeds.into_iter().filter(|(_, weight)| *weight > 0).collect();
-        // Nothing can be seen where nobody offers or wants anything.
+        // Without nodes and requests nothing happens.
         deeds.extend([Deed::Join, Deed::Report, Deed::Start, Deed::Ask].map(|deed| (deed, 5)));
         let crowded = random.percent(40);
         Peers {
@@ -230,14 +230,14 @@ impl Peers {
         }
     }
 
-    /// Time passes. Most peers are heard afterwards, before or after the clock is looked at.
+    /// Time passes. Most peers send something afterwards, before or after the clock is read.
     fn jump(&mut self, model: &Model, engine: &Engine) -> Input {
         let deadline = engine.next_deadline().filter(|at| *at > self.now);
         self.now = match deadline {
             Some(at) if self.random.percent(60) => at.plus_ms(self.random.between(-1, 1).max(0)),
             _ => self.now.plus_ms(*self.random.pick(&[300, 1_100, 2_500, 12_000])),
         };
-        // The cluster manager was held up meanwhile, or says so.
+        // The cluster manager was stalled meanwhile, or reports so.
         if self.random.percent(5) {
             return Input::HeldUp { ms: *self.random.pick(&[-1, 1, 700, 12_000]) };
         }
@@ -405,7 +405,7 @@ impl Peers {
         let alike = self.random.percent(50);
         let requests = (0..count).map(|_| {
             let mut request = if alike { template.clone() } else { self.wish() };
-            // Ids grow, but for peers that have lost count.
+            // Ids grow, except for peers that have lost count.
             self.requests_named += 1;
             request.id = match self.random.below(40) {
                 0 => self.random.between(-2, 2) as i32,
@@ -465,7 +465,7 @@ impl Peers {
     fn release_of(&mut self, handle: Name, session: Option<&Session>) -> Input {
         let usual: &[usize] = if self.crowded { &[1, 2, 20] } else { &[5, 30, 100] };
         let chance = *self.random.pick(usual);
-        // Job trackers give back what they have more often than they withdraw what they wait for.
+        // Job trackers release grants more often than they withdraw requests.
         let mut ids: Vec<i32> = Vec::new();
         for (id, wish) in session.into_iter().flat_map(|session| &session.wishes) {
             let chance = if wish.state == WishState::Waits { chance / 4 } else { chance };
@@ -501,7 +501,7 @@ impl Peers {
         Input::HeartbeatSession { handle, view }
     }
 
-    /// A session or a node is heard no more.
+    /// A session or a node goes silent.
     fn vanish(&mut self, model: &Model) -> Input {
         let Settings { node_expiry_ms, session_expiry_ms, .. } = model.settings;
         let wait_ms = *self.random.pick(&[node_expiry_ms, session_expiry_ms]);

@@ -25,7 +25,7 @@ impl Random {
 
     /// A number from 0 to `bound` - 1; 0 when `bound` is 0.
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        // The upper half of the product: even, but for a bias that no simulation can see.
+        // The upper half of the product: uniform, except for a bias that no simulation can detect.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 

@@ -1,9 +1,9 @@
 //! Holds a message against the contract, as the original's readers do, without making values.
 //!
-//! It says what is wrong with a message that [`decode`](super::decode) did not read, and accepts
-//! exactly what is read there: fields unknown or of another type are passed over, enumeration values
-//! that nobody knows count as absent. A struct that lacks a required field is named in the words of
-//! the original. Spec: cluster-manager/01 §2.3, §2.4.
+//! It explains why [`decode`](super::decode) did not read a message, and accepts exactly what is
+//! read there: unknown fields and fields of another type are ignored, unknown enumeration values
+//! count as absent. A struct that lacks a required field is named with the original's wording.
+//! Spec: cluster-manager/01 §2.3, §2.4.
 //!
 //! The contract's structs do not contain themselves, so recursion over it ends by itself.
 
@@ -371,8 +371,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where the text about a missing field is cut off. The original has no such end; a reply that
-/// repeats a request of many megabytes helps nobody.
+/// The limit of the text about a missing field. The original has none, but a reply that repeats a
+/// request of many megabytes is useless.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Whether the original keeps this field in a Java primitive.

@@ -101,7 +101,7 @@ pub enum ConnectError {
     /// The peer did not answer in time.
     #[error("no connection within {0:?}")]
     Timeout(Duration),
-    /// The name is not known, or nobody listens there.
+    /// The name cannot be resolved, or the connection was refused.
     #[error("no connection: {0}")]
     Io(#[from] io::Error),
 }
@@ -155,7 +155,7 @@ pub struct Client<S> {
     inbox: Inbox,
     request: Vec<u8>,
     last_seqid: i32,
-    /// False while a call is under way and after one that left the stream in an unknown state.
+    /// False while a call is in flight and after one that left the stream in an unknown state.
     usable: bool,
     options: ClientOptions,
     /// What has arrived of an answer, among the bytes of other connections.

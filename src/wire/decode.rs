@@ -1,8 +1,8 @@
 //! Reads typed values from bytes, leniently as the original does and with bounds.
 //!
-//! One walk makes the value: fields unknown or of another type are passed over, an enumeration value
-//! that nobody knows counts as absent, text that is not UTF-8 gets replacement characters, a truth
-//! value is true only when it is 1. Spec: cluster-manager/01 §2.3, §2.4.
+//! One walk makes the value: unknown fields and fields of another type are ignored, an unknown
+//! enumeration value counts as absent, text that is not UTF-8 gets replacement characters, a truth
+//! value is true only if it is 1. Spec: cluster-manager/01 §2.3, §2.4.
 //!
 //! A value that cannot be read is `None`. What is wrong with it, or that more bytes are needed, says
 //! [`check`](super::check), which accepts exactly what is read here. The readers of structs are made
@@ -90,8 +90,8 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// How many elements follow, of which each takes a byte at least. Where there are none, it does
-    /// not matter what they are called.
+    /// The number of elements that follow, each of at least one byte. If there are none, their type
+    /// does not matter.
     fn count(&mut self, codes: &[(u8, u8)]) -> Option<usize> {
         let count = length_of(u32_at(self.bytes, self.at)?).ok()?;
         self.at += 4;

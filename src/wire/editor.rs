@@ -49,7 +49,7 @@ enum State {
 
 /// What can be said of the first bytes of a frame.
 enum Begun {
-    /// Not enough to tell.
+    /// Not enough bytes to decide.
     TooShort,
     Is(State),
 }
@@ -121,7 +121,7 @@ impl FrameEditor {
         self.state = State::Lost;
     }
 
-    /// What the frame is that starts with the held bytes and goes on with `bytes`.
+    /// The kind of the frame that starts with the held bytes and continues with `bytes`.
     fn begun(&self, bytes: &[u8]) -> Begun {
         const LENGTH_AND_START: usize = 12;
         let longest = self.methods.iter().map(|name| name.len()).max().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! What has arrived on a connection and is not handled yet: messages are taken out of it one by
 //! one, however the peer cut them into frames and segments.
 //!
-//! It holds bytes and knows no sockets; whoever owns it reads from one. It grows with what has
-//! arrived, never with what a header claims. Spec: cluster-manager/01 §1.1, §2.1.
+//! It holds bytes and knows no sockets; its owner reads from one. It grows with the received bytes,
+//! never with the claims of a header. Spec: cluster-manager/01 §1.1, §2.1.
 
 use bytes::{Buf, BytesMut};
 
@@ -20,14 +20,14 @@ pub(crate) struct Inbox {
     arrived: BytesMut,
     /// How many of the first bytes of `arrived` belong to a frame that has been opened.
     in_frame: usize,
-    /// The content of frames whose last message goes on in the next frame.
+    /// The content of frames whose last message continues in the next frame.
     carried: BytesMut,
     /// The search for the end of the message that `carried` or, on a bare stream, `arrived` starts
     /// with, if what is there is not all of it.
     scanner: Option<Scanner>,
 }
 
-/// A buffer that has grown beyond this is given back when it is empty.
+/// A buffer that has grown beyond this is freed when it is empty.
 const KEEP_BYTES: usize = 16 * 1024;
 /// What a connection that waits keeps for the next message. Most messages fit; there may be a
 /// hundred thousand connections.

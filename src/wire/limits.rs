@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::scan::Bounds;
 
-/// What a server allows. A peer that exceeds a limit loses its connection; nobody else notices.
+/// The limits of a server. A peer that exceeds a limit is disconnected; others are not affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one frame, and of one message on any stream. A longer reply is not sent either.

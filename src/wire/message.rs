@@ -38,9 +38,9 @@ pub(crate) enum Read<T> {
 /// A call as a server sees it.
 #[derive(Debug)]
 pub(crate) struct Incoming<C> {
-    /// To be given back in the answer.
+    /// To be repeated in the reply.
     pub(crate) seqid: i32,
-    /// To be given back in the answer.
+    /// To be repeated in the reply.
     pub(crate) name: Cow<'static, str>,
     /// The place of the method and the call, or the fault to answer with.
     pub(crate) call: Result<(usize, C), ApplicationFault>,

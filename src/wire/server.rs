@@ -61,7 +61,7 @@ where
     }
 }
 
-/// What a caller is told.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<R> {
     /// The call went well. The reply must be of the method that was called, or the connection is
@@ -158,9 +158,9 @@ impl<H> Server<H> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` becomes true or its sender is gone. Then accepts no more, closes
-    /// connections that wait for a call, lets calls under way be answered, and ends the rest after
-    /// [`Limits::drain_timeout`].
+    /// Serves until `stop` becomes true or its sender is dropped. Then it accepts no more
+    /// connections, closes those that wait for a call, answers calls in progress, and ends the rest
+    /// after [`Limits::drain_timeout`].
     pub async fn run<S>(self, stop: watch::Receiver<bool>)
     where
         S: Service,
@@ -396,7 +396,7 @@ impl<H> Connection<H> {
         if self.replies.is_empty() {
             return Ok(());
         }
-        // Nearly always the socket takes all at once, and nobody need wait.
+        // Nearly always the socket accepts all bytes at once, without waiting.
         let written = match self.stream.try_write(&self.replies) {
             Ok(written) => written,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -472,8 +472,8 @@ impl<H> Connection<H> {
     }
 }
 
-/// Waits until there is nobody left to answer: the peer has closed the connection, or is to lose it.
-/// Meanwhile a little is read ahead. `held` covers the call that is handled as well.
+/// Waits until no answer is needed: the peer has closed the connection, or must lose it. Meanwhile
+/// a little is read ahead. `held` covers the call that is handled as well.
 async fn left(stream: &mut TcpStream, inbox: &mut Inbox, held: &mut Holding) -> Ending {
     let handled_bytes = held.bytes().saturating_sub(inbox.len());
     while inbox.len() < AHEAD_BYTES {

@@ -1,8 +1,8 @@
 //! What a service of the contract is to this crate: an enumeration of calls, one of replies, and
 //! the table that joins them to their names and fields on the wire.
 //!
-//! The tables themselves are in [`calls`](super::calls). Here are the traits that they fill in, the
-//! macro that turns a table into types, and the errors that a peer is told.
+//! The tables themselves are in [`calls`](super::calls). Here are the traits that they implement,
+//! the macro that turns a table into types, and the errors for peers.
 
 use std::fmt::Debug;
 
@@ -45,7 +45,7 @@ pub trait Service: Table {
 /// Spec: cluster-manager/01 §3, §5.4.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Exception {
-    /// The session is not known, or must not do what it asked for.
+    /// The session is unknown, or not allowed to do this.
     #[error("invalid session handle: {}", .0.handle)]
     InvalidSessionHandle(InvalidSessionHandle),
     /// The host is not allowed in the cluster.

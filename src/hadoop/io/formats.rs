@@ -1,7 +1,7 @@
 //! Names for encodings, so that a type can say of each field how it travels.
 //!
-//! A Java `int` and a `VInt` are the same number in Rust; [`Int`] and [`VInt`] are what tells them
-//! apart on the wire.
+//! A Java `int` and a `VInt` are the same number in Rust; [`Int`] and [`VInt`] distinguish their
+//! formats.
 
 use std::marker::PhantomData;
 

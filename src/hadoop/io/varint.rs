@@ -1,7 +1,7 @@
 //! Hadoop's integers of variable length. Spec: mapreduce/02 §2.1.
 //!
-//! One byte holds -112 to 127. Any other first byte tells the sign and how many bytes follow: the
-//! value of a positive number, the complement of a negative one.
+//! One byte holds -112 to 127. Any other first byte has the sign and the number of bytes that
+//! follow: the value of a positive number, the complement of a negative one.
 
 use super::DecodeError;
 

@@ -28,7 +28,7 @@ impl Writer {
 
     /// What was written.
     ///
-    /// Errors: it was too much, or had more items than a count can tell.
+    /// Errors: it was too large, or had more items than a count can hold.
     pub fn finish(self) -> Result<Vec<u8>, TooLarge> {
         match self.overflown {
             false => Ok(self.bytes),

@@ -15,7 +15,7 @@ protocol! {
         /// A file or directory; none if there is none.
         "getHdfsFileInfo" fn get_hdfs_file_info(path: String) -> Option<HdfsFileStatus>;
 
-        /// The entries behind this name, of which there may be more; none if there is no such path.
+        /// The entries after this name, possibly not all; none if there is no such path.
         "getPartialListing" fn get_partial_listing(
             path: String,
             after: Vec<i8>
@@ -105,7 +105,7 @@ protocol! {
         /// The version of the protocol for data.
         "getDataTransferProtocolVersion" fn get_data_transfer_protocol_version() -> i32;
 
-        /// Begins, ends or asks for safe mode; whether it is on.
+        /// Starts, ends or queries safe mode; returns whether it is on.
         "setSafeMode" fn set_safe_mode(action: SafeModeAction) -> bool;
     }
 }

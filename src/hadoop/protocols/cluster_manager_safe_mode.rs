@@ -1,4 +1,4 @@
-//! An old way to tell safe mode, which nobody uses. Spec: mapreduce/03 §3.6.
+//! An old protocol for safe mode, which is not used. Spec: mapreduce/03 §3.6.
 
 use super::macros::protocol;
 

@@ -1,4 +1,5 @@
-//! What remote job trackers, and who has lost one, ask the parent of a job. Spec: mapreduce/03 §3.4.
+//! Calls to the parent of a job, from remote job trackers and from peers that have lost one. Spec:
+//! mapreduce/03 §3.4.
 
 use super::macros::protocol;
 use crate::writables::{InetAddress, JobTrackerState, StateUpdate, TaskAttemptId};

@@ -8,7 +8,7 @@ protocol! {
     pub trait CoronaJobAggregator as "org.apache.hadoop.mapred.CoronaJobAggregator", version 1,
         client CoronaJobAggregatorClient
     {
-        /// Takes the figures of a job. `pool` is `<group>.<pool>`.
+        /// Takes the statistics of a job. `pool` is `<group>.<pool>`.
         "reportJobStats" fn report_job_stats(
             job: Option<String>,
             pool: Option<String>,

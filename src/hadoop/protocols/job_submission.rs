@@ -7,12 +7,12 @@ use crate::writables::{
 };
 
 protocol! {
-    /// A job tracker, for the client whose job it runs. Those of Corona know one job; asked for
-    /// another one they fail.
+    /// A job tracker, for the client whose job it runs. Corona's job trackers know one job, and
+    /// fail for others.
     pub trait JobSubmission as "org.apache.hadoop.mapred.JobSubmissionProtocol", version 22,
         client JobSubmissionClient
     {
-        /// Starts the job. A second time it only tells how the job stands.
+        /// Starts the job. A second call only returns the job's status.
         "submitJob" fn submit_job(job: JobId) -> Option<JobStatus>;
 
         /// What does not change of a job.

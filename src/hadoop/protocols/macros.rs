@@ -1,7 +1,7 @@
 //! A macro that makes of a list of methods a trait, its server's side and its client's side.
 
-/// Declares a protocol: its name, version and methods with their names on the wire. Makes `PROTOCOL`,
-/// the trait for who serves it, `Served` to offer it, and a client.
+/// Declares a protocol: its name, version and methods with their names on the wire. Generates
+/// `PROTOCOL`, the trait of servers, `Served` to offer it, and a client.
 macro_rules! protocol {
     (
         $(#[$doc:meta])*

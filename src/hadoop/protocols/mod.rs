@@ -1,8 +1,8 @@
 //! The protocols of Corona's MapReduce side and of the distributed file system, method by method.
 //!
-//! Each file has one protocol: a trait for who serves it, a client for who calls it, and the
-//! [`Protocol`] that both are made from. What a method means stands beside it; doing it is somebody
-//! else's business. Spec: mapreduce/03, mapreduce/01 §1.6, hdfs/01 §1.3.
+//! Each file has one protocol: a trait for servers, a client, and the [`Protocol`] that both are
+//! generated from. The meaning of a method is documented beside it; its implementation is
+//! elsewhere. Spec: mapreduce/03, mapreduce/01 §1.6, hdfs/01 §1.3.
 
 pub mod client_datanode;
 pub mod client_protocol;

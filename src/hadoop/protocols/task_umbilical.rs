@@ -11,7 +11,7 @@ protocol! {
     pub trait TaskUmbilical as "org.apache.hadoop.mapred.TaskUmbilicalProtocol", version 18,
         client TaskUmbilicalClient
     {
-        /// Gives a process its task, tells it to ask again later, or to end.
+        /// Returns a process's task, or orders it to ask again later, or to end.
         "getTask" fn get_task(context: JvmContext) -> JvmTask;
 
         /// Takes a report. False if the attempt is not known: the process ends then.
@@ -26,7 +26,7 @@ protocol! {
             text: Option<String>
         ) -> ();
 
-        /// Tells which records come next, for who skips bad ones.
+        /// Reports the next records, for tasks that skip bad ones.
         "reportNextRecordRange" fn report_next_record_range(
             attempt: TaskAttemptId,
             range: RecordRange
@@ -44,10 +44,10 @@ protocol! {
         /// The attempt cannot fetch map outputs.
         "shuffleError" fn shuffle_error(attempt: TaskAttemptId, message: Option<String>) -> ();
 
-        /// The attempt cannot go on for want of a file system.
+        /// The attempt cannot continue because a file system fails.
         "fsError" fn fs_error(attempt: TaskAttemptId, message: Option<String>) -> ();
 
-        /// The attempt cannot go on.
+        /// The attempt cannot continue.
         "fatalError" fn fatal_error(attempt: TaskAttemptId, message: Option<String>) -> ();
 
         /// Events of the maps of a job. In Corona reduces ask the job tracker.

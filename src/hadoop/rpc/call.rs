@@ -29,5 +29,5 @@ impl Writable for Call {
     }
 }
 
-/// The length that is no call but a sign of life, which nobody answers.
+/// The length that marks a ping, which is not answered.
 pub(super) const PING: i32 = -1;

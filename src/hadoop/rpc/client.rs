@@ -1,9 +1,9 @@
 //! A client of one protocol: one connection, one call at a time.
 //!
-//! It connects at its first call, says who it is and compares versions. When the connection has
+//! It connects at its first call, sends its identity and compares versions. When the connection has
 //! been closed, or has been idle for long, the next call opens another, without that comparison, as
-//! the original's clients do. A call is sent once: what fails on the way is told, since nobody can
-//! know how far it came. Spec: mapreduce/01 §1.6, §1.7.
+//! the original's clients do. A call is sent once: failures on the way are returned, because it is
+//! not known how far the call came. Spec: mapreduce/01 §1.6, §1.7.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether nobody could be reached, so that another address may be the right one.
+    /// Whether the connection failed, so that another address may be the right one.
     pub fn is_connect(&self) -> bool {
         matches!(self, CallError::Connect { .. })
     }
@@ -161,8 +161,8 @@ impl Client {
         self.link.as_ref().is_some_and(|link| link.is_usable(self.options.max_idle))
     }
 
-    /// Connects and compares versions, if that has not been done. Calls do it by themselves; this is
-    /// for who wants to know first.
+    /// Connects and compares versions, unless that has been done. Calls do it automatically; this
+    /// is for callers that want to know first.
     pub async fn greet(&mut self) -> Result<(), CallError> {
         if self.greeted {
             return Ok(());
@@ -204,7 +204,7 @@ impl Client {
         method: &str,
         parameters: Vec<Object>,
     ) -> Result<T, CallError> {
-        // While a call is under way the link is not here, so that it is dropped with the future.
+        // While a call is in flight the link is not here, so that it is dropped with the future.
         let usable = self.link.take().filter(|link| link.is_usable(self.options.max_idle));
         let mut link = match usable {
             Some(link) => link,

@@ -298,7 +298,7 @@ fn error(fault: Fault) -> Outcome {
     Outcome::Error(fault.into())
 }
 
-/// The bytes of a reply. The caller is told of a value that is too large.
+/// The bytes of a reply. If the value is too large, the caller gets an error.
 fn encode(id: i32, outcome: Outcome, shared: &Shared) -> Vec<u8> {
     let encoded = |outcome, max_bytes| {
         let mut writer = Writer::new(max_bytes);

@@ -64,14 +64,13 @@ pub struct RemoteError {
 }
 
 impl RemoteError {
-    /// The class and the message, without the lines that tell where it was thrown.
+    /// The class and the message, without the stack trace.
     pub fn first_line(&self) -> &str {
         let text = self.text.as_deref().or(self.class.as_deref()).unwrap_or("no reason given");
         text.lines().next().unwrap_or_default()
     }
 
-    /// The message without its class and without the lines that tell where it was thrown. It may
-    /// have several lines.
+    /// The message without its class and without the stack trace. It may have several lines.
     pub fn message(&self) -> &str {
         let text = self.text.as_deref().or(self.class.as_deref()).unwrap_or("no reason given");
         let text = text.split("\n\tat ").next().unwrap_or_default().trim_end();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What a server allows. A peer that exceeds a limit loses its connection or waits; nobody else
-/// notices.
+/// The limits of a server. A peer that exceeds a limit is disconnected or waits; others are not
+/// affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one call. The original has no limit.

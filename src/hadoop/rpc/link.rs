@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// Whether another call can be sent: the connection was not idle for too long, the peer has not
-    /// closed it, and nothing has come that nobody asked for.
+    /// closed it, and nothing unsolicited has arrived.
     pub(super) fn is_usable(&self, max_idle: Duration) -> bool {
         let mut byte = [0];
         let quiet = matches!(

@@ -11,11 +11,11 @@ use crate::object::Object;
 pub struct Reply {
     /// The id of the call.
     pub id: i32,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What comes of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The method's result.

@@ -54,9 +54,9 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` becomes true or its sender is gone. Then accepts no more, closes
-    /// connections without calls, lets calls that are carried out be answered, and ends the rest
-    /// after [`Limits::drain_timeout`].
+    /// Serves until `stop` becomes true or its sender is dropped. Then it accepts no more
+    /// connections, closes those without calls, answers calls in progress, and ends the rest after
+    /// [`Limits::drain_timeout`].
     pub async fn run(self, stop: watch::Receiver<bool>) {
         let shared = self.shared.clone();
         let mut connections = accept_until_stopped(

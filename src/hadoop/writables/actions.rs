@@ -1,4 +1,4 @@
-//! What trackers are told to do, and the answer to a heartbeat. Spec: mapreduce/02 §2.7.
+//! Actions of trackers, and the reply to a heartbeat. Spec: mapreduce/02 §2.7.
 
 use super::task_status::Tagged;
 use super::{JobId, Named, SessionInfo, Task, TaskAttemptId, constants, writable};
@@ -43,7 +43,7 @@ pub enum Action {
     KillJob(JobId),
     /// Let an attempt commit its output.
     Commit(TaskAttemptId),
-    /// Start anew. Corona's trackers ignore it.
+    /// Restart. Corona's trackers ignore it.
     Reinit,
 }
 

@@ -1,5 +1,5 @@
-//! How a cluster stands, as the original's old job tracker tells it; Corona's refuses the call.
-//! Spec: mapreduce/02 §2.9.
+//! The state of a cluster, as the original's classic job tracker returns it; Corona's refuses the
+//! call. Spec: mapreduce/02 §2.9.
 
 use super::task_status::Tagged;
 use super::{TaskStatus, TaskTrackerStatus, constants, writable};
@@ -21,11 +21,11 @@ writable! {
     pub struct ClusterStatus: "org.apache.hadoop.mapred.ClusterStatus" {
         /// Trackers that are active.
         pub active: i32 as Int,
-        /// Their names, if they were asked for.
+        /// Their names, if they were requested.
         pub active_names: Vec<String> as List<Int, Text>,
         /// Trackers that are blacklisted.
         pub blacklisted: i32 as Int,
-        /// Their names, if they were asked for.
+        /// Their names, if they were requested.
         pub blacklisted_names: Vec<String> as List<Int, Text>,
         /// Nodes that are excluded.
         pub excluded: i32 as Int,

@@ -45,12 +45,12 @@ writable! {
 }
 
 writable! {
-    /// What a tracker tells a child of the maps of its job.
+    /// A tracker's reply to a child about the maps of its job.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct MapTaskCompletionEventsUpdate:
         "org.apache.hadoop.mapred.MapTaskCompletionEventsUpdate"
     {
-        /// Whether the child is to forget what it knows and begin anew.
+        /// Whether the child must discard its events and start again.
         pub reset: bool as Bool,
         /// The events.
         pub events: Vec<TaskCompletionEvent> as List<Int, Plain>,
@@ -68,7 +68,7 @@ writable! {
     }
 }
 
-/// Hashes, if there are any, after a `boolean` that tells.
+/// Hashes, if there are any, after a `boolean` that says whether.
 #[derive(Debug)]
 struct IfAny;
 

@@ -46,7 +46,7 @@ writable! {
 }
 
 writable! {
-    /// A tracker has not been heard of for too long.
+    /// A tracker has sent no heartbeat for too long.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskTimeout {
         /// Its name.
@@ -71,7 +71,7 @@ pub enum Update {
     Timeout(TaskTimeout),
 }
 
-/// The numbers by which the original tells them apart.
+/// The numbers by which the original distinguishes them.
 mod kind {
     pub(super) const STATUS_UPDATE: i8 = 0;
     pub(super) const LAUNCH: i8 = 1;
@@ -132,7 +132,7 @@ writable! {
 }
 
 writable! {
-    /// All that a new job tracker needs to go on with a job.
+    /// All data that a new job tracker needs to continue a job.
     #[derive(Clone, Debug, PartialEq)]
     pub struct JobTrackerState: "org.apache.hadoop.mapred.CoronaJTState" {
         /// What has happened.

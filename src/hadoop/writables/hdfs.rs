@@ -108,7 +108,7 @@ writable! {
         pub used: i64 as Long,
         /// Bytes that are free for blocks.
         pub remaining: i64 as Long,
-        /// When it was last heard of, in milliseconds since 1970.
+        /// The time of its last heartbeat, in milliseconds since 1970.
         pub last_update_ms: i64 as Long,
         /// Connections for data that are open.
         pub transfers: i32 as Int,
@@ -222,7 +222,7 @@ writable! {
     /// A file or a directory, without its path.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct HdfsFileStatus: "org.apache.hadoop.hdfs.protocol.HdfsFileStatus" {
-        /// The last part of the path as UTF-8; empty for the path that was asked for.
+        /// The last part of the path as UTF-8; empty for the requested path itself.
         pub name: Vec<u8> as Bytes,
         /// Bytes of a file; the number of entries of a directory.
         pub length: i64 as Long,

@@ -10,7 +10,7 @@ writable! {
     /// A job.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct JobId: "org.apache.hadoop.mapred.JobID" {
-        /// Its number within its tracker: 1, unless a remote job tracker was started anew.
+        /// Its number within its tracker: 1, unless a remote job tracker was restarted.
         pub number: i32 as Int,
         /// What the original calls the identifier of the job tracker: the id of its session.
         pub tracker: String as Text,
@@ -62,12 +62,12 @@ writable! {
 }
 
 writable! {
-    /// What a child process says of itself when it asks for a task.
+    /// A child process's identity when it asks for a task.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct JvmContext: "org.apache.hadoop.mapred.JvmContext" {
         /// Who it is.
         pub jvm: JvmId as Plain,
-        /// Its process id, as its parent told it.
+        /// Its process id, as its parent passed it.
         pub pid: String as Text,
     }
 }

@@ -55,7 +55,7 @@ impl Named for InetAddress {
 }
 
 writable! {
-    /// The session on whose behalf a tracker is told to do something.
+    /// The session on whose behalf a tracker gets an order.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SessionInfo: "org.apache.hadoop.mapred.CoronaSessionInfo" {
         /// The session's handle. Actions without one are ignored by trackers.

@@ -6,7 +6,7 @@ use crate::io::formats::{Bool, Bytes, Enum, Format, Int, List, Long, Plain, Text
 use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
-    /// How a job ended, told to the task that cleans up after it.
+    /// How a job ended, for the task that cleans up after it.
     pub enum CleanupState: "org.apache.hadoop.mapreduce.JobStatus$State" {
         /// It has not ended.
         Running = "RUNNING",
@@ -219,7 +219,7 @@ impl Named for Task {
 }
 
 writable! {
-    /// What a child is told when it asks for a task. Neither to end nor a task: ask again later.
+    /// The reply to a child that asks for a task. Neither an end nor a task: ask again later.
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct JvmTask: "org.apache.hadoop.mapred.JvmTask" {
         /// Whether the child is to end.
@@ -229,7 +229,7 @@ writable! {
     }
 }
 
-/// A task, if there is one, after a `boolean` that tells.
+/// A task, if there is one, after a `boolean` that says whether.
 #[derive(Debug)]
 struct IfAny;
 

@@ -56,7 +56,7 @@ writable! {
 }
 
 writable! {
-    /// What only a reduce tells.
+    /// Fields that only reduces have.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct ReduceProgress {
         /// When the last map output was there; milliseconds since the Unix epoch, 0 if it is not.
@@ -70,8 +70,8 @@ writable! {
 
 /// How an attempt stands.
 ///
-/// Nothing on the wire tells a map's status from a reduce's: the reader knows it from what stands
-/// around, so there is no one way to decode it. See [`decode`](TaskStatus::decode).
+/// Nothing on the wire distinguishes a map's status from a reduce's: the reader knows it from the
+/// context, so there is no single way to decode it. See [`decode`](TaskStatus::decode).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskStatus {
     /// The attempt.
@@ -94,8 +94,8 @@ pub struct TaskStatus {
     pub finish_time_ms: i64,
     /// Bytes of a map's output, -1 if not known.
     pub output_size: i64,
-    /// Its counters, if they are told. A child reports them only if its task came with some, be it
-    /// none at all.
+    /// Its counters, if they are reported. A child reports them only if its task came with some,
+    /// even an empty list.
     pub counters: Option<Counters>,
     /// The records that it will read next.
     pub next_records: RecordRange,
@@ -161,7 +161,7 @@ impl TaskStatus {
     }
 }
 
-/// A status or a task after a `boolean` that tells whether it is a map's.
+/// A status or a task after a `boolean` that says whether it is a map's.
 #[derive(Debug)]
 pub(super) struct Tagged;
 

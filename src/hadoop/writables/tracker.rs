@@ -22,7 +22,7 @@ writable! {
         pub max_reduces: i32 as Int,
         /// Its memory, disk and processors.
         pub resources: ResourceStatus as Plain,
-        /// The attempts of the job tracker that is told.
+        /// The attempts of the job tracker that receives the report.
         pub tasks: Vec<TaskStatus> as List<Int, Tagged>,
         /// Whether its machine is well.
         pub health: NodeHealth as Plain,
@@ -37,9 +37,9 @@ writable! {
         pub total_virtual_memory: i64 as VLong,
         /// Bytes of memory.
         pub total_physical_memory: i64 as VLong,
-        /// Bytes of virtual memory that nobody uses.
+        /// Bytes of free virtual memory.
         pub available_virtual_memory: i64 as VLong,
-        /// Bytes of memory that nobody uses.
+        /// Bytes of free memory.
         pub available_physical_memory: i64 as VLong,
         /// Megabytes of memory for each map slot.
         pub map_slot_memory_mb: i64 as VLong,
@@ -90,7 +90,7 @@ writable! {
     }
 }
 
-/// Well, and nobody has looked.
+/// Healthy, and not checked yet.
 impl Default for NodeHealth {
     fn default() -> Self {
         NodeHealth { is_healthy: true, report: String::new(), last_reported_ms: 0 }
