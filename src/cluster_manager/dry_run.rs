@@ -25,6 +25,7 @@ use super::{StartError, new_engine};
 use corona_config::Loaded;
 use corona_engine::{Engine, Input, Notification, Observed, Record, Reply};
 use corona_model::types::{Address, Millis};
+use corona_process::Boxed;
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
 use corona_wire::server::Answer;
 
@@ -106,7 +107,11 @@ impl DryRun {
 
     /// What `peer` would be answered. None for calls that would change something outside, which are
     /// not made: `setSafeMode` and `persistState`.
-    pub async fn call(&self, peer: SocketAddr, call: Call) -> Option<Answer<Answered>> {
+    pub fn call(&self, peer: SocketAddr, call: Call) -> Boxed<'_, Option<Answer<Answered>>> {
+        Box::pin(self.answer(peer, call))
+    }
+
+    async fn answer(&self, peer: SocketAddr, call: Call) -> Option<Answer<Answered>> {
         match call {
             Call::SetSafeMode { .. } | Call::PersistState => None,
             call => Some(match self.calls.objection(peer, &call).await {

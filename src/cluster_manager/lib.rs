@@ -75,6 +75,7 @@ use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
 use corona_net::memory::Memory;
+use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
@@ -172,8 +173,8 @@ pub enum StartError {
 impl ClusterManager {
     /// Restores the state if told so, and opens both ports. Nothing is served before [`Self::run`].
     /// Must be called within a tokio runtime.
-    pub async fn bind(loaded: Loaded, beginning: Beginning) -> Result<Self, StartError> {
-        ClusterManager::bind_with(loaded, beginning, Resolver::system()).await
+    pub fn bind(loaded: Loaded, beginning: Beginning) -> Boxed<'static, Result<Self, StartError>> {
+        Box::pin(ClusterManager::bind_with(loaded, beginning, Resolver::system()))
     }
 
     /// The same, with another way to find the addresses of names.
@@ -332,7 +333,11 @@ impl ClusterManager {
     ///
     /// # Errors
     /// A part has failed, without which the rest is of no use to anybody and ends too.
-    pub async fn run(self, stop: watch::Receiver<bool>) -> Result<(), Failure> {
+    pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Result<(), Failure>> {
+        Box::pin(self.serve(stop))
+    }
+
+    async fn serve(self, stop: watch::Receiver<bool>) -> Result<(), Failure> {
         let ClusterManager {
             thrift,
             web,

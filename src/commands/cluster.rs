@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -318,6 +319,8 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
         .enable_all()
         .build()
         .context("cannot start")?;
+    // In a box: one copy of what drives it for all commands.
+    let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(work);
     let done = runtime.block_on(work);
     // A look-up of a name that hangs must not hold up the end.
     runtime.shutdown_background();

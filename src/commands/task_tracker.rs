@@ -97,7 +97,7 @@ async fn serve(
     }
     tracing::info!("STARTUP_MSG: Starting TaskTracker, corona {}", env!("CARGO_PKG_VERSION"));
     let cluster_manager = loaded.settings.cluster_manager.clone();
-    let tracker = TaskTracker::bind(loaded, |name| std::env::var(name).ok()).await?;
+    let tracker = TaskTracker::bind(loaded, &|name| std::env::var(name).ok()).await?;
     let to = tracker.addresses();
     announce(&format!(
         "corona task tracker ready: http {} actions {} umbilical {} thrift {} name {}",

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,16 @@ pub async fn run(
     plan: Plan,
     progress: &Progress,
     stop: impl Future<Output = ()>,
+) -> Result<Report, LoadError> {
+    let stop = pin!(stop);
+    let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(run_until(plan, progress, stop));
+    work.await
+}
+
+async fn run_until(
+    plan: Plan,
+    progress: &Progress,
+    stop: Pin<&mut dyn Future<Output = ()>>,
 ) -> Result<Report, LoadError> {
     plan.check()?;
     let needed = plan.most_connections();
@@ -238,7 +248,7 @@ impl Run<'_> {
         &mut self,
         plan: &Plan,
         crowds: &mut Crowds,
-        mut stop: std::pin::Pin<&mut impl Future<Output = ()>>,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
     ) -> Measured {
         let mut measured = Measured::default();
         let mut watch = Watch::new(self.world.clone());

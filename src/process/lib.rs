@@ -4,3 +4,9 @@
 pub mod panics;
 pub mod proc_text;
 pub mod threads;
+
+use std::pin::Pin;
+
+/// Work in a box: its code is compiled once, with the crate that makes it. The code of an `async fn`
+/// is compiled with whatever crate waits for it, each time.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

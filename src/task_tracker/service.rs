@@ -37,6 +37,7 @@ use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, Tracke
 use corona_config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
 use corona_hadoop::rpc;
 use corona_model::types::ResourceType;
+use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, run_essential};
 use corona_process::threads::Threads;
 use corona_wire::calls::CoronaTaskTracker;
@@ -113,9 +114,16 @@ impl TaskTracker {
     /// Ends what an earlier run has left, opens all ports and gets everything ready. `variable` gives
     /// variables of the environment. Nothing is served before [`Self::run`]. Must be called within a
     /// tokio runtime.
-    pub async fn bind(
+    pub fn bind<'a>(
         loaded: LoadedTaskTracker,
-        variable: impl Fn(&str) -> Option<String>,
+        variable: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    ) -> Boxed<'a, Result<TaskTracker, StartError>> {
+        Box::pin(TaskTracker::open(loaded, variable))
+    }
+
+    async fn open(
+        loaded: LoadedTaskTracker,
+        variable: &(dyn Fn(&str) -> Option<String> + Sync),
     ) -> Result<TaskTracker, StartError> {
         let settings = Arc::new(loaded.settings);
         // A second task tracker of this machine fails here, before it ends the tasks of the first.
@@ -291,7 +299,11 @@ impl TaskTracker {
 
     /// Serves until `stop` becomes true or its sender is dropped, or the cluster manager refuses
     /// it. Then it ends the processes of its tasks and returns.
-    pub async fn run(self, stop: watch::Receiver<bool>) -> Ending {
+    pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
+        Box::pin(self.serve(stop))
+    }
+
+    async fn serve(self, stop: watch::Receiver<bool>) -> Ending {
         let TaskTracker { tracker, heartbeats, callbacks, actions, umbilical, http, .. } = self;
         let (stop_servers, stopped) = watch::channel(false);
         let mut servers = ServiceTasks::default();

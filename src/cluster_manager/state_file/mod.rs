@@ -102,7 +102,7 @@ pub fn rewritten_state(file: &[u8]) -> Result<Vec<u8>, StateFileError> {
     Ok(written)
 }
 
-fn write_to(out: &mut impl Write, compress: bool, state: &SavedState) -> io::Result<()> {
+fn write_to(out: &mut dyn Write, compress: bool, state: &SavedState) -> io::Result<()> {
     let document = writing::document_of(state);
     if compress {
         let mut gzip = GzEncoder::new(out, Compression::default());
@@ -119,14 +119,15 @@ fn read_document<T: DeserializeOwned>(file: impl Read, limit: u64) -> Result<T, 
     const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
     let mut file = BufReader::with_capacity(1 << 16, file);
     if file.fill_buf()?.starts_with(GZIP_MAGIC) {
-        let json = Bounded { inner: MultiGzDecoder::new(file), limit, left: limit };
-        read_json(BufReader::with_capacity(1 << 16, json))
+        read_json(&mut Bounded { inner: MultiGzDecoder::new(file), limit, left: limit })
     } else {
-        read_json(BufReader::with_capacity(1 << 16, Bounded { inner: file, limit, left: limit }))
+        read_json(&mut Bounded { inner: file, limit, left: limit })
     }
 }
 
-fn read_json<T: DeserializeOwned>(json: impl Read) -> Result<T, StateFileError> {
+/// One type of reader for all files: the code that reads each structure is then there once.
+fn read_json<T: DeserializeOwned>(json: &mut dyn Read) -> Result<T, StateFileError> {
+    let json = BufReader::with_capacity(1 << 16, json);
     let mut json = serde_json::Deserializer::from_reader(json);
     let document = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let place = place(error.path());

@@ -96,7 +96,7 @@ async fn it_serves_until_it_is_told_to_stop() {
     fs::create_dir_all(&left).unwrap();
     fs::create_dir_all(&merged).unwrap();
     let (address, mut heard) = cluster_manager(false);
-    let tracker = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+    let tracker = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
     assert!(!left.exists() && !merged.exists(), "what an earlier run has left is gone");
     let (to, name) = (tracker.addresses(), tracker.name().to_owned());
     // What Java calls the address is what the machine calls it.
@@ -160,7 +160,7 @@ async fn job_trackers_are_offered_where_they_run() {
         ("corona.tt.job.tracker.command", &command),
         ("mapred.tasktracker.tasks.sleeptime.before.sigkill", "600000"),
     ];
-    let tracker = TaskTracker::bind(loaded(&root, address, &more), |_| None).await.unwrap();
+    let tracker = TaskTracker::bind(loaded(&root, address, &more), &|_| None).await.unwrap();
     let to = tracker.addresses();
     let (stop, stopped) = watch::channel(false);
     let running = tokio::spawn(tracker.run(stopped));
@@ -196,7 +196,7 @@ async fn job_trackers_are_offered_where_they_run() {
 async fn a_restart_flag_is_its_end() {
     let root = tempfile::tempdir().unwrap();
     let (address, _heard) = cluster_manager(true);
-    let tracker = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+    let tracker = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
     let (_stop, stopped) = watch::channel(false);
     assert_eq!(soon(tracker.run(stopped)).await, Ending::Restart);
 }
@@ -227,7 +227,7 @@ async fn what_keeps_it_from_starting_is_told_with_its_key() {
     ];
     for (set, told) in table {
         let root = tempfile::tempdir().unwrap();
-        let error = TaskTracker::bind(loaded(&root, address, &[set]), |_| None).await.unwrap_err();
+        let error = TaskTracker::bind(loaded(&root, address, &[set]), &|_| None).await.unwrap_err();
         assert!(error.to_string().starts_with(&told), "{error}");
     }
 }
@@ -236,11 +236,11 @@ async fn what_keeps_it_from_starting_is_told_with_its_key() {
 async fn a_second_one_with_the_same_directories_does_not_start() {
     let root = tempfile::tempdir().unwrap();
     let (address, _heard) = cluster_manager(false);
-    let first = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
-    let second = TaskTracker::bind(loaded(&root, address, &[]), |_| None).await;
+    let first = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
+    let second = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await;
     assert!(matches!(second.unwrap_err(), StartError::Lock(LockError::Taken(_))));
     drop(first);
-    TaskTracker::bind(loaded(&root, address, &[]), |_| None).await.unwrap();
+    TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
 }
 
 #[test]
