@@ -542,7 +542,7 @@ fn a_killed_relay_leaves_what_it_had_written() {
     }
     let told = corona(&["inspect", file.to_str().unwrap()]).output().unwrap();
     assert_eq!(told.status.code(), Some(0));
-    assert!(text(told.stdout).contains("bytes that are no message"));
+    assert!(text(told.stdout).contains("bytes that are not a message"));
     assert!(text(told.stderr).contains("the file is truncated"));
 }
 

@@ -65,7 +65,7 @@ pub fn text(item: &Item<'_>, shape: Shape) -> String {
         }
         Act::Bytes(bytes) => {
             format!(
-                "{} {} bytes that are no message: {}",
+                "{} {} bytes that are not a message: {}",
                 start(direction),
                 bytes.len(),
                 hex(bytes, shape)

@@ -75,7 +75,7 @@ fn every_item_is_a_line() {
         "#3 > CM getSessions",
         "#3 > CM getSessions",
         "#3 < CM [0.001 ms] getSessions = [{handle: 1.9}]",
-        "#3 > CM 3 bytes that are no message: ff6162",
+        "#3 > CM 3 bytes that are not a message: ff6162",
         "#3 > CM 7 bytes are not in the file",
         "#3 > CM end",
         "#3 < CM reset",

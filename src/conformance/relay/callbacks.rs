@@ -235,7 +235,7 @@ impl Table {
         });
         if let Some(driver) = stalest.map(|(driver, _)| driver.clone()) {
             tracing::warn!(
-                "too many session drivers: no more callbacks are relayed to {}:{}",
+                "too many session drivers: no longer relaying callbacks to {}:{}",
                 driver.host,
                 driver.port
             );

@@ -70,8 +70,7 @@ impl Recorder {
     pub fn start(file: impl Store, header: &Header, max_bytes: usize) -> io::Result<Self> {
         let writer = RecordingWriter::new(file, header)?;
         let full = format!(
-            "the recording has gaps: its buffer of {max_bytes} bytes is full, as the disk is too \
-             slow; connections go on"
+            "the recording has gaps: the disk is too slow and the buffer of {max_bytes} bytes is full; connections are not affected"
         );
         let (feed, entries) = feed(max_bytes, full);
         let end = Arc::new(End::default());
@@ -116,7 +115,7 @@ fn write(entries: Entries, writer: RecordingWriter<impl Store>, end: &End) {
     let mut writing = Writing { entries, writer, recorded, open };
     if let Err(error) = writing.run() {
         let failure = error.to_string();
-        tracing::error!("recording has stopped for good: {failure}; connections go on");
+        tracing::error!("recording has stopped for good: {failure}; connections are not affected");
         writing.give_up();
         writing.recorded.failure = Some(failure);
     }
@@ -212,7 +211,7 @@ impl<S: Store> Writing<S> {
         self.entries.count_lost(Unrecorded { connections, bytes });
         let whole = self.writer.whole_bytes();
         if let Err(error) = self.writer.get_mut().cut_to(whole) {
-            tracing::warn!("the file may end with a part of a block: {error}");
+            tracing::warn!("the file may end with an incomplete block: {error}");
         }
     }
 }

@@ -17,7 +17,7 @@ impl Play {
             while let Some(arrival) = line.surplus() {
                 let what = match arrival {
                     Arrival::Message(message) => show(&message),
-                    Arrival::Nonsense(why) => format!("no message: {why}"),
+                    Arrival::Nonsense(why) => format!("not a message: {why}"),
                     Arrival::Closed => CLOSED.to_owned(),
                 };
                 surplus.push((*connection, what));
@@ -44,8 +44,8 @@ impl Play {
         let older = self.older.sessions.len();
         if older > 0 {
             self.report.does_not_compare(&format!(
-                "{older} sessions that are older than the recording: {} calls of theirs. Nor what other \
-                 sessions were granted: the slots that those held are free here.",
+                "{older} sessions that are older than the recording, with {} calls. Nor the grants of other \
+                 sessions: the slots that the older ones held are free here.",
                 self.older.calls
             ));
         } else if !self.options.compare_notices {
@@ -54,7 +54,7 @@ impl Play {
         if self.options.compare_safe_mode && self.safe_mode.0 != self.safe_mode.1 {
             let (recorded, live) =
                 (format!("{:?}", self.safe_mode.0), format!("{:?}", self.safe_mode.1));
-            self.run_differs(at, "safe mode, told to the proxy job tracker", recorded, live);
+            self.run_differs(at, "safe mode calls to the proxy job tracker", recorded, live);
         }
         let slots = self.options.partitioning.as_deref().and_then(slots);
         for node in slots.map(|slots| self.cluster.overfull(slots)).unwrap_or_default() {
@@ -87,7 +87,7 @@ impl Play {
             }
             Topic::DeadNode(handle, node) => {
                 let session = self.both_names(handle);
-                let place = format!("death of {node}, told to session {session}");
+                let place = format!("dead node {node}, sent to session {session}");
                 if !same && page.live.is_empty() && !self.cluster.has_used(handle, node) {
                     self.notice_differs(at, place, Some(Rule::FREE_NODE), recorded, live);
                 } else if !same {
@@ -116,7 +116,7 @@ impl Play {
             }
         }
         if local.1 < local.0 {
-            let count = |local| format!("{local} on a host that was asked for");
+            let count = |local| format!("{local} on a preferred host");
             self.notice_differs(at, place, None, count(local.0), count(local.1));
         } else if !nodes.0.is_empty() {
             self.notice_differs(at, place, Some(Rule::FREE_NODE), nodes.0, nodes.1);
@@ -145,8 +145,8 @@ impl Play {
     }
 }
 
-const NO_NOTICES: &str = "Which grants, revocations and dead nodes sessions were told: the recording \
-    does not have it. 'corona record --relay-callbacks' records it.";
+const NO_NOTICES: &str = "Notifications of grants, revocations and dead nodes: the recording has none. \
+    'corona record --relay-callbacks' records them.";
 
 /// The name of a type of resource, its number if it has none.
 fn kind_name(kind: i32) -> String {

@@ -145,8 +145,8 @@ impl Play {
     }
 }
 
-const NO_PROXY: &str = "What the proxy job tracker is told: the cluster manager under test tells \
-    another one.";
+const NO_PROXY: &str =
+    "Calls to the proxy job tracker: the cluster manager under test calls another one.";
 
 /// A grant's time is that of this machine. A minute is far more than any delay here.
 fn not_now(granted_ms: i64) -> Option<String> {

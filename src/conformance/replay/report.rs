@@ -232,10 +232,10 @@ impl fmt::Display for Report {
             self.different.len(),
         )?;
         if self.hold_ups.any() {
-            writeln!(f, "held up: {}", self.hold_ups)?;
+            writeln!(f, "stalled: {}", self.hold_ups)?;
         }
         for EarlierPlay { different, hold_ups } in &self.earlier {
-            writeln!(f, "played again: {different} different in a play held up: {hold_ups}")?;
+            writeln!(f, "repeated: {different} different in a stalled replay: {hold_ups}")?;
         }
         for what in &self.not_compared {
             writeln!(f, "not compared: {what}")?;

@@ -375,7 +375,7 @@ async fn a_host_that_was_asked_for_and_not_taken_shows() {
     })
     .await;
     assert_eq!(different.len(), 1, "{different:#?}");
-    assert!(different[0].contains("on a host that was asked for"), "{different:#?}");
+    assert!(different[0].contains("on a preferred host"), "{different:#?}");
 }
 
 #[tokio::test]

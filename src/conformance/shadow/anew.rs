@@ -19,7 +19,7 @@ const MAX_UNFOLLOWED: usize = 65_536;
 /// so that what waits is taken soon, and the primary is not asked again and again.
 const CALM: Duration = Duration::from_secs(1);
 
-const BEGAN_ANEW: &str = "calls under way when the shadow began anew";
+const BEGAN_ANEW: &str = "calls in flight when the shadow resynchronised";
 
 impl Run {
     /// Notes how much was left out so far.
@@ -75,7 +75,7 @@ impl Run {
                     }
                 }
             }
-            Err(error) => tracing::warn!("the primary does not tell its sessions: {error}"),
+            Err(error) => tracing::warn!("cannot list the primary's sessions: {error}"),
         }
     }
 
@@ -97,16 +97,18 @@ impl Run {
 
     /// Forgets everything and begins anew. What runs now is not followed.
     pub(super) async fn begin_anew(&mut self, why: &str) {
-        tracing::warn!("the shadow begins anew: {why}");
+        tracing::warn!("the shadow resynchronises: {why}");
         // Whoever starts the primary again may have changed more than what it follows by itself.
         match (self.configuration)() {
             Ok(loaded) => self.loaded = loaded,
-            Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+            Err(error) => {
+                tracing::error!("cannot read the configuration, keeping the previous one: {error}")
+            }
         }
         let manager = match DryRun::start(&self.loaded) {
             Ok(manager) => manager,
             Err(error) => {
-                tracing::error!("the shadow cannot begin anew: {error}");
+                tracing::error!("the shadow cannot resynchronise: {error}");
                 return;
             }
         };

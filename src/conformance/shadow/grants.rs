@@ -14,7 +14,7 @@ use corona_model::types::{Grant, ResourceType};
 const PASSED_OVER: u32 = 50;
 
 const GRANT: &str = "grantResource";
-const LEARNING: &str = "grants on nodes that were not heard yet";
+const LEARNING: &str = "grants on nodes that have not sent a heartbeat yet";
 
 impl Run {
     pub(super) fn we_grant(&mut self, handle: &Arc<str>, grant: Grant) {
@@ -62,7 +62,7 @@ impl Run {
                 true
             }
             None => {
-                let ours = "the request was never made, or was given back";
+                let ours = "the request was never made, or was released";
                 self.grant_differs(handle, grant, None, ours);
                 true
             }

@@ -40,7 +40,7 @@ pub fn html(figures: &Figures, refresh: Option<Duration>) -> String {
                     (tallies("Notices by method", figures.notices.iter()))
                     (reasons(figures))
                     @if !figures.different.is_empty() {
-                        h2 { "Differences that nothing explains" }
+                        h2 { "Unexplained differences" }
                         @for finding in &figures.different { (one(finding, true, SIDES)) }
                     }
                     @if !figures.rows.is_empty() { (explained(figures)) }
@@ -51,8 +51,8 @@ pub fn html(figures: &Figures, refresh: Option<Duration>) -> String {
                 footer {
                     "corona " (env!("CARGO_PKG_VERSION"))
                     @if let Some(refresh) = refresh {
-                        ". This page loads itself anew every " (refresh.as_secs()) " s; "
-                        a href="?still" { "one that stands still" } "."
+                        ". This page reloads itself every " (refresh.as_secs()) " s; "
+                        a href="?still" { "without reload" } "."
                     }
                 }
             }
@@ -74,18 +74,17 @@ fn summary(figures: &Figures) -> Markup {
             @if near.of > 0 {
                 dt { "Near" }
                 dd {
-                    "of " (near.of) " grants on a host that was asked for, or of requests that named \
-                     none: " (near.primary) " by the primary, " (near.ours) " here"
+                    "of " (near.of) " grants on a preferred host, or of requests without one: " (near.primary) " by the primary, " (near.ours) " here"
                 }
             }
             dt { "Sessions" }
-            dd { (figures.sessions) " followed, " (figures.unfollowed) " not" }
+            dd { (figures.sessions) " compared, " (figures.unfollowed) " not compared" }
             dt { "Waiting" }
-            dd { (figures.waiting) " decisions of one side for the other" }
+            dd { (figures.waiting) " decisions of one side that the other has not made yet" }
             dt { "Behind" }
             dd { (figures.lag.as_millis()) " ms, at most " (figures.worst_lag.as_millis()) " ms" }
             @for beginning in &figures.last_beginnings {
-                dt { "Began anew" }
+                dt { "Resynchronised" }
                 dd { "after " (span(beginning.at)) ": " (beginning.why) }
             }
         }

@@ -91,7 +91,11 @@ fn answer(
     figures: &Watched,
 ) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return plain(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "there is nothing to change\n");
+        return plain(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "text/plain",
+            "only GET and HEAD are supported\n",
+        );
     }
     match path {
         "/" => {

@@ -6,27 +6,27 @@ use corona_web::prometheus::{Samples, Text, families};
 
 families! {
     ANSWERS = Counter "corona_shadow_answers_total"
-        "Answers of the primary by method, and what became of them.";
+        "Replies of the primary, by method and verdict.";
     NOTICES = Counter "corona_shadow_notices_total"
-        "Entries of the primary's notices and of those of this program, and what became of them.";
+        "Entries in notifications of the primary and of this program, by method and verdict.";
     EXPLAINED = Counter "corona_shadow_explained_total"
         "Differences that a row of the compatibility table explains.";
     NOT_COMPARED = Counter "corona_shadow_not_compared_total"
-        "What was not compared, by reason.";
+        "Replies and entries that were not compared, by reason.";
     PLACED = Counter "corona_shadow_placed_grants_total"
-        "Grants of the same request on both sides.";
+        "Requests that both sides granted.";
     NEAR = Counter "corona_shadow_near_grants_total"
-        "Those of them that are on a host that was asked for, by who chose.";
+        "Grants placed on a preferred host, by cluster manager (primary or here).";
     BEGINNINGS = Counter "corona_shadow_beginnings_total"
-        "How often the shadow began anew.";
+        "Times that the shadow resynchronised.";
     SESSIONS = Gauge "corona_shadow_sessions"
-        "Sessions that are followed.";
+        "Sessions that are compared.";
     UNFOLLOWED = Gauge "corona_shadow_unfollowed_sessions"
-        "Sessions that run at the primary and are not followed.";
+        "Sessions that run at the primary and are not compared.";
     WAITING = Gauge "corona_shadow_waiting_decisions"
-        "Decisions of one side that wait for the other.";
+        "Decisions of one side that the other has not made yet.";
     LAG = Gauge "corona_shadow_lag_seconds"
-        "How far behind the clients the shadow is.";
+        "Delay between the clients' traffic and its comparison.";
 }
 
 /// All of it as text.

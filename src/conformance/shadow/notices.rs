@@ -28,7 +28,7 @@ const REVOKE: &str = "revokeResource";
 
 const OF_UNFOLLOWED: &str = "notices to sessions whose start was not seen";
 const AFTER_THE_END: &str = "notices that came after the end of their sessions";
-pub(super) const GIVEN_BACK: &str = "decisions about slots that were given back meanwhile";
+pub(super) const GIVEN_BACK: &str = "decisions about slots that were released meanwhile";
 const HIDDEN_SLOTS: &str = "decisions made here while sessions that are not followed hold slots";
 pub(super) const OUT_OF_REACH: &str = "sessions whose drivers could not be reached";
 
@@ -318,7 +318,7 @@ pub(super) fn describe(what: &Theirs) -> String {
         Theirs::Granted(grant) | Theirs::Revoked(grant) => {
             format!("{} request {} on {}", grant.kind, grant.id, grant.node_name)
         }
-        Theirs::DeadNode(node) => format!("{node} is gone"),
+        Theirs::DeadNode(node) => format!("{node} is dead"),
     }
 }
 

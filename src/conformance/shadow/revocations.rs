@@ -55,7 +55,7 @@ impl Run {
                 self.is_lost(handle, id);
             }
             Some(Standing::Waiting) => {
-                self.revocation_differs(handle, grant, None, "it waits, and holds nothing");
+                self.revocation_differs(handle, grant, None, "it is pending, and holds no slot");
             }
             Some(Standing::Lost) => {
                 self.revocation_differs(handle, grant, None, "it has been revoked already");
@@ -121,7 +121,7 @@ impl Run {
             None => {
                 let rule = self.crossed().then_some(Rule::FREE_NODE);
                 let place = format!("{DEAD_NODE} to session {handle}");
-                self.notice_differs(DEAD_NODE, rule, place, &format!("{node} is gone"), "nothing");
+                self.notice_differs(DEAD_NODE, rule, place, &format!("{node} is dead"), "nothing");
             }
         }
         true
@@ -140,6 +140,6 @@ impl Run {
         // Its grants there were moved to where the primary's were.
         let rule = (!session.used.contains(&node)).then_some(Rule::FREE_NODE);
         let place = format!("{DEAD_NODE} to session {handle}");
-        self.notice_differs(DEAD_NODE, rule, place, "nothing", &format!("{node} is gone"));
+        self.notice_differs(DEAD_NODE, rule, place, "nothing", &format!("{node} is dead"));
     }
 }

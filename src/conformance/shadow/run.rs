@@ -154,7 +154,7 @@ impl Run {
     }
 
     fn broke_off(&self, panic: &Panic) {
-        tracing::error!(%panic, "the shadow broke off; this is a bug");
+        tracing::error!(%panic, "the shadow panicked; this is a bug");
         self.figures().run_differs("this program", "goes on", &panic.to_string());
     }
 

@@ -54,10 +54,10 @@ fn write(out: &mut String, figures: &Figures) -> std::fmt::Result {
     let near = figures.near;
     if near.of > 0 {
         let (of, primary, ours) = (near.of, near.primary, near.ours);
-        writeln!(out, "Near        of {of} grants: {primary} there, {ours} here")?;
+        writeln!(out, "Near        of {of} grants: {primary} by the primary, {ours} here")?;
     }
     if figures.beginnings > 0 {
-        writeln!(out, "Began anew  {} times", figures.beginnings)?;
+        writeln!(out, "Resynced    {} times", figures.beginnings)?;
         for beginning in &figures.last_beginnings {
             writeln!(out, "  at {} s: {}", beginning.at.as_secs(), beginning.why)?;
         }
@@ -115,8 +115,8 @@ pub(super) fn verdict(figures: &Figures) -> String {
             "NOTHING SEEN: nothing was compared.".to_owned()
         }
         0 => "AGREES: no unexplained differences.".to_owned(),
-        1 => "DIFFERS: 1 difference that nothing explains.".to_owned(),
-        others => format!("DIFFERS: {others} differences that nothing explains."),
+        1 => "DIFFERS: 1 unexplained difference.".to_owned(),
+        others => format!("DIFFERS: {others} unexplained differences."),
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
         figures.run_differs("somewhere", "this", "that");
         let text = text(&figures, 80);
         for line in [
-            "DIFFERS: 1 difference that nothing explains.",
+            "DIFFERS: 1 unexplained difference.",
             "Answers     7 compared: 7 equal, 0 explained, 0 different",
             "grantResource                  0          2          0             0",
             "         2  free choice: Which node serves a request is free when several are\n            equally near.",

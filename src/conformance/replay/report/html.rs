@@ -28,7 +28,7 @@ pub fn html(report: &Report) -> String {
                     p.verdict.(if agrees { "good" } else { "bad" }) { (report.verdict()) }
                     (summary(report))
                     @if !report.different.is_empty() {
-                        h2 { "Differences that nothing explains" }
+                        h2 { "Unexplained differences" }
                         @for finding in &report.different { (one(finding, true, SIDES)) }
                     }
                     @if !report.explained.is_empty() { (explained(report)) }
@@ -54,16 +54,16 @@ fn summary(report: &Report) -> Markup {
             dd { (counted(&report.calls)) }
             dt { "Notices" }
             dd {
-                (notices.recorded) " recorded, " (notices.live) " told: " (notices.explained)
+                (notices.recorded) " recorded, " (notices.live) " received: " (notices.explained)
                 " findings explained, " (notices.different) " different"
             }
             @if report.hold_ups.any() {
-                dt { "Held up" }
+                dt { "Stalled" }
                 dd { (report.hold_ups) }
             }
             @for play in &report.earlier {
                 dt { "Repeated" }
-                dd { (play.different) " different in a play held up: " (play.hold_ups) }
+                dd { (play.different) " different in a stalled replay: " (play.hold_ups) }
             }
             @for what in &report.not_compared {
                 dt { "Not compared" }

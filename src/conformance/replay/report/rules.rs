@@ -23,7 +23,7 @@ impl Rule {
     /// Grants come at once, not with the next turn of a scheduler thread.
     pub const PROMPT_GRANTS: Rule = Rule {
         row: "S-1",
-        text: "Grants come at once, not with the next turn of a scheduler thread.",
+        text: "Grants are made at once, not at the next turn of a scheduler thread.",
     };
     /// Overdue nodes and sessions are found at once, not at the next half interval.
     pub const PROMPT_EXPIRY: Rule = Rule {
@@ -35,9 +35,9 @@ impl Rule {
         row: "D-2.1",
         text: "A failed call is answered with an EXCEPTION message, not with a closed connection.",
     };
-    /// Unknown sessions are passed over when they are to be killed.
+    /// Killing ignores unknown sessions.
     pub const KILLED_UNKNOWN: Rule =
-        Rule { row: "D-2.2", text: "Unknown sessions are passed over when they are to be killed." };
+        Rule { row: "D-2.2", text: "Killing ignores unknown sessions." };
     /// A pool without whitelist has an empty one.
     pub const NO_WHITELIST: Rule =
         Rule { row: "D-2.3", text: "A pool without whitelist has an empty one." };
@@ -52,7 +52,7 @@ impl Rule {
         Rule { row: "D-2.6", text: "A malformed handle is an invalid one." };
     /// A node may change what it offers.
     pub const OFFER_CHANGED: Rule =
-        Rule { row: "D-3.4", text: "A node may change or withdraw what it offers." };
+        Rule { row: "D-3.4", text: "A node may change or withdraw its service of a type." };
 
     /// All of them.
     pub const ALL: [Rule; 11] = [

@@ -75,15 +75,16 @@ impl Page {
         self.paragraph(
             "Notices   ",
             &format!(
-                "{} recorded, {} told: {} findings explained, {} different",
+                "{} recorded, {} received: {} findings explained, {} different",
                 notices.recorded, notices.live, notices.explained, notices.different
             ),
         );
         if hold_ups.any() {
-            self.paragraph("Held up   ", &hold_ups.to_string());
+            self.paragraph("Stalled   ", &hold_ups.to_string());
         }
         for play in &report.earlier {
-            let why = format!("{} different in a play held up: {}", play.different, play.hold_ups);
+            let why =
+                format!("{} different in a stalled replay: {}", play.different, play.hold_ups);
             self.paragraph("Repeated  ", &why);
         }
         self.line("");
@@ -190,11 +191,11 @@ impl Report {
         match (different, self.explained.is_empty()) {
             (0, true) => "AGREES: no differences.".to_owned(),
             (0, false) => "AGREES: every difference is explained.".to_owned(),
-            (1, _) => "DIFFERS: one difference that nothing explains.".to_owned(),
+            (1, _) => "DIFFERS: one unexplained difference.".to_owned(),
             (many, _) if self.left_out == 0 => {
-                format!("DIFFERS: {many} differences that nothing explains.")
+                format!("DIFFERS: {many} unexplained differences.")
             }
-            (many, _) => format!("DIFFERS: more than {many} differences that nothing explains."),
+            (many, _) => format!("DIFFERS: more than {many} unexplained differences."),
         }
     }
 
@@ -298,11 +299,11 @@ mod tests {
         let text = text(&report, 80, true);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         for part in [
-            "DIFFERS: 3 differences that nothing explains.\n",
+            "DIFFERS: 3 unexplained differences.\n",
             "Played    grants against this program, 3.0 s at speed 2\n",
             "Calls     4 compared: 1 equal, 1 explained, 2 different\n",
             "getSessions           3         0          1          2\n",
-            "      1 x S-1: Grants come at once",
+            "      1 x S-1: Grants are made at once",
             "Different 1 of 3: connection 3, getSessions 42, at 1.500 s\n  recorded  one\n",
             "  FIELD         RECORDED  LIVE\n  success.name  -         \"x\"\n",
             "    recorded  -\n    live      yyyy",
