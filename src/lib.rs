@@ -14,6 +14,7 @@ pub use corona_engine as engine;
 pub use corona_hadoop as hadoop;
 pub use corona_load as load;
 pub use corona_model as model;
+pub use corona_process as process;
 pub use corona_session_driver as session_driver;
 pub use corona_simulation as simulation;
 pub use corona_task_tracker as task_tracker;

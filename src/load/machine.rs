@@ -1,12 +1,9 @@
 //! What the machine allows this process, and what the process of the cluster manager takes of it.
 
-use std::fs;
-use std::time::Duration;
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use corona_process::proc_text::{Stat, number_after};
+use corona_process::procfs::Usage;
 
 /// Files that a run has open besides its connections.
 const OTHER_FILES: u64 = 64;
@@ -44,14 +41,12 @@ impl ProcessUse {
     /// What a process has used since its start. None when it is not there, or on a system without
     /// `/proc`.
     pub(super) fn of(process_id: u32) -> Option<ProcessUse> {
-        let read = |file: &str| fs::read_to_string(format!("/proc/{process_id}/{file}")).ok();
-        let (status, stat) = (read("status")?, read("stat")?);
-        let kib = |key| number_after(&status, key).map(|kib| kib * 1024);
+        let used = Usage::of(process_id);
         Some(ProcessUse {
-            cpu_seconds: cpu_time(&stat)?.as_secs_f64(),
-            resident_bytes: kib("VmRSS:")?,
-            peak_resident_bytes: kib("VmHWM:")?,
-            threads: number_after(&status, "Threads:")?,
+            cpu_seconds: used.cpu_seconds?,
+            resident_bytes: used.resident_bytes?,
+            peak_resident_bytes: used.peak_resident_bytes?,
+            threads: used.threads?,
         })
     }
 
@@ -59,12 +54,6 @@ impl ProcessUse {
     pub(super) fn since(self, earlier: ProcessUse) -> ProcessUse {
         ProcessUse { cpu_seconds: self.cpu_seconds - earlier.cpu_seconds, ..self }
     }
-}
-
-/// From `/proc/PID/stat`. The kernel counts in hundredths of a second.
-fn cpu_time(stat: &str) -> Option<Duration> {
-    let stat = Stat::of(stat)?;
-    Some(Duration::from_millis((stat.number(14)? + stat.number(15)?) * 10))
 }
 
 #[cfg(test)]
@@ -77,13 +66,6 @@ mod tests {
         assert!(used.resident_bytes > 1 << 20 && used.peak_resident_bytes >= used.resident_bytes);
         assert!(used.threads >= 1);
         assert_eq!(ProcessUse::of(u32::MAX), None);
-    }
-
-    #[test]
-    fn processor_time_is_that_of_user_and_kernel() {
-        let stat = "7 (a) S 1 7 7 0 -1 4194560 1 0 0 0 250 75 0 0 20 0 5 0 100 1 1";
-        assert_eq!(cpu_time(stat), Some(Duration::from_millis(3_250)));
-        assert_eq!(cpu_time("7 (a) S 1"), None);
     }
 
     #[test]

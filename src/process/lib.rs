@@ -1,8 +1,9 @@
-//! The process itself: panics in tasks that other parts rely on, threads for work that blocks, and the
-//! text forms in which Linux reports processes. It must not know what the tasks do.
+//! The process itself: panics in tasks that other parts rely on, threads for work that blocks, and what
+//! Linux reports of processes and of the machine. It must not know what the tasks do.
 
 pub mod panics;
-pub mod proc_text;
+mod proc_text;
+pub mod procfs;
 pub mod threads;
 
 use std::pin::Pin;

@@ -3,8 +3,8 @@
 //! Spec: mapreduce/04 §4.2. It blocks.
 
 use super::local_dirs::{LocalDirs, Space, space};
-use super::procfs::Machine;
 use corona_config::TaskTrackerSettings;
+use corona_process::procfs::Machine;
 
 /// Bytes of a MiB and of a GiB, the units of heartbeats.
 const MIB: u64 = 1 << 20;

@@ -7,7 +7,7 @@
 //! * [`job_files`]: files of jobs, from `file:` natively, from elsewhere through a Hadoop install.
 //! * [`localise`]: what a task needs of its job, brought to this machine, each thing once.
 //! * [`child`]: processes of tasks, their command lines, logs and memory.
-//! * [`procfs`], [`figures`]: data of processes and of the machine.
+//! * [`figures`]: what the node has and how busy it is.
 //! * `programs`: programs that are run for their output.
 //! * [`map_output`]: the places of the parts of finished maps' outputs.
 //! * [`http`]: serves these, and the logs of tasks.
@@ -34,7 +34,6 @@ pub mod localise;
 pub mod map_output;
 pub mod node;
 pub mod pages;
-pub mod procfs;
 mod programs;
 pub mod service;
 pub mod table;

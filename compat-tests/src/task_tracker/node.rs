@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corona::process::procfs::Process;
 use corona::task_tracker::layout;
-use corona::task_tracker::procfs::Process;
 
 use super::{PATIENCE, PAUSE, until};
 use crate::corona_program;

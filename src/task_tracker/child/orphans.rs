@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::ids::AttemptId;
 use crate::layout;
-use crate::procfs::{Process, boot_id, tree};
+use corona_process::procfs::{Process, boot_id, tree};
 
 /// The variable that carries the name of the note.
 pub(super) const NOTE: &str = "CORONA_PROCESS_NOTE";

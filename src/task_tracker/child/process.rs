@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::layout;
-    use crate::procfs::Process;
+    use corona_process::procfs::Process;
 
     struct World {
         root: tempfile::TempDir,

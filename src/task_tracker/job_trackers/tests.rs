@@ -9,10 +9,10 @@ use super::*;
 use crate::attempt::tests::kind;
 use crate::child::test_logs;
 use crate::job_files::LocalFiles;
-use crate::procfs::Process;
 use crate::tracker::JobTrackers as _;
 use corona_config::{LocalSettings, Source};
 use corona_hadoop::writables::{InetAddress, SessionTrackers};
+use corona_process::procfs::Process;
 
 const ATTEMPT: &str = "attempt_20.1_0001_m_100000_0";
 /// Tells what it was given, and stays.

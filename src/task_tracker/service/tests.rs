@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::layout;
-use crate::procfs::Process;
 use corona_config::Source;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::task_umbilical::TaskUmbilicalClient;
 use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers, Task};
+use corona_process::procfs::Process;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};

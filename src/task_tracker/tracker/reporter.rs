@@ -12,7 +12,6 @@ use tokio::time::{sleep, timeout};
 
 use super::fail_over::FailOverError;
 use super::{Shared, State, now};
-use crate::procfs;
 use corona_hadoop::protocols::inter_tracker::InterTrackerClient;
 use corona_hadoop::rpc::{CallError, ClientOptions};
 use corona_hadoop::writables::{
@@ -20,6 +19,7 @@ use corona_hadoop::writables::{
     TaskTrackerStatus,
 };
 use corona_process::panics::{blocking, caught};
+use corona_process::procfs;
 
 /// The maximum age of the machine's data in reports.
 const MACHINE_AGE: Duration = Duration::from_secs(1);

@@ -19,7 +19,6 @@ use crate::child::test_logs;
 use crate::deletion::Deletion;
 use crate::job_files::{JobFiles, LocalFiles};
 use crate::layout;
-use crate::procfs;
 use corona_config::{LocalSettings, Source};
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::protocols::inter_corona_job_tracker::{self, InterCoronaJobTracker};
@@ -31,6 +30,7 @@ use corona_hadoop::writables::{
     SessionTrackers, StateUpdate, Task, TaskCompletionEvent, TaskState, TaskStatus,
     TaskTrackerStatus,
 };
+use corona_process::procfs;
 
 /// What should happen soon, but may take long on a busy machine.
 async fn soon<T>(future: impl Future<Output = T>) -> T {

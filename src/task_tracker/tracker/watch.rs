@@ -12,8 +12,8 @@ use super::Shared;
 use crate::attempt::Cause;
 use crate::child::{MemoryLimits, TaskMemory, tasks_to_kill};
 use crate::ids::AttemptId;
-use crate::procfs::{self, tree};
 use crate::table::Run;
+use corona_process::procfs::{self, tree};
 
 /// Begins to look, until the tracker is stopped.
 pub(super) fn start(shared: &Arc<Shared>) {

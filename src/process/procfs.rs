@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::param::page_size;
+use rustix::param::{clock_ticks_per_second, page_size};
 
-use corona_process::proc_text::{Stat, number_after};
+use super::proc_text::{Stat, number_after};
 
 /// The most that is read of the environment of a process.
 const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
@@ -71,6 +72,74 @@ impl Process {
         let value = variables.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
         value.map(|value| String::from_utf8_lossy(value).into_owned())
     }
+}
+
+/// What a process uses. What cannot be read is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// The most memory that was ever resident, in bytes.
+    pub peak_resident_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_files: Option<u64>,
+    /// Limit on open file descriptors.
+    pub open_files_limit: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+    /// User and system time of all threads together, in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Start time in seconds since the epoch.
+    pub started_seconds: Option<f64>,
+}
+
+impl Usage {
+    /// Of this process.
+    pub fn own() -> Usage {
+        Usage::in_directory("self")
+    }
+
+    /// Of the process with this number.
+    pub fn of(pid: u32) -> Usage {
+        Usage::in_directory(&pid.to_string())
+    }
+
+    fn in_directory(name: &str) -> Usage {
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/{name}/{file}")).unwrap_or_default();
+        let open_files = fs::read_dir(format!("/proc/{name}/fd")).ok();
+        let mut usage = Usage::parse(&read("status"), &read("stat"), &read("limits"));
+        usage.open_files = open_files.map(|files| files.count() as u64);
+        let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
+        usage.started_seconds =
+            usage.started_seconds.and_then(|since_boot| Some(booted_at(&uptime)? + since_boot));
+        usage
+    }
+
+    /// `started_seconds` counts from the start of the machine.
+    fn parse(status: &str, stat: &str, limits: &str) -> Usage {
+        let bytes = |key| number_after(status, key).map(|kib| kib.saturating_mul(1024));
+        let stat = Stat::of(stat);
+        let seconds = |field| {
+            let ticks = stat.as_ref()?.number(field)?;
+            Some(ticks as f64 / clock_ticks_per_second().max(1) as f64)
+        };
+        Usage {
+            resident_bytes: bytes("VmRSS:"),
+            peak_resident_bytes: bytes("VmHWM:"),
+            open_files: None,
+            open_files_limit: number_after(limits, "Max open files"),
+            threads: number_after(status, "Threads:"),
+            cpu_seconds: seconds(14).zip(seconds(15)).map(|(user, system)| user + system),
+            started_seconds: seconds(22),
+        }
+    }
+}
+
+/// When the machine was started, in seconds since the epoch.
+fn booted_at(uptime: &str) -> Option<f64> {
+    let up = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
+    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64() - up.as_secs_f64())
 }
 
 /// The processes of a group and all their descendants. Spec: mapreduce/04 §4.14.
@@ -149,7 +218,7 @@ impl Machine {
 
     /// For how long the CPUs were busy since the start of the machine, all together, in milliseconds.
     pub fn busy_ms(&self) -> u64 {
-        let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+        let ticks_per_second = clock_ticks_per_second().max(1);
         self.busy_ticks.saturating_mul(1000) / ticks_per_second
     }
 
@@ -187,6 +256,39 @@ mod tests {
         assert_eq!(Process::parse(stat), Some(expected));
         assert!(Process::parse(&stat.replace(") S", ") Z")).unwrap().is_zombie);
         assert_eq!(Process::parse("42 (a) S 7 40 39"), None);
+    }
+
+    #[test]
+    fn use_is_read_from_three_files() {
+        let status = "VmHWM:\t 30 kB\nVmRSS:\t20 kB\nThreads:\t4\n";
+        let stat = "42 (a) S 1 2 3 4 5 6 7 8 9 10 150 50 13 14 15 16 17 18 12345 20";
+        let limits = "Max open files            1024                 4096      files\n";
+        let ticks = clock_ticks_per_second() as f64;
+        let expected = Usage {
+            resident_bytes: Some(20 << 10),
+            peak_resident_bytes: Some(30 << 10),
+            open_files: None,
+            open_files_limit: Some(1024),
+            threads: Some(4),
+            cpu_seconds: Some(200.0 / ticks),
+            started_seconds: Some(12345.0 / ticks),
+        };
+        assert_eq!(Usage::parse(status, stat, limits), expected);
+        assert_eq!(Usage::parse("", "42 (a) S 1", ""), Usage::default());
+        assert_eq!(Usage::of(u32::MAX), Usage::default());
+    }
+
+    #[test]
+    fn this_process_uses_something() {
+        let own = Usage::own();
+        assert!(own.resident_bytes.is_some_and(|bytes| bytes > 100_000));
+        assert!(own.peak_resident_bytes >= own.resident_bytes);
+        assert!(own.open_files.is_some_and(|files| files > 2) && own.open_files_limit.is_some());
+        assert!(own.threads.is_some_and(|threads| threads > 0) && own.cpu_seconds.is_some());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let age = now - own.started_seconds.unwrap();
+        assert!((-5.0..100_000.0).contains(&age), "{age}");
+        assert!(Usage::of(std::process::id()).resident_bytes.is_some());
     }
 
     #[test]
@@ -239,7 +341,7 @@ mod tests {
             total_ticks: 486,
         };
         assert_eq!(machine, expected);
-        assert_eq!(machine.busy_ms(), 60_000 / rustix::param::clock_ticks_per_second());
+        assert_eq!(machine.busy_ms(), 60_000 / clock_ticks_per_second());
         let later = Machine { busy_ticks: 85, total_ticks: 536, ..expected };
         assert_eq!(later.cpu_usage_since(&machine), Some(0.5));
         assert_eq!(machine.cpu_usage_since(&machine), None);
@@ -251,7 +353,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[0-9() a-zA-Z:\n-]{0,120}") {
-            let _ = (Process::parse(&text), Machine::parse(&text, &text));
+            let _ = (Process::parse(&text), Machine::parse(&text, &text), booted_at(&text));
+            let _ = Usage::parse(&text, &text, &text);
         }
     }
 }
