@@ -36,7 +36,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
-    ("load", &["model", "net", "process", "wire"]),
+    ("load", &["model", "net", "process", "session_driver", "wire"]),
     ("task_tracker", &["config", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"]),
 ];
 

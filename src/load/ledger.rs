@@ -3,29 +3,14 @@
 //!
 //! Pure: no sockets, no clock, no locks. Spec: cluster-manager/02 §3.6 to §3.8, 05 §4, §5.
 
-use std::collections::VecDeque;
-
 use corona_model::types::ResourceType;
+use corona_session_driver::slots::{GrantOutcome, Slots, Standing};
 
 /// A request that a session made.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Asked {
     asked_us: u32,
-    state: State,
     kind: ResourceType,
-    /// Of the grant, if there was one.
-    slip: Slip,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Waiting,
-    Held,
-    /// Taken back, or gone with its node. Known to the cluster manager until it is released.
-    Lost,
-    Released,
-    /// Released before a grant had come.
-    Withdrawn,
 }
 
 /// By what two grants of the same request are told apart.
@@ -63,130 +48,93 @@ pub(super) enum Taken {
 const REMEMBERED: usize = 1 << 14;
 
 /// The requests of one session. Ids count from 1.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    /// Requests before the first entry, all of which have ended.
-    forgotten: usize,
-    entries: VecDeque<Entry>,
-    waiting: usize,
-    held: usize,
-    lost: usize,
+#[derive(Debug)]
+pub(super) struct Ledger(Slots<Asked, Slip>);
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger(Slots::starting_at(1))
+    }
 }
 
 impl Ledger {
     /// Requests that wait for a grant.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting
+        self.0.waiting()
     }
 
     /// Requests that have not been released.
     pub(super) fn outstanding(&self) -> usize {
-        self.waiting + self.held + self.lost
+        self.0.outstanding()
     }
 
     /// Requests made.
     pub(super) fn asked(&self) -> u64 {
-        (self.forgotten + self.entries.len()) as u64
+        self.0.asked()
     }
 
     /// A new request, to be called before it is sent. Gives its id; none when ids have run out.
     pub(super) fn ask(&mut self, kind: ResourceType, now_us: u32) -> Option<i32> {
-        let id = i32::try_from(self.asked() + 1).ok()?;
-        let (state, slip) = (State::Waiting, Slip::default());
-        self.entries.push_back(Entry { asked_us: now_us, state, kind, slip });
-        self.waiting += 1;
-        Some(id)
+        let mut given = 0;
+        self.0.want(|id| {
+            given = id;
+            Asked { asked_us: now_us, kind }
+        })?;
+        Some(given)
     }
 
     /// A grant has come.
     pub(super) fn grant(&mut self, id: i32, kind: ResourceType, slip: Slip) -> Taken {
-        let Ok(place) = usize::try_from(i64::from(id) - 1) else { return Taken::NeverRequested };
-        let Some(place) = place.checked_sub(self.forgotten) else { return Taken::Twice };
-        let Some(entry) = self.entries.get_mut(place) else { return Taken::NeverRequested };
-        if entry.kind != kind {
+        if self.0.get(id).is_some_and(|(asked, _)| asked.kind != kind) {
             return Taken::WrongType;
         }
-        match entry.state {
-            State::Waiting => {
-                entry.state = State::Held;
-                entry.slip = slip;
-                self.waiting -= 1;
-                self.held += 1;
-                Taken::Fresh { asked_us: entry.asked_us }
-            }
-            // Whatever comes next for it is a second grant.
-            State::Withdrawn => {
-                entry.state = State::Released;
-                entry.slip = slip;
-                Taken::Late
-            }
-            State::Held | State::Lost | State::Released => {
-                let told_from = entry.slip.told_from;
-                let same = Slip { told_from, ..slip } == entry.slip && slip.told_from != told_from;
+        match self.0.grant(id, &slip) {
+            GrantOutcome::Fresh(asked) => Taken::Fresh { asked_us: asked.asked_us },
+            GrantOutcome::Late => Taken::Late,
+            GrantOutcome::Again(
+                Standing::Granted(first) | Standing::Lost(first) | Standing::Releasing(Some(first)),
+            ) => {
+                let told_from = first.told_from;
+                let same = Slip { told_from, ..slip } == *first && slip.told_from != told_from;
                 if same { Taken::Repeated } else { Taken::Twice }
             }
+            GrantOutcome::Again(_) | GrantOutcome::Forgotten => Taken::Twice,
+            GrantOutcome::Stray => Taken::NeverRequested,
         }
     }
 
-    /// A request is about to be released. Gives the node and type of the slot that is given back,
-    /// if one was held. None as well for what is not outstanding.
-    pub(super) fn release(&mut self, id: i32) -> Option<(u32, ResourceType)> {
-        let entry = self.outstanding_entry(id)?;
-        let (state, slot) = (entry.state, (entry.slip.node, entry.kind));
-        entry.state = if state == State::Waiting { State::Withdrawn } else { State::Released };
-        match state {
-            State::Waiting => self.waiting -= 1,
-            State::Held => self.held -= 1,
-            _ => self.lost -= 1,
-        }
-        self.forget();
-        (state == State::Held).then_some(slot)
+    /// A request is about to be released; none when it is not outstanding. Gives the node and type of
+    /// the slot that is given back, if one was held.
+    pub(super) fn release(&mut self, id: i32) -> Option<Option<(u32, ResourceType)>> {
+        let (asked, before) = self.0.release(id)?;
+        let slot = match before {
+            Standing::Granted(slip) => Some((slip.node, asked.kind)),
+            _ => None,
+        };
+        self.0.forget_beyond(REMEMBERED);
+        Some(slot)
     }
 
     /// A slot was taken back. Gives its node and type if it was held.
     pub(super) fn revoke(&mut self, id: i32) -> Option<(u32, ResourceType)> {
-        let entry = self.outstanding_entry(id).filter(|entry| entry.state == State::Held)?;
-        entry.state = State::Lost;
-        let slot = (entry.slip.node, entry.kind);
-        self.held -= 1;
-        self.lost += 1;
-        Some(slot)
+        self.0.lose(id, None).map(|(slip, asked)| (slip.node, asked.kind))
     }
 
     /// A node is gone. Gives the ids and types of what was held there.
     pub(super) fn lose_node(&mut self, node: u32) -> Vec<(i32, ResourceType)> {
-        let of_node = |entry: &Entry| entry.state == State::Held && entry.slip.node == node;
-        let ids = self.ids(of_node);
+        let is_there = |standing: &Standing<Slip>| matches!(standing, Standing::Granted(slip) if slip.node == node);
+        let ids = self.ids(is_there);
         ids.into_iter().filter_map(|id| Some((id, self.revoke(id)?.1))).collect()
     }
 
     /// The ids of all that is outstanding.
     pub(super) fn outstanding_ids(&self) -> Vec<i32> {
-        self.ids(|entry| is_outstanding(entry.state))
+        self.ids(|standing| !matches!(standing, Standing::Releasing(_)))
     }
 
-    fn ids(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<i32> {
-        let ids = self.entries.iter().enumerate().filter(|(_, entry)| wanted(entry));
-        ids.filter_map(|(place, _)| i32::try_from(self.forgotten + place + 1).ok()).collect()
+    fn ids(&self, wanted: impl Fn(&Standing<Slip>) -> bool) -> Vec<i32> {
+        self.0.iter().filter(|(_, _, standing)| wanted(standing)).map(|(id, ..)| id).collect()
     }
-
-    fn outstanding_entry(&mut self, id: i32) -> Option<&mut Entry> {
-        let place = usize::try_from(id).ok()?.checked_sub(1 + self.forgotten)?;
-        self.entries.get_mut(place).filter(|entry| is_outstanding(entry.state))
-    }
-
-    fn forget(&mut self) {
-        while self.entries.len() > REMEMBERED
-            && self.entries.front().is_some_and(|entry| !is_outstanding(entry.state))
-        {
-            self.entries.pop_front();
-            self.forgotten += 1;
-        }
-    }
-}
-
-fn is_outstanding(state: State) -> bool {
-    matches!(state, State::Waiting | State::Held | State::Lost)
 }
 
 #[cfg(test)]
@@ -207,31 +155,23 @@ mod tests {
         ledger
     }
 
-    fn numbers(ledger: &Ledger) -> (usize, usize, usize) {
-        (ledger.waiting, ledger.held, ledger.outstanding())
+    fn numbers(ledger: &Ledger) -> (usize, usize) {
+        (ledger.waiting(), ledger.outstanding())
     }
 
     #[test]
     fn a_request_is_granted_and_released_once() {
         let mut ledger = ledger(2);
         assert_eq!(ledger.grant(2, Map, slip(7)), Taken::Fresh { asked_us: 102 });
-        assert_eq!(numbers(&ledger), (1, 1, 2));
-        assert_eq!(ledger.release(2), Some((7, Map)));
-        assert_eq!(ledger.release(2), None);
-        assert_eq!(ledger.release(3), None);
-        assert_eq!(numbers(&ledger), (1, 0, 1));
-        assert_eq!(ledger.outstanding_ids(), [1]);
-    }
-
-    #[test]
-    fn what_was_never_requested_is_told() {
-        let mut ledger = ledger(1);
-        for id in [i32::MIN, -1, 0, 2, i32::MAX] {
-            assert_eq!(ledger.grant(id, Map, slip(7)), Taken::NeverRequested, "{id}");
-            assert_eq!(ledger.release(id), None, "{id}");
-        }
         assert_eq!(ledger.grant(1, Reduce, slip(7)), Taken::WrongType);
-        assert_eq!(numbers(&ledger), (1, 0, 1));
+        assert_eq!(ledger.grant(3, Map, slip(7)), Taken::NeverRequested);
+        assert_eq!(numbers(&ledger), (1, 2));
+        assert_eq!(ledger.release(2), Some(Some((7, Map))));
+        assert_eq!((ledger.release(2), ledger.release(3)), (None, None));
+        assert_eq!((numbers(&ledger), ledger.outstanding_ids()), ((1, 1), vec![1]));
+        assert_eq!(ledger.release(1), Some(None));
+        assert_eq!(ledger.grant(1, Map, slip(7)), Taken::Late);
+        assert_eq!(ledger.grant(1, Map, slip(7)), Taken::Twice);
     }
 
     #[test]
@@ -239,7 +179,7 @@ mod tests {
         type End = (&'static str, fn(&mut Ledger));
         let end: [End; 3] = [
             ("held", |_| {}),
-            ("released", |ledger| assert_eq!(ledger.release(1), Some((7, Map)))),
+            ("released", |ledger| assert_eq!(ledger.release(1), Some(Some((7, Map))))),
             ("revoked", |ledger| assert_eq!(ledger.revoke(1), Some((7, Map)))),
         ];
         for (name, end) in end {
@@ -259,40 +199,28 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_request_may_be_granted_once_more() {
-        let mut ledger = ledger(1);
-        assert_eq!(ledger.release(1), None);
-        assert_eq!(ledger.grant(1, Map, slip(7)), Taken::Late);
-        assert_eq!(ledger.grant(1, Map, slip(7)), Taken::Twice);
-        assert_eq!(numbers(&ledger), (0, 0, 0));
-    }
-
-    #[test]
     fn a_dead_node_takes_what_was_held_there_and_it_stays_to_be_released() {
         let mut ledger = ledger(4);
         for (id, node) in [(1, 7), (2, 8), (3, 7)] {
             ledger.grant(id, Map, slip(node));
         }
         assert_eq!(ledger.lose_node(7), [(1, Map), (3, Map)]);
-        assert_eq!(numbers(&ledger), (1, 1, 4));
+        assert_eq!(numbers(&ledger), (1, 4));
         assert_eq!(ledger.revoke(1), None);
-        assert_eq!(ledger.release(1), None);
+        assert_eq!(ledger.release(1), Some(None));
         assert_eq!(ledger.outstanding_ids(), [2, 3, 4]);
     }
 
     #[test]
-    fn ends_are_forgotten_after_long_and_ids_go_on() {
+    fn ends_are_forgotten_after_long() {
         let asked = REMEMBERED as u32 + 10;
         let mut ledger = ledger(asked);
         for id in 1..=asked as i32 {
             ledger.grant(id, Map, slip(7));
-            assert_eq!(ledger.release(id), Some((7, Map)));
+            assert_eq!(ledger.release(id), Some(Some((7, Map))));
         }
-        assert_eq!(ledger.entries.len(), REMEMBERED);
+        assert_eq!(ledger.0.iter().count(), REMEMBERED);
         assert_eq!(ledger.grant(1, Map, slip(7)), Taken::Twice);
-        assert_eq!(ledger.ask(Map, 0), Some(asked as i32 + 1));
-        assert_eq!(ledger.outstanding_ids(), [asked as i32 + 1]);
-        assert_eq!(ledger.release(asked as i32 + 1), None);
-        assert_eq!(numbers(&ledger), (0, 0, 0));
+        assert_eq!(numbers(&ledger), (0, 0));
     }
 }

@@ -211,13 +211,11 @@ impl Session {
     fn strike(&self, ledger: &mut Ledger, ids: Vec<i32>) -> Vec<i32> {
         let mut struck = Vec::with_capacity(ids.len());
         for id in ids {
-            let before = ledger.outstanding();
-            if let Some((node, kind)) = ledger.release(id) {
+            let Some(slot) = ledger.release(id) else { continue };
+            if let Some((node, kind)) = slot {
                 self.world.cluster.release(node, kind == ResourceType::Map);
             }
-            if ledger.outstanding() < before {
-                struck.push(id);
-            }
+            struck.push(id);
         }
         struck
     }
@@ -242,7 +240,7 @@ impl Session {
         let mut state = locked(&self.state);
         self.crowd.add_waiting(-(state.ledger.waiting() as i64));
         for id in state.ledger.outstanding_ids() {
-            if let Some((node, kind)) = state.ledger.release(id) {
+            if let Some(Some((node, kind))) = state.ledger.release(id) {
                 self.world.cluster.lose(node, kind == ResourceType::Map);
             }
         }

@@ -2,29 +2,29 @@
 
 /// What `/proc/PID/stat` says behind the number and the name of the process.
 #[derive(Debug)]
-pub struct Stat<'a>(Vec<&'a str>);
+pub(crate) struct Stat<'a>(Vec<&'a str>);
 
 impl<'a> Stat<'a> {
     /// The second field, the name, may hold anything between parentheses. `None` without one.
-    pub fn of(stat: &'a str) -> Option<Stat<'a>> {
+    pub(crate) fn of(stat: &'a str) -> Option<Stat<'a>> {
         let (_, rest) = stat.rsplit_once(')')?;
         Some(Stat(rest.split_whitespace().collect()))
     }
 
     /// A field by its number in proc(5), from 3 on; `None` where there is none.
-    pub fn field(&self, number: usize) -> Option<&'a str> {
+    pub(crate) fn field(&self, number: usize) -> Option<&'a str> {
         self.0.get(number.checked_sub(3)?).copied()
     }
 
     /// The same where it is a number of 0 or more.
-    pub fn number(&self, number: usize) -> Option<u64> {
+    pub(crate) fn number(&self, number: usize) -> Option<u64> {
         self.field(number)?.parse().ok()
     }
 }
 
 /// The first number behind a name that begins a line. The colon, where the file has one, is part of
 /// the name: what else begins with the same letters is another one.
-pub fn number_after(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -4,12 +4,11 @@
 //! notifications; the outputs are events and ids to release. Inputs may arrive twice, late, or
 //! unsolicited. Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §5.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as MapEntry;
 use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::slots::{self, GrantOutcome, Slots};
 use corona_model::types::{ComputeSpecs, Grant, PerType, ResourceRequest, ResourceType};
 
 /// A slot to request. The [`Books`] assign its id.
@@ -69,21 +68,8 @@ impl From<&ResourceRequest> for SlotRequest {
     }
 }
 
-/// Where a request stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The cluster manager has not acknowledged it.
-    Wanted,
-    /// The cluster manager knows it and has granted nothing yet.
-    Pending,
-    /// This slot was granted.
-    Granted(Grant),
-    /// The grant was taken back, or its node died. The cluster manager still counts the request
-    /// until it is released.
-    Lost,
-    /// Released here; the cluster manager has not acknowledged that.
-    Releasing,
-}
+/// Where a request of a session stands.
+pub type Standing = slots::Standing<Grant>;
 
 /// A slot that the session held or requested, and that it lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,19 +141,10 @@ pub struct IdsExhausted {
 /// The books of one session.
 #[derive(Clone, Debug)]
 pub struct Books {
-    first_id: i32,
-    /// The id of the next request; beyond `i32::MAX` when all are used.
-    next_id: i64,
-    requests: BTreeMap<i32, Entry>,
+    slots: Slots<ResourceRequest, Grant>,
     totals: Totals,
     last_request_id: i32,
     last_grant_id: i32,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    request: ResourceRequest,
-    standing: Standing,
 }
 
 impl Default for Books {
@@ -181,9 +158,7 @@ impl Books {
     /// at 1.
     pub fn starting_at(first_id: i32) -> Books {
         Books {
-            first_id,
-            next_id: first_id.into(),
-            requests: BTreeMap::new(),
+            slots: Slots::starting_at(first_id),
             totals: Totals::default(),
             last_request_id: 0,
             last_grant_id: 0,
@@ -192,29 +167,22 @@ impl Books {
 
     /// Books new requests and gives them their ids, ascending. All of them or none.
     pub fn want(&mut self, slots: Vec<SlotRequest>) -> Result<Vec<ResourceRequest>, IdsExhausted> {
-        let left = (i64::from(i32::MAX) + 1 - self.next_id).max(0);
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let wanted = slots.len();
+        let (wanted, left) = (slots.len(), self.slots.ids_left());
         if wanted > left {
             return Err(IdsExhausted { wanted, left });
         }
-        // What is left was counted, so that no id is beyond the range.
-        let ids = (self.next_id..).map_while(|id| i32::try_from(id).ok());
-        let requests: Vec<_> = ids
-            .zip(slots)
-            .map(|(id, slot)| ResourceRequest {
+        let requests = slots.into_iter().filter_map(|slot| {
+            let request = self.slots.want(|id| ResourceRequest {
                 id,
                 hosts: slot.hosts,
                 specs: Some(slot.specs),
                 kind: slot.kind,
                 exclude_hosts: slot.exclude_hosts,
-            })
-            .collect();
-        for request in &requests {
-            let entry = Entry { request: request.clone(), standing: Standing::Wanted };
-            self.requests.insert(request.id, entry);
-        }
-        self.next_id += requests.len() as i64;
+            });
+            // What is left was counted, so that there is an id for each.
+            request.cloned()
+        });
+        let requests: Vec<_> = requests.collect();
         self.totals.requested += requests.len() as u64;
         Ok(requests)
     }
@@ -224,26 +192,15 @@ impl Books {
         self.last_request_id = 0;
         for id in ids {
             self.last_request_id = self.last_request_id.max(id);
-            if let Some(entry) = self.requests.get_mut(&id)
-                && entry.standing == Standing::Wanted
-            {
-                entry.standing = Standing::Pending;
-            }
+            self.slots.acknowledge(id);
         }
     }
 
     /// Abandons requests, granted or not. Returns the ids that must be released at the cluster
     /// manager, ascending: those that are known here and not yet released.
     pub fn release(&mut self, ids: impl IntoIterator<Item = i32>) -> Vec<i32> {
-        let mut release = Vec::new();
-        for id in ids {
-            if let Some(entry) = self.requests.get_mut(&id)
-                && entry.standing != Standing::Releasing
-            {
-                entry.standing = Standing::Releasing;
-                release.push(id);
-            }
-        }
+        let ids = ids.into_iter().filter(|id| self.slots.release(*id).is_some());
+        let mut release: Vec<_> = ids.collect();
         self.totals.released += release.len() as u64;
         release.sort_unstable();
         release
@@ -251,43 +208,34 @@ impl Books {
 
     /// The cluster manager has acknowledged a call that released these.
     pub fn released(&mut self, ids: impl IntoIterator<Item = i32>) {
-        for id in ids {
-            if let MapEntry::Occupied(entry) = self.requests.entry(id)
-                && entry.get().standing == Standing::Releasing
-            {
-                entry.remove();
-            }
-        }
+        ids.into_iter().for_each(|id| self.slots.forget(id));
     }
 
     /// The cluster manager sent grants.
     pub fn granted(&mut self, grants: Vec<Grant>) -> GrantNews {
         self.last_grant_id = 0;
         let mut news = GrantNews::default();
+        let totals = &mut self.totals;
         for grant in grants {
             self.last_grant_id = self.last_grant_id.max(grant.id);
-            let Some(entry) = self.requests.get_mut(&grant.id) else {
-                // A cluster manager that was restored from an old state may grant again what was
-                // released.
-                let asked = self.was_asked(grant.id);
-                let count = if asked {
-                    &mut self.totals.late_grants
-                } else {
-                    &mut self.totals.stray_grants
-                };
-                *count += 1;
-                news.give_back.push(grant.id);
-                continue;
-            };
-            match entry.standing {
-                Standing::Wanted | Standing::Pending => {
-                    entry.standing = Standing::Granted(grant.clone());
-                    self.totals.granted += 1;
+            match self.slots.grant(grant.id, &grant) {
+                GrantOutcome::Fresh(_) => {
+                    totals.granted += 1;
                     news.fresh.push(grant);
                 }
-                Standing::Granted(_) => self.totals.repeated_grants += 1,
+                GrantOutcome::Again(Standing::Granted(_)) => totals.repeated_grants += 1,
                 // Its release is on the way, or is the holder's to make.
-                Standing::Lost | Standing::Releasing => self.totals.late_grants += 1,
+                GrantOutcome::Again(_) | GrantOutcome::Late => totals.late_grants += 1,
+                // A cluster manager that was restored from an old state may grant again what was
+                // released.
+                GrantOutcome::Forgotten => {
+                    totals.late_grants += 1;
+                    news.give_back.push(grant.id);
+                }
+                GrantOutcome::Stray => {
+                    totals.stray_grants += 1;
+                    news.give_back.push(grant.id);
+                }
             }
         }
         news.give_back.sort_unstable();
@@ -299,28 +247,24 @@ impl Books {
     pub fn revoked(&mut self, grants: Vec<Grant>) -> Vec<Lost> {
         let mut lost = Vec::new();
         for told in grants {
-            let entry = self.requests.get_mut(&told.id);
-            let Some(entry) = entry.filter(|entry| entry.standing.is_open()) else {
-                self.totals.stale_revocations += 1;
-                continue;
-            };
-            self.totals.revoked += 1;
-            lost.push(entry.lose(told));
+            match self.slots.lose(told.id, Some(&told)) {
+                Some((grant, request)) => lost.push(Lost { grant, request: request.clone() }),
+                None => self.totals.stale_revocations += 1,
+            }
         }
+        self.totals.revoked += lost.len() as u64;
         lost
     }
 
     /// The cluster manager reported that a node is dead. Returns the lost grants, by id.
     pub fn node_died(&mut self, node: &str) -> Vec<Lost> {
-        let mut lost = Vec::new();
-        for entry in self.requests.values_mut() {
-            if let Standing::Granted(grant) = &entry.standing
-                && &*grant.node_name == node
-            {
-                let grant = grant.clone();
-                lost.push(entry.lose(grant));
-            }
-        }
+        let of_node: Vec<i32> =
+            self.grants().filter(|grant| &*grant.node_name == node).map(|grant| grant.id).collect();
+        let lost = of_node.into_iter().filter_map(|id| {
+            let (grant, request) = self.slots.lose(id, None)?;
+            Some(Lost { grant, request: request.clone() })
+        });
+        let lost: Vec<_> = lost.collect();
         self.totals.died += lost.len() as u64;
         lost
     }
@@ -338,17 +282,17 @@ impl Books {
 
     /// Where a request stands; none once its release is acknowledged.
     pub fn standing(&self, id: i32) -> Option<&Standing> {
-        self.requests.get(&id).map(|entry| &entry.standing)
+        self.slots.get(id).map(|(_, standing)| standing)
     }
 
     /// All requests that are not forgotten, by id.
     pub fn requests(&self) -> impl Iterator<Item = (&ResourceRequest, &Standing)> {
-        self.requests.values().map(|entry| (&entry.request, &entry.standing))
+        self.slots.iter().map(|(_, request, standing)| (request, standing))
     }
 
     /// The grants that are held, by id.
     pub fn grants(&self) -> impl Iterator<Item = &Grant> {
-        self.requests.values().filter_map(|entry| match &entry.standing {
+        self.requests().filter_map(|(_, standing)| match standing {
             Standing::Granted(grant) => Some(grant),
             _ => None,
         })
@@ -357,14 +301,14 @@ impl Books {
     /// How many requests of each type stand where. Goes through all of them.
     pub fn standings(&self) -> PerType<Standings> {
         let mut counts = PerType::<Standings>::default();
-        for Entry { request, standing } in self.requests.values() {
+        for (request, standing) in self.requests() {
             let counts = &mut counts[request.kind];
             let count = match standing {
                 Standing::Wanted => &mut counts.wanted,
                 Standing::Pending => &mut counts.pending,
                 Standing::Granted(_) => &mut counts.granted,
-                Standing::Lost => &mut counts.lost,
-                Standing::Releasing => &mut counts.releasing,
+                Standing::Lost(_) => &mut counts.lost,
+                Standing::Releasing(_) => &mut counts.releasing,
             };
             *count += 1;
         }
@@ -374,28 +318,6 @@ impl Books {
     /// What has happened so far.
     pub fn totals(&self) -> Totals {
         self.totals
-    }
-
-    fn was_asked(&self, id: i32) -> bool {
-        id >= self.first_id && i64::from(id) < self.next_id
-    }
-}
-
-impl Standing {
-    /// Whether the slot is held or waited for.
-    pub fn is_open(&self) -> bool {
-        matches!(self, Standing::Wanted | Standing::Pending | Standing::Granted(_))
-    }
-}
-
-impl Entry {
-    /// The slot is lost; `told` is the grant as the cluster manager named it, if none was known.
-    fn lose(&mut self, told: Grant) -> Lost {
-        let grant = match std::mem::replace(&mut self.standing, Standing::Lost) {
-            Standing::Granted(grant) => grant,
-            _ => told,
-        };
-        Lost { grant, request: self.request.clone() }
     }
 }
 

@@ -29,7 +29,7 @@
 //! ```
 //!
 //! [`SessionDriver`] takes the owner's requests, [`Events`] report what happens, [`books`] track
-//! every slot from the request to the release. A session is one task; a [`DriverHost`] receives the
+//! every slot from the request to the release, on [`slots`]. A session is one task; a [`DriverHost`] receives the
 //! notifications of many.
 //!
 //! It uses the wire and the engine's plain types. It knows nothing of the engine's inside and
@@ -44,6 +44,7 @@ mod host;
 mod link;
 mod options;
 mod outgoing;
+pub mod slots;
 #[cfg(test)]
 mod tests;
 mod translate;

@@ -1,5 +1,7 @@
 //! The rules of the books as tables, and against a model of the other side that repeats itself.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;

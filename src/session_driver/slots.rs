@@ -1,0 +1,277 @@
+//! The slots of one session as its client sees them: each from the request until it is given back.
+//!
+//! Pure: no sockets, no clock, no locks. Notifications may arrive twice, late, or for slots that were
+//! never requested; what they mean is an outcome, and what to do about it is the caller's business.
+//! What is kept of a request (`R`) and of a grant (`G`) is the caller's choice.
+//! Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §4, §5.
+
+use std::collections::BTreeMap;
+
+/// Where a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing<G> {
+    /// The cluster manager has not acknowledged it.
+    Wanted,
+    /// The cluster manager knows it and has granted nothing yet.
+    Pending,
+    /// This slot was granted.
+    Granted(G),
+    /// This grant was taken back, or its node died. The cluster manager still counts the request
+    /// until it is released.
+    Lost(G),
+    /// Released here, with the grant if there was one. The cluster manager has not acknowledged that.
+    Releasing(Option<G>),
+}
+
+impl<G> Standing<G> {
+    /// Whether the slot is held or waited for.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Standing::Wanted | Standing::Pending | Standing::Granted(_))
+    }
+
+    /// Whether a grant is waited for.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Standing::Wanted | Standing::Pending)
+    }
+}
+
+/// What a grant means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantOutcome<'a, R, G> {
+    /// The slot is the session's from now on.
+    Fresh(&'a R),
+    /// The request was released before any grant came.
+    Late,
+    /// There was a grant before; this is where the request stands since.
+    Again(&'a Standing<G>),
+    /// The request was released and forgotten.
+    Forgotten,
+    /// There never was such a request.
+    Stray,
+}
+
+/// The requests of a session that are not forgotten, by id. Ids ascend without gaps.
+#[derive(Clone, Debug)]
+pub struct Slots<R, G> {
+    first_id: i32,
+    /// The id of the next request; beyond `i32::MAX` when all are used.
+    next_id: i64,
+    requests: BTreeMap<i32, (R, Standing<G>)>,
+    waiting: usize,
+    releasing: usize,
+}
+
+impl<R, G: Clone> Slots<R, G> {
+    /// No requests. The first one gets this id.
+    pub fn starting_at(first_id: i32) -> Slots<R, G> {
+        let requests = BTreeMap::new();
+        Slots { first_id, next_id: first_id.into(), requests, waiting: 0, releasing: 0 }
+    }
+
+    /// Requests made so far, the forgotten ones included.
+    pub fn asked(&self) -> u64 {
+        u64::try_from(self.next_id - i64::from(self.first_id)).unwrap_or_default()
+    }
+
+    /// How many more requests there are ids for.
+    pub fn ids_left(&self) -> usize {
+        let left = (i64::from(i32::MAX) + 1 - self.next_id).max(0);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// Requests that wait for a grant.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Requests that have not been released.
+    pub fn outstanding(&self) -> usize {
+        self.requests.len() - self.releasing
+    }
+
+    /// A new request, made of its id; none when ids have run out.
+    pub fn want(&mut self, request: impl FnOnce(i32) -> R) -> Option<&R> {
+        let id = i32::try_from(self.next_id).ok()?;
+        self.next_id += 1;
+        self.waiting += 1;
+        let (request, _) = self.requests.entry(id).or_insert((request(id), Standing::Wanted));
+        Some(request)
+    }
+
+    /// The cluster manager has acknowledged the request.
+    pub fn acknowledge(&mut self, id: i32) {
+        if let Some((_, standing @ Standing::Wanted)) = self.requests.get_mut(&id) {
+            *standing = Standing::Pending;
+        }
+    }
+
+    /// A grant has come.
+    pub fn grant(&mut self, id: i32, grant: &G) -> GrantOutcome<'_, R, G> {
+        let Some((request, standing)) = self.requests.get_mut(&id) else {
+            let asked = id >= self.first_id && i64::from(id) < self.next_id;
+            return if asked { GrantOutcome::Forgotten } else { GrantOutcome::Stray };
+        };
+        match standing {
+            Standing::Wanted | Standing::Pending => {
+                self.waiting -= 1;
+                *standing = Standing::Granted(grant.clone());
+                GrantOutcome::Fresh(request)
+            }
+            Standing::Releasing(first @ None) => {
+                *first = Some(grant.clone());
+                GrantOutcome::Late
+            }
+            _ => GrantOutcome::Again(standing),
+        }
+    }
+
+    /// A slot was taken back: one that was held or, if the cluster manager says what it was, one that
+    /// was waited for. Returns the grant that is void and its request.
+    pub fn lose(&mut self, id: i32, told: Option<&G>) -> Option<(G, &R)> {
+        let (request, standing) = self.requests.get_mut(&id)?;
+        let grant = match standing {
+            Standing::Granted(grant) => grant.clone(),
+            Standing::Wanted | Standing::Pending => {
+                let told = told?.clone();
+                self.waiting -= 1;
+                told
+            }
+            Standing::Lost(_) | Standing::Releasing(_) => return None,
+        };
+        *standing = Standing::Lost(grant.clone());
+        Some((grant, request))
+    }
+
+    /// Releases a request. Returns it and where it stood; none when there is nothing to release.
+    pub fn release(&mut self, id: i32) -> Option<(&R, Standing<G>)> {
+        let (request, standing) = self.requests.get_mut(&id)?;
+        let grant = match standing {
+            Standing::Wanted | Standing::Pending => {
+                self.waiting -= 1;
+                None
+            }
+            Standing::Granted(grant) | Standing::Lost(grant) => Some(grant.clone()),
+            Standing::Releasing(_) => return None,
+        };
+        self.releasing += 1;
+        let before = std::mem::replace(standing, Standing::Releasing(grant));
+        Some((request, before))
+    }
+
+    /// The release of a request is acknowledged: it is forgotten.
+    pub fn forget(&mut self, id: i32) {
+        if self.requests.get(&id).is_some_and(|(_, standing)| is_releasing(standing)) {
+            self.requests.remove(&id);
+            self.releasing -= 1;
+        }
+    }
+
+    /// Forgets the oldest requests that are released, until no more than `most` are known.
+    pub fn forget_beyond(&mut self, most: usize) {
+        while self.requests.len() > most
+            && let Some(oldest) = self.requests.first_entry()
+            && is_releasing(&oldest.get().1)
+        {
+            oldest.remove();
+            self.releasing -= 1;
+        }
+    }
+
+    /// A request and where it stands; none once it is forgotten.
+    pub fn get(&self, id: i32) -> Option<&(R, Standing<G>)> {
+        self.requests.get(&id)
+    }
+
+    /// All requests that are not forgotten, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &R, &Standing<G>)> {
+        self.requests.iter().map(|(id, (request, standing))| (*id, request, standing))
+    }
+}
+
+fn is_releasing<G>(standing: &Standing<G>) -> bool {
+    matches!(standing, Standing::Releasing(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Plain = Slots<i32, char>;
+
+    fn slots(count: usize) -> Plain {
+        let mut slots = Plain::starting_at(1);
+        (0..count).for_each(|_| assert!(slots.want(|id| id).is_some()));
+        slots
+    }
+
+    fn numbers(slots: &Plain) -> (usize, usize, usize) {
+        (slots.waiting(), slots.outstanding(), slots.requests.len())
+    }
+
+    #[test]
+    fn each_step_from_request_to_release() {
+        let mut slots = slots(3);
+        assert_eq!((slots.asked(), numbers(&slots)), (3, (3, 3, 3)));
+        slots.acknowledge(1);
+        assert_eq!(slots.get(1), Some(&(1, Standing::Pending)));
+        assert_eq!(slots.grant(1, &'a'), GrantOutcome::Fresh(&1));
+        assert_eq!(slots.grant(1, &'b'), GrantOutcome::Again(&Standing::Granted('a')));
+        assert_eq!(slots.lose(1, Some(&'b')), Some(('a', &1)));
+        assert_eq!(slots.lose(1, Some(&'b')), None);
+        assert_eq!(numbers(&slots), (2, 3, 3));
+        assert_eq!(slots.release(1), Some((&1, Standing::Lost('a'))));
+        assert_eq!(slots.release(1), None);
+        assert_eq!(numbers(&slots), (2, 2, 3));
+        slots.forget(1);
+        slots.forget(2);
+        assert_eq!(numbers(&slots), (2, 2, 2));
+        assert_eq!(slots.grant(1, &'a'), GrantOutcome::Forgotten);
+        // Only what the cluster manager names is lost while it is waited for.
+        assert_eq!(slots.lose(2, None), None);
+        assert_eq!(slots.lose(2, Some(&'c')), Some(('c', &2)));
+        assert_eq!(numbers(&slots), (1, 2, 2));
+    }
+
+    #[test]
+    fn what_was_never_requested_is_a_stray() {
+        let mut slots = slots(1);
+        for id in [i32::MIN, -1, 0, 2, i32::MAX] {
+            assert_eq!(slots.grant(id, &'a'), GrantOutcome::Stray, "{id}");
+            assert_eq!(slots.release(id), None, "{id}");
+            assert_eq!(slots.lose(id, Some(&'a')), None, "{id}");
+        }
+        assert_eq!(numbers(&slots), (1, 1, 1));
+    }
+
+    #[test]
+    fn one_grant_may_come_after_the_release() {
+        let mut slots = slots(1);
+        assert_eq!(slots.release(1), Some((&1, Standing::Wanted)));
+        assert_eq!(slots.grant(1, &'a'), GrantOutcome::Late);
+        assert_eq!(slots.grant(1, &'b'), GrantOutcome::Again(&Standing::Releasing(Some('a'))));
+        assert_eq!(numbers(&slots), (0, 0, 1));
+    }
+
+    #[test]
+    fn the_oldest_releases_are_forgotten_and_ids_go_on() {
+        let mut slots = slots(5);
+        for id in [1, 2, 4] {
+            slots.release(id);
+        }
+        slots.forget_beyond(3);
+        assert_eq!(slots.iter().map(|(id, ..)| id).collect::<Vec<_>>(), [3, 4, 5]);
+        // What is not released stays, and what is behind it.
+        slots.forget_beyond(0);
+        assert_eq!((numbers(&slots), slots.asked()), ((2, 2, 3), 5));
+        assert_eq!(slots.want(|id| id), Some(&6));
+    }
+
+    #[test]
+    fn ids_end() {
+        let mut slots = Plain::starting_at(i32::MAX);
+        assert_eq!(slots.ids_left(), 1);
+        assert_eq!(slots.want(|id| id), Some(&i32::MAX));
+        assert_eq!(slots.want(|id| id), None);
+        assert_eq!((slots.ids_left(), slots.asked()), (0, 1));
+    }
+}
