@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
-use super::console::{Console, FormArguments, TextForm, printable};
 use super::status::{self, ShownArguments};
+use super::terminal::console::{Console, FormArguments, TextForm, printable};
 use super::web::Web;
 
 const EXAMPLES: &str = "\

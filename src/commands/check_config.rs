@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::console::{Console, Form, OutputArguments, printable};
-use super::table::{Cell, Column, Table, Tone};
+use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::table::{Cell, Column, Table, Tone};
 
 const EXAMPLES: &str = "\
 Reads core-site.xml, mapred-site.xml and what they include, the general

@@ -14,10 +14,10 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-use super::console::Console;
 use super::daemon::{allow_open_files, threads};
 use super::logging::{LogArguments, parse_filter};
 use super::signals::shutdown_signal;
+use super::terminal::console::Console;
 
 /// The tools' default port of the Thrift service.
 const THRIFT_PORT: u16 = 8888;

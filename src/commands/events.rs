@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::cluster::{WebArguments, block_on};
-use super::console::{Console, FormArguments, TextForm, harmless_json, printable};
+use super::terminal::console::{Console, FormArguments, TextForm, harmless_json, printable};
 use super::times::Date;
 use super::web::{StreamEnd, Web};
 

@@ -15,8 +15,8 @@ use corona::conformance::{Source, sniff};
 use serde::Serialize;
 
 use super::arguments::{create_file, is_same_file};
-use super::console::{Console, FormArguments, TextForm, printable};
-use super::progress::WatchedFile;
+use super::terminal::console::{Console, FormArguments, TextForm, printable};
+use super::terminal::progress::WatchedFile;
 use super::traffic::{PortArguments, ending_text, skipped_text};
 
 const EXAMPLES: &str = "\

@@ -18,9 +18,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json as value;
 
-use super::console::{Console, harmless_json, printable};
-use super::progress::WatchedFile;
-use super::table::{Cell, Column, Table, cut};
+use super::terminal::console::{Console, harmless_json, printable};
+use super::terminal::progress::WatchedFile;
+use super::terminal::table::{Cell, Column, Table, cut};
 use super::traffic::{PortArguments, ending_text, skipped_text};
 
 const EXAMPLES: &str = "\

@@ -10,7 +10,6 @@ mod client;
 mod cluster;
 mod cluster_manager;
 mod completions;
-mod console;
 mod daemon;
 mod demo;
 mod events;
@@ -19,14 +18,11 @@ mod inspect;
 mod java;
 mod java_pages;
 mod load;
-mod log_queue;
-mod log_rate;
 mod logging;
 mod man_pages;
 mod nodes;
 mod pool_info;
 mod pools;
-mod progress;
 mod record;
 mod replay;
 mod session_list;
@@ -35,8 +31,8 @@ mod shadow;
 mod signals;
 mod simulate;
 mod status;
-mod table;
 mod task_tracker;
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -50,8 +46,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use console::Console;
 use java::{JavaUsage, accept_java_spellings};
+use terminal::console::Console;
 
 /// Exit status of a command that failed.
 const EXIT_FAILED: u8 = 1;

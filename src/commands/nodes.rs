@@ -17,9 +17,9 @@ use corona::engine::types::ResourceType;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::cluster::{WebArguments, block_on};
-use super::console::{Console, Form, OutputArguments, printable};
 use super::java_pages;
-use super::table::{Cell, Column, Table, Tone, number};
+use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};

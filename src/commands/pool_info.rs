@@ -8,10 +8,10 @@ use corona::engine::types::ResourceType;
 use serde::Serialize;
 
 use super::cluster::block_on;
-use super::console::{Console, Form, OutputArguments, printable};
 use super::pools;
 use super::session_list::sessions_of_pages;
-use super::table::{Cell, Column, Table, Tone, number};
+use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::times::Ago;
 use super::web::Web;
 

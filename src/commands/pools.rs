@@ -11,10 +11,10 @@ use corona::cluster_manager::api::{ByType, Pool, PoolCounts, Pools};
 use corona::engine::types::ResourceType;
 
 use super::cluster::{WebArguments, block_on};
-use super::console::{Console, Form, OutputArguments};
 use super::java_pages;
 use super::pool_info;
-use super::table::{Cell, Column, Table, Tone, number};
+use super::terminal::console::{Console, Form, OutputArguments};
+use super::terminal::table::{Cell, Column, Table, Tone, number};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};
 

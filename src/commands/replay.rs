@@ -19,9 +19,9 @@ use corona::conformance::trial::{Program, against_address, against_program, fitt
 
 use super::EXIT_FAILED;
 use super::arguments::{create_file, is_same_file, parse_address};
-use super::console::{Console, harmless_json, printable};
-use super::progress::{self, WatchedFile, follow};
 use super::signals::shutdown_signal;
+use super::terminal::console::{Console, harmless_json, printable};
+use super::terminal::progress::{self, WatchedFile, follow};
 use super::traffic::{PortArguments, ending_text, skipped_text};
 
 const USAGE: &str = "\

@@ -24,10 +24,10 @@ use serde::Serialize;
 
 use super::client::{granted, priority_name};
 use super::cluster::{CallAndPageArguments, Cluster, Peer, block_on};
-use super::console::{Console, Form, OutputArguments, printable};
 use super::java_pages;
 use super::sessions::{pool_name, pool_text, running, unless_in_safe_mode};
-use super::table::{Column, Table, number};
+use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::table::{Column, Table, number};
 use super::times::Ago;
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};

@@ -25,9 +25,9 @@ use super::client::{granted, priority_name, session_info};
 use super::cluster::{
     CallAndPageArguments, Cluster, ClusterArguments, Peer, WebArguments, block_on, mismatch,
 };
-use super::console::{Console, Form, OutputArguments, printable};
 use super::session_list::List;
-use super::table::{Column, Table, cut, number};
+use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::table::{Column, Table, cut, number};
 use super::times::{Ago, Date};
 use super::web::{Answer, Web};
 

@@ -21,11 +21,11 @@ use super::arguments::{
     Override, create_file, existing_conf_dir, pairs, parse_address, parse_networks, parse_override,
     parse_size,
 };
-use super::console::{Console, harmless_json, printable};
 use super::logging::LogArguments;
 use super::record::{announce, now_us};
 use super::replay::{Form, parse_report};
 use super::signals::shutdown_signal;
+use super::terminal::console::{Console, harmless_json, printable};
 
 const USAGE: &str = "\
 corona shadow [OPTIONS] --listen <HOST:PORT> --primary <HOST:PORT>

@@ -16,7 +16,7 @@ use clap::Args;
 use corona::simulation::{self, Digest, Failure, History, Plan, Summary};
 use serde::Serialize;
 
-use super::console::{Console, FormArguments, TextForm};
+use super::terminal::console::{Console, FormArguments, TextForm};
 
 const EXAMPLES: &str = "\
 Examples:

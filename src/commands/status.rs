@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, block_on, mismatch};
-use super::console::{Console, Form, OutputArguments, printable};
 use super::java_pages;
-use super::table::{Column, Table, Tone};
+use super::terminal::console::{Console, Form, OutputArguments, printable};
+use super::terminal::table::{Column, Table, Tone};
 use super::times::{Ago, Date};
 use super::watch::WatchArguments;
 use super::web::{Answer, Web};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::console::Console;
+use super::terminal::console::Console;
 use super::times::Date;
 
 /// Whether and how often a command repeats itself.

@@ -9,8 +9,8 @@ use corona::load::{Comparison, Figure, Report, compare, number};
 use serde::Serialize;
 
 use super::show::time;
-use crate::commands::console::{Console, FormArguments, TextForm, printable};
-use crate::commands::table::{Column, Table};
+use crate::commands::terminal::console::{Console, FormArguments, TextForm, printable};
+use crate::commands::terminal::table::{Column, Table};
 
 const EXAMPLES: &str = "\
 Example, with three runs on each side:

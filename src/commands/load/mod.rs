@@ -17,8 +17,8 @@ use corona::load::{self, Plan, Progress, Report};
 
 use super::EXIT_FAILED;
 use super::arguments::create_file;
-use super::console::Console;
 use super::signals::shutdown_signal;
+use super::terminal::console::Console;
 
 const EXAMPLES: &str = "\
 Examples:

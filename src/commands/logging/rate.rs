@@ -17,7 +17,7 @@ use tracing_subscriber::layer::Context;
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Limits the lines of a kind per second.
-pub(super) struct LogRate<T> {
+pub(crate) struct LogRate<T> {
     most: u32,
     tell: T,
     counts: Mutex<Counts>,
@@ -25,11 +25,11 @@ pub(super) struct LogRate<T> {
 
 /// Lines that were omitted in a window.
 #[derive(Clone, Copy)]
-pub(super) struct LeftOut {
+pub(crate) struct LeftOut {
     /// Where the lines come from.
-    pub(super) kind: &'static Metadata<'static>,
+    pub(crate) kind: &'static Metadata<'static>,
     /// How many there were.
-    pub(super) lines: u64,
+    pub(crate) lines: u64,
 }
 
 struct Counts {
@@ -45,7 +45,7 @@ struct Kind {
 impl<T: Fn(LeftOut)> LogRate<T> {
     /// `most` lines a second of each kind, 0 for no limit. `tell` is called once for each kind of
     /// which lines were left out in a second that is over; it must not log.
-    pub(super) fn new(most: u32, tell: T) -> Self {
+    pub(crate) fn new(most: u32, tell: T) -> Self {
         let by_kind = HashMap::with_hasher(ahash::RandomState::new());
         let counts = Mutex::new(Counts { began: Instant::now(), by_kind });
         LogRate { most, tell, counts }
@@ -93,7 +93,7 @@ impl<S: Subscriber, T: Fn(LeftOut) + 'static> Layer<S> for LogRate<T> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::cell::RefCell;
 
     use tracing::callsite::{Callsite, DefaultCallsite};

@@ -4,6 +4,9 @@
 //! target: message`, in local time. `json` is one object a line, for programs.
 //! Spec: cluster-manager/08 §5.
 
+mod queue;
+mod rate;
+
 use std::fmt::{self, Write};
 use std::io;
 
@@ -17,8 +20,8 @@ use tracing_subscriber::fmt::{FmtContext, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::log_queue::{self, LogGuard};
-use super::log_rate::{LeftOut, LogRate};
+use queue::LogGuard;
+use rate::{LeftOut, LogRate};
 
 /// The default log level, which is the original's.
 const DEFAULT_LEVEL: &str = "info";
@@ -29,7 +32,7 @@ const DEFAULT_RATE: u32 = 200;
 /// The logging options of every long-running command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Log")]
-pub(super) struct LogArguments {
+pub(crate) struct LogArguments {
     /// Format of the lines on stderr
     ///
     /// 'text' is the original's layout with local time; 'json' is one object
@@ -61,7 +64,7 @@ enum LogFormat {
 
 impl LogArguments {
     /// Text lines of these levels, for a command without the other options of the log.
-    pub(super) fn of_levels(log_level: String) -> LogArguments {
+    pub(crate) fn of_levels(log_level: String) -> LogArguments {
         LogArguments { log_format: LogFormat::Text, log_level, log_rate: DEFAULT_RATE }
     }
 
@@ -72,13 +75,13 @@ impl LogArguments {
     ///
     /// # Errors
     /// When a log was set up before, or no thread can be started.
-    pub(super) fn init(&self) -> anyhow::Result<LogGuard> {
+    pub(crate) fn init(&self) -> anyhow::Result<LogGuard> {
         let form = self.log_format;
         let tell = move |lost| {
             let sentence = format!("{lost} lines were lost here because stderr was blocked");
             form.line_for(lost, Level::WARN, module_path!(), &sentence)
         };
-        let (queue, guard) = log_queue::start(std::io::stderr(), tell)?;
+        let (queue, guard) = queue::start(std::io::stderr(), tell)?;
         tracing::subscriber::set_global_default(self.subscriber(queue))
             .map_err(|_| anyhow!("the log is already set up"))?;
         Ok(guard)
@@ -144,7 +147,7 @@ impl LogFormat {
 
 /// Checks a filter while it can still be reported as wrong usage. An empty variable in the
 /// environment counts as none.
-pub(super) fn parse_filter(text: &str) -> Result<String, String> {
+pub(crate) fn parse_filter(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Ok(DEFAULT_LEVEL.into());
     }
@@ -205,8 +208,8 @@ mod tests {
     use jiff::civil;
     use jiff::tz::TimeZone;
 
+    use super::rate::tests::STORM;
     use super::*;
-    use crate::commands::log_rate::tests::STORM;
 
     /// Where a test's log goes.
     #[derive(Clone, Default)]

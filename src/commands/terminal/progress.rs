@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// A file that shows how much of it has been read. Dropping it removes the
 /// line.
-pub(super) struct WatchedFile {
+pub(crate) struct WatchedFile {
     file: File,
     size: u64,
     read: u64,
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 impl WatchedFile {
     /// Opens the file.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
         let visible = size > 0 && io::stderr().is_terminal();
@@ -57,7 +57,7 @@ impl Drop for WatchedFile {
 
 /// Shows the progress of a replay until it ends. Must be called within a tokio
 /// runtime.
-pub(super) fn follow(mut progress: watch::Receiver<Progress>) {
+pub(crate) fn follow(mut progress: watch::Receiver<Progress>) {
     if !io::stderr().is_terminal() {
         return;
     }
@@ -75,7 +75,7 @@ pub(super) fn follow(mut progress: watch::Receiver<Progress>) {
 }
 
 /// Removes the line of [`follow`]. The runtime must have ended.
-pub(super) fn clear() {
+pub(crate) fn clear() {
     if io::stderr().is_terminal() {
         write_stderr(&format!("\r{:79}\r", ""));
     }

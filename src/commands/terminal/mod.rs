@@ -1,0 +1,6 @@
+//! What people see of a command: its streams and their width and colours, tables, and progress. It
+//! knows no command.
+
+pub(crate) mod console;
+pub(crate) mod progress;
+pub(crate) mod table;
