@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-use super::image::ImageError;
+use super::check::ImageError;
 use super::index::Idx;
 
 /// Values of type `T` by numbers of type `I`. Insertion, removal and look-up are O(1).
@@ -110,11 +110,11 @@ impl<I: Idx, T> Arena<I, T> {
     }
 
     pub(super) fn get(&self, index: I) -> Option<&T> {
-        self.entries.get(index.number() as usize).and_then(Entry::get)
+        self.entries.get(index.place()).and_then(Entry::get)
     }
 
     pub(super) fn get_mut(&mut self, index: I) -> Option<&mut T> {
-        self.entries.get_mut(index.number() as usize).and_then(Entry::get_mut)
+        self.entries.get_mut(index.place()).and_then(Entry::get_mut)
     }
 
     pub(super) fn contains(&self, index: I) -> bool {
@@ -240,8 +240,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::index::SlotIdx;
 
-    fn restore(image: ArenaImage<u32>) -> Result<Arena<u32, u32>, ImageError> {
+    fn restore(image: ArenaImage<u32>) -> Result<Arena<SlotIdx, u32>, ImageError> {
         Arena::from_image(image, |_, value| Ok(value))
     }
 
@@ -251,7 +252,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0..20u32), 0..100),
             cut in 0..100usize,
         ) {
-            let mut arena = Arena::<u32, u32>::new();
+            let mut arena = Arena::<SlotIdx, u32>::new();
             let (mut plain, mut free, mut next) = (BTreeMap::new(), Vec::new(), 0);
             for (step, (insert, number)) in steps.into_iter().enumerate() {
                 if step == cut {
@@ -264,15 +265,15 @@ mod tests {
                         next += 1;
                         next - 1
                     });
-                    prop_assert_eq!(arena.insert(number), expected);
+                    prop_assert_eq!(arena.insert(number).number(), expected);
                     plain.insert(expected, number);
                 } else {
                     let taken = plain.remove(&number);
                     free.extend(taken.map(|_| number));
-                    prop_assert_eq!(arena.take(number), taken);
+                    prop_assert_eq!(arena.take(SlotIdx::from_number(number)), taken);
                 }
                 prop_assert_eq!(arena.len(), plain.len());
-                let all: Vec<_> = arena.iter().map(|(number, value)| (number, *value)).collect();
+                let all: Vec<_> = arena.iter().map(|(slot, value)| (slot.number(), *value)).collect();
                 prop_assert_eq!(all, plain.iter().map(|(k, v)| (*k, *v)).collect::<Vec<_>>());
             }
         }

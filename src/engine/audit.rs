@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::check::hold;
-use super::nodes::{NodeIdx, SessionIdx};
+use super::index::{HostIdx, Idx, IdxVec, NodeIdx, SessionIdx};
 use super::requests::RequestState;
 use super::sessions::{Session, Tally};
 use super::types::{PerType, ResourceType};
@@ -69,7 +69,7 @@ impl Engine {
         }
         for node in &entry.nodes {
             let knows = self.nodes.get(*node).is_some_and(|n| n.sessions.get(session).is_some());
-            hold(knows, || format!("node number {node} does not know it"))?;
+            hold(knows, || format!("node number {} does not know it", node.number()))?;
         }
         Ok(())
     }
@@ -80,11 +80,13 @@ impl Engine {
         for (slot, (session, req)) in entry.grants.iter() {
             let holder = self.sessions.get(*session).and_then(|s| s.requests.get(*req));
             let Some(request) = holder else {
-                return Err(format!("entry {slot} belongs to nobody"));
+                return Err(format!("entry {} belongs to nobody", slot.number()));
             };
             let agrees = matches!(request.state, RequestState::Granted { node: at, slot: place, .. }
                 if at == node && place == slot);
-            hold(agrees, || format!("entry {slot} belongs to a request in {:?}", request.state))?;
+            hold(agrees, || {
+                format!("entry {} belongs to a request in {:?}", slot.number(), request.state)
+            })?;
             let visit = entry.sessions.get(*session);
             hold(visit.is_some_and(|visit| visit.granted.contains(request.kind)), || {
                 format!("a session with a grant of {} is not noted", request.kind)
@@ -99,20 +101,17 @@ impl Engine {
         hold(entry.grant_counts == counts, || format!("{counts:?} grants"))?;
         for (session, _) in entry.sessions.iter() {
             let known = self.sessions.get(session).is_some_and(|s| s.nodes.contains(&node));
-            hold(known, || format!("session number {session} does not know it"))?;
+            hold(known, || format!("session number {} does not know it", session.number()))?;
         }
         let rack = self.topology.rack_of(entry.host);
         hold(entry.rack == rack, || "in another rack than its host".into())
     }
 
     fn audit_hosts(&self) -> Result<(), String> {
-        let mut uses = Vec::new();
-        let mut count = |host: u32| {
-            let index = host as usize;
-            if uses.len() <= index {
-                uses.resize(index + 1, 0);
-            }
-            uses[index] += 1;
+        let mut uses = IdxVec::new();
+        let mut count = |host: HostIdx| {
+            uses.reach(host, 0);
+            uses[host] += 1;
         };
         for (_, node) in self.nodes.iter() {
             count(node.host);
@@ -130,6 +129,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::PoolIdx;
     use crate::types::Millis;
     use crate::{Input, testing};
 
@@ -168,6 +168,14 @@ mod tests {
         engine
     }
 
+    fn session() -> SessionIdx {
+        SessionIdx::from_number(0)
+    }
+
+    fn node(number: u32) -> NodeIdx {
+        NodeIdx::from_number(number)
+    }
+
     #[test]
     fn books_that_agree_pass() {
         assert_eq!(engine().audit(), Ok(()));
@@ -180,10 +188,10 @@ mod tests {
         type Damage = fn(&mut Engine, usize);
         let cases: [(&str, usize, Damage); 12] = [
             ("session 2026.1: MAP: Tally", map, |e, kind| {
-                e.sessions[0].demand[kind].tally.granted += 1;
+                e.sessions[session()].demand[kind].tally.granted += 1;
             }),
             ("has a place without waiting or waits without one", reduce, |e, kind| {
-                let session = &mut e.sessions[0];
+                let session = &mut e.sessions[session()];
                 let pending = &mut session.demand[kind].pending;
                 let (req, _) = pending.start(&session.requests).unwrap();
                 let state = session.requests[req].state;
@@ -191,29 +199,31 @@ mod tests {
                 session.requests[req].state = state;
             }),
             ("of which its node knows", reduce, |e, _| {
-                e.nodes[0].grants.clear();
+                e.nodes[node(0)].grants.clear();
             }),
-            ("but the totals are 2 and 2", reduce, |e, kind| e.nodes[1].used.0[kind] = 0),
-            ("in the index of MAP", map, |e, _| e.nodes[1].allowed = false),
+            ("but the totals are 2 and 2", reduce, |e, kind| e.nodes[node(1)].used.0[kind] = 0),
+            ("in the index of MAP", map, |e, _| e.nodes[node(1)].allowed = false),
             ("session 2026.1: node number 0 does not know it", map, |e, _| {
-                e.nodes[0].sessions.remove(0);
+                e.nodes[node(0)].sessions.remove(session());
             }),
             ("host bad is used", map, |e, _| {
-                let host = e.sessions[0].requests[0].excluded[0];
+                let host = e.sessions[session()].requests[Idx::from_number(0)].excluded[0];
                 e.topology.release(host);
             }),
             ("pool g.p: MAP: Tally", map, |e, kind| {
-                let pool = e.sessions[0].pool;
+                let pool = e.sessions[session()].pool;
                 e.scheduler.tree[pool].kinds[kind].tally.pending = 0;
             }),
             ("pool g.p: holds sessions of others", map, |e, _| {
-                e.scheduler.tree[0].sessions.insert(99);
+                e.scheduler.tree[PoolIdx::from_number(0)]
+                    .sessions
+                    .insert(SessionIdx::from_number(99));
             }),
             ("session 2026.1 is out of place", reduce, |e, kind| {
-                e.sessions[0].demand[kind].place = None;
+                e.sessions[session()].demand[kind].place = None;
             }),
             ("session 2026.1 is out of place", map, |e, kind| {
-                let session = &mut e.sessions[0];
+                let session = &mut e.sessions[session()];
                 session.demand[kind].blocked = None;
             }),
             ("ghost is to restart, but is gone", map, |e, _| {

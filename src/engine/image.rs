@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
+use super::check::ImageError;
 use super::lookup::HashSeed;
 use super::nodes::{Nodes, NodesImage};
 use super::remains::{Remains, RemainsImage};
@@ -45,24 +46,6 @@ pub struct Image {
     scheduler: SchedulerImage,
     restarts: RestartsImage,
     remains: RemainsImage,
-}
-
-/// An image that is not one of an engine: damaged, or made by hand.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the image of the engine contradicts itself: {what}")]
-pub struct ImageError {
-    what: String,
-}
-
-impl ImageError {
-    pub(super) fn new(what: impl Into<String>) -> ImageError {
-        ImageError { what: what.into() }
-    }
-}
-
-/// `Ok` if `condition` holds.
-pub(super) fn check(condition: bool, what: &str) -> Result<(), ImageError> {
-    if condition { Ok(()) } else { Err(ImageError::new(what)) }
 }
 
 impl Image {
@@ -111,7 +94,10 @@ impl Engine {
         let mut nodes = Nodes::from_image(image.nodes, &topology, seed)?;
         let mut sessions = Sessions::from_image(image.sessions, &topology, seed)?;
         let scheduler = Scheduler::from_image(image.scheduler, &settings, &mut sessions, seed)?;
-        nodes.count_grants(&sessions)?;
+        nodes.count_grants(|session, req| {
+            let request = sessions.get(session)?.requests.get(req)?;
+            Some((request.kind, request.need()))
+        })?;
         let engine = Engine {
             legal: settings.partitioning.legal_types(),
             settings: Arc::new(settings),

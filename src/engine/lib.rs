@@ -55,7 +55,9 @@ use std::sync::Arc;
 pub use corona_model::{settings, types};
 use serde::{Deserialize, Serialize};
 
-pub use self::image::{Image, ImageError};
+pub use self::check::ImageError;
+pub use self::image::Image;
+use self::index::NodeIdx;
 pub use self::input::{
     Asked, Effect, Input, NodeUsageReport, Notification, Observed, Outcome, PoolObjection, Record,
     Refusal, Reply, RequestSummary, SessionView, Starvation, StepMismatch,
@@ -68,8 +70,8 @@ use self::remains::Remains;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;
 pub use self::scheduler::{
-    Ahead, Competition, Holder, HolderClaim, IdRange, Precedence, Preemption, Rivals, Unusable,
-    WaitReason, WaitingRequests,
+    Ahead, Competition, Holder, HolderClaim, IdRange, Lack, Precedence, Preemption, Rivals,
+    Unusable, WaitReason, WaitingRequests,
 };
 pub use self::sessions::RetiredSession;
 use self::sessions::Sessions;
@@ -79,8 +81,8 @@ pub use self::topology::DEFAULT_RACK;
 use self::topology::Topology;
 use self::types::{Millis, PerType};
 pub use self::views::{
-    GrantView, Lack, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted,
-    RunningSession, SessionTally, SlotCounts, TypeCounts, fill_in_shares,
+    GrantView, NodeDetail, NodeFaults, NodeGrant, NodeView, PoolView, RackWanted, RunningSession,
+    SessionTally, SlotCounts, TypeCounts, fill_in_shares,
 };
 
 /// Nodes, and sessions, that expire in one tick. When more are overdue, the next tick is due at once.
@@ -167,13 +169,15 @@ impl Engine {
         if self.safe_mode {
             return None;
         }
-        let after = |silent: Option<(u32, Millis)>, expiry_ms: i64| {
-            silent.map(|(_, heard)| heard.plus_ms(expiry_ms).plus_ms(1))
+        let at = |(_, heard): (NodeIdx, Millis)| heard;
+        let session = self.sessions.most_silent();
+        let after = |heard: Option<Millis>, expiry_ms: i64| {
+            heard.map(|heard| heard.plus_ms(expiry_ms).plus_ms(1))
         };
         [
-            after(self.nodes.most_silent(), self.settings.node_expiry_ms),
-            after(self.nodes.most_silent_on_time(), self.settings.node_late_ms),
-            after(self.sessions.most_silent(), self.settings.session_expiry_ms),
+            after(self.nodes.most_silent().map(at), self.settings.node_expiry_ms),
+            after(self.nodes.most_silent_on_time().map(at), self.settings.node_late_ms),
+            after(session.map(|(_, heard)| heard), self.settings.session_expiry_ms),
             self.scheduler.next_deadline(),
             self.restarts.next_deadline(),
         ]

@@ -8,8 +8,8 @@ use std::hint::black_box;
 
 use ahash::RandomState;
 
-use super::check::hold;
-use super::image::ImageError;
+use super::check::{ImageError, hold};
+use super::index::{Idx, IdxVec};
 
 /// The key of every hash in one engine. Peers choose names and ids; a secret seed keeps them from
 /// choosing ones that collide. It never shows in what the engine decides, since a [`Lookup`]
@@ -56,74 +56,66 @@ impl<K: Hash + Eq, V> Lookup<K, V> {
     }
 }
 
-/// No item: the end of a chain.
-pub(super) const NONE: u32 = u32::MAX;
-
 /// Finds numbers that are listed twice, or are too large, in lists of an image.
 #[derive(Debug)]
-pub(super) struct Unique(Vec<bool>);
+pub(super) struct Unique<I>(IdxVec<I, bool>);
 
-impl Unique {
+impl<I: Idx> Unique<I> {
     /// For numbers below `places`.
-    pub(super) fn new(places: usize) -> Unique {
-        Unique(vec![false; places])
+    pub(super) fn new(places: usize) -> Self {
+        Unique(IdxVec::of(false, places))
     }
 
-    fn note(&mut self, number: u32) -> Result<(), ImageError> {
-        match self.0.get_mut(number as usize) {
+    fn note(&mut self, item: I) -> Result<(), ImageError> {
+        match self.0.get_mut(item) {
             Some(seen) if !*seen => *seen = true,
-            _ => return Err(ImageError::new(format!("number {number} does not belong in a list"))),
+            _ => return Err(ImageError::new(format!("{item:?} does not belong in a list"))),
         }
         Ok(())
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
-    prev: u32,
-    next: u32,
+struct Link<I> {
+    prev: I,
+    next: I,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ends {
-    head: u32,
-    tail: u32,
+struct Ends<I> {
+    head: I,
+    tail: I,
 }
-
-const EMPTY: Ends = Ends { head: NONE, tail: NONE };
-
-const UNLINKED: Link = Link { prev: NONE, next: NONE };
 
 /// Many first-in-first-out lists that share one set of items, sorted into lists in `N` ways at once;
 /// each item is in at most one list of each way. All operations are O(1) but iteration. The links of
 /// an item are kept together, since who moves it moves it in all ways.
 #[derive(Debug)]
-pub(super) struct Chains<const N: usize> {
-    ends: [Vec<Ends>; N],
-    links: Vec<[Link; N]>,
+pub(super) struct Chains<I, const N: usize> {
+    ends: [Vec<Ends<I>>; N],
+    links: IdxVec<I, [Link<I>; N]>,
 }
 
-impl<const N: usize> Default for Chains<N> {
+impl<I: Idx, const N: usize> Default for Chains<I, N> {
     fn default() -> Self {
-        Chains { ends: [const { Vec::new() }; N], links: Vec::new() }
+        Chains { ends: [const { Vec::new() }; N], links: IdxVec::new() }
     }
 }
 
-impl<const N: usize> Chains<N> {
+impl<I: Idx, const N: usize> Chains<I, N> {
     /// Appends `item` to list `chain` of the way `way`. The item must not be in a list of that way.
-    pub(super) fn push_back(&mut self, way: usize, chain: usize, item: u32) {
+    pub(super) fn push_back(&mut self, way: usize, chain: usize, item: I) {
         let ends = &mut self.ends[way];
         if ends.len() <= chain {
-            ends.resize(chain + 1, EMPTY);
+            ends.resize(chain + 1, Ends { head: I::NONE, tail: I::NONE });
         }
-        if self.links.len() <= item as usize {
-            self.links.resize(item as usize + 1, [UNLINKED; N]);
-        }
+        self.links.reach(item, [Link { prev: I::NONE, next: I::NONE }; N]);
         let ends = &mut ends[chain];
-        self.links[item as usize][way] = Link { prev: ends.tail, next: NONE };
-        match ends.tail {
-            NONE => ends.head = item,
-            tail => self.links[tail as usize][way].next = item,
+        self.links[item][way] = Link { prev: ends.tail, next: I::NONE };
+        if ends.tail == I::NONE {
+            ends.head = item;
+        } else {
+            self.links[ends.tail][way].next = item;
         }
         ends.tail = item;
     }
@@ -133,8 +125,8 @@ impl<const N: usize> Chains<N> {
         &mut self,
         way: usize,
         chain: usize,
-        items: &[u32],
-        unique: &mut Unique,
+        items: &[I],
+        unique: &mut Unique<I>,
     ) -> Result<(), ImageError> {
         for item in items {
             unique.note(*item)?;
@@ -144,22 +136,24 @@ impl<const N: usize> Chains<N> {
     }
 
     /// Takes `item` out of list `chain` of the way, in which it must be.
-    pub(super) fn remove(&mut self, way: usize, chain: usize, item: u32) {
-        let Link { prev, next } = self.links[item as usize][way];
+    pub(super) fn remove(&mut self, way: usize, chain: usize, item: I) {
+        let Link { prev, next } = self.links[item][way];
         let ends = &mut self.ends[way][chain];
-        match prev {
-            NONE => ends.head = next,
-            prev => self.links[prev as usize][way].next = next,
+        if prev == I::NONE {
+            ends.head = next;
+        } else {
+            self.links[prev][way].next = next;
         }
-        match next {
-            NONE => ends.tail = prev,
-            next => self.links[next as usize][way].prev = prev,
+        if next == I::NONE {
+            ends.tail = prev;
+        } else {
+            self.links[next][way].prev = prev;
         }
     }
 
     /// The oldest item of a list.
-    pub(super) fn first(&self, way: usize, chain: usize) -> Option<u32> {
-        self.ends[way].get(chain).map(|ends| ends.head).filter(|head| *head != NONE)
+    pub(super) fn first(&self, way: usize, chain: usize) -> Option<I> {
+        self.ends[way].get(chain).map(|ends| ends.head).filter(|head| *head != I::NONE)
     }
 
     /// Whether a list has no item.
@@ -168,24 +162,20 @@ impl<const N: usize> Chains<N> {
     }
 
     /// The items of a list, oldest first.
-    pub(super) fn iter(&self, way: usize, chain: usize) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn iter(&self, way: usize, chain: usize) -> impl Iterator<Item = I> + '_ {
         self.iter_from(way, self.first(way, chain))
     }
 
     /// The items of a list from `first` on.
-    pub(super) fn iter_from(
-        &self,
-        way: usize,
-        first: Option<u32>,
-    ) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn iter_from(&self, way: usize, first: Option<I>) -> impl Iterator<Item = I> + '_ {
         std::iter::successors(first, move |item| {
-            Some(self.links[*item as usize][way].next).filter(|next| *next != NONE)
+            Some(self.links[*item][way].next).filter(|next| *next != I::NONE)
         })
     }
 
     /// Brings the links of an item into the near caches.
-    pub(super) fn bring_near(&self, item: u32) {
-        black_box(self.links.get(item as usize).copied());
+    pub(super) fn bring_near(&self, item: I) {
+        black_box(self.links.get(item).copied());
     }
 
     /// One more than the largest list of the way ever used.
@@ -200,18 +190,18 @@ impl<const N: usize> Chains<N> {
         way: usize,
         what: &str,
         count: usize,
-        chain_of: impl Fn(u32) -> Option<usize>,
+        chain_of: impl Fn(I) -> Option<usize>,
     ) -> Result<(), String> {
         let mut found = 0;
         for (chain, ends) in self.ends[way].iter().enumerate() {
-            let mut last = NONE;
+            let mut last = I::NONE;
             let mut item = ends.head;
-            while item != NONE {
-                let link = self.links.get(item as usize).map(|links| links[way]);
-                let link = link.ok_or_else(|| format!("{what}: item {item} has no link"))?;
-                hold(link.prev == last, || format!("{what}: {item} is badly linked"))?;
+            while item != I::NONE {
+                let link = self.links.get(item).map(|links| links[way]);
+                let link = link.ok_or_else(|| format!("{what}: item {item:?} has no link"))?;
+                hold(link.prev == last, || format!("{what}: {item:?} is badly linked"))?;
                 hold(chain_of(item) == Some(chain), || {
-                    format!("{what}: {item} is in chain {chain}, not {:?}", chain_of(item))
+                    format!("{what}: {item:?} is in chain {chain}, not {:?}", chain_of(item))
                 })?;
                 found += 1;
                 (last, item) = (item, link.next);
@@ -223,53 +213,63 @@ impl<const N: usize> Chains<N> {
 }
 
 /// A set of dense indices: O(1) insertion, removal and membership, iteration in a defined order.
-#[derive(Debug, Default)]
-pub(super) struct DenseSet {
-    items: Vec<u32>,
-    position: Vec<u32>,
+#[derive(Debug)]
+pub(super) struct DenseSet<I> {
+    items: Vec<I>,
+    /// [`ABSENT`] for those that are not in the set.
+    position: IdxVec<I, u32>,
     /// A bit for each index, set for those in the set: mostly it is asked for ones that are not,
     /// and the bits of all stay in the nearest cache.
     bits: Vec<u64>,
 }
 
-impl DenseSet {
-    pub(super) fn insert(&mut self, item: u32) {
+const ABSENT: u32 = u32::MAX;
+
+impl<I: Idx> Default for DenseSet<I> {
+    fn default() -> Self {
+        DenseSet { items: Vec::new(), position: IdxVec::new(), bits: Vec::new() }
+    }
+}
+
+impl<I: Idx> DenseSet<I> {
+    pub(super) fn insert(&mut self, item: I) {
         if self.contains(item) {
             return;
         }
-        if self.position.len() <= item as usize {
-            self.position.resize(item as usize + 1, NONE);
-            self.bits.resize(item as usize / 64 + 1, 0);
+        if self.position.len() <= item.place() {
+            self.position.reach(item, ABSENT);
+            self.bits.resize(item.place() / 64 + 1, 0);
         }
-        self.bits[item as usize / 64] |= 1 << (item % 64);
-        self.position[item as usize] = self.items.len() as u32;
+        self.bits[item.place() / 64] |= 1 << (item.place() % 64);
+        self.position[item] = self.items.len() as u32;
         self.items.push(item);
     }
 
-    pub(super) fn remove(&mut self, item: u32) {
+    pub(super) fn remove(&mut self, item: I) {
         if !self.contains(item) {
             return;
         }
-        let position = self.position[item as usize] as usize;
-        self.items.swap_remove(position);
-        if let Some(moved) = self.items.get(position) {
-            self.position[*moved as usize] = position as u32;
+        let position = self.position[item];
+        self.items.swap_remove(position as usize);
+        if let Some(moved) = self.items.get(position as usize) {
+            self.position[*moved] = position;
         }
-        self.position[item as usize] = NONE;
-        self.bits[item as usize / 64] &= !(1 << (item % 64));
+        self.position[item] = ABSENT;
+        self.bits[item.place() / 64] &= !(1 << (item.place() % 64));
     }
 
-    pub(super) fn contains(&self, item: u32) -> bool {
-        self.bits.get(item as usize / 64).is_some_and(|bits| bits & 1 << (item % 64) != 0)
+    pub(super) fn contains(&self, item: I) -> bool {
+        let bits = self.bits.get(item.place() / 64);
+        bits.is_some_and(|bits| bits & 1 << (item.place() % 64) != 0)
     }
 
     /// Where in [`Self::items`] the item is.
-    pub(super) fn place(&self, item: u32) -> Option<usize> {
-        let position = self.position.get(item as usize).filter(|position| **position != NONE)?;
+    pub(super) fn place(&self, item: I) -> Option<usize> {
+        let position = self.position.get(item).filter(|position| **position != ABSENT)?;
         Some(*position as usize)
     }
 
-    pub(super) fn items(&self) -> &[u32] {
+    pub(super) fn items(&self) -> &[I] {
         &self.items
     }
 
@@ -279,13 +279,13 @@ impl DenseSet {
 
     /// Whether the set is sound and holds items for which `belongs` only. That it holds all of
     /// them is for the caller to compare.
-    pub(super) fn audit(&self, what: &str, belongs: impl Fn(u32) -> bool) -> Result<(), String> {
+    pub(super) fn audit(&self, what: &str, belongs: impl Fn(I) -> bool) -> Result<(), String> {
         for (position, item) in self.items.iter().enumerate() {
-            let noted = self.position.get(*item as usize).copied();
-            hold(noted == Some(position as u32), || format!("{what}: {item} is misplaced"))?;
-            hold(belongs(*item), || format!("{what}: {item} does not belong"))?;
+            let noted = self.position.get(*item).copied();
+            hold(noted == Some(position as u32), || format!("{what}: {item:?} is misplaced"))?;
+            hold(belongs(*item), || format!("{what}: {item:?} does not belong"))?;
         }
-        let placed = self.position.iter().filter(|position| **position != NONE).count();
+        let placed = self.position.iter().filter(|position| **position != ABSENT).count();
         hold(placed == self.items.len(), || format!("{what}: {placed} items have a place"))?;
         let noted: usize = self.bits.iter().map(|bits| bits.count_ones() as usize).sum();
         let sound = noted == placed && self.items.iter().all(|item| self.contains(*item));
@@ -296,33 +296,42 @@ impl DenseSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::NodeIdx;
+
+    fn node(number: u32) -> NodeIdx {
+        NodeIdx::from_number(number)
+    }
+
+    fn numbers(items: impl IntoIterator<Item = NodeIdx>) -> Vec<u32> {
+        items.into_iter().map(NodeIdx::number).collect()
+    }
 
     #[test]
     fn chains_keep_arrival_order_through_removal_and_return() {
-        let mut chains = Chains::<2>::default();
-        for item in [3, 1, 2] {
+        let mut chains = Chains::<NodeIdx, 2>::default();
+        for item in [3, 1, 2].map(node) {
             chains.push_back(0, 7, item);
             chains.push_back(1, 0, item);
         }
-        chains.remove(0, 7, 1);
-        chains.push_back(0, 0, 1);
-        chains.push_back(0, 7, 9);
-        assert_eq!(chains.iter(0, 7).collect::<Vec<_>>(), [3, 2, 9]);
-        assert_eq!(chains.iter(0, 0).collect::<Vec<_>>(), [1]);
-        assert_eq!(chains.iter(1, 0).collect::<Vec<_>>(), [3, 1, 2]);
-        chains.remove(0, 0, 1);
+        chains.remove(0, 7, node(1));
+        chains.push_back(0, 0, node(1));
+        chains.push_back(0, 7, node(9));
+        assert_eq!(numbers(chains.iter(0, 7)), [3, 2, 9]);
+        assert_eq!(numbers(chains.iter(0, 0)), [1]);
+        assert_eq!(numbers(chains.iter(1, 0)), [3, 1, 2]);
+        chains.remove(0, 0, node(1));
         assert!(chains.is_empty(0, 0) && chains.is_empty(0, 100) && !chains.is_empty(1, 0));
     }
 
     #[test]
     fn dense_sets_hold_each_item_once() {
-        let mut set = DenseSet::default();
-        for item in [5, 0, 5, 9] {
+        let mut set = DenseSet::<NodeIdx>::default();
+        for item in [5, 0, 5, 9].map(node) {
             set.insert(item);
         }
-        set.remove(5);
-        set.remove(5);
-        assert_eq!(set.items(), [9, 0]);
-        assert!(set.contains(9) && !set.contains(5) && !set.contains(1000));
+        set.remove(node(5));
+        set.remove(node(5));
+        assert_eq!(set.items(), [node(9), node(0)]);
+        assert!(set.contains(node(9)) && !set.contains(node(5)) && !set.contains(node(1000)));
     }
 }

@@ -5,14 +5,15 @@
 
 use proptest::prelude::*;
 
+use super::index::{HostIdx, Idx, NodeIdx, ReqIdx, SessionIdx};
 use super::input::Asked;
 use super::lookup::HashSeed;
-use super::nodes::{NodeIdx, Nodes};
+use super::nodes::Nodes;
 use super::pending::Pending;
-use super::requests::{ReqIdx, Request, RequestState, Requests};
+use super::requests::{Request, RequestState, Requests};
 use super::scheduler::{Level, Search};
 use super::settings::Settings;
-use super::topology::{HostIdx, Topology};
+use super::topology::Topology;
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
 
 const HOSTS: u32 = 9;
@@ -184,7 +185,8 @@ impl World {
         let wish = self.model.list.remove(at);
         self.pending.stop_at(&self.requests, wish.req);
         self.pending.remove(&mut self.requests, &self.topology, wish.req);
-        let slot = self.nodes.allocate(node, self.kind, wish.need, (0, wish.req));
+        let slot =
+            self.nodes.allocate(node, self.kind, wish.need, (SessionIdx::from_number(0), wish.req));
         self.requests[wish.req].state = RequestState::Granted { node, slot, at: Millis(0) };
         self.model.use_slots(node, wish.need);
         self.model.granted.push((wish.req, node, wish.need));

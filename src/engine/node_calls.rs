@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
+use super::index::{NodeIdx, SessionIdx};
 use super::input::{Effect, NodeUsageReport, Notification, Record, Refusal, Reply};
-use super::nodes::{Complaint, FaultCount, Kinds, NodeIdx, SessionIdx};
+use super::nodes::{Complaint, FaultCount, Kinds};
 use super::settings::Hosts;
 use super::types::{Millis, NodeReport, PerType, ResourceType};
 

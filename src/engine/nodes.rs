@@ -16,16 +16,10 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::image::NodesImage;
 use super::arena::Arena;
 use super::check::hold;
+use super::index::{HostIdx, Idx, NodeIdx, RackIdx, ReqIdx, SessionIdx, SlotIdx};
 use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
-use super::requests::ReqIdx;
 use super::settings::Settings;
-use super::topology::{HostIdx, RackIdx};
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
-
-/// A node by number.
-pub(super) type NodeIdx = u32;
-/// A session by number.
-pub(super) type SessionIdx = u32;
 
 /// For so many grants memory is brought near at once. The near caches hold what they look at.
 pub(super) const NEAR_AT_ONCE: usize = 64;
@@ -152,7 +146,7 @@ pub(super) struct Node {
     pub(super) last_heartbeat: Millis,
     // What a grant changes besides.
     /// What was given away: session, request, in no order that matters.
-    pub(super) grants: Arena<u32, (SessionIdx, ReqIdx)>,
+    pub(super) grants: Arena<SlotIdx, (SessionIdx, ReqIdx)>,
     /// Sessions that ever had a grant here and still run.
     pub(super) sessions: Visits,
     // What a grant says.
@@ -264,7 +258,7 @@ pub(super) struct Nodes {
     by_name: Lookup<Arc<str>, NodeIdx>,
     /// In the order of their last heartbeats, in two lists: every late node was heard before all that
     /// are on time.
-    by_heartbeat: Chains<1>,
+    by_heartbeat: Chains<NodeIdx, 1>,
     late: usize,
     runnable: [Runnable; 3],
     /// Slots of all nodes.
@@ -495,7 +489,7 @@ impl Nodes {
         kind: ResourceType,
         need: u32,
         holder: (SessionIdx, ReqIdx),
-    ) -> u32 {
+    ) -> SlotIdx {
         let entry = &mut self.slab[node];
         let slot = entry.grants.insert(holder);
         entry.used[kind] += need;
@@ -514,7 +508,7 @@ impl Nodes {
 
     /// Brings what [`Self::free`] will look at into the near caches. Each look would wait for memory
     /// of its own; here none waits for another.
-    pub(super) fn bring_near_to_free(&self, held: &[(NodeIdx, u32, ResourceType)]) {
+    pub(super) fn bring_near_to_free(&self, held: &[(NodeIdx, SlotIdx, ResourceType)]) {
         for (node, _, kind) in held {
             let entry = &self[*node];
             black_box((entry.in_index[*kind], entry.grants.len(), entry.sessions.len()));
@@ -538,7 +532,7 @@ impl Nodes {
     }
 
     /// Takes entry `slot` of the node's grants back and puts the node where it belongs.
-    pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, need: u32, slot: u32) {
+    pub(super) fn free(&mut self, node: NodeIdx, kind: ResourceType, need: u32, slot: SlotIdx) {
         let entry = &mut self.slab[node];
         entry.grants.remove(slot);
         let load = entry.grant_counts[kind];
@@ -617,7 +611,7 @@ impl Nodes {
             let named = self.by_name.get(&entry.name) == Some(&node);
             hold(named, || format!("node {} is not found by name", entry.name))?;
         }
-        let list = |node: u32| self.slab.get(node).map(list_of);
+        let list = |node: NodeIdx| self.slab.get(node).map(list_of);
         self.by_heartbeat.audit(0, "nodes by heartbeat", self.slab.len(), list)?;
         let lists = [LATE, ON_TIME].into_iter().flat_map(|list| self.by_heartbeat.iter(0, list));
         let heard = lists.map(|node| self[node].last_heartbeat);
@@ -698,9 +692,9 @@ const BY_LOAD: usize = 2;
 pub(super) struct Runnable {
     count: usize,
     /// By host, by rack and by load.
-    lists: Chains<3>,
-    hosts: DenseSet,
-    racks: DenseSet,
+    lists: Chains<NodeIdx, 3>,
+    hosts: DenseSet<HostIdx>,
+    racks: DenseSet<RackIdx>,
     lowest_load: usize,
     generation: u64,
     fresh: Vec<NodeIdx>,
@@ -712,12 +706,12 @@ impl Runnable {
     }
 
     /// Hosts that have a node with room.
-    pub(super) fn hosts(&self) -> &DenseSet {
+    pub(super) fn hosts(&self) -> &DenseSet<HostIdx> {
         &self.hosts
     }
 
     /// Racks that have a node with room.
-    pub(super) fn racks(&self) -> &DenseSet {
+    pub(super) fn racks(&self) -> &DenseSet<RackIdx> {
         &self.racks
     }
 
@@ -728,13 +722,13 @@ impl Runnable {
 
     /// Nodes of the host that have room, longest in the index first.
     pub(super) fn on_host(&self, host: HostIdx) -> impl Iterator<Item = NodeIdx> + '_ {
-        let first = self.hosts.contains(host).then(|| self.lists.first(BY_HOST, host as usize));
+        let first = self.hosts.contains(host).then(|| self.lists.first(BY_HOST, host.place()));
         self.lists.iter_from(BY_HOST, first.flatten())
     }
 
     /// Nodes of the rack that have room, longest in the index first.
     pub(super) fn on_rack(&self, rack: RackIdx) -> impl Iterator<Item = NodeIdx> + '_ {
-        let first = self.racks.contains(rack).then(|| self.lists.first(BY_RACK, rack as usize));
+        let first = self.racks.contains(rack).then(|| self.lists.first(BY_RACK, rack.place()));
         self.lists.iter_from(BY_RACK, first.flatten())
     }
 
@@ -751,9 +745,9 @@ impl Runnable {
     }
 
     fn audit(&self, kind: ResourceType, nodes: &Nodes) -> Result<(), String> {
-        let indexed = |node: u32| {
+        let indexed = |node: NodeIdx| {
             nodes.slab.get(node).filter(|entry| entry.in_index[kind]).map(|entry| {
-                (entry.host as usize, entry.rack as usize, entry.grant_counts[kind] as usize)
+                (entry.host.place(), entry.rack.place(), entry.grant_counts[kind] as usize)
             })
         };
         let count = nodes.iter().filter(|(_, entry)| entry.in_index[kind]).count();
@@ -762,10 +756,13 @@ impl Runnable {
         lists.audit(BY_HOST, "by host", count, |node| indexed(node).map(|place| place.0))?;
         lists.audit(BY_RACK, "by rack", count, |node| indexed(node).map(|place| place.1))?;
         lists.audit(BY_LOAD, "by load", count, |node| indexed(node).map(|place| place.2))?;
-        for (what, set, way) in [("hosts", &self.hosts, BY_HOST), ("racks", &self.racks, BY_RACK)] {
-            set.audit(what, |place| !lists.is_empty(way, place as usize))?;
+        self.hosts.audit("hosts", |host| !lists.is_empty(BY_HOST, host.place()))?;
+        self.racks.audit("racks", |rack| !lists.is_empty(BY_RACK, rack.place()))?;
+        for (what, set, way) in
+            [("hosts", self.hosts.len(), BY_HOST), ("racks", self.racks.len(), BY_RACK)]
+        {
             let used = (0..lists.chains(way)).filter(|list| !lists.is_empty(way, *list)).count();
-            hold(set.len() == used, || format!("{kind}: {used} {what} have room"))?;
+            hold(set == used, || format!("{kind}: {used} {what} have room"))?;
         }
         let lowest = (0..lists.chains(BY_LOAD)).find(|load| !lists.is_empty(BY_LOAD, *load));
         hold(lowest.is_none_or(|lowest| lowest == self.lowest_load), || {
@@ -774,8 +771,8 @@ impl Runnable {
     }
 
     fn bring_near(&self, host: HostIdx, rack: RackIdx) {
-        black_box((self.lists.first(BY_HOST, host as usize), self.hosts.place(host)));
-        black_box((self.lists.first(BY_RACK, rack as usize), self.racks.place(rack)));
+        black_box((self.lists.first(BY_HOST, host.place()), self.hosts.place(host)));
+        black_box((self.lists.first(BY_RACK, rack.place()), self.racks.place(rack)));
     }
 
     fn note_room(&mut self, node: NodeIdx) {
@@ -789,8 +786,8 @@ impl Runnable {
             self.lowest_load = load as usize;
         }
         self.count += 1;
-        self.lists.push_back(BY_HOST, host as usize, node);
-        self.lists.push_back(BY_RACK, rack as usize, node);
+        self.lists.push_back(BY_HOST, host.place(), node);
+        self.lists.push_back(BY_RACK, rack.place(), node);
         self.enter_load(node, load);
         self.hosts.insert(host);
         self.racks.insert(rack);
@@ -799,13 +796,13 @@ impl Runnable {
 
     fn leave(&mut self, node: NodeIdx, host: HostIdx, rack: RackIdx, load: u32) {
         self.count -= 1;
-        self.lists.remove(BY_HOST, host as usize, node);
-        self.lists.remove(BY_RACK, rack as usize, node);
+        self.lists.remove(BY_HOST, host.place(), node);
+        self.lists.remove(BY_RACK, rack.place(), node);
         self.leave_load(node, load);
-        if self.lists.is_empty(BY_HOST, host as usize) {
+        if self.lists.is_empty(BY_HOST, host.place()) {
             self.hosts.remove(host);
         }
-        if self.lists.is_empty(BY_RACK, rack as usize) {
+        if self.lists.is_empty(BY_RACK, rack.place()) {
             self.racks.remove(rack);
         }
     }

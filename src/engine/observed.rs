@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use super::Engine;
+use super::index::{NodeIdx, ReqIdx, SessionIdx};
 use super::input::Observed;
-use super::nodes::{NodeIdx, SessionIdx};
-use super::requests::{ReqIdx, RequestState};
+use super::requests::RequestState;
 use super::scheduler::Level;
 use super::sessions::{Session, Tally};
 use super::types::{Grant, Millis, ResourceType};

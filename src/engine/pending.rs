@@ -16,15 +16,13 @@ use smallvec::SmallVec;
 pub(super) use self::image::PendingImage;
 use super::arena::Arena;
 use super::check::hold;
-use super::lookup::{HashSeed, Lookup, NONE};
+use super::index::{ClassIdx, HostIdx, Idx, IdxVec, RackIdx, ReqIdx};
+use super::lookup::{HashSeed, Lookup};
 use super::nodes::NEAR_AT_ONCE;
-use super::requests::{ReqIdx, Request, RequestState, Requests, Seq};
+use super::requests::{Request, RequestState, Requests, Seq};
 use super::scheduler::Front;
-use super::topology::{HostIdx, RackIdx, Topology};
+use super::topology::Topology;
 use super::types::ResourceType;
-
-/// A class of requests by number.
-pub(super) type ClassIdx = u32;
 
 /// Requests that the same nodes can serve when no host is preferred.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +68,7 @@ pub(super) struct Pending {
     /// [`Search::find`]: super::scheduler::Search::find
     pub(super) front: Option<Box<Front>>,
     /// Numbers of classes below this one have been dropped, see [`Pending::dismantle`].
-    dismantled: ClassIdx,
+    dismantled: u32,
     seed: HashSeed,
 }
 
@@ -86,8 +84,8 @@ impl Pending {
     /// `by_place`: whether requests of the type are matched by host and rack.
     pub(super) fn new(seed: HashSeed, by_place: bool) -> Self {
         Pending {
-            head: NONE,
-            tail: NONE,
+            head: ReqIdx::NONE,
+            tail: ReqIdx::NONE,
             len: 0,
             cursor: Cursor::BehindEnd(0),
             classes: Arena::new(),
@@ -103,7 +101,7 @@ impl Pending {
     pub(super) fn push(&mut self, requests: &mut Requests, topology: &Topology, req: ReqIdx) {
         let prev = self.tail;
         match prev {
-            NONE => self.head = req,
+            ReqIdx::NONE => self.head = req,
             tail => requests.set_next(tail, req),
         }
         self.tail = req;
@@ -142,10 +140,10 @@ impl Pending {
             at => at,
         };
         let (prev, next) = requests.leave(req);
-        if prev == NONE {
+        if prev == ReqIdx::NONE {
             self.head = next;
         }
-        if next == NONE {
+        if next == ReqIdx::NONE {
             self.tail = prev;
         }
         self.len -= 1;
@@ -174,9 +172,9 @@ impl Pending {
             left -= (0..left).map_while(|_| places.by_host.pop()).count();
             left -= (0..left).map_while(|_| places.by_rack.pop()).count();
         }
-        let classes = self.classes.places() as ClassIdx;
+        let classes = self.classes.places() as u32;
         while left > 0 && self.dismantled < classes {
-            if let Some(class) = self.classes.take(self.dismantled) {
+            if let Some(class) = self.classes.take(ClassIdx::from_number(self.dismantled)) {
                 self.class_by_key.remove(&class.key);
             }
             self.dismantled += 1;
@@ -199,14 +197,14 @@ impl Pending {
 
     /// The pending requests in the order of arrival.
     fn order<'a>(&self, requests: &'a Requests) -> impl Iterator<Item = ReqIdx> + 'a {
-        let some = |req: ReqIdx| Some(req).filter(|req| *req != NONE);
+        let some = |req: ReqIdx| Some(req).filter(|req| *req != ReqIdx::NONE);
         std::iter::successors(some(self.head), move |req| some(requests.next(*req)))
     }
 
     /// Moves the cursor as a walk does that stops at `req`. Call before removing it.
     pub(super) fn stop_at(&mut self, requests: &Requests, req: ReqIdx) {
         self.cursor = match requests.next(req) {
-            NONE => Cursor::at_or_end(self.head),
+            ReqIdx::NONE => Cursor::at_or_end(self.head),
             next => Cursor::At(next),
         };
     }
@@ -226,7 +224,7 @@ impl Pending {
     /// The request after `req`, from the end back to the start.
     pub(super) fn next_around(&self, requests: &Requests, req: ReqIdx) -> ReqIdx {
         match requests.next(req) {
-            NONE => self.head,
+            ReqIdx::NONE => self.head,
             next => next,
         }
     }
@@ -340,12 +338,12 @@ impl Pending {
         topology: &Topology,
         kind: ResourceType,
     ) -> Result<(), String> {
-        let (mut last, mut last_seq) = (NONE, None);
+        let (mut last, mut last_seq) = (ReqIdx::NONE, None);
         let mut live = 0;
-        let mut live_of_class = vec![0; self.classes.places()];
+        let mut live_of_class = IdxVec::of(0, self.classes.places());
         let mut live_entries = 0;
         let mut req = self.head;
-        while req != NONE {
+        while req != ReqIdx::NONE {
             let request = &requests[req];
             let (RequestState::Pending { class }, Some(seq)) = (request.state, requests.seq(req))
             else {
@@ -357,7 +355,7 @@ impl Pending {
             let entry = self.classes.get(class);
             let entry = entry.ok_or_else(|| format!("request {} has no class", request.id))?;
             entry.audit_member(request, seq, req)?;
-            live_of_class[class as usize] += 1;
+            live_of_class[class] += 1;
             if let (Some(places), false) = (&self.places, request.hosts.is_empty()) {
                 places.audit_member(request, topology, seq, req)?;
                 live_entries += entries_of(&request.hosts, topology);
@@ -376,7 +374,7 @@ impl Pending {
         for (number, class) in self.classes.iter() {
             let found = self.class_by_key.get(&class.key) == Some(&number);
             hold(found, || "a class is not found by its key".into())?;
-            let live = live_of_class[number as usize];
+            let live = live_of_class[number];
             let items = class.hostless.items.len() + class.hosted.items.len();
             hold(class.live == live && live > 0, || format!("class of {live}: {}", class.live))?;
             hold(items <= 2 * live + 64, || format!("class of {live} has {items} items"))?;
@@ -435,7 +433,7 @@ impl Class {
 
 impl Cursor {
     fn at_or_end(req: ReqIdx) -> Cursor {
-        if req == NONE { Cursor::BehindEnd(0) } else { Cursor::At(req) }
+        if req == ReqIdx::NONE { Cursor::BehindEnd(0) } else { Cursor::At(req) }
     }
 }
 
@@ -494,28 +492,32 @@ impl Places {
         if self.entries <= 2 * self.live + 64 {
             return;
         }
-        const AHEAD: usize = 16;
-        for lists in [&mut self.by_host, &mut self.by_rack] {
-            for at in 0..lists.len() {
-                // Each list is memory of its own; by the time it is come to it is near.
-                let ahead = lists.get_index(at + AHEAD);
-                black_box(ahead.and_then(|(_, list)| list.items.first().copied()));
-                if let Some((_, list)) = lists.get_index_mut(at) {
-                    list.keep(requests);
-                }
-            }
-            lists.retain(|_, list| !list.is_empty());
-        }
+        sweep(&mut self.by_host, requests);
+        sweep(&mut self.by_rack, requests);
         self.entries = self.live;
     }
 }
 
+/// Drops the entries of requests that are gone from all lists, and then the empty lists.
+fn sweep<I: Idx>(lists: &mut IndexMap<I, Arrivals, ahash::RandomState>, requests: &Requests) {
+    const AHEAD: usize = 16;
+    for at in 0..lists.len() {
+        // Each list is memory of its own: prefetched now, it is in the cache when its turn comes.
+        let ahead = lists.get_index(at + AHEAD);
+        black_box(ahead.and_then(|(_, list)| list.items.first().copied()));
+        if let Some((_, list)) = lists.get_index_mut(at) {
+            list.keep(requests);
+        }
+    }
+    lists.retain(|_, list| !list.is_empty());
+}
+
 /// Each step looks at memory that the one before tells of, so the steps are made for all places
 /// together: then none waits for the memory of another.
-fn bring_near(
-    lists: &IndexMap<u32, Arrivals, ahash::RandomState>,
+fn bring_near<I: Idx>(
+    lists: &IndexMap<I, Arrivals, ahash::RandomState>,
     requests: &Requests,
-    places: &[u32],
+    places: &[I],
 ) {
     let (mut near, mut items) = (Vec::new(), Vec::new());
     for places in places.chunks(NEAR_AT_ONCE) {
@@ -542,7 +544,9 @@ fn racks_of<'a>(
     hosts
         .iter()
         .map(|host| topology.rack_of(*host))
-        .scan(NONE, |last, rack| Some((std::mem::replace(last, rack) != rack).then_some(rack)))
+        .scan(RackIdx::NONE, |last, rack| {
+            Some((std::mem::replace(last, rack) != rack).then_some(rack))
+        })
         .flatten()
 }
 
@@ -576,7 +580,7 @@ impl Arrivals {
     fn audit_member(&self, seq: Seq, req: ReqIdx) -> Result<(), String> {
         let at = self.items.partition_point(|(listed, _)| *listed < seq);
         let found = self.items.get(at) == Some(&(seq, req));
-        hold(found, || format!("request number {req} is missing in a list"))
+        hold(found, || format!("request number {} is missing in a list", req.number()))
     }
 
     /// Drops the entries of requests that are gone.

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::image::ImageError;
+use super::check::ImageError;
+use super::index::{HostIdx, Idx, ReqIdx, SessionIdx};
 use super::lookup::HashSeed;
-use super::nodes::SessionIdx;
 use super::pending::{Pending, PendingImage};
-use super::requests::{ReqIdx, Requests, RequestsImage};
+use super::requests::{Requests, RequestsImage};
 use super::sessions::Tally;
-use super::topology::{HostIdx, Topology};
+use super::topology::Topology;
 use super::types::{PerType, ResourceType};
 
 /// Requests that are dropped in one input. A session with more leaves its requests behind.
@@ -119,8 +119,8 @@ impl Engine {
         if *next < places {
             let end = next.saturating_add(AT_ONCE).min(places);
             // A session cannot have more requests than numbers for them.
-            for request in (*next as ReqIdx..end as ReqIdx).filter_map(|req| requests.discard(req))
-            {
+            let numbers = (*next as u32..end as u32).map(ReqIdx::from_number);
+            for request in numbers.filter_map(|req| requests.discard(req)) {
                 for host in request.hosts.iter().chain(&*request.excluded) {
                     self.topology.release(*host);
                 }

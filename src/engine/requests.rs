@@ -10,14 +10,10 @@ use std::ops::{Deref, Index, IndexMut};
 pub(super) use self::image::{Line, RequestsImage};
 use super::arena::Arena;
 use super::check::hold;
+use super::index::{ClassIdx, HostIdx, Idx, IdxVec, NodeIdx, ReqIdx, SlotIdx};
 use super::input::Asked;
-use super::lookup::{HashSeed, Lookup, NONE};
-use super::nodes::NodeIdx;
-use super::topology::HostIdx;
+use super::lookup::{HashSeed, Lookup};
 use super::types::{ComputeSpecs, Millis, ResourceType};
-
-/// A request by number within its session.
-pub(super) type ReqIdx = u32;
 
 /// A place in the order in which a session's requests came, from 1.
 pub(super) type Seq = u32;
@@ -26,9 +22,9 @@ pub(super) type Seq = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     /// Waits, together with others of its class.
-    Pending { class: u32 },
+    Pending { class: ClassIdx },
     /// Holds a slot: entry `slot` of the node's grants.
-    Granted { node: NodeIdx, slot: u32, at: Millis },
+    Granted { node: NodeIdx, slot: SlotIdx, at: Millis },
     /// Its grant is gone.
     Lost,
 }
@@ -91,7 +87,7 @@ impl Deref for Wanted {
 impl FromIterator<HostIdx> for Wanted {
     fn from_iter<I: IntoIterator<Item = HostIdx>>(hosts: I) -> Self {
         let mut hosts = hosts.into_iter();
-        let mut few = [0; 3];
+        let mut few = [HostIdx::NONE; 3];
         let mut count = 0;
         for place in &mut few {
             let Some(host) = hosts.next() else { return Wanted::Few(count, few) };
@@ -116,7 +112,7 @@ struct Place {
     next: ReqIdx,
 }
 
-const NOWHERE: Place = Place { seq: 0, prev: NONE, next: NONE };
+const NOWHERE: Place = Place { seq: 0, prev: ReqIdx::NONE, next: ReqIdx::NONE };
 
 /// All requests of a session.
 #[derive(Debug)]
@@ -125,9 +121,9 @@ pub(super) struct Requests {
     by_id: Ids,
     // By the request's number. Searches look at many places, so they are kept close together; the
     // others are looked at once or never.
-    places: Vec<Place>,
-    asked: Vec<Asked>,
-    specs: Vec<Option<ComputeSpecs>>,
+    places: IdxVec<ReqIdx, Place>,
+    asked: IdxVec<ReqIdx, Asked>,
+    specs: IdxVec<ReqIdx, Option<ComputeSpecs>>,
     last_seq: Seq,
 }
 
@@ -136,9 +132,9 @@ impl Requests {
         Requests {
             slab: Arena::new(),
             by_id: Ids::new(seed),
-            places: Vec::new(),
-            asked: Vec::new(),
-            specs: Vec::new(),
+            places: IdxVec::new(),
+            asked: IdxVec::new(),
+            specs: IdxVec::new(),
             last_seq: 0,
         }
     }
@@ -148,9 +144,9 @@ impl Requests {
     pub(super) fn reserve(&mut self, more: usize) {
         self.slab.reserve(more);
         let places = self.slab.len().saturating_add(more);
-        self.places.reserve(places.saturating_sub(self.places.len()));
-        self.asked.reserve(places.saturating_sub(self.asked.len()));
-        self.specs.reserve(places.saturating_sub(self.specs.len()));
+        self.places.reserve_for(places);
+        self.asked.reserve_for(places);
+        self.specs.reserve_for(places);
     }
 
     /// Adds a request, of which the id must be new, with when it came and what it said it needs.
@@ -163,14 +159,11 @@ impl Requests {
         let id = request.id;
         let req = self.slab.insert(request);
         self.by_id.insert(id, req, self.slab.len());
-        let at = req as usize;
-        if self.places.len() <= at {
-            self.places.resize(at + 1, NOWHERE);
-            self.asked.resize(at + 1, asked);
-            self.specs.resize(at + 1, specs);
-        }
-        self.asked[at] = asked;
-        self.specs[at] = specs;
+        self.places.reach(req, NOWHERE);
+        self.asked.reach(req, asked);
+        self.specs.reach(req, specs);
+        self.asked[req] = asked;
+        self.specs[req] = specs;
         req
     }
 
@@ -192,12 +185,12 @@ impl Requests {
 
     /// When the request came.
     pub(super) fn asked(&self, req: ReqIdx) -> Asked {
-        self.asked[req as usize]
+        self.asked[req]
     }
 
     /// What the request said it needs.
     pub(super) fn specs(&self, req: ReqIdx) -> Option<ComputeSpecs> {
-        self.specs[req as usize]
+        self.specs[req]
     }
 
     /// The request of this number, if there is one.
@@ -242,7 +235,7 @@ impl Requests {
 
     /// Lets the order of arrival begin anew. No pending request has a place afterwards.
     pub(super) fn forget_order(&mut self) {
-        for place in &mut self.places {
+        for place in self.places.iter_mut() {
             place.seq = 0;
         }
         self.last_seq = 0;
@@ -255,20 +248,20 @@ impl Requests {
 
     /// Makes a request pending, behind `prev`, and gives it the next place. Types share the places,
     /// so that a number and its place never come again together.
-    pub(super) fn enter(&mut self, req: ReqIdx, prev: ReqIdx, class: u32) -> Seq {
+    pub(super) fn enter(&mut self, req: ReqIdx, prev: ReqIdx, class: ClassIdx) -> Seq {
         self.last_seq = self.last_seq.saturating_add(1);
-        self.places[req as usize] = Place { seq: self.last_seq, prev, next: NONE };
+        self.places[req] = Place { seq: self.last_seq, prev, next: ReqIdx::NONE };
         self[req].state = RequestState::Pending { class };
         self.last_seq
     }
 
     /// Takes a pending request from between its neighbours, which are given back; it becomes lost.
     pub(super) fn leave(&mut self, req: ReqIdx) -> (ReqIdx, ReqIdx) {
-        let Place { prev, next, .. } = std::mem::replace(&mut self.places[req as usize], NOWHERE);
-        if let Some(prev) = self.places.get_mut(prev as usize) {
+        let Place { prev, next, .. } = std::mem::replace(&mut self.places[req], NOWHERE);
+        if let Some(prev) = self.places.get_mut(prev) {
             prev.next = next;
         }
-        if let Some(next) = self.places.get_mut(next as usize) {
+        if let Some(next) = self.places.get_mut(next) {
             next.prev = prev;
         }
         self[req].state = RequestState::Lost;
@@ -277,26 +270,26 @@ impl Requests {
 
     /// The place of a pending request in the order of arrival; `None` for any other.
     pub(super) fn seq(&self, req: ReqIdx) -> Option<Seq> {
-        self.places.get(req as usize).map(|place| place.seq).filter(|seq| *seq > 0)
+        self.places.get(req).map(|place| place.seq).filter(|seq| *seq > 0)
     }
 
     /// Whether the request is pending and at this place.
     pub(super) fn is_at(&self, req: ReqIdx, seq: Seq) -> bool {
-        self.places.get(req as usize).is_some_and(|place| place.seq == seq)
+        self.places.get(req).is_some_and(|place| place.seq == seq)
     }
 
-    /// The pending request before this pending one, or [`NONE`].
+    /// The pending request before this pending one, or [`ReqIdx::NONE`].
     pub(super) fn prev(&self, req: ReqIdx) -> ReqIdx {
-        self.places.get(req as usize).map_or(NONE, |place| place.prev)
+        self.places.get(req).map_or(ReqIdx::NONE, |place| place.prev)
     }
 
-    /// The pending request after this pending one, or [`NONE`].
+    /// The pending request after this pending one, or [`ReqIdx::NONE`].
     pub(super) fn next(&self, req: ReqIdx) -> ReqIdx {
-        self.places.get(req as usize).map_or(NONE, |place| place.next)
+        self.places.get(req).map_or(ReqIdx::NONE, |place| place.next)
     }
 
     pub(super) fn set_next(&mut self, req: ReqIdx, to: ReqIdx) {
-        self.places[req as usize].next = to;
+        self.places[req].next = to;
     }
 }
 
@@ -304,7 +297,7 @@ impl Requests {
 /// list; the rest is looked up.
 #[derive(Debug)]
 struct Ids {
-    /// By id; [`NONE`] for ids that no request has.
+    /// By id; [`ReqIdx::NONE`] for ids that no request has.
     small: Vec<ReqIdx>,
     large: Lookup<i32, ReqIdx>,
     len: usize,
@@ -336,7 +329,7 @@ impl Ids {
     /// Makes room for ids below `len`; those that were large before move.
     fn lengthen(&mut self, len: usize) {
         let old = self.small.len();
-        self.small.resize(len, NONE);
+        self.small.resize(len, ReqIdx::NONE);
         if self.large.len() == 0 {
             return;
         }
@@ -350,7 +343,7 @@ impl Ids {
     fn remove(&mut self, id: i32) {
         let small = usize::try_from(id).ok().and_then(|id| self.small.get_mut(id));
         let found = match small {
-            Some(req) => std::mem::replace(req, NONE) != NONE,
+            Some(req) => std::mem::replace(req, ReqIdx::NONE) != ReqIdx::NONE,
             None => self.large.remove(&id).is_some(),
         };
         self.len -= usize::from(found);
@@ -359,7 +352,7 @@ impl Ids {
     fn get(&self, id: i32) -> Option<ReqIdx> {
         let small = usize::try_from(id).ok().and_then(|id| self.small.get(id));
         match small {
-            Some(req) => Some(*req).filter(|req| *req != NONE),
+            Some(req) => Some(*req).filter(|req| *req != ReqIdx::NONE),
             None => self.large.get(&id).copied(),
         }
     }
@@ -398,7 +391,7 @@ mod tests {
     #[test]
     fn wanted_hosts_come_back_in_their_order() {
         for count in 0..7 {
-            let hosts: Vec<HostIdx> = (10..10 + count).collect();
+            let hosts: Vec<HostIdx> = (10..10 + count).map(HostIdx::from_number).collect();
             assert_eq!(*hosts.iter().copied().collect::<Wanted>(), hosts[..]);
         }
     }
@@ -412,7 +405,7 @@ mod tests {
             let mut ids = Ids::new(HashSeed(1));
             let mut plain = BTreeMap::new();
             for (number, (enter, id)) in steps.into_iter().enumerate() {
-                let number = number as ReqIdx;
+                let number = ReqIdx::from_number(number as u32);
                 if enter && !plain.contains_key(&id) {
                     plain.insert(id, number);
                     ids.insert(id, number, plain.len());

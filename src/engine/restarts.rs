@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::check::hold;
-use super::image::{ImageError, check};
+use super::check::{ImageError, check, hold};
 use super::types::Millis;
 
 /// The nodes that are still to be told to restart, by name.

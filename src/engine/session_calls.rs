@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use super::Engine;
+use super::index::{HostIdx, PoolIdx, ReqIdx, SessionIdx};
 use super::input::{
     Asked, Effect, PoolObjection, Record, Refusal, Reply, RequestSummary, SessionView, StepMismatch,
 };
-use super::nodes::{self, SessionIdx};
+use super::nodes;
 use super::remains;
-use super::requests::{ReqIdx, Request, RequestState};
-use super::scheduler::PoolIdx;
+use super::requests::{Request, RequestState};
 use super::sessions::{FirstWait, RetiredSession, Session, Step, Tally};
-use super::topology::HostIdx;
 use super::types::{
     Grant, Millis, PerType, PoolName, ResourceRequest, ResourceType, SessionInfo, SessionStatus,
 };

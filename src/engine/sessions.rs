@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::image::SessionsImage;
 use super::arena::Arena;
 use super::check::hold;
+use super::index::{NodeIdx, PoolIdx, SessionIdx};
 use super::input::Asked;
 use super::lookup::{Chains, HashSeed, Lookup};
-use super::nodes::{NodeIdx, SessionIdx};
 use super::pending::Pending;
 use super::requests::Requests;
-use super::scheduler::{Locality, PoolIdx, SessionKey, SessionStanding};
+use super::scheduler::{Locality, SessionKey, SessionStanding};
 use super::types::{
     Grant, Millis, PerType, PoolName, ResourceType, SessionInfo, SessionPriority, SessionStatus,
 };
@@ -173,7 +173,7 @@ pub struct RetiredSession {
 pub(super) struct Sessions {
     slab: Arena<SessionIdx, Session>,
     by_handle: Lookup<Arc<str>, SessionIdx>,
-    by_heartbeat: Chains<1>,
+    by_heartbeat: Chains<SessionIdx, 1>,
     next_serial: u64,
     retired: VecDeque<RetiredSession>,
     /// Sessions that have ended, forgotten ones included.
@@ -335,7 +335,7 @@ impl Sessions {
             hold(named, || format!("session {} is not found by handle", entry.handle))?;
             hold(entry.serial < self.next_serial, || "a session is yet to come".into())?;
         }
-        let all = |session: u32| self.slab.contains(session).then_some(0);
+        let all = |session: SessionIdx| self.slab.contains(session).then_some(0);
         self.by_heartbeat.audit(0, "sessions by heartbeat", self.slab.len(), all)?;
         let heard = self.by_heartbeat.iter(0, 0).map(|session| self[session].last_heartbeat);
         hold(heard.is_sorted(), || "sessions are not in the order of their heartbeats".into())

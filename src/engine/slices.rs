@@ -4,6 +4,7 @@
 //! comes or goes meanwhile may or may not be seen.
 
 use super::Engine;
+use super::index::Idx;
 use super::requests::RequestState;
 use super::sessions::RetiredSession;
 use super::types::{Grant, Millis};
@@ -24,7 +25,7 @@ impl Engine {
     pub fn sessions_slice(&self, now: Millis, from: u64, places: u64) -> Slice<RunningSession> {
         let all = self.sessions.places() as u64;
         slice(from, places, all, |place| {
-            let session = u32::try_from(place).ok()?;
+            let session = index(place)?;
             self.sessions.get(session).map(|_| self.running_session(session, now))
         })
     }
@@ -33,7 +34,7 @@ impl Engine {
     pub fn nodes_slice(&self, from: u64, places: u64) -> Slice<NodeView> {
         let all = self.nodes.places() as u64;
         slice(from, places, all, |place| {
-            let node = self.nodes.get(u32::try_from(place).ok()?)?;
+            let node = self.nodes.get(index(place)?)?;
             Some(self.node_view(node))
         })
     }
@@ -47,7 +48,7 @@ impl Engine {
     ) -> Option<Slice<NodeGrant>> {
         let grants = &self.nodes[self.nodes.find(name)?].grants;
         Some(slice(from, places, grants.places() as u64, |place| {
-            let (session, req) = grants.get(u32::try_from(place).ok()?)?;
+            let (session, req) = grants.get(index(place)?)?;
             self.node_grant(*session, *req)
         }))
     }
@@ -57,7 +58,7 @@ impl Engine {
         let session = self.sessions.find(handle)?;
         let requests = &self.sessions[session].requests;
         Some(slice(from, places, requests.places() as u64, |place| {
-            let req = u32::try_from(place).ok()?;
+            let req = index(place)?;
             let granted = matches!(requests.get(req)?.state, RequestState::Granted { .. });
             granted.then(|| self.grant_of(session, req)).flatten()
         }))
@@ -72,6 +73,10 @@ impl Engine {
             retired.get(place).cloned()
         })
     }
+}
+
+fn index<I: Idx>(place: u64) -> Option<I> {
+    u32::try_from(place).ok().map(I::from_number)
 }
 
 fn slice<T>(from: u64, places: u64, all: u64, row: impl FnMut(u64) -> Option<T>) -> Slice<T> {

@@ -4,8 +4,8 @@
 //! follow with [`Engine::settle`], so that many changes can be entered together.
 
 use super::Engine;
-use super::nodes::{NodeIdx, SessionIdx};
-use super::requests::{ReqIdx, RequestState};
+use super::index::{NodeIdx, ReqIdx, SessionIdx};
+use super::requests::RequestState;
 use super::sessions::{FirstWait, Session};
 use super::types::{Millis, ResourceType};
 

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::index::{HostIdx, ReqIdx, SessionIdx};
 use super::input::Asked;
 use super::node_calls::allowed;
-use super::nodes::{Node, SessionIdx};
-use super::requests::{ReqIdx, Request, RequestState};
+use super::nodes::Node;
+use super::requests::{Request, RequestState};
 use super::session_calls::{default_pool, rack_in, scheduling_pool_name};
 pub use super::sessions::{FirstWait, Step};
 use super::sessions::{Session, Tally};
@@ -302,7 +303,7 @@ impl Engine {
     }
 
     fn request_state(&self, request: &Request, specs: Option<ComputeSpecs>) -> RequestInState {
-        let names = |hosts: &[u32]| -> Vec<Arc<str>> {
+        let names = |hosts: &[HostIdx]| -> Vec<Arc<str>> {
             hosts.iter().map(|host| self.topology.host_name(*host).clone()).collect()
         };
         RequestInState {

@@ -11,15 +11,11 @@ use std::sync::Arc;
 pub(super) use self::image::TopologyImage;
 use super::arena::Arena;
 use super::check::hold;
-use super::lookup::{HashSeed, Lookup, NONE};
+use super::index::{HostIdx, Idx, IdxVec, RackIdx};
+use super::lookup::{HashSeed, Lookup};
 
 /// The rack of a host of which nothing else is known.
 pub const DEFAULT_RACK: &str = "/default-rack";
-
-/// A host by number.
-pub(super) type HostIdx = u32;
-/// A rack by number.
-pub(super) type RackIdx = u32;
 
 #[derive(Debug)]
 struct Rack {
@@ -32,9 +28,9 @@ struct Rack {
 pub(super) struct Topology {
     hosts: Arena<HostIdx, Arc<str>>,
     // By the host's number. Each request has its hosts counted and placed, so these are kept dense.
-    uses: Vec<u32>,
-    /// [`NONE`] while the host is only avoided, so that nobody has said where it is.
-    host_racks: Vec<RackIdx>,
+    uses: IdxVec<HostIdx, u32>,
+    /// [`RackIdx::NONE`] while the host is only avoided, so that nobody has said where it is.
+    host_racks: IdxVec<HostIdx, RackIdx>,
     host_by_name: Lookup<Arc<str>, HostIdx>,
     racks: Arena<RackIdx, Rack>,
     rack_by_path: Lookup<Arc<str>, RackIdx>,
@@ -45,8 +41,8 @@ impl Topology {
     pub(super) fn new(seed: HashSeed) -> Self {
         Topology {
             hosts: Arena::new(),
-            uses: Vec::new(),
-            host_racks: Vec::new(),
+            uses: IdxVec::new(),
+            host_racks: IdxVec::new(),
             host_by_name: Lookup::new(seed),
             racks: Arena::new(),
             rack_by_path: Lookup::new(seed),
@@ -62,9 +58,9 @@ impl Topology {
         rack: impl FnOnce() -> Option<Arc<str>>,
     ) -> HostIdx {
         let host = self.acquire_unplaced(name);
-        if self.host_racks[host as usize] == NONE {
+        if self.host_racks[host] == RackIdx::NONE {
             let path = rack().unwrap_or_else(|| self.default_rack.clone());
-            self.host_racks[host as usize] = self.acquire_rack(path);
+            self.host_racks[host] = self.acquire_rack(path);
         }
         host
     }
@@ -72,23 +68,21 @@ impl Topology {
     /// As [`Self::acquire`], for a host that is only to be avoided: its rack does not matter.
     pub(super) fn acquire_unplaced(&mut self, name: &Arc<str>) -> HostIdx {
         if let Some(host) = self.host_by_name.get(name) {
-            self.uses[*host as usize] += 1;
+            self.uses[*host] += 1;
             return *host;
         }
         let host = self.hosts.insert(name.clone());
-        if self.uses.len() <= host as usize {
-            self.uses.resize(host as usize + 1, 0);
-            self.host_racks.resize(host as usize + 1, NONE);
-        }
-        self.uses[host as usize] = 1;
-        self.host_racks[host as usize] = NONE;
+        self.uses.reach(host, 0);
+        self.host_racks.reach(host, RackIdx::NONE);
+        self.uses[host] = 1;
+        self.host_racks[host] = RackIdx::NONE;
         self.host_by_name.insert(name.clone(), host);
         host
     }
 
     /// Gives one use of `host` back; with the last one the host is forgotten.
     pub(super) fn release(&mut self, host: HostIdx) {
-        let uses = &mut self.uses[host as usize];
+        let uses = &mut self.uses[host];
         *uses -= 1;
         if *uses == 0 {
             self.forget(host);
@@ -98,8 +92,8 @@ impl Topology {
     fn forget(&mut self, host: HostIdx) {
         let name = self.hosts.remove(host);
         self.host_by_name.remove(&name);
-        let number = self.host_racks[host as usize];
-        if number == NONE {
+        let number = self.host_racks[host];
+        if number == RackIdx::NONE {
             return;
         }
         let rack = &mut self.racks[number];
@@ -112,18 +106,18 @@ impl Topology {
 
     /// Whether the hosts that are known are those with uses in `uses`, which has a number for each
     /// host by its index, and the racks those of these hosts.
-    pub(super) fn audit(&self, uses: &[u32]) -> Result<(), String> {
-        let mut rack_uses = vec![0; self.racks.places()];
+    pub(super) fn audit(&self, uses: &IdxVec<HostIdx, u32>) -> Result<(), String> {
+        let mut rack_uses = IdxVec::of(0, self.racks.places());
         for (host, name) in self.hosts.iter() {
-            let (noted, rack) = (self.uses[host as usize], self.host_racks[host as usize]);
-            let counted = uses.get(host as usize).copied().unwrap_or(0);
+            let (noted, rack) = (self.uses[host], self.host_racks[host]);
+            let counted = uses.get(host).copied().unwrap_or(0);
             hold(noted == counted && counted > 0, || {
                 format!("host {name} is used {counted} times, not {noted}")
             })?;
             let named = self.host_by_name.get(name) == Some(&host);
             hold(named, || format!("host {name} is not found by name"))?;
-            if rack != NONE {
-                rack_uses[rack as usize] += 1;
+            if rack != RackIdx::NONE {
+                rack_uses[rack] += 1;
             }
         }
         let used = uses.iter().filter(|uses| **uses > 0).count();
@@ -131,11 +125,8 @@ impl Topology {
         hold(self.host_by_name.len() == self.hosts.len(), || "hosts by name: too many".into())?;
         for (rack, entry) in self.racks.iter() {
             let named = self.rack_by_path.get(&entry.path) == Some(&rack);
-            hold(named && entry.uses == rack_uses[rack as usize] && entry.uses > 0, || {
-                format!(
-                    "rack {} has {} hosts, not {}",
-                    entry.path, rack_uses[rack as usize], entry.uses
-                )
+            hold(named && entry.uses == rack_uses[rack] && entry.uses > 0, || {
+                format!("rack {} has {} hosts, not {}", entry.path, rack_uses[rack], entry.uses)
             })?;
         }
         hold(self.rack_by_path.len() == self.racks.len(), || "racks by path: too many".into())
@@ -153,7 +144,7 @@ impl Topology {
 
     /// The rack of a host that was acquired with one.
     pub(super) fn rack_of(&self, host: HostIdx) -> RackIdx {
-        self.host_racks[host as usize]
+        self.host_racks[host]
     }
 
     pub(super) fn rack_path(&self, rack: RackIdx) -> &Arc<str> {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Engine;
+use super::index::{ReqIdx, SessionIdx};
 use super::input::Refusal;
 use super::node_calls::allowed;
-use super::nodes::{Complaint, Node, SessionIdx};
-use super::requests::{ReqIdx, RequestState};
+use super::nodes::{Complaint, Node};
+use super::requests::RequestState;
+use super::scheduler::Lack;
 use super::scheduler::shares::{self, Claim};
 use super::sessions::{FirstWait, RetiredSession, Session, Tally};
 use super::settings::{Scheduling, SchedulingMode};
@@ -229,15 +231,6 @@ pub struct PoolView {
     pub maximum: PerType<i32>,
     /// What it lacks, as last looked at; nothing for groups.
     pub lacks: PerType<Lack>,
-}
-
-/// Since when a pool lacks slots that it is due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Lack {
-    /// Slots of its minimum; absent while it has them.
-    pub minimum_since: Option<Millis>,
-    /// Slots of its share, but for the part that may be missing; absent while it has them.
-    pub share_since: Option<Millis>,
 }
 
 /// The shares that pools and groups are due of `used` slots, by what they ask for now. The engine

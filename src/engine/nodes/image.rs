@@ -5,15 +5,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BY_HOST, BY_LOAD, BY_RACK, FaultCount, LATE, Node, NodeIdx, Nodes, ON_TIME, Runnable,
-    SessionIdx, Trouble, Visit, Visits,
+    BY_HOST, BY_LOAD, BY_RACK, FaultCount, LATE, Node, Nodes, ON_TIME, Runnable, Trouble, Visit,
+    Visits,
 };
 use crate::arena::{Arena, ArenaImage};
-use crate::image::{ImageError, check};
-use crate::lookup::{Chains, HashSeed, Lookup, Unique};
-use crate::requests::ReqIdx;
-use crate::sessions::Sessions;
-use crate::topology::{HostIdx, RackIdx, Topology};
+use crate::check::{ImageError, check};
+use crate::index::{HostIdx, Idx, NodeIdx, RackIdx, ReqIdx, SessionIdx};
+use crate::lookup::{Chains, DenseSet, HashSeed, Lookup, Unique};
+use crate::topology::Topology;
 use crate::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,13 +105,16 @@ impl Nodes {
     }
 
     /// Counts what the nodes have given away, from the requests that hold it.
-    pub(crate) fn count_grants(&mut self, sessions: &Sessions) -> Result<(), ImageError> {
+    /// `request` gives the type and the slots of a request.
+    pub(crate) fn count_grants(
+        &mut self,
+        request: impl Fn(SessionIdx, ReqIdx) -> Option<(ResourceType, u32)>,
+    ) -> Result<(), ImageError> {
         for node in self.slab.values_mut() {
             for (_, (session, req)) in node.grants.iter() {
-                let request = sessions.get(*session).and_then(|entry| entry.requests.get(*req));
-                let request =
-                    request.ok_or_else(|| ImageError::new("a slot belongs to nothing"))?;
-                let (kind, need) = (request.kind, request.need());
+                let of = request(*session, *req);
+                let (kind, need) =
+                    of.ok_or_else(|| ImageError::new("a slot belongs to nothing"))?;
                 let used = node.used[kind].checked_add(need);
                 node.used[kind] = used.ok_or_else(|| ImageError::new("too much is given away"))?;
                 node.grant_counts[kind] += 1;
@@ -175,18 +177,17 @@ impl Node {
 
 impl Runnable {
     fn image(&self) -> RunnableImage {
-        let list = |way, list: usize| self.lists.iter(way, list).collect();
-        let by = |way, places: &[u32]| -> Vec<(u32, Vec<NodeIdx>)> {
-            places.iter().map(|place| (*place, list(way, *place as usize))).collect()
-        };
+        let list = |way, list: usize| -> Vec<NodeIdx> { self.lists.iter(way, list).collect() };
+        let hosts = self.hosts.items().iter();
+        let racks = self.racks.items().iter();
         let mut loads: Vec<Vec<NodeIdx>> =
             (0..self.lists.chains(BY_LOAD)).map(|load| list(BY_LOAD, load)).collect();
         while loads.last().is_some_and(Vec::is_empty) {
             loads.pop();
         }
         RunnableImage {
-            hosts: by(BY_HOST, self.hosts.items()),
-            racks: by(BY_RACK, self.racks.items()),
+            hosts: hosts.map(|host| (*host, list(BY_HOST, host.place()))).collect(),
+            racks: racks.map(|rack| (*rack, list(BY_RACK, rack.place()))).collect(),
             loads,
             generation: self.generation,
             fresh: self.fresh.clone(),
@@ -202,18 +203,8 @@ impl Runnable {
         let (host_places, rack_places) = topology.places();
         let mut lists = Chains::default();
         let mut runnable = Runnable { generation, fresh, ..Runnable::default() };
-        for (way, places, places_known, set) in [
-            (BY_HOST, hosts, host_places, &mut runnable.hosts),
-            (BY_RACK, racks, rack_places, &mut runnable.racks),
-        ] {
-            let mut unique = Unique::new(nodes);
-            for (place, nodes) in places {
-                check((place as usize) < places_known, "nodes are where nothing is")?;
-                check(!set.contains(place), "a place is listed twice")?;
-                set.insert(place);
-                lists.fill(way, place as usize, &nodes, &mut unique)?;
-            }
-        }
+        runnable.hosts = fill(&mut lists, BY_HOST, &hosts, host_places, nodes)?;
+        runnable.racks = fill(&mut lists, BY_RACK, &racks, rack_places, nodes)?;
         let mut unique = Unique::new(nodes);
         for (load, nodes) in loads.iter().enumerate() {
             lists.fill(BY_LOAD, load, nodes, &mut unique)?;
@@ -223,4 +214,23 @@ impl Runnable {
         runnable.lists = lists;
         Ok(runnable)
     }
+}
+
+/// Appends the nodes of each place to its list, and gives the places.
+fn fill<I: Idx>(
+    lists: &mut Chains<NodeIdx, 3>,
+    way: usize,
+    image: &[(I, Vec<NodeIdx>)],
+    places: usize,
+    nodes: usize,
+) -> Result<DenseSet<I>, ImageError> {
+    let mut set = DenseSet::default();
+    let mut unique = Unique::new(nodes);
+    for (place, nodes) in image {
+        check(place.place() < places, "nodes are where nothing is")?;
+        check(!set.contains(*place), "a place is listed twice")?;
+        set.insert(*place);
+        lists.fill(way, place.place(), nodes, &mut unique)?;
+    }
+    Ok(set)
 }

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::{Arrivals, Class, ClassIdx, ClassKey, Cursor, Pending, Places};
+use super::{Arrivals, Class, ClassKey, Cursor, Pending, Places};
 use crate::arena::{Arena, ArenaImage};
-use crate::image::{ImageError, check};
+use crate::check::{ImageError, check};
+use crate::index::{HostIdx, Idx, RackIdx};
 use crate::lookup::{HashSeed, Lookup};
 use crate::requests::Line;
-use crate::topology::HostIdx;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingImage {
     cursor: Cursor,
     classes: ArenaImage<ClassImage>,
     places: Option<PlacesImage>,
-    dismantled: ClassIdx,
+    dismantled: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,16 +35,13 @@ struct ClassImage {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct PlacesImage {
-    by_host: Vec<(u32, Arrivals)>,
-    by_rack: Vec<(u32, Arrivals)>,
+    by_host: Vec<(HostIdx, Arrivals)>,
+    by_rack: Vec<(RackIdx, Arrivals)>,
     live: usize,
 }
 
 impl Pending {
     pub(crate) fn image(&self) -> PendingImage {
-        let by = |lists: &IndexMap<u32, Arrivals, _>| {
-            lists.iter().map(|(place, list)| (*place, list.clone())).collect()
-        };
         PendingImage {
             cursor: self.cursor,
             classes: self.classes.image(|_, class| ClassImage {
@@ -56,8 +53,8 @@ impl Pending {
                 unserved_at: class.unserved_at,
             }),
             places: self.places.as_ref().map(|places| PlacesImage {
-                by_host: by(&places.by_host),
-                by_rack: by(&places.by_rack),
+                by_host: listed(&places.by_host),
+                by_rack: listed(&places.by_rack),
                 live: places.live,
             }),
             dismantled: self.dismantled,
@@ -100,15 +97,24 @@ impl Pending {
 impl Places {
     fn from_image(image: PlacesImage, seed: HashSeed) -> Result<Places, ImageError> {
         let PlacesImage { by_host, by_rack, live } = image;
-        let mut places = Places { live, ..Places::new(seed) };
-        for (lists, image) in [(&mut places.by_host, by_host), (&mut places.by_rack, by_rack)] {
-            lists.reserve(image.len());
-            for (place, list) in image {
-                places.entries += list.items.len();
-                lists.insert(place, list);
-            }
-        }
+        let lists = by_host.iter().map(|(_, list)| list);
+        let lists = lists.chain(by_rack.iter().map(|(_, list)| list));
+        let entries = lists.map(|list| list.items.len()).sum();
+        let (by_host, by_rack) = (mapped(by_host, seed), mapped(by_rack, seed));
+        let places = Places { by_host, by_rack, entries, live };
         check(live <= places.entries, "the places of requests have too few entries")?;
         Ok(places)
     }
+}
+
+type Lists<I> = IndexMap<I, Arrivals, ahash::RandomState>;
+
+fn listed<I: Idx>(lists: &Lists<I>) -> Vec<(I, Arrivals)> {
+    lists.iter().map(|(place, list)| (*place, list.clone())).collect()
+}
+
+fn mapped<I: Idx>(lists: Vec<(I, Arrivals)>, seed: HashSeed) -> Lists<I> {
+    let mut map = IndexMap::with_capacity_and_hasher(lists.len(), seed.state());
+    map.extend(lists);
+    map
 }

@@ -2,14 +2,13 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{
-    Ids, NONE, NOWHERE, NodeIdx, Place, ReqIdx, Request, RequestState, Requests, Seq, Wanted,
-};
+use super::{Ids, NOWHERE, Place, Request, RequestState, Requests, Seq, Wanted};
 use crate::arena::{Arena, ArenaImage};
-use crate::image::{ImageError, check};
+use crate::check::{ImageError, check};
+use crate::index::{ClassIdx, HostIdx, Idx, IdxVec, NodeIdx, ReqIdx, SlotIdx};
 use crate::input::Asked;
 use crate::lookup::HashSeed;
-use crate::topology::{HostIdx, Topology};
+use crate::topology::Topology;
 use crate::types::{ComputeSpecs, Millis, ResourceType};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,12 +32,12 @@ struct RequestImage {
 enum StateImage {
     /// `seq` is the place in the order of arrival.
     Pending {
-        class: u32,
+        class: ClassIdx,
         seq: Seq,
     },
     Granted {
         node: NodeIdx,
-        slot: u32,
+        slot: SlotIdx,
         at: Millis,
     },
     Lost,
@@ -60,7 +59,7 @@ impl Requests {
             excluded: request.excluded.clone(),
             state: match request.state {
                 RequestState::Pending { class } => {
-                    StateImage::Pending { class, seq: self.places[req as usize].seq }
+                    StateImage::Pending { class, seq: self.places[req].seq }
                 }
                 RequestState::Granted { node, slot, at } => StateImage::Granted { node, slot, at },
                 RequestState::Lost => StateImage::Lost,
@@ -79,9 +78,9 @@ impl Requests {
     ) -> Result<(Self, [Line; 3]), ImageError> {
         let RequestsImage { requests: image, last_seq } = image;
         let numbers = image.entries.len();
-        let mut places = vec![NOWHERE; numbers];
-        let mut asked = vec![Asked { at: Millis(0), input: 0 }; numbers];
-        let mut specs = vec![None; numbers];
+        let mut places = IdxVec::of(NOWHERE, numbers);
+        let mut asked = IdxVec::of(Asked { at: Millis(0), input: 0 }, numbers);
+        let mut specs = IdxVec::of(None, numbers);
         let mut by_id = Ids::new(seed);
         let mut waiting: [Vec<(Seq, ReqIdx)>; 3] = Default::default();
         let slab = Arena::from_image(image, |req: ReqIdx, image: RequestImage| {
@@ -89,8 +88,8 @@ impl Requests {
             by_id.insert(image.id, req, numbers);
             image.hosts.iter().try_for_each(|host| topology.check_placed(*host))?;
             image.excluded.iter().try_for_each(|host| topology.check_host(*host))?;
-            asked[req as usize] = image.asked;
-            specs[req as usize] = image.specs;
+            asked[req] = image.asked;
+            specs[req] = image.specs;
             let RequestImage { id, kind, hosts, excluded, specs, .. } = image;
             let mut request = Request::new(id, kind, specs, hosts, excluded);
             request.state = match image.state {
@@ -106,15 +105,15 @@ impl Requests {
         })?;
         let lines = waiting.map(|mut waiting| {
             waiting.sort_unstable();
-            let mut prev = NONE;
+            let mut prev = ReqIdx::NONE;
             for (seq, req) in &waiting {
-                places[*req as usize] = Place { seq: *seq, prev, next: NONE };
-                if let Some(before) = places.get_mut(prev as usize) {
+                places[*req] = Place { seq: *seq, prev, next: ReqIdx::NONE };
+                if let Some(before) = places.get_mut(prev) {
                     before.next = *req;
                 }
                 prev = *req;
             }
-            let head = waiting.first().map_or(NONE, |(_, req)| *req);
+            let head = waiting.first().map_or(ReqIdx::NONE, |(_, req)| *req);
             Line { head, tail: prev, len: waiting.len() }
         });
         Ok((Requests { slab, by_id, places, asked, specs, last_seq }, lines))

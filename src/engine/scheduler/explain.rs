@@ -16,11 +16,11 @@ use super::reasons::{
 use super::tree::{Group, Pool};
 use super::{Level, SessionKey, levels};
 use crate::Engine;
-use crate::nodes::{Node, NodeIdx, Obstacle, SessionIdx};
+use crate::index::{ClassIdx, GroupIdx, HostIdx, NodeIdx, PoolIdx, SessionIdx};
+use crate::nodes::{Node, Obstacle};
 use crate::requests::{Request, RequestState};
 use crate::sessions::Session;
 use crate::settings::Settings;
-use crate::topology::HostIdx;
 use crate::types::{Millis, PoolName, ResourceType};
 
 /// Hosts that [`WaitReason::NearNode`] names at most.
@@ -70,7 +70,7 @@ impl<'a> Question<'a> {
         let until = self.entry.demand(self.kind).blocked.and_then(|blocked| blocked.until);
         let until = until.filter(|until| *until > self.now);
         // Requests of a class take the same slots and exclude the same hosts.
-        let mut verdicts: BTreeMap<u32, Verdict> = BTreeMap::new();
+        let mut verdicts: BTreeMap<ClassIdx, Verdict> = BTreeMap::new();
         let mut groups: BTreeMap<Own, Waiting> = BTreeMap::new();
         for (request, class) in self.pending() {
             let verdict = *verdicts.entry(class).or_insert_with(|| self.verdict(request));
@@ -98,7 +98,7 @@ impl<'a> Question<'a> {
     }
 
     /// The requests that wait, with the numbers of their classes.
-    fn pending(&self) -> impl Iterator<Item = (&'a Request, u32)> {
+    fn pending(&self) -> impl Iterator<Item = (&'a Request, ClassIdx)> {
         let kind = self.kind;
         self.entry.requests.iter().filter_map(move |(_, request)| match request.state {
             RequestState::Pending { class } if request.kind == kind => Some((request, class)),
@@ -228,14 +228,15 @@ impl<'a> Question<'a> {
     fn groups_ahead(&self) -> Rivals<Arc<str>> {
         let tree = &self.engine.scheduler.tree;
         let own = self.group.key(self.kind, self.pool.group);
-        let named = |key: &PoolKey| (tree.group(key.pool).name.clone(), key.precedence(&own));
+        let named =
+            |key: &PoolKey<GroupIdx>| (tree.group(key.index).name.clone(), key.precedence(&own));
         rivals(tree.groups_before(self.kind, &own), named)
     }
 
     fn pools_ahead(&self) -> Rivals<PoolName> {
         let tree = &self.engine.scheduler.tree;
         let own = self.pool.key(self.kind, self.entry.pool);
-        let named = |key: &PoolKey| (tree[key.pool].name.clone(), key.precedence(&own));
+        let named = |key: &PoolKey<PoolIdx>| (tree[key.index].name.clone(), key.precedence(&own));
         rivals(tree.pools_before(self.pool.group, self.kind, &own), named)
     }
 

@@ -10,12 +10,12 @@ use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
 use super::preemption::Clock;
-use super::tree::{Group, GroupIdx, Pool, PoolState};
+use super::tree::{Group, Pool, PoolState};
 use super::{Scheduler, SessionKey, Tree};
 use crate::arena::{Arena, ArenaImage};
-use crate::image::{ImageError, check};
+use crate::check::{ImageError, check};
+use crate::index::{GroupIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
-use crate::nodes::SessionIdx;
 use crate::sessions::Sessions;
 use crate::settings::{PoolSettings, SchedulingMode, Settings};
 use crate::types::{Millis, PerType, PoolName, ResourceType};

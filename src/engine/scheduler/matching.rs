@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
+use crate::index::{ClassIdx, HostIdx, Idx, NodeIdx, RackIdx, ReqIdx};
 use crate::lookup::DenseSet;
-use crate::nodes::{NodeIdx, Nodes, Runnable};
-use crate::pending::{ClassIdx, ClassKey, Pending};
-use crate::requests::{ReqIdx, Request, RequestState, Requests, Seq};
-use crate::topology::{HostIdx, RackIdx, Topology};
+use crate::nodes::{Nodes, Runnable};
+use crate::pending::{ClassKey, Pending};
+use crate::requests::{Request, RequestState, Requests, Seq};
+use crate::topology::Topology;
 use crate::types::ResourceType;
 
 use super::Level;
@@ -245,7 +246,11 @@ pub(crate) struct Front {
 }
 
 /// Places that may be both runnable and wanted: the smaller of the two lists.
-fn common(runnable: &DenseSet, wanted: usize, at: impl Fn(usize) -> Option<u32>) -> Vec<u32> {
+fn common<I: Idx>(
+    runnable: &DenseSet<I>,
+    wanted: usize,
+    at: impl Fn(usize) -> Option<I>,
+) -> Vec<I> {
     if runnable.len() <= wanted {
         runnable.items().to_vec()
     } else {

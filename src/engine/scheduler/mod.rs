@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::image::SchedulerImage;
 pub(crate) use self::matching::{Front, Search};
 pub use self::order::Precedence;
-pub(crate) use self::order::{PoolIdx, SessionKey, SessionStanding};
+pub(crate) use self::order::{SessionKey, SessionStanding};
+pub use self::preemption::Lack;
 pub use self::reasons::{
     Ahead, Competition, Holder, HolderClaim, IdRange, Preemption, Rivals, Unusable, WaitReason,
     WaitingRequests,
@@ -30,10 +31,10 @@ pub use self::reasons::{
 pub(crate) use self::tree::Tree;
 use super::Engine;
 use super::check::hold;
+use super::index::{NodeIdx, ReqIdx, SessionIdx};
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
-use super::nodes::{NEAR_AT_ONCE, NodeIdx, SessionIdx};
-use super::requests::ReqIdx;
+use super::nodes::NEAR_AT_ONCE;
 use super::sessions::{Blocked, Session, Sessions, Tally};
 use super::settings::SchedulingMode;
 use super::types::{Grant, Millis, PerType, ResourceType};

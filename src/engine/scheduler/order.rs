@@ -8,20 +8,19 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::shares::Claim;
-use crate::nodes::SessionIdx;
+use crate::index::{Idx, SessionIdx};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, SessionPriority};
 
-/// A group or a pool by number.
-pub(crate) type PoolIdx = u32;
-
 /// Orders the groups: those below their minimum first, then by how much they have.
 /// Orders the pools of a group as well: there, priority comes before what they have.
+///
+/// `I` is [`GroupIdx`](crate::index::GroupIdx) or [`PoolIdx`](crate::index::PoolIdx).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PoolKey {
+pub(super) struct PoolKey<I> {
     pub(super) standing: PoolStanding,
     name: JavaStr,
-    pub(super) pool: PoolIdx,
+    pub(super) index: I,
 }
 
 /// The part of a [`PoolKey`] that changes with what a pool or group has.
@@ -49,14 +48,13 @@ impl PoolStanding {
     }
 }
 
-impl PoolKey {
-    /// `pool` is the number of the pool or group.
-    pub(super) fn new(standing: PoolStanding, name: &Arc<str>, pool: PoolIdx) -> Self {
-        PoolKey { standing, name: JavaStr(name.clone()), pool }
+impl<I: Idx> PoolKey<I> {
+    pub(super) fn new(standing: PoolStanding, name: &Arc<str>, index: I) -> Self {
+        PoolKey { standing, name: JavaStr(name.clone()), index }
     }
 
     /// What puts this pool or group before `later`.
-    pub(super) fn precedence(&self, later: &PoolKey) -> Precedence {
+    pub(super) fn precedence(&self, later: &PoolKey<I>) -> Precedence {
         let (first, second) = (self.standing, later.standing);
         if first.satisfied != second.satisfied {
             Precedence::BelowMinimum
@@ -213,10 +211,11 @@ impl PartialOrd for JavaStr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::PoolIdx;
 
-    fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> PoolKey {
+    fn pool(granted: i64, minimum: i64, weight: f64, priority: i64) -> PoolKey<PoolIdx> {
         let claim = Claim { requested: 0, minimum, maximum: 0, weight, priority };
-        PoolKey::new(PoolStanding::new(granted, &claim), &"p".into(), 0)
+        PoolKey::new(PoolStanding::new(granted, &claim), &"p".into(), PoolIdx::from_number(0))
     }
 
     #[test]
@@ -244,7 +243,7 @@ mod tests {
         let key = |mode, priority, granted, deadline, started, session| {
             let started = Millis(started);
             let standing = SessionStanding { priority, granted, deadline, started, name: &name };
-            SessionKey::new(mode, standing, session)
+            SessionKey::new(mode, standing, SessionIdx::from_number(session))
         };
         let cases = [
             ("fifo", key(Fifo, Normal, 9, 0, 1, 0), key(Fifo, Normal, 0, 0, 2, 1)),

@@ -10,15 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::order::PoolKey;
 use super::reasons::Preemption;
 use super::shares::{self, Claim};
-use super::tree::{Group, GroupIdx, Pool};
-use super::{PoolIdx, Scheduler, SessionKey};
+use super::tree::{Group, Pool};
+use super::{Scheduler, SessionKey};
 use crate::Engine;
+use crate::index::{GroupIdx, PoolIdx, ReqIdx, SessionIdx};
 use crate::input::{Effect, Notification, Record, Starvation};
-use crate::nodes::SessionIdx;
-use crate::requests::{ReqIdx, Request, RequestState};
+use crate::requests::{Request, RequestState};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, ResourceType};
-use crate::views::Lack;
 
 /// Shares are looked at when more than this has passed since the last time.
 const PERIOD_MS: i64 = 1000;
@@ -29,6 +28,15 @@ pub(crate) struct Clock {
     last_round: Option<Millis>,
     /// Until then no request waited, so every pool had what it wanted.
     nobody_waited_until: Option<Millis>,
+}
+
+/// Since when a pool lacks slots that it is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lack {
+    /// Slots of its minimum; absent while it has them.
+    pub minimum_since: Option<Millis>,
+    /// Slots of its share, but for the part that may be missing; absent while it has them.
+    pub share_since: Option<Millis>,
 }
 
 /// What a group and its pools should have, in slots.
@@ -354,8 +362,8 @@ impl Engine {
 /// Groups, pools and sessions in the order in which they are taken from: the reverse of the order
 /// in which they are given to. Each session is looked at once.
 struct Queues {
-    groups: BTreeSet<Reverse<PoolKey>>,
-    pools: Vec<(GroupIdx, BTreeSet<Reverse<PoolKey>>)>,
+    groups: BTreeSet<Reverse<PoolKey<GroupIdx>>>,
+    pools: Vec<(GroupIdx, BTreeSet<Reverse<PoolKey<PoolIdx>>>)>,
     sessions: Vec<(PoolIdx, Vec<(SessionIdx, f64)>)>,
 }
 
@@ -369,9 +377,9 @@ impl Queues {
     /// The session to take from next, its pool, and its share.
     fn next(&mut self, engine: &Engine, kind: ResourceType) -> Option<(PoolIdx, SessionIdx, f64)> {
         while let Some(Reverse(key)) = self.groups.pop_first() {
-            let group = key.pool;
+            let group = key.index;
             while let Some(Reverse(key)) = self.pools_of(engine, kind, group).pop_first() {
-                let pool = key.pool;
+                let pool = key.index;
                 if let Some((session, share)) = self.sessions_of(engine, kind, pool).pop() {
                     return Some((pool, session, share));
                 }
@@ -393,7 +401,7 @@ impl Queues {
         engine: &Engine,
         kind: ResourceType,
         group: GroupIdx,
-    ) -> &mut BTreeSet<Reverse<PoolKey>> {
+    ) -> &mut BTreeSet<Reverse<PoolKey<PoolIdx>>> {
         let position = self.pools.iter().position(|(of, _)| *of == group).unwrap_or_else(|| {
             let pools = engine.scheduler.tree.group(group).pools.iter();
             let keys = pools

@@ -6,18 +6,16 @@ use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use super::order::{PoolIdx, PoolKey, PoolStanding, SessionKey, SessionStanding};
+use super::order::{PoolKey, PoolStanding, SessionKey, SessionStanding};
 use super::queue::Queue;
 use super::shares::Claim;
 use crate::arena::Arena;
 use crate::check::hold;
+use crate::index::{GroupIdx, Idx, PoolIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::{Sessions, Tally};
 use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
 use crate::types::{Millis, PoolName, ResourceType};
-
-/// A group by number.
-pub(crate) type GroupIdx = u32;
 
 /// A pool group.
 #[derive(Debug)]
@@ -34,8 +32,8 @@ pub(crate) struct GroupState {
     pub(crate) tally: Tally,
     pub(crate) share: f64,
     /// Pools that may be given more, in order.
-    order: Queue<PoolKey>,
-    place: Option<PoolKey>,
+    order: Queue<PoolKey<PoolIdx>>,
+    place: Option<PoolKey<GroupIdx>>,
 }
 
 /// A pool.
@@ -48,7 +46,7 @@ pub(crate) struct Pool {
     /// Whether the pools file names it.
     pub(crate) configured: bool,
     /// Its running sessions.
-    pub(crate) sessions: BTreeSet<u32>,
+    pub(crate) sessions: BTreeSet<SessionIdx>,
     pub(crate) kinds: [PoolState; 3],
 }
 
@@ -62,7 +60,7 @@ pub(crate) struct PoolState {
     pub(crate) last_preempt: Option<Millis>,
     /// Sessions that may be given more, in order.
     pub(super) queue: Queue<SessionKey>,
-    pub(super) place: Option<PoolKey>,
+    pub(super) place: Option<PoolKey<PoolIdx>>,
 }
 
 /// All groups and pools.
@@ -73,7 +71,7 @@ pub(crate) struct Tree {
     pub(super) pools: Arena<PoolIdx, Pool>,
     pub(super) pool_by_name: Lookup<PoolName, PoolIdx>,
     /// Groups that may be given more, in order, for each type.
-    order: [Queue<PoolKey>; 3],
+    order: [Queue<PoolKey<GroupIdx>>; 3],
 }
 
 impl Tree {
@@ -180,10 +178,10 @@ impl Tree {
     }
 
     /// Who comes next: the first session of the first pool of the first group.
-    pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, u32)> {
+    pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, SessionIdx)> {
         let kind = kind.index();
-        let group = self.order[kind].first()?.pool;
-        let pool = self.groups[group].kinds[kind].order.first()?.pool;
+        let group = self.order[kind].first()?.index;
+        let pool = self.groups[group].kinds[kind].order.first()?.index;
         let session = self.pools[pool].kinds[kind].queue.first()?.session;
         Some((pool, session))
     }
@@ -192,8 +190,8 @@ impl Tree {
     pub(super) fn groups_before(
         &self,
         kind: ResourceType,
-        key: &PoolKey,
-    ) -> impl Iterator<Item = &PoolKey> {
+        key: &PoolKey<GroupIdx>,
+    ) -> impl Iterator<Item = &PoolKey<GroupIdx>> {
         self.order[kind.index()].before(key)
     }
 
@@ -202,8 +200,8 @@ impl Tree {
         &self,
         group: GroupIdx,
         kind: ResourceType,
-        key: &PoolKey,
-    ) -> impl Iterator<Item = &PoolKey> {
+        key: &PoolKey<PoolIdx>,
+    ) -> impl Iterator<Item = &PoolKey<PoolIdx>> {
         self.groups[group].kinds[kind.index()].order.before(key)
     }
 
@@ -418,7 +416,7 @@ impl Group {
     }
 
     /// The group's place among the groups, of which `group` is its number.
-    pub(super) fn key(&self, kind: ResourceType, group: GroupIdx) -> PoolKey {
+    pub(super) fn key(&self, kind: ResourceType, group: GroupIdx) -> PoolKey<GroupIdx> {
         PoolKey::new(self.standing(kind), &self.name, group)
     }
 
@@ -440,7 +438,7 @@ impl Pool {
     }
 
     /// The pool's place among the pools of its group, of which `pool` is its number.
-    pub(super) fn key(&self, kind: ResourceType, pool: PoolIdx) -> PoolKey {
+    pub(super) fn key(&self, kind: ResourceType, pool: PoolIdx) -> PoolKey<PoolIdx> {
         PoolKey::new(self.standing(kind), &self.name.pool, pool)
     }
 
@@ -469,12 +467,12 @@ fn below(tally: Tally, maximum: i64) -> bool {
 
 /// Moves a group or pool, of the name and number, from its place in an order to where it belongs by
 /// its standing; out of the order, if it has none.
-fn move_to(
-    order: &mut Queue<PoolKey>,
-    place: &mut Option<PoolKey>,
+fn move_to<I: Idx>(
+    order: &mut Queue<PoolKey<I>>,
+    place: &mut Option<PoolKey<I>>,
     standing: Option<PoolStanding>,
     name: &Arc<str>,
-    number: PoolIdx,
+    index: I,
 ) {
     match (&mut *place, standing) {
         (Some(place), Some(standing)) if place.standing == standing => {}
@@ -487,7 +485,7 @@ fn move_to(
             *place = None;
         }
         (None, Some(standing)) => {
-            let key = PoolKey::new(standing, name, number);
+            let key = PoolKey::new(standing, name, index);
             order.insert(key.clone());
             *place = Some(key);
         }

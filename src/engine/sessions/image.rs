@@ -5,15 +5,14 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Blocked, Demand, FirstWait, NodeIdx, RetiredSession, Session, SessionIdx, Sessions, Step, Tally,
-};
+use super::{Blocked, Demand, FirstWait, RetiredSession, Session, Sessions, Step, Tally};
 use crate::arena::{Arena, ArenaImage};
-use crate::image::{ImageError, check};
+use crate::check::{ImageError, check};
+use crate::index::{NodeIdx, PoolIdx, SessionIdx};
 use crate::lookup::{Chains, HashSeed, Lookup, Unique};
 use crate::pending::{Pending, PendingImage};
 use crate::requests::{Line, RequestState, Requests, RequestsImage};
-use crate::scheduler::{Locality, PoolIdx};
+use crate::scheduler::Locality;
 use crate::topology::Topology;
 use crate::types::{Millis, PerType, PoolName, ResourceType, SessionInfo};
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DEFAULT_RACK, HostIdx, NONE, Rack, RackIdx, Topology};
+use super::{DEFAULT_RACK, Rack, Topology};
 use crate::arena::{Arena, ArenaImage};
-use crate::image::{ImageError, check};
+use crate::check::{ImageError, check};
+use crate::index::{HostIdx, Idx, IdxVec, RackIdx};
 use crate::lookup::{HashSeed, Lookup};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,8 +30,8 @@ impl Topology {
         TopologyImage {
             hosts: self.hosts.image(|host, name| HostImage {
                 name: name.clone(),
-                rack: Some(self.host_racks[host as usize]).filter(|rack| *rack != NONE),
-                uses: self.uses[host as usize],
+                rack: Some(self.host_racks[host]).filter(|rack| *rack != RackIdx::NONE),
+                uses: self.uses[host],
             }),
             racks: self.racks.image(|_, rack| rack.path.clone()),
         }
@@ -44,15 +45,15 @@ impl Topology {
             check(known.is_none(), "a rack has two numbers")?;
             Ok(Rack { path, uses: 0 })
         })?;
-        let mut uses = vec![0; hosts.entries.len()];
-        let mut host_racks = vec![NONE; hosts.entries.len()];
+        let mut uses = IdxVec::of(0, hosts.entries.len());
+        let mut host_racks = IdxVec::of(RackIdx::NONE, hosts.entries.len());
         let mut host_by_name = Lookup::new(seed);
         let hosts = Arena::from_image(hosts, |host: HostIdx, image: HostImage| {
-            uses[host as usize] = image.uses;
+            uses[host] = image.uses;
             if let Some(number) = image.rack {
                 let rack = racks.get_mut(number);
                 rack.ok_or_else(|| ImageError::new("a host is in no rack"))?.uses += 1;
-                host_racks[host as usize] = number;
+                host_racks[host] = number;
             }
             let known = host_by_name.insert(image.name.clone(), host);
             check(known.is_none(), "a host has two numbers")?;
@@ -64,7 +65,7 @@ impl Topology {
 
     /// Checks the number of a host that something is near to.
     pub(crate) fn check_placed(&self, host: HostIdx) -> Result<(), ImageError> {
-        let rack = self.host_racks.get(host as usize).filter(|rack| **rack != NONE);
+        let rack = self.host_racks.get(host).filter(|rack| **rack != RackIdx::NONE);
         check(rack.is_some(), "something is near to a host that is nowhere")
     }
 
