@@ -18,7 +18,6 @@ pub struct HostFiles {
     pub exclude: Option<HostFile>,
 }
 
-/// One of the host files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
     /// The file. A relative path starts at the working directory.

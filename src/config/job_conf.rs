@@ -37,7 +37,6 @@ pub enum WriteError {
     Character {
         /// The name of the property, cut if it is long.
         name: String,
-        /// The character.
         character: char,
     },
 }

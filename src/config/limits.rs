@@ -7,7 +7,6 @@ use std::time::Duration;
 pub struct CallSettings {
     /// Bytes of a name: of sessions, users, groups, pools, administrators.
     pub name_bytes: usize,
-    /// Bytes of a URL.
     pub url_bytes: usize,
     /// Bytes of a host name.
     pub host_bytes: usize,

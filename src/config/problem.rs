@@ -164,7 +164,6 @@ pub enum ProblemKind {
     /// An element that means nothing at its place.
     #[error("unknown element <{name}>{}", Meant(.meant))]
     UnknownElement {
-        /// Its name.
         name: Box<str>,
         /// A known element that is spelled like it.
         meant: Option<Box<str>>,
@@ -226,7 +225,6 @@ pub enum ProblemKind {
 /// A key that may have been meant where another one is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimilarKey {
-    /// Its name.
     pub name: &'static str,
     /// Its default, which is used; none when the key is set as well.
     pub default: Option<&'static str>,

@@ -172,7 +172,6 @@ pub struct MemorySettings {
 /// A task tracker's configuration that can be used.
 #[derive(Clone, Debug)]
 pub struct LoadedTaskTracker {
-    /// The settings.
     pub settings: TaskTrackerSettings,
     /// All properties of the files, over which those of a job are laid.
     pub site: SiteProperties,

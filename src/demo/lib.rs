@@ -10,6 +10,8 @@
 //! **Invariant:** nothing here decides anything about a cluster, and what is reported as a decision
 //! of the cluster manager comes from the cluster manager.
 
+#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
+
 mod job;
 mod machine;
 mod news;
@@ -92,7 +94,6 @@ pub enum DemoError {
     Nodes {
         /// Nodes that did.
         joined: usize,
-        /// All nodes.
         nodes: usize,
     },
     /// The cluster manager has failed.

@@ -180,7 +180,6 @@ impl Machine {
         self.kind.cpus == SMALL.cpus
     }
 
-    /// MAP slots.
     pub(super) fn map_slots(&self) -> i64 {
         self.kind.maps
     }

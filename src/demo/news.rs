@@ -8,9 +8,7 @@ use serde::Serialize;
 /// Slots, or tasks, by type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Slots {
-    /// For maps.
     pub map: i64,
-    /// For reduces.
     pub reduce: i64,
 }
 
@@ -24,13 +22,10 @@ pub enum News {
         session: Arc<str>,
         /// The job's name.
         name: Arc<str>,
-        /// The user.
         user: &'static str,
         /// `group.pool`.
         pool: String,
-        /// Its maps.
         maps: usize,
-        /// Its reduces.
         reduces: usize,
         /// Whether it is part of the script; the others come by chance.
         scripted: bool,
@@ -41,7 +36,6 @@ pub enum News {
         session: Arc<str>,
         /// The job's name.
         name: Arc<str>,
-        /// The user.
         user: &'static str,
         /// How: `SUCCESSFUL`, `FAILED`, or `GONE` when the cluster manager ended the session, as
         /// for an operator who killed it.
@@ -53,61 +47,34 @@ pub enum News {
     JobRefused {
         /// The job's name.
         name: Arc<str>,
-        /// The user.
         user: &'static str,
         /// Why.
         reason: String,
     },
     /// The demo switched a node off.
-    PowerCut {
-        /// The node.
-        node: Arc<str>,
-    },
+    PowerCut { node: Arc<str> },
     /// The demo switched a node on again.
-    PowerBack {
-        /// The node.
-        node: Arc<str>,
-    },
+    PowerBack { node: Arc<str> },
     /// From now on tasks on this node fail.
-    DiskFailing {
-        /// The node.
-        node: Arc<str>,
-    },
+    DiskFailing { node: Arc<str> },
     /// The demo took a node away to repair it.
-    Repair {
-        /// The node.
-        node: Arc<str>,
-    },
+    Repair { node: Arc<str> },
     /// The demo plugged a new node in.
-    NewNode {
-        /// The node.
-        node: Arc<str>,
-    },
+    NewNode { node: Arc<str> },
     /// The demo took the new node away, so that it can come again.
-    NodeReturned {
-        /// The node.
-        node: Arc<str>,
-    },
+    NodeReturned { node: Arc<str> },
     /// The cluster manager added a node.
-    NodeJoined {
-        /// The node.
-        node: Arc<str>,
-    },
+    NodeJoined { node: Arc<str> },
     /// The cluster manager misses heartbeats of a node.
-    NodeLate {
-        /// The node.
-        node: Arc<str>,
-    },
+    NodeLate { node: Arc<str> },
     /// The cluster manager removed a node.
     NodeLost {
-        /// The node.
         node: Arc<str>,
         /// Whether it was silent for too long; otherwise it restarts.
         expired: bool,
     },
     /// The cluster manager stopped using a node for a type.
     NodeBlacklisted {
-        /// The node.
         node: Arc<str>,
         /// The type.
         #[serde(rename = "type")]
@@ -233,9 +200,7 @@ pub struct Summary {
     /// How long the demo ran.
     #[serde(skip)]
     pub seconds: f64,
-    /// Jobs that started.
     pub jobs_started: u64,
-    /// Jobs that succeeded.
     pub jobs_succeeded: u64,
     /// Tasks that were finished.
     pub tasks: u64,

@@ -5,6 +5,8 @@
 //! their class that parameters and results are, [`rpc`] calls and replies with a server and a
 //! client, [`protocols`] the methods that can be called. Spec: mapreduce/01 to 03.
 
+#![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
+
 pub mod io;
 pub mod object;
 pub mod protocols;

@@ -15,7 +15,6 @@ const NETWORK_MBPS: i32 = 100;
 /// What a node has, or has free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// CPUs.
     pub num_cpus: i16,
     /// Always 100.
     pub network_mbps: i32,

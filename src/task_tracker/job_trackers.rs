@@ -89,7 +89,6 @@ struct Running {
 pub struct JobTrackerSnapshot {
     /// The name under which it runs, in which the job's is.
     pub attempt: String,
-    /// Its job.
     pub job: String,
     /// Who waits for it: `host:port`.
     pub parent: String,

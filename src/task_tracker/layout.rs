@@ -48,7 +48,6 @@ pub fn output(id: &AttemptId) -> PathBuf {
     attempt(id, false).join("output")
 }
 
-/// The output of a map.
 pub fn map_output(id: &AttemptId) -> PathBuf {
     output(id).join("file.out")
 }

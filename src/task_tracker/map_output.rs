@@ -38,7 +38,6 @@ struct Indexes {
 /// The part of a map's output that one reduce gets.
 #[derive(Debug)]
 pub struct Part {
-    /// The file.
     pub file: File,
     /// Where the part begins, in bytes.
     pub start: u64,

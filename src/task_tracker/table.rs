@@ -29,7 +29,6 @@ const MAX_HANDLE_BYTES: usize = 1024;
 /// How much a tracker knows at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableLimits {
-    /// Jobs.
     pub jobs: usize,
     /// Attempts of all jobs, those included that have ended and whose output is served.
     pub attempts: usize,
@@ -49,7 +48,6 @@ impl Default for TableLimits {
 /// cleaned up after; that is another run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// The attempt.
     pub attempt: TaskAttemptId,
     /// Which run this is of all that the tracker has seen.
     pub number: u64,

@@ -90,9 +90,7 @@ pub struct Identity {
 /// How many slots there are of each type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotCounts {
-    /// For maps.
     pub maps: u32,
-    /// For reduces.
     pub reduces: u32,
 }
 

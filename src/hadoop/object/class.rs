@@ -28,7 +28,6 @@ pub enum Class {
     Double,
     /// `java.lang.String`
     String,
-    /// Arrays of this class.
     Array(Box<Class>),
     /// The enum of this name.
     Enum(&'static str),
@@ -98,7 +97,6 @@ impl Class {
         self == item
     }
 
-    /// Whether this is its name.
     pub fn is_named(&self, name: &str) -> bool {
         match self {
             Class::Array(_) => self.to_string() == name,

@@ -138,7 +138,6 @@ values! {
 
 macro_rules! enums {
     ($($name:ident,)*) => {
-        /// The enum of this name.
         pub(super) fn enum_class(name: &str) -> Option<&'static str> {
             [$($name::CLASS,)*].into_iter().find(|class| *class == name)
         }

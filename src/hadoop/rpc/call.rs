@@ -11,7 +11,6 @@ pub struct Call {
     pub id: i32,
     /// The name of the method.
     pub method: String,
-    /// The parameters.
     pub parameters: Vec<Object>,
 }
 

@@ -40,9 +40,7 @@ pub struct ClientOptions {
     pub ping_interval: Duration,
     /// A connection that was idle for longer is not used again.
     pub max_idle: Duration,
-    /// Bytes of one call.
     pub max_call_bytes: usize,
-    /// Bytes of one reply.
     pub max_reply_bytes: usize,
 }
 
@@ -83,11 +81,9 @@ pub enum CallError {
     /// The peer's protocol has another version.
     #[error("{protocol} has version {theirs} there and {ours} here")]
     Version {
-        /// The protocol.
         protocol: &'static str,
         /// The peer's version.
         theirs: i64,
-        /// Ours.
         ours: i64,
     },
     /// The reply is to another call.

@@ -29,7 +29,6 @@ use corona_net::memory::Holding;
 const WRITE_BYTES: usize = 64 << 10;
 /// Room for what arrives: at first, and at most in one step.
 const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
-/// The bytes of a length.
 const LENGTH_BYTES: usize = 4;
 
 pub(super) struct Connection {

@@ -19,7 +19,6 @@ pub struct Protocol {
 /// A method of a protocol.
 #[derive(Debug)]
 pub struct Method {
-    /// Its name.
     pub name: &'static str,
     /// The classes of its parameters.
     pub parameters: &'static [&'static str],

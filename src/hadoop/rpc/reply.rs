@@ -11,7 +11,6 @@ use crate::object::Object;
 pub struct Reply {
     /// The id of the call.
     pub id: i32,
-    /// The outcome.
     pub outcome: Outcome,
 }
 

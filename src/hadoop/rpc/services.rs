@@ -16,7 +16,6 @@ pub type Answer = Pin<Box<dyn Future<Output = Result<Object, Fault>> + Send>>;
 
 /// What carries out the calls of a protocol.
 pub trait Service: Send + Sync + 'static {
-    /// The protocol.
     fn protocol(&self) -> &'static Protocol;
 
     /// Carries out a call of this method of the protocol. The parameters have the classes that the
@@ -39,7 +38,6 @@ pub struct Services {
 /// What connections of a protocol get.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// The service.
     Offered(Arc<dyn Service>),
     /// Errors: the protocol exists, but not here.
     Known,

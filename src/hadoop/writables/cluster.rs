@@ -49,15 +49,12 @@ writable! {
         pub total_maps: i32 as Int,
         /// Reduces of all jobs.
         pub total_reduces: i32 as Int,
-        /// The trackers.
         pub trackers: Vec<TaskTrackerStatus> as List<Int, Plain>,
-        /// The tasks of each tracker.
         pub tasks: Vec<TrackerTasks> as List<Int, Plain>,
     }
 }
 
 writable! {
-    /// The tasks of a tracker.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TrackerTasks {
         /// The tracker's name.

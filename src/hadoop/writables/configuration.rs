@@ -8,7 +8,6 @@ writable! {
     /// Names and values, in no defined order.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct Configuration: "org.apache.hadoop.conf.Configuration" {
-        /// The properties.
         pub properties: Vec<Property> as List<VInt, Plain>,
     }
 }
@@ -17,7 +16,6 @@ writable! {
     /// A name and its value.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Property {
-        /// The name.
         pub name: String as Text,
         /// The value, with references unexpanded.
         pub value: String as Text,

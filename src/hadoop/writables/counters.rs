@@ -8,13 +8,11 @@ writable! {
     /// Groups of counters, in no defined order.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct Counters: "org.apache.hadoop.mapred.Counters" {
-        /// The groups.
         pub groups: Vec<CounterGroup> as List<Int, Plain>,
     }
 }
 
 writable! {
-    /// A group of counters.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct CounterGroup {
         /// Mostly the name of the Java enum whose constants are the counters.
@@ -26,7 +24,6 @@ writable! {
     }
 }
 
-/// A counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Its name within the group.

@@ -8,11 +8,9 @@ use crate::io::{DecodeError, Reader, Writer};
 constants! {
     /// What has become of an attempt.
     pub enum EventStatus: "org.apache.hadoop.mapred.TaskCompletionEvent$Status" {
-        /// It failed.
         Failed = "FAILED",
         /// It was killed.
         Killed = "KILLED",
-        /// It succeeded.
         Succeeded = "SUCCEEDED",
         /// It succeeded, but its output is lost.
         Obsolete = "OBSOLETE",
@@ -27,7 +25,6 @@ writable! {
     /// An attempt has ended.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskCompletionEvent: "org.apache.hadoop.mapred.TaskCompletionEvent" {
-        /// The attempt.
         pub attempt: TaskAttemptId as Plain,
         /// The number of its task among the maps or the reduces.
         pub id_within_job: i32 as VInt,
@@ -52,7 +49,6 @@ writable! {
     {
         /// Whether the child must discard its events and start again.
         pub reset: bool as Bool,
-        /// The events.
         pub events: Vec<TaskCompletionEvent> as List<Int, Plain>,
     }
 }

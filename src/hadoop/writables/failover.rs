@@ -21,7 +21,6 @@ writable! {
     /// An attempt has been sent to a tracker.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskLaunch {
-        /// The attempt.
         pub attempt: TaskAttemptId as Plain,
         /// The tracker's name.
         pub tracker: Option<String> as WString,
@@ -36,9 +35,7 @@ writable! {
     /// A tracker in use.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TaskTrackerInfo {
-        /// Its name.
         pub name: String as Text,
-        /// Its host.
         pub host: String as Text,
         /// Where it serves map outputs and logs.
         pub http_port: i32 as Int,

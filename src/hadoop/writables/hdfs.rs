@@ -112,7 +112,6 @@ writable! {
         pub last_update_ms: i64 as Long,
         /// Connections for data that are open.
         pub transfers: i32 as Int,
-        /// Its rack.
         pub rack: String as Text,
         /// Its host's name; may be empty.
         pub host: String as Text,
@@ -129,7 +128,6 @@ writable! {
         pub corrupt: bool as Bool,
         /// Where it begins in the file.
         pub offset: i64 as Long,
-        /// The block.
         pub block: Block as Plain,
         /// Where it is, the best place first.
         pub locations: Vec<DatanodeInfo> as List<Int, Plain>,
@@ -142,7 +140,6 @@ writable! {
     pub struct VersionedLocatedBlock: "org.apache.hadoop.hdfs.protocol.VersionedLocatedBlock" {
         /// The data nodes' version.
         pub data_version: i32 as Int,
-        /// The block.
         pub located: LocatedBlock as Plain,
     }
 }
@@ -159,7 +156,6 @@ writable! {
         pub fingerprint: i32 as Int,
         /// The version of the protocol for data.
         pub data_version: i32 as Int,
-        /// The block.
         pub located: LocatedBlock as Plain,
     }
 }
@@ -185,7 +181,6 @@ writable! {
         pub file_bytes: i64 as Long,
         /// Whether somebody writes the file.
         pub under_construction: bool as Bool,
-        /// The blocks.
         pub blocks: Vec<LocatedBlock> as List<Int, Plain>,
     }
 }
@@ -196,7 +191,6 @@ writable! {
     pub struct VersionedLocatedBlocks: "org.apache.hadoop.hdfs.protocol.VersionedLocatedBlocks" {
         /// The data nodes' version.
         pub data_version: i32 as Int,
-        /// The blocks.
         pub located: LocatedBlocks as Plain,
     }
 }
@@ -213,7 +207,6 @@ writable! {
         pub fingerprint: i32 as Int,
         /// The version of the protocol for data.
         pub data_version: i32 as Int,
-        /// The blocks.
         pub located: LocatedBlocks as Plain,
     }
 }
@@ -226,7 +219,6 @@ writable! {
         pub name: Vec<u8> as Bytes,
         /// Bytes of a file; the number of entries of a directory.
         pub length: i64 as Long,
-        /// Whether it is a directory.
         pub is_directory: bool as Bool,
         /// Replicas that each block should have; 0 for a directory.
         pub replication: i16 as Short,
@@ -238,9 +230,7 @@ writable! {
         pub accessed_ms: i64 as Long,
         /// Who may do what with it.
         pub permission: FsPermission as Plain,
-        /// Its owner.
         pub owner: String as Text,
-        /// Its group.
         pub group: String as Text,
     }
 }
@@ -253,7 +243,6 @@ writable! {
         pub path: String as Text,
         /// Bytes of a file; the number of entries of a directory.
         pub length: i64 as Long,
-        /// Whether it is a directory.
         pub is_directory: bool as Bool,
         /// Replicas that each block should have; 0 for a directory.
         pub replication: i16 as Short,
@@ -265,9 +254,7 @@ writable! {
         pub accessed_ms: i64 as Long,
         /// Who may do what with it.
         pub permission: FsPermission as Plain,
-        /// Its owner.
         pub owner: String as Text,
-        /// Its group.
         pub group: String as Text,
     }
 }
@@ -276,7 +263,6 @@ writable! {
     /// Some entries of a directory, in the order of the bytes of their names.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct DirectoryListing: "org.apache.hadoop.hdfs.protocol.DirectoryListing" {
-        /// The entries.
         pub entries: Vec<HdfsFileStatus> as List<Int, Plain>,
         /// How many more there are.
         pub remaining: i32 as Int,
@@ -334,7 +320,6 @@ writable! {
     pub struct ContentSummary: "org.apache.hadoop.fs.ContentSummary" {
         /// Bytes of all files.
         pub length: i64 as Long,
-        /// Files.
         pub files: i64 as Long,
         /// Directories, itself included.
         pub directories: i64 as Long,

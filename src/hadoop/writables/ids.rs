@@ -7,7 +7,6 @@ use super::writable;
 use crate::io::formats::{Bool, Int, Plain, Text};
 
 writable! {
-    /// A job.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct JobId: "org.apache.hadoop.mapred.JobID" {
         /// Its number within its tracker: 1, unless a remote job tracker was restarted.
@@ -23,9 +22,7 @@ writable! {
     pub struct TaskId: "org.apache.hadoop.mapred.TaskID" {
         /// Its number among the maps or the reduces of the job.
         pub number: i32 as Int,
-        /// The job.
         pub job: JobId as Plain,
-        /// Whether it is a map.
         pub is_map: bool as Bool,
     }
 }
@@ -36,7 +33,6 @@ writable! {
     pub struct TaskAttemptId: "org.apache.hadoop.mapred.TaskAttemptID" {
         /// Its number among the attempts at the task, from 0.
         pub number: i32 as Int,
-        /// The task.
         pub task: TaskId as Plain,
     }
 }

@@ -26,7 +26,6 @@ writable! {
     /// How a job stands.
     #[derive(Clone, Debug, PartialEq)]
     pub struct JobStatus: "org.apache.hadoop.mapred.JobStatus" {
-        /// The job.
         pub job: JobId as Plain,
         /// Of the set-up task, from 0 to 1.
         pub setup_progress: f32 as Float,
@@ -53,7 +52,6 @@ writable! {
     /// What does not change of a job.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct JobProfile: "org.apache.hadoop.mapred.JobProfile" {
-        /// The job.
         pub job: JobId as Plain,
         /// Where its configuration is.
         pub job_file: String as Text,
@@ -63,16 +61,13 @@ writable! {
         pub user: String as Text,
         /// What its user calls it.
         pub name: String as Text,
-        /// Its queue.
         pub queue: String as Text,
     }
 }
 
 writable! {
-    /// A queue of jobs.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct JobQueueInfo: "org.apache.hadoop.mapred.JobQueueInfo" {
-        /// Its name.
         pub name: String as Text,
         /// What a scheduler says of it; `N/A` if nothing.
         pub scheduling_info: String as Text,
@@ -85,7 +80,6 @@ writable! {
     pub struct QueueAclsInfo: "org.apache.hadoop.mapred.QueueAclsInfo" {
         /// The queue.
         pub name: String as Text,
-        /// The operations.
         pub operations: Vec<String> as List<Int, WString>,
     }
 }
@@ -94,7 +88,6 @@ writable! {
     /// How a task stands.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TaskReport: "org.apache.hadoop.mapred.TaskReport" {
-        /// The task.
         pub task: TaskId as Plain,
         /// From 0 to 1.
         pub progress: f32 as Float,
@@ -106,14 +99,12 @@ writable! {
         pub finish_time_ms: i64 as Long,
         /// What went wrong with its attempts.
         pub diagnostics: Vec<String> as List<Int, WString>,
-        /// Its counters.
         pub counters: Counters as Plain,
         /// Its state, with the attempts that belong to it.
         pub state: TaskReportState as Plain,
     }
 }
 
-/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskReportState {
     /// It has not begun.
@@ -124,7 +115,6 @@ pub enum TaskReportState {
     Complete(TaskAttemptId),
     /// It was killed.
     Killed,
-    /// It failed.
     Failed,
 }
 

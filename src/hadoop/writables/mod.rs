@@ -64,7 +64,6 @@ use super::io::{DecodeError, Reader, Writer, formats::Writable};
 pub trait Named: Sized {
     /// The class that interfaces declare.
     const DECLARED: &'static str;
-    /// An array of it.
     const ARRAY: &'static str;
     /// The classes that objects of this type can have.
     const CLASSES: &'static [&'static str];

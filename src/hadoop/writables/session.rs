@@ -10,7 +10,6 @@ use crate::io::{DecodeError, Reader, Writer};
 pub struct InetAddress {
     /// A name or a literal address.
     pub host: String,
-    /// The port.
     pub port: u16,
 }
 
@@ -68,7 +67,6 @@ writable! {
 /// Where a session's job tracker listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTrackers {
-    /// The job tracker.
     pub job_tracker: InetAddress,
     /// Who knows the job tracker's new address when the old one does not answer.
     pub secondary: Option<InetAddress>,

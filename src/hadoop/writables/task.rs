@@ -37,7 +37,6 @@ writable! {
 pub struct Task {
     /// Where the job's configuration is: a URI from a job tracker, a local path for a child.
     pub job_file: String,
-    /// The attempt that this is.
     pub attempt: TaskAttemptId,
     /// Its number among the maps or the reduces of the job.
     pub partition: i32,
@@ -68,13 +67,11 @@ pub struct Task {
 /// What is particular to maps and to reduces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
-    /// A map.
     Map {
         /// What it reads. Tasks that only prepare or clean up have nothing to read, and none is
         /// written for them.
         split: Option<Split>,
     },
-    /// A reduce.
     Reduce {
         /// How many maps the job has.
         maps: i32,
@@ -82,7 +79,6 @@ pub enum TaskKind {
 }
 
 impl Task {
-    /// Whether it is a map.
     pub fn is_map(&self) -> bool {
         matches!(self.kind, TaskKind::Map { .. })
     }
@@ -224,7 +220,6 @@ writable! {
     pub struct JvmTask: "org.apache.hadoop.mapred.JvmTask" {
         /// Whether the child is to end.
         pub should_die: bool as Bool,
-        /// The task.
         pub task: Option<Task> as IfAny,
     }
 }

@@ -74,13 +74,11 @@ writable! {
 /// context, so there is no single way to decode it. See [`decode`](TaskStatus::decode).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskStatus {
-    /// The attempt.
     pub attempt: TaskAttemptId,
     /// From 0 to 1.
     pub progress: f32,
     /// The slots that it takes.
     pub slots: i32,
-    /// Its state.
     pub state: TaskState,
     /// What went wrong; readers append it to what they know.
     pub diagnostics: String,

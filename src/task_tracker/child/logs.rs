@@ -36,7 +36,6 @@ pub enum LogFile {
     Stderr,
     /// What it logs.
     Syslog,
-    /// A profile of it.
     Profile,
     /// What its debug script writes.
     Debugout,
@@ -63,7 +62,6 @@ impl LogFile {
     pub const ALL: [LogFile; 5] =
         [LogFile::Stdout, LogFile::Stderr, LogFile::Syslog, LogFile::Debugout, LogFile::Profile];
 
-    /// The name of the file.
     pub fn file_name(self) -> &'static str {
         match self {
             LogFile::Stdout => "stdout",

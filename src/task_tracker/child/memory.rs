@@ -7,7 +7,6 @@ use crate::ids::AttemptId;
 /// What a running task occupies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskMemory {
-    /// The attempt.
     pub attempt: AttemptId,
     /// Its process.
     pub pid: i32,
@@ -31,7 +30,6 @@ pub struct MemoryLimits {
 /// A task that has to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryKill {
-    /// The attempt.
     pub attempt: AttemptId,
     /// Whether that is its own fault.
     pub is_failure: bool,

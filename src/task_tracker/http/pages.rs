@@ -22,7 +22,6 @@ pub struct Page {
     pub content_type: &'static str,
     /// Whether it never changes at its address.
     pub is_constant: bool,
-    /// The body.
     pub body: Bytes,
 }
 

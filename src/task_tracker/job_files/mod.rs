@@ -80,7 +80,6 @@ pub enum FileError {
     /// The Hadoop install could not be run.
     #[error("{}: {error}", program.display())]
     Run {
-        /// The program.
         program: PathBuf,
         /// Why.
         error: io::Error,

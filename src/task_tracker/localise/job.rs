@@ -22,7 +22,6 @@ const CHILD_CLASS: &str = "org.apache.hadoop.mapred.CoronaChild";
 /// What a launch action says of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
-    /// The job.
     pub id: JobId,
     /// Its configuration.
     pub job_file: Location,
@@ -35,7 +34,6 @@ pub struct JobSpec {
 /// A job on this machine.
 #[derive(Debug)]
 pub struct LocalJob {
-    /// The job.
     pub id: JobId,
     /// Its configuration, adjusted.
     pub conf: JobConf,

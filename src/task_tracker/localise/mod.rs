@@ -74,7 +74,6 @@ pub enum LocaliseError {
     /// A bound of the task tracker.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// Of what.
         what: &'static str,
         /// The bound.
         limit: usize,

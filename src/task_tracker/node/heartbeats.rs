@@ -27,7 +27,6 @@ use corona_wire::{Exception, Service};
 pub struct NodeInfo {
     /// The task tracker's name.
     pub name: String,
-    /// Its host.
     pub host: String,
     /// The port of its Thrift service.
     pub callback_port: u16,

@@ -17,7 +17,6 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 pub struct Host {
     /// Its name. The file system must use the same name, or tasks are not placed near its data.
     pub name: String,
-    /// Its address.
     pub address: IpAddr,
 }
 
@@ -30,7 +29,6 @@ pub enum HostError {
     /// The name has no address.
     #[error("host {name} has no address: {why}; slave.host.name may name another")]
     NoAddress {
-        /// The name.
         name: String,
         /// What the system says.
         why: String,

@@ -44,7 +44,6 @@ pub(super) enum Told {
     Nothing,
     /// Its work is done.
     Release,
-    /// To end.
     End,
 }
 

@@ -11,13 +11,10 @@ use corona_hadoop::writables::{Phase, TaskState};
 pub struct Snapshot {
     /// Who it is.
     pub identity: Identity,
-    /// Slots for maps.
     pub maps: SlotUse,
-    /// Slots for reduces.
     pub reduces: SlotUse,
     /// Attempts that failed since it started.
     pub failures: u32,
-    /// Its jobs.
     pub jobs: Vec<JobSnapshot>,
 }
 
@@ -30,7 +27,6 @@ pub struct SlotUse {
     pub used: u32,
 }
 
-/// A job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSnapshot {
     /// Its name.
@@ -43,7 +39,6 @@ pub struct JobSnapshot {
     pub attempts: Vec<AttemptSnapshot>,
 }
 
-/// An attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSnapshot {
     /// Its name.
@@ -52,7 +47,6 @@ pub struct AttemptSnapshot {
     pub kind: TaskKind,
     /// Whether it is started as a map.
     pub is_map: bool,
-    /// Its state.
     pub state: TaskState,
     /// What it is at.
     pub phase: Phase,

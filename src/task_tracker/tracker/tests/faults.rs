@@ -96,9 +96,7 @@ async fn a_process_that_says_nothing_is_ended() {
 enum BreaksOff {
     /// Without a word.
     Silently,
-    /// With its slots.
     WithSlots,
-    /// With its process.
     WithProcess,
 }
 
