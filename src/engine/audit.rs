@@ -1,5 +1,5 @@
-//! Whether the books agree: everything that the engine keeps in more than one place is computed
-//! anew from requests and nodes and compared.
+//! Checks whether the state is consistent: everything that the engine keeps in more than one place
+//! is computed again from requests and nodes and compared.
 //!
 //! Nothing of the engine depends on this; simulations and tests call it. Each part checks its own
 //! indexes, here they are compared with each other.
@@ -16,8 +16,8 @@ impl Engine {
     /// themselves, and compares. To be called between inputs. Takes time in proportion to all that
     /// the engine holds.
     ///
-    /// Whether a limit was respected when a slot was given cannot be seen afterwards, since limits
-    /// and capacities change; that is for whoever sees the inputs and outcomes.
+    /// Whether a limit was respected when a slot was granted cannot be checked afterwards, because
+    /// limits and capacities change; only a reader of the inputs and outcomes can check it.
     ///
     /// # Errors
     /// A sentence about the first difference found. Each is a bug of the engine.

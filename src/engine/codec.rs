@@ -7,9 +7,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of the form that is written. It is raised when an existing variant or field of what is
-/// encoded changes; a new variant at the end of an enumeration does not need that. A version that
-/// reads journals must go on reading the older forms.
+/// The version of the format that is written. Raise it when an existing variant or field of the
+/// encoded types changes; a new variant at the end of an enumeration does not require it. A version
+/// that reads journals must still read the older formats.
 pub const VERSION: u8 = 1;
 
 /// Why bytes are not a value.

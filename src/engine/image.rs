@@ -1,5 +1,5 @@
-//! The whole state of an engine as data, and an engine made of it that goes on exactly where the
-//! other one was: the same outcome for each further input.
+//! The whole state of an engine as data, and an engine restored from it that continues exactly like
+//! the original: it has the same outcome for each further input.
 //!
 //! Unlike [`snapshot`](super::snapshot), which holds what the original keeps over a restart, an image
 //! has everything that a decision can depend on: the numbers of things and the order in which they

@@ -107,7 +107,7 @@ pub enum Input {
     },
     /// `restartNodes`.
     RestartNodes {
-        /// Whether to forget an earlier restart that is under way.
+        /// Whether to discard an earlier restart that is in progress.
         force: bool,
         /// Nodes to restart at a time.
         batch_size: i32,
@@ -132,8 +132,8 @@ pub enum Input {
         /// The session.
         handle: Arc<str>,
     },
-    /// The caller was held up and has listened to nobody meanwhile. The silence of that time is no
-    /// sign that a node or a session is gone. To be said before [`Input::Tick`].
+    /// The process was stalled and did not process inputs meanwhile. The silence of that time does
+    /// not mean that a node or a session is lost. Must precede [`Input::Tick`].
     HeldUp {
         /// For how long. Negative is the same as not at all.
         ms: i64,
@@ -196,7 +196,7 @@ pub enum Observed {
 pub struct SessionView {
     /// Largest id of its last requests.
     pub request_id: i32,
-    /// Largest id of the last grants that it was told of.
+    /// Largest id of the last grants that it received.
     pub grant_id: i32,
     /// For each type that it reports: usage numbers, in practice bytes of memory.
     pub usages: PerType<Option<Vec<i64>>>,
@@ -257,7 +257,7 @@ pub struct NodeUsageReport {
 /// What one input leads to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What the caller is told.
+    /// The reply to the caller.
     pub reply: Result<Reply, Refusal>,
     /// What is to be done, in order.
     pub effects: Vec<Effect>,
@@ -277,7 +277,7 @@ pub enum Reply {
         /// The pool, after redirects.
         pool: PoolName,
     },
-    /// A node was heard.
+    /// A node sent a heartbeat.
     NodeHeard {
         /// Whether the node is to restart now.
         restart: bool,
@@ -321,7 +321,7 @@ pub enum Refusal {
     /// The pool that was asked about may not be used.
     #[error("{0}")]
     Pool(PoolObjection),
-    /// A call asks for more than its pool's maximum, and the pool bounds calls (`requestMax`).
+    /// A call requests more than its pool's maximum, and the pool limits calls (`requestMax`).
     #[error(
         "session {handle} requested {requested} {kind} slots at once; its pool allows {allowed}"
     )]
@@ -397,16 +397,16 @@ pub enum PoolObjection {
 /// Something to be done after an input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
-    /// Tell a session something, after all that it was told before.
+    /// Notify a session, after all earlier notifications.
     Notify {
         /// The session.
         handle: Arc<str>,
         /// Where its driver listens.
         to: Address,
-        /// What it is told.
+        /// The notification.
         notification: Notification,
     },
-    /// Forget what a session was still to be told: it has ended.
+    /// Discard a session's pending notifications: it has ended.
     ForgetSession {
         /// The session.
         handle: Arc<str>,
@@ -417,14 +417,14 @@ pub enum Effect {
     Record(Record),
 }
 
-/// What a session is told. Spec: cluster-manager/05 §5.
+/// A notification. Spec: cluster-manager/05 §5.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notification {
     /// `grantResource`: slots of one type, in the order in which they were given.
     Granted(Vec<Grant>),
     /// `revokeResource`: slots that are taken back.
     Revoked(Vec<Grant>),
-    /// `processDeadNode`: the name of a node that is gone.
+    /// `processDeadNode`: the name of a lost node.
     DeadNode(Arc<str>),
 }
 
@@ -440,7 +440,7 @@ pub enum Record {
         scheduling_pool: PoolName,
         running: usize,
     },
-    /// The pool that the session asked for has an illegal name; another one is used.
+    /// The session's pool has an illegal name; another one is used.
     IllegalPool {
         handle: Arc<str>,
         pool: PoolName,

@@ -174,7 +174,7 @@ impl<I: Idx, const N: usize> Chains<I, N> {
     }
 
     /// Brings the links of an item into the near caches.
-    pub(super) fn bring_near(&self, item: I) {
+    pub(super) fn prefetch(&self, item: I) {
         black_box(self.links.get(item).copied());
     }
 
@@ -218,8 +218,8 @@ pub(super) struct DenseSet<I> {
     items: Vec<I>,
     /// [`ABSENT`] for those that are not in the set.
     position: IdxVec<I, u32>,
-    /// A bit for each index, set for those in the set: mostly it is asked for ones that are not,
-    /// and the bits of all stay in the nearest cache.
+    /// A bit for each index, set for members: most queries are for indexes that are not members,
+    /// and all bits fit into the nearest cache.
     bits: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What nodes report and what becomes of them. Spec: cluster-manager/03, 02 §5 and §6.
+//! Heartbeats and expiry of nodes. Spec: cluster-manager/03, 02 §5 and §6.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -117,8 +117,7 @@ impl Engine {
         }
     }
 
-    /// Nodes are on time again without having been heard: silence is pardoned, or settings have
-    /// changed.
+    /// Nodes are on time again without a heartbeat: silence was forgiven, or settings have changed.
     pub(super) fn forgive_late_nodes(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         for node in self.nodes.forgive_late(now, self.settings.node_late_ms) {
             let name = self.nodes[node].name.clone();
@@ -221,8 +220,8 @@ impl Engine {
         true
     }
 
-    /// A node is gone: its grants are lost, and every running session that ever had one there is
-    /// told, since results of finished tasks are gone as well.
+    /// A node is lost with its grants. Every running session that ever had a grant there is
+    /// notified, because results of finished tasks are lost as well.
     fn lose_node(&mut self, node: NodeIdx, expired: bool, now: Millis, effects: &mut Vec<Effect>) {
         let name = self.nodes[node].name.clone();
         self.restarts.forget(&name);
@@ -250,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// A node stops serving a type: sessions that used it for the type are told first, then its
+    /// A node stops serving a type: sessions that used it for the type are notified first, then its
     /// grants of the type are lost.
     fn lose_app(
         &mut self,

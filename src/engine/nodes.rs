@@ -22,7 +22,7 @@ use super::settings::Settings;
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
 
 /// For so many grants memory is brought near at once. The near caches hold what they look at.
-pub(super) const NEAR_AT_ONCE: usize = 64;
+pub(super) const PREFETCHED_AT_ONCE: usize = 64;
 
 /// A set of resource types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ impl Trouble {
 /// What a running session has had to do with a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Visit {
-    /// Types of which it ever had a grant there.
+    /// Types for which it ever had a grant there.
     pub(super) granted: Kinds,
     /// Types for which its failed connections have been counted.
     pub(super) blamed_for_connections: Kinds,
@@ -157,12 +157,12 @@ pub(super) struct Node {
     pub(super) total: ComputeSpecs,
     pub(super) free: ComputeSpecs,
     pub(super) faults: [FaultCount; 3],
-    /// Absent while nobody has complained.
+    /// Absent while no session has reported failures.
     pub(super) trouble: Option<Box<Trouble>>,
 }
 
-/// What sessions have had to do with a node, by session. A sorted list: there are few, they are
-/// looked at with each grant, and all of them at once when the node is gone.
+/// The sessions that had grants on a node. A sorted list: there are few, they are read with each
+/// grant, and all of them when the node is lost.
 #[derive(Debug, Default)]
 pub(super) struct Visits(Vec<(SessionIdx, Visit)>);
 
@@ -200,7 +200,7 @@ impl Visits {
         self.0.iter().map(|(session, visit)| (*session, visit))
     }
 
-    fn bring_near(&self) {
+    fn prefetch(&self) {
         let Visits(visits) = self;
         let last = visits.len().saturating_sub(1);
         for at in [0, last / 2, last] {
@@ -256,8 +256,8 @@ impl Node {
 pub(super) struct Nodes {
     slab: Arena<NodeIdx, Node>,
     by_name: Lookup<Arc<str>, NodeIdx>,
-    /// In the order of their last heartbeats, in two lists: every late node was heard before all that
-    /// are on time.
+    /// In the order of their last heartbeats, in two lists: the last heartbeat of every late node
+    /// is older than those of all nodes on time.
     by_heartbeat: Chains<NodeIdx, 1>,
     late: usize,
     runnable: [Runnable; 3],
@@ -369,12 +369,12 @@ impl Nodes {
         was_late
     }
 
-    /// The node that has been silent for longest, and when it was last heard.
+    /// The node with the oldest last heartbeat, and its time.
     pub(super) fn most_silent(&self) -> Option<(NodeIdx, Millis)> {
         self.first_of(LATE).or_else(|| self.first_of(ON_TIME))
     }
 
-    /// The node that has been silent for longest of those that are not late.
+    /// The node with the oldest last heartbeat, and its time.
     pub(super) fn most_silent_on_time(&self) -> Option<(NodeIdx, Millis)> {
         self.first_of(ON_TIME)
     }
@@ -413,7 +413,7 @@ impl Nodes {
             self.by_heartbeat.remove(0, LATE, *node);
         }
         self.late -= forgiven.len();
-        // They were heard before those that are on time.
+        // Their last heartbeats are older than those of nodes on time.
         for node in &on_time {
             self.by_heartbeat.remove(0, ON_TIME, *node);
         }
@@ -423,7 +423,7 @@ impl Nodes {
         forgiven
     }
 
-    /// Counts every node as heard now, as the end of safe mode does.
+    /// Resets the silence of every node, as the end of safe mode does.
     pub(super) fn all_heard(&mut self, now: Millis) {
         for node in self.slab.values_mut() {
             node.last_heartbeat = now;
@@ -508,23 +508,23 @@ impl Nodes {
 
     /// Brings what [`Self::free`] will look at into the near caches. Each look would wait for memory
     /// of its own; here none waits for another.
-    pub(super) fn bring_near_to_free(&self, held: &[(NodeIdx, SlotIdx, ResourceType)]) {
+    pub(super) fn prefetch_to_free(&self, held: &[(NodeIdx, SlotIdx, ResourceType)]) {
         for (node, _, kind) in held {
             let entry = &self[*node];
             black_box((entry.in_index[*kind], entry.grants.len(), entry.sessions.len()));
-            self.runnable[kind.index()].lists.bring_near(*node);
+            self.runnable[kind.index()].lists.prefetch(*node);
         }
         for (node, slot, kind) in held {
             let entry = &self[*node];
             black_box(entry.grants.get(*slot).copied());
-            self.runnable[kind.index()].bring_near(entry.host, entry.rack);
+            self.runnable[kind.index()].prefetch(entry.host, entry.rack);
         }
     }
 
     /// Brings what giving slots of these nodes away will look at into the near caches.
-    pub(super) fn bring_near_to_allocate(&self, nodes: &[NodeIdx], kind: ResourceType) {
+    pub(super) fn prefetch_to_allocate(&self, nodes: &[NodeIdx], kind: ResourceType) {
         for entry in nodes.iter().filter_map(|node| self.get(*node)) {
-            entry.sessions.bring_near();
+            entry.sessions.prefetch();
             black_box(Arc::strong_count(&entry.name));
             black_box(Arc::strong_count(&entry.address.host));
             black_box(entry.apps[kind].as_ref().map(Arc::strong_count));
@@ -604,7 +604,8 @@ impl Nodes {
         self.iter().map(|(node, _)| node).collect()
     }
 
-    /// Recomputes what the nodes themselves tell: totals, indexes and the order of heartbeats.
+    /// Recomputes the data derived from the nodes themselves: totals, indexes and the order of
+    /// heartbeats.
     pub(super) fn audit(&self, settings: &Settings) -> Result<(), String> {
         hold(self.by_name.len() == self.slab.len(), || "nodes by name: too many".into())?;
         for (node, entry) in self.iter() {
@@ -770,7 +771,7 @@ impl Runnable {
         })
     }
 
-    fn bring_near(&self, host: HostIdx, rack: RackIdx) {
+    fn prefetch(&self, host: HostIdx, rack: RackIdx) {
         black_box((self.lists.first(BY_HOST, host.place()), self.hosts.place(host)));
         black_box((self.lists.first(BY_RACK, rack.place()), self.racks.place(rack)));
     }

@@ -18,7 +18,7 @@ use super::arena::Arena;
 use super::check::hold;
 use super::index::{ClassIdx, HostIdx, Idx, IdxVec, RackIdx, ReqIdx};
 use super::lookup::{HashSeed, Lookup};
-use super::nodes::NEAR_AT_ONCE;
+use super::nodes::PREFETCHED_AT_ONCE;
 use super::requests::{Request, RequestState, Requests, Seq};
 use super::scheduler::Front;
 use super::topology::Topology;
@@ -286,14 +286,14 @@ impl Pending {
     /// Brings what the first searches for requests of the hosts will look at into the near caches.
     pub(super) fn bring_hosts_near(&self, requests: &Requests, hosts: &[HostIdx]) {
         if let Some(places) = &self.places {
-            bring_near(&places.by_host, requests, hosts);
+            prefetch(&places.by_host, requests, hosts);
         }
     }
 
     /// As [`Self::bring_hosts_near`], for racks.
     pub(super) fn bring_racks_near(&self, requests: &Requests, racks: &[RackIdx]) {
         if let Some(places) = &self.places {
-            bring_near(&places.by_rack, requests, racks);
+            prefetch(&places.by_rack, requests, racks);
         }
     }
 
@@ -321,12 +321,12 @@ impl Pending {
         by_rack.get_mut(&rack)?.first_around_counted(from, requests, fits, entries)
     }
 
-    /// Whether a pending request may want any node at all; true also for one that has just gone.
+    /// Whether a pending request may accept any node; also true for one that was just removed.
     pub(super) fn may_have_hostless(&self) -> bool {
         self.classes.iter().any(|(_, class)| !class.hostless.is_empty())
     }
 
-    /// Whether a pending request may name `host`; true also for one that has just gone.
+    /// Whether a pending request may name `host`; also true for one that was just removed.
     pub(super) fn may_name_host(&self, host: HostIdx) -> bool {
         self.places.as_ref().is_some_and(|places| places.by_host.contains_key(&host))
     }
@@ -486,8 +486,8 @@ impl Places {
         })
     }
 
-    /// Entries of requests that are gone stay until they are more than the live ones, so that a
-    /// removal costs O(1) in the mean and memory stays in proportion.
+    /// Entries of removed requests stay until they outnumber the live ones, so that a removal costs
+    /// O(1) on average and memory stays in proportion.
     fn sweep_if_stale(&mut self, requests: &Requests) {
         if self.entries <= 2 * self.live + 64 {
             return;
@@ -498,7 +498,7 @@ impl Places {
     }
 }
 
-/// Drops the entries of requests that are gone from all lists, and then the empty lists.
+/// Drops the entries of removed requests from all lists, and then the empty lists.
 fn sweep<I: Idx>(lists: &mut IndexMap<I, Arrivals, ahash::RandomState>, requests: &Requests) {
     const AHEAD: usize = 16;
     for at in 0..lists.len() {
@@ -512,15 +512,15 @@ fn sweep<I: Idx>(lists: &mut IndexMap<I, Arrivals, ahash::RandomState>, requests
     lists.retain(|_, list| !list.is_empty());
 }
 
-/// Each step looks at memory that the one before tells of, so the steps are made for all places
-/// together: then none waits for the memory of another.
-fn bring_near<I: Idx>(
+/// Prefetches for the whole batch. Each step dereferences what the previous one loaded; running
+/// each step for all places overlaps the cache misses.
+fn prefetch<I: Idx>(
     lists: &IndexMap<I, Arrivals, ahash::RandomState>,
     requests: &Requests,
     places: &[I],
 ) {
     let (mut near, mut items) = (Vec::new(), Vec::new());
-    for places in places.chunks(NEAR_AT_ONCE) {
+    for places in places.chunks(PREFETCHED_AT_ONCE) {
         near.reserve(places.len());
         near.extend(places.iter().filter_map(|place| lists.get(place)));
         items.reserve(places.len());
@@ -550,7 +550,7 @@ fn racks_of<'a>(
         .flatten()
 }
 
-/// Requests in the order in which they came. Those that are gone stay until a search comes by.
+/// Requests in the order of their arrival. Removed ones stay until a search passes them.
 ///
 /// There is one for each host that a session's requests name: in a large cluster most have one
 /// request or two, for which there is room in the list itself.
@@ -559,7 +559,7 @@ struct Arrivals {
     items: SmallVec<[(Seq, ReqIdx); 2]>,
     /// Where the last search began; the next one begins near it.
     near: u32,
-    /// Entries of requests that are gone that searches went over without dropping them.
+    /// Entries of removed requests that searches passed without dropping them.
     passed_over: u32,
 }
 
@@ -583,7 +583,7 @@ impl Arrivals {
         hold(found, || format!("request number {} is missing in a list", req.number()))
     }
 
-    /// Drops the entries of requests that are gone.
+    /// Drops the entries of removed requests.
     fn keep(&mut self, requests: &Requests) {
         self.items.retain(|(seq, req)| requests.is_at(*req, *seq));
         self.passed_over = 0;
@@ -645,8 +645,8 @@ impl Arrivals {
         at
     }
 
-    /// The first pending request from index `start` to `end` that `fits`. Drops entries of requests
-    /// that are gone where they stand together and that is cheap.
+    /// The first pending request from index `start` to `end` that `fits`. Drops entries of removed
+    /// requests where they are adjacent and that is cheap.
     fn scan(
         &mut self,
         start: usize,

@@ -1,4 +1,4 @@
-//! One session's requests: what it has asked for and not given back.
+//! One session's requests: all that it has made and not released.
 //!
 //! Spec: cluster-manager/05 §2. A request is pending, granted or lost (its grant was taken back or
 //! died with its node). A lost one stays known, and counts as requested, until it is released.
@@ -25,7 +25,7 @@ pub(super) enum RequestState {
     Pending { class: ClassIdx },
     /// Holds a slot: entry `slot` of the node's grants.
     Granted { node: NodeIdx, slot: SlotIdx, at: Millis },
-    /// Its grant is gone.
+    /// Its grant was revoked or lost.
     Lost,
 }
 
@@ -139,8 +139,8 @@ impl Requests {
         }
     }
 
-    /// Makes room for so many more requests, no more than that where there are none yet: a session
-    /// mostly asks for all that it will want at once.
+    /// Reserves space for this many more requests, and exactly that many if there are none yet,
+    /// because a session mostly requests everything at once.
     pub(super) fn reserve(&mut self, more: usize) {
         self.slab.reserve(more);
         let places = self.slab.len().saturating_add(more);
@@ -149,7 +149,7 @@ impl Requests {
         self.specs.reserve_for(places);
     }
 
-    /// Adds a request, of which the id must be new, with when it came and what it said it needs.
+    /// Adds a request, whose id must be new, with its arrival and its specs.
     pub(super) fn insert(
         &mut self,
         request: Request,
@@ -227,13 +227,13 @@ impl Requests {
         hold(placed <= self.slab.len(), || format!("{placed} places are taken"))
     }
 
-    /// Whether there are places left for so many more requests. If not, all pending ones have to be
-    /// entered anew after [`Self::forget_order`].
+    /// Whether there are places left for this many more requests. If not, all pending ones must be
+    /// entered again after [`Self::forget_order`].
     pub(super) fn has_places_for(&self, more: usize) -> bool {
         more <= (Seq::MAX - self.last_seq) as usize
     }
 
-    /// Lets the order of arrival begin anew. No pending request has a place afterwards.
+    /// Restarts the order of arrival. No pending request has a place afterwards.
     pub(super) fn forget_order(&mut self) {
         for place in self.places.iter_mut() {
             place.seq = 0;
@@ -255,7 +255,7 @@ impl Requests {
         self.last_seq
     }
 
-    /// Takes a pending request from between its neighbours, which are given back; it becomes lost.
+    /// Unlinks a pending request from its neighbours, which are returned; it becomes lost.
     pub(super) fn leave(&mut self, req: ReqIdx) -> (ReqIdx, ReqIdx) {
         let Place { prev, next, .. } = std::mem::replace(&mut self.places[req], NOWHERE);
         if let Some(prev) = self.places.get_mut(prev) {

@@ -1,6 +1,6 @@
 //! Restarting the nodes in batches.
 //!
-//! Spec: cluster-manager/02 §4. A node is told to restart in the answer to a heartbeat.
+//! Spec: cluster-manager/02 §4. A node gets the order to restart in the reply to a heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::check::{ImageError, check, hold};
 use super::types::Millis;
 
-/// The nodes that are still to be told to restart, by name.
+/// The nodes that have not received the order to restart yet, by name.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
     /// Those whose batch is still to come, in the order of their restarts.
@@ -91,12 +91,12 @@ impl Restarts {
         }
     }
 
-    /// Whether the node that heartbeats is to restart. It is told once.
+    /// Whether the heartbeating node must restart. It gets the order once.
     pub(super) fn take(&mut self, name: &str) -> bool {
         !self.ready.is_empty() && self.ready.remove(name)
     }
 
-    /// Forgets a node that is gone.
+    /// Removes a lost node.
     pub(super) fn forget(&mut self, name: &str) {
         self.ready.remove(name);
         if let Some(place) = self.waiting.remove(name) {

@@ -213,8 +213,8 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let session = self.hear_session(now, handle)?;
         let mut changes = PerType::all(Tally::default());
-        for ids in ids.chunks(nodes::NEAR_AT_ONCE) {
-            self.bring_near(session, ids);
+        for ids in ids.chunks(nodes::PREFETCHED_AT_ONCE) {
+            self.prefetch(session, ids);
             for id in ids {
                 if let Some(req) = self.sessions[session].requests.find(*id) {
                     let (kind, change) = self.drop_request(session, req);
@@ -382,7 +382,7 @@ impl Engine {
         Ok(session)
     }
 
-    /// Whether the session may go on. Spec: cluster-manager/02 §3.6.
+    /// Whether the session may continue. Spec: cluster-manager/02 §3.6.
     fn check_step(
         &mut self,
         now: Millis,
@@ -477,8 +477,8 @@ impl Engine {
         }
     }
 
-    /// Notes a request of which the id is new. Its state is the caller's to set; until then it
-    /// counts as lost. `racks` is sorted by host.
+    /// Adds a request with a new id. The caller sets its state; until then it counts as lost.
+    /// `racks` is sorted by host.
     pub(super) fn insert_request(
         &mut self,
         session: SessionIdx,
@@ -525,7 +525,7 @@ impl Engine {
 
     /// Brings what freeing these requests will look at into the near caches, all at once instead of
     /// one after the other. It changes nothing.
-    fn bring_near(&self, session: SessionIdx, ids: &[i32]) {
+    fn prefetch(&self, session: SessionIdx, ids: &[i32]) {
         let requests = &self.sessions[session].requests;
         let found = ids.iter().filter_map(|id| requests.get(requests.find(*id)?));
         let mut held = Vec::with_capacity(ids.len());
@@ -533,7 +533,7 @@ impl Engine {
             RequestState::Granted { node, slot, .. } => Some((node, slot, request.kind)),
             _ => None,
         }));
-        self.nodes.bring_near_to_free(&held);
+        self.nodes.prefetch_to_free(&held);
     }
 
     /// Ends a session: frees all that it holds and forgets its notifications.

@@ -69,9 +69,9 @@ pub(super) struct Demand {
     pub(super) place: Option<SessionKey>,
     /// Set while nothing that has room could serve any of the pending requests.
     pub(super) blocked: Option<Blocked>,
-    /// Grants of the pass under way.
+    /// Grants of the current pass.
     pub(super) batch: Vec<Grant>,
-    /// When they were asked for.
+    /// When they were requested.
     pub(super) batch_asked: Vec<Asked>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Session {
     pub(super) deadline: i64,
     /// The name at the start, by which ties are decided for good.
     pub(super) start_name: Arc<str>,
-    /// The pool after redirects, as the session is told.
+    /// The pool after redirects, as the session receives it.
     pub(super) pool_name: PoolName,
     /// The pool in which it is scheduled.
     pub(super) pool: PoolIdx,
@@ -313,7 +313,7 @@ impl Sessions {
         Some((session, self.slab[session].last_heartbeat))
     }
 
-    /// Counts every session as heard now, as the end of safe mode does.
+    /// Resets the silence of every session, as the end of safe mode does.
     pub(super) fn all_heard(&mut self, now: Millis) {
         for session in self.slab.values_mut() {
             session.last_heartbeat = now;

@@ -1,4 +1,4 @@
-//! Long lists piece by piece, so that whoever holds the engine for looking holds it for a moment.
+//! Long lists in pieces, so that readers lock the engine only briefly.
 //!
 //! Between two pieces the engine may change. What is there all the time is seen exactly once; what
 //! comes or goes meanwhile may or may not be seen.
@@ -15,7 +15,7 @@ use super::views::{NodeGrant, NodeView, RunningSession};
 pub struct Slice<T> {
     /// What stands at the places that were looked at, in their order.
     pub rows: Vec<T>,
-    /// Where to go on; none at the end of the list.
+    /// Where to continue; none at the end of the list.
     pub next: Option<u64>,
 }
 

@@ -10,8 +10,8 @@ use super::sessions::{FirstWait, Session};
 use super::types::{Millis, ResourceType};
 
 impl Engine {
-    /// Gives a slot of the node to a request that holds none, since `at`. A request that is pending
-    /// is so no longer, and the walk over the others goes on behind it.
+    /// Assigns a slot of the node to a request that holds none, since `at`. A pending request
+    /// becomes granted, and the walk over the others continues behind it.
     pub(super) fn assign(&mut self, session: SessionIdx, req: ReqIdx, node: NodeIdx, at: Millis) {
         let Session { requests, demand, nodes, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;

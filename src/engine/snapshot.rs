@@ -1,8 +1,8 @@
 //! The engine's state as plain data: taken from an engine, and made into one again.
 //!
-//! Spec: cluster-manager/07. The data holds what must outlive a restart and nothing that follows
-//! from it: who holds which slot stands with the session's request only, counts and indexes are
-//! built anew. It knows no file; how it is written down is for others.
+//! Spec: cluster-manager/07. The data contain what must survive a restart and nothing that can be
+//! derived: the holder of a slot is only in the session's request; counts and indexes are rebuilt.
+//! It knows no file and no format.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct EngineState {
     pub sessions: Vec<SessionState>,
 }
 
-/// A node and who has used it.
+/// A node and the sessions that used it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeState {
     /// Its name.
@@ -60,7 +60,7 @@ pub struct NodeState {
 pub struct Visit {
     /// The session.
     pub handle: Arc<str>,
-    /// The types of which it ever had a grant there.
+    /// The types for which it ever had a grant there.
     pub granted: Vec<ResourceType>,
 }
 
@@ -85,8 +85,8 @@ pub struct SessionState {
     pub last_seen: Step,
     /// When it was last in step.
     pub last_sync: Millis,
-    /// All that it has asked for and not released. Those that wait come last, type by type, each
-    /// in the order in which they came; the others before them, by id.
+    /// All requests that it has not released. Pending ones come last, type by type, each in the
+    /// order of arrival; the others before them, by id.
     pub requests: Vec<RequestInState>,
 }
 
@@ -115,10 +115,10 @@ pub enum Standing {
     Lost,
 }
 
-/// What a recovery has to be told besides settings and state.
+/// The inputs of a recovery besides settings and state.
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    /// The present time: all nodes and sessions count as heard now.
+    /// The current time: all nodes and sessions count as heard now.
     pub now: Millis,
     /// As [`Start::hash_seed`].
     pub hash_seed: u64,
@@ -128,7 +128,7 @@ pub struct Recovery {
     pub racks: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// An engine that goes on where another one stopped. It is in safe mode.
+/// An engine that continues from a state. It is in safe mode.
 #[derive(Debug)]
 pub struct Restored {
     /// The engine.
@@ -209,11 +209,11 @@ impl Engine {
         }
     }
 
-    /// An engine in safe mode that goes on from `state`. Spec: cluster-manager/07 §5, except that
+    /// An engine in safe mode that continues from `state`. Spec: cluster-manager/07 §5, except that
     /// lost requests stay counted (09, 3.11).
     ///
     /// # Errors
-    /// When the state contradicts itself. What can be put right is, and is told.
+    /// If the state is inconsistent. What can be repaired is, and is reported.
     pub fn restore(
         settings: Settings,
         state: EngineState,
@@ -324,8 +324,8 @@ impl Engine {
         }
     }
 
-    /// Capacity comes from the partitioning of today. A node whose CPU count it does not know has
-    /// no slots, until it heartbeats and is told so.
+    /// Capacity comes from the current partitioning. A node whose CPU count it does not contain has
+    /// no slots; the reply to its heartbeat says so.
     fn restore_node(
         &mut self,
         state: &NodeState,
@@ -399,7 +399,7 @@ impl Engine {
         now: Millis,
         repairs: &mut Vec<Repair>,
     ) -> Result<(), RestoreError> {
-        // Their waits are counted anew.
+        // Their waits start again.
         let asked = Asked { at: now, input: self.inputs };
         let mut changes = PerType::all(Tally::default());
         for RequestInState { request, standing } in requests {

@@ -1,8 +1,8 @@
 //! Hosts and racks by number. A host name becomes a small integer when it is first seen and is
 //! forgotten when nothing refers to it any more, so that names sent by peers do not pile up.
 //!
-//! Spec: cluster-manager/03 §3. Which rack a host is in is found outside the engine; a host of
-//! which nothing is said is in the default rack.
+//! Spec: cluster-manager/03 §3. Racks are looked up outside the engine; hosts without a rack are in
+//! the default rack.
 
 mod image;
 
@@ -14,7 +14,7 @@ use super::check::hold;
 use super::index::{HostIdx, Idx, IdxVec, RackIdx};
 use super::lookup::{HashSeed, Lookup};
 
-/// The rack of a host of which nothing else is known.
+/// The rack of hosts without a known rack.
 pub const DEFAULT_RACK: &str = "/default-rack";
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Topology {
     hosts: Arena<HostIdx, Arc<str>>,
     // By the host's number. Each request has its hosts counted and placed, so these are kept dense.
     uses: IdxVec<HostIdx, u32>,
-    /// [`RackIdx::NONE`] while the host is only avoided, so that nobody has said where it is.
+    /// [`RackIdx::NONE`] while the host is only excluded, so that its rack is not known.
     host_racks: IdxVec<HostIdx, RackIdx>,
     host_by_name: Lookup<Arc<str>, HostIdx>,
     racks: Arena<RackIdx, Rack>,
@@ -50,8 +50,8 @@ impl Topology {
         }
     }
 
-    /// The number of `name`, counted as one more use. `rack` is asked for a host of which the rack
-    /// is not known yet.
+    /// The number of `name`, counted as one more use. `rack` is called for a host whose rack is not
+    /// known yet.
     pub(super) fn acquire(
         &mut self,
         name: &Arc<str>,

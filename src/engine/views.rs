@@ -55,7 +55,7 @@ pub struct RunningSession {
     pub scheduling_pool: PoolName,
     /// Its start.
     pub started: Millis,
-    /// When it was last heard.
+    /// Its last heartbeat.
     pub last_heartbeat: Millis,
     /// Counts of its requests.
     pub counts: PerType<SessionTally>,
@@ -76,8 +76,8 @@ pub struct SessionTally {
     pub revoked: i64,
     /// Milliseconds from the session's start until the first grant; absent while there was none.
     pub first_wait_ms: Option<i64>,
-    /// Milliseconds from the session's start until now, while something was asked for and nothing
-    /// has ever been granted.
+    /// Milliseconds from the session's start until now, if it has made requests and never had a
+    /// grant.
     pub ungranted_ms: Option<i64>,
 }
 
@@ -101,7 +101,7 @@ pub struct NodeView {
     pub total: ComputeSpecs,
     /// What it last reported as free.
     pub free: ComputeSpecs,
-    /// When it was last heard.
+    /// Its last heartbeat.
     pub last_heartbeat: Millis,
     /// Whether it has missed too many heartbeats.
     pub late: bool,
@@ -254,9 +254,9 @@ pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
 }
 
 impl PoolView {
-    /// Milliseconds since which the pool may take slots back from others for what it lacks,
-    /// negative while it has patience left, as the original tells it: also of a pool that waits for
-    /// nothing. Spec: cluster-manager/08 §4.2.
+    /// Milliseconds for which the pool has been allowed to preempt, negative while it still has to
+    /// wait, as in the original: also for a pool without pending requests. Spec: cluster-manager/08
+    /// §4.2.
     pub fn starving_ms(&self, kind: ResourceType, now: Millis, scheduling: &Scheduling) -> i64 {
         let Lack { minimum_since, share_since } = self.lacks[kind];
         let lacking_ms = |since: Option<Millis>| since.map_or(0, |since| now.since(since));
@@ -265,8 +265,9 @@ impl PoolView {
         minimum.max(share)
     }
 
-    /// Milliseconds since which the pool may take slots back from others, if it may, and if a request of
-    /// it waits for them.
+    /// Milliseconds for which the pool has been allowed to preempt, negative while it still has to
+    /// wait, as in the original: also for a pool without pending requests. Spec: cluster-manager/08
+    /// §4.2.
     pub fn starved_ms(
         &self,
         kind: ResourceType,
@@ -397,12 +398,12 @@ impl Engine {
         self.nodes.len()
     }
 
-    /// Nodes that have missed too many heartbeats and are not gone yet.
+    /// Nodes that have missed too many heartbeats but have not expired.
     pub fn late_nodes(&self) -> usize {
         self.nodes.late_count()
     }
 
-    /// When the node was last heard that has been silent for longest.
+    /// The oldest last heartbeat of any node.
     pub fn oldest_heartbeat(&self) -> Option<Millis> {
         self.nodes.most_silent().map(|(_, heard)| heard)
     }

@@ -1,7 +1,7 @@
 //! The requests that wait for slots, and the indexes over them, in an [`Image`](crate::Image).
 //!
-//! The indexes are kept as they are, with the entries of requests that are gone: whether there are
-//! any decides which sessions are tried again.
+//! The indexes are kept unchanged, with the entries of removed requests: their presence decides
+//! which sessions are tried again.
 
 use std::sync::Arc;
 

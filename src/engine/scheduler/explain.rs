@@ -1,7 +1,7 @@
 //! Finds out why requests wait.
 //!
-//! Looks only; it runs on demand, for one session, in time that grows with the nodes, the pools and
-//! what the session asked for, not with these multiplied. Names of others are bounded in number.
+//! Read-only; it runs on demand, for one session, in time that grows with the nodes, the pools and
+//! the session's requests, not with their product. Lists of other names are bounded.
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;

@@ -134,7 +134,7 @@ impl Search<'_> {
                 pending.bring_hosts_near(self.requests, &hosts);
                 places.extend(hosts.into_iter().map(Place::Host));
             }
-            // A node on a wanted host is in the host's rack, so the racks alone tell.
+            // A node on a preferred host is in the host's rack, so the racks alone decide.
             Level::Rack => {
                 let runnable = self.runnable().racks();
                 let racks = common(runnable, pending.rack_count(), |at| pending.rack_at(at));
@@ -232,14 +232,14 @@ struct Candidate {
     req: ReqIdx,
 }
 
-/// The places with room, by the first request that each can serve. What is noted of a place is
-/// never later than what is true, since requests and room only go and the cursor only goes round;
-/// so the first place of which it is still true has the first request of all.
+/// The places with free slots, by the first request that each can serve. The stored value of a
+/// place is never later than the true one, because requests and free slots only disappear and the
+/// cursor only advances; so the first place whose value is still true has the first request of all.
 #[derive(Debug)]
 pub(crate) struct Front {
     pass: u64,
     level: Level,
-    /// Where the last search began, and how often the cursor has gone round before.
+    /// Where the last search started, and how often the cursor has wrapped before.
     from: Seq,
     lap: u32,
     places: BinaryHeap<Reverse<Candidate>>,

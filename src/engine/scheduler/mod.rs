@@ -34,12 +34,12 @@ use super::check::hold;
 use super::index::{NodeIdx, ReqIdx, SessionIdx};
 use super::input::{Effect, Notification, Record};
 use super::lookup::HashSeed;
-use super::nodes::NEAR_AT_ONCE;
+use super::nodes::PREFETCHED_AT_ONCE;
 use super::sessions::{Blocked, Session, Sessions, Tally};
 use super::settings::SchedulingMode;
 use super::types::{Grant, Millis, PerType, ResourceType};
 
-/// How near a node is to what a request asked for.
+/// How near a node is to a request's preferred hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Level {
     /// On one of the hosts.
@@ -279,7 +279,7 @@ impl Engine {
         now: Millis,
     ) {
         // Most passes come after a release and give out again what it has freed.
-        let room = self.nodes.runnable(kind).count().min(NEAR_AT_ONCE);
+        let room = self.nodes.runnable(kind).count().min(PREFETCHED_AT_ONCE);
         self.assign(session, req, node, now);
         self.note_first_grant(session, kind, now);
         let Session { requests, demand, .. } = &mut self.sessions[session];
@@ -352,8 +352,8 @@ impl Engine {
             self.move_in_queue(session, kind);
         }
         self.scheduler.tree.add(pool, kind, change);
-        // A grant that is gone may have kept a pool or group at its maximum, and need not leave a
-        // slot behind that would tell of it.
+        // A released grant may have kept a pool or group at its maximum, without leaving a free
+        // slot that would show it.
         if change.granted < 0 && self.scheduler.tree.first(kind).is_some() {
             self.scheduler.wanted[kind] = true;
         }
@@ -398,7 +398,7 @@ impl Engine {
         }
     }
 
-    /// Takes a session that ends out of all queues. Its requests are gone already.
+    /// Removes an ending session from all queues. Its requests are already removed.
     pub(super) fn leave_queues(&mut self, session: SessionIdx) {
         let pool = self.sessions[session].pool;
         for kind in ResourceType::ALL {
@@ -464,7 +464,7 @@ impl Engine {
         if fresh.is_empty() {
             return;
         }
-        self.nodes.bring_near_to_allocate(&fresh[..fresh.len().min(NEAR_AT_ONCE)], kind);
+        self.nodes.prefetch_to_allocate(&fresh[..fresh.len().min(PREFETCHED_AT_ONCE)], kind);
         let helped = |session: &SessionIdx| {
             let demand = self.sessions[*session].demand(kind);
             let waits_for_place = demand.blocked.is_some_and(|blocked| blocked.until.is_some());

@@ -1,4 +1,4 @@
-//! Taking slots back from who has more than its share, for who starves.
+//! Preemption: revokes grants of pools and sessions above their share, for starving pools.
 //!
 //! Spec: cluster-manager/04 §9.
 
@@ -35,7 +35,7 @@ pub(crate) struct Clock {
 pub struct Lack {
     /// Slots of its minimum; absent while it has them.
     pub minimum_since: Option<Millis>,
-    /// Slots of its share, but for the part that may be missing; absent while it has them.
+    /// Since when it holds less than the required part of its share; absent while it holds it.
     pub share_since: Option<Millis>,
 }
 
@@ -120,8 +120,8 @@ impl Engine {
             let entry = &self.scheduler.tree[pool];
             let state = &entry.kinds[kind.index()];
             let lacking = state.share - state.tally.granted as f64;
-            // The share of an idle pool is its minimum while its group asks for less than its minima.
-            // Such a pool waits for nothing, so it is not reported.
+            // The share of an idle pool is its minimum while its group requests less than its
+            // minima. Such a pool has no pending requests, so it is not reported.
             if state.tally.pending > 0 {
                 effects.push(Effect::Record(Record::PoolStarving {
                     pool: entry.name.clone(),
@@ -289,7 +289,8 @@ impl Engine {
     }
 
     /// One round: the most over-served group, its most over-served pool, its last session, and so
-    /// on until `wanted` slots are taken or nobody has too much. Returns how many were taken.
+    /// on until `wanted` slots are revoked or none is above its share. Returns the number of
+    /// revoked slots.
     fn preempt_round(
         &mut self,
         kind: ResourceType,

@@ -1,8 +1,8 @@
-//! A set in order of which the first element is changed again and again.
+//! An ordered set whose first element changes often.
 //!
-//! A pass gives slots to whoever comes first, and with each slot that one moves back a little: in
-//! most cases it stays first. So the first is kept apart from the others, and only one that has to
-//! go behind another is entered among them anew.
+//! A pass grants slots to the first element, which moves back a little with each slot: in most
+//! cases it stays first. So the first is kept apart from the others, and is entered again only if
+//! it has to move behind another.
 
 use std::collections::BTreeSet;
 

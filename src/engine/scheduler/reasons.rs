@@ -228,7 +228,7 @@ pub(super) struct About<'a> {
     /// The number of requests.
     pub(super) count: u64,
     pub(super) now: Millis,
-    /// The pool that the session asked for, if it is scheduled in another one.
+    /// The pool that the session was submitted to, if it is scheduled in another one.
     pub(super) asked: Option<&'a PoolName>,
 }
 

@@ -225,8 +225,8 @@ impl Tree {
         self.pools[pool].kinds[kind.index()].queue.remove(key);
     }
 
-    /// Moves a session of which the number of grants has changed to where it belongs in its pool's
-    /// queue. `place` is where it is. [`Self::add`] or [`Self::refresh`] follows.
+    /// Moves a session whose number of grants has changed to its place in its pool's queue. `place`
+    /// is its current place. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn requeue(
         &mut self,
         pool: PoolIdx,
@@ -415,7 +415,7 @@ impl Group {
         }
     }
 
-    /// The group's place among the groups, of which `group` is its number.
+    /// The group's place among the groups; `group` is its number.
     pub(super) fn key(&self, kind: ResourceType, group: GroupIdx) -> PoolKey<GroupIdx> {
         PoolKey::new(self.standing(kind), &self.name, group)
     }
@@ -437,7 +437,7 @@ impl Pool {
         }
     }
 
-    /// The pool's place among the pools of its group, of which `pool` is its number.
+    /// The pool's place among the pools of its group; `pool` is its number.
     pub(super) fn key(&self, kind: ResourceType, pool: PoolIdx) -> PoolKey<PoolIdx> {
         PoolKey::new(self.standing(kind), &self.name.pool, pool)
     }
