@@ -136,7 +136,7 @@ impl Running {
         self.log.text()
     }
 
-    /// For how long it was held up since its start, by its own account. It must have pages.
+    /// How long it was stalled since its start, as its metrics report. It must have pages.
     pub fn held_up(&self) -> io::Result<Duration> {
         let http = self.http.ok_or(io::ErrorKind::NotConnected)?;
         let mut stream = TcpStream::connect_timeout(&http, METRICS_WITHIN)?;
@@ -187,7 +187,7 @@ impl Drop for Running {
 const METRICS_WITHIN: Duration = Duration::from_secs(10);
 const MAX_METRICS_BYTES: u64 = 1 << 20;
 
-/// What the metrics say of the time in which the program was held up.
+/// The stalled time in the metrics.
 fn held_up(metrics: &str) -> Option<Duration> {
     let value =
         |line: &str| line.strip_prefix("corona_held_up_seconds_total ")?.trim().parse().ok();

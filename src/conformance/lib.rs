@@ -5,11 +5,11 @@
 //! live service: they are what is judged here. Only [`shadow`] does, which runs one beside a cluster
 //! manager in service.
 //!
-//! The path of a recording: [`open`] takes any file of traffic, [`capture`] turns packets into
-//! connections, [`recording`] is the project's own format, [`conversation`] cuts connections
-//! into messages, [`hadoop_rpc`] does the same for Hadoop RPC, [`setup`] tells with which
-//! configuration they were recorded, [`launch`] starts a manager with it, [`replay`] plays the
-//! clients against that manager and judges it, and [`trial`] does all that for one file.
+//! The path of a recording: [`open`] opens any file of traffic, [`capture`] turns packets into
+//! connections, [`recording`] is the project's own format, [`conversation`] cuts connections into
+//! messages, [`hadoop_rpc`] does the same for Hadoop RPC, [`setup`] reads the recorded
+//! configuration, [`launch`] starts a manager with it, [`replay`] plays the clients against that
+//! manager and judges it, and [`trial`] does all that for one file.
 
 pub mod capture;
 pub mod conversation;

@@ -1,9 +1,9 @@
 //! Plays a recording against a cluster manager and compares what it does with what was recorded.
 //!
-//! The recorded clients' side is played in the recorded order and with the recorded pauses; session
-//! drivers and the proxy job tracker stand ready as recorded. A client does nothing before all that
-//! it may have known has happened: every answer, and as many grants as it had been told. Answers
-//! are compared exactly, pushed notices by rule, since two correct managers may choose differently.
+//! The recorded clients are played in the recorded order and with the recorded pauses; session
+//! drivers and the proxy job tracker listen as recorded. A client sends a call only after every
+//! reply and grant that it had received before it in the recording. Replies are compared exactly,
+//! notifications by rule, because two correct managers may choose differently.
 //!
 //! A room of its own: it knows the wire and the recording, and of the manager only its address.
 

@@ -265,9 +265,7 @@ impl PoolView {
         minimum.max(share)
     }
 
-    /// Milliseconds for which the pool has been allowed to preempt, negative while it still has to
-    /// wait, as in the original: also for a pool without pending requests. Spec: cluster-manager/08
-    /// §4.2.
+    /// Milliseconds for which the pool has been allowed to preempt, if it may and has pending requests.
     pub fn starved_ms(
         &self,
         kind: ResourceType,

@@ -24,8 +24,8 @@ pub(super) struct Packet<'a> {
 /// What to do after a packet.
 pub(super) type Next = Result<(), Ending>;
 
-/// Hands every packet of `source` to `sink` in the order of the file, until the end, damage, or an
-/// [`Ending`] that `sink` gives back. A file without one readable header is an error.
+/// Passes every packet of `source` to `sink` in the order of the file, until the end, damage, or an
+/// [`Ending`] that `sink` returns. A file without one readable header is an error.
 pub(super) fn read_packets(
     source: impl Read + Send,
     limits: &Limits,
@@ -60,7 +60,7 @@ fn read_blocks(
             Err(PcapError::UnexpectedEof) => Some(Ending::Truncated),
             Err(PcapError::BufferTooSmall) => Some(Ending::LimitReached("packet size")),
             Err(PcapError::Incomplete(_)) => {
-                // A block that claims more than the buffer holds would be asked for forever.
+                // A block that claims more than the buffer holds would be requested forever.
                 let position = (reader.consumed(), reader.data().len());
                 if stuck_at.replace(position) == Some(position) && !reader.reader_exhausted() {
                     Some(Ending::LimitReached("packet size"))
@@ -179,7 +179,7 @@ fn ticks_per_second(option: u8) -> u64 {
     base.checked_pow(exponent).unwrap_or(1_000_000)
 }
 
-/// The upper half of a classic file's link type tells of a frame check sequence.
+/// The upper half of a classic file's link type says whether frames have a check sequence.
 fn link_type(number: i32) -> u16 {
     (number & 0xffff) as u16
 }

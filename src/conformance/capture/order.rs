@@ -27,7 +27,7 @@ pub(super) struct Sorter {
     waiting_bytes: usize,
     taken: u64,
     newest_us: u64,
-    /// Memory of packets that have gone.
+    /// Buffers of processed packets, for reuse.
     spare: Vec<Vec<u8>>,
 }
 

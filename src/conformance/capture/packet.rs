@@ -90,8 +90,8 @@ fn slice(link_type: u16, bytes: &[u8]) -> Result<LaxSlicedPacket<'_>, Unusable> 
     match link_type {
         ETHERNET => LaxSlicedPacket::from_ethernet(bytes).map_err(|_| Unusable::Malformed),
         RAW | IPV4 | IPV6 => ip(bytes),
-        // Four bytes of address family, in the byte order of whoever captured; the IP header
-        // tells its own version.
+        // Four bytes of address family, in the byte order of the capturing machine; the IP header
+        // has its own version.
         NULL | LOOP => ip(bytes.get(4..).ok_or(Unusable::Malformed)?),
         LINUX_SLL => cooked(bytes, 14, 16),
         LINUX_SLL2 => cooked(bytes, 0, 20),

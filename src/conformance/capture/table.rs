@@ -11,7 +11,7 @@ use super::packet::Segment;
 use super::stream::{Direction, Piece};
 use super::{ConnectionId, Limits, Opening, Side, StreamEvent, What};
 
-/// What the table tells, in the order in which it finds out.
+/// The table's events, in the order in which it finds them.
 #[derive(Debug)]
 pub(super) enum Told {
     /// A connection that was not known before.
@@ -48,7 +48,7 @@ struct Tracked {
 }
 
 impl Table {
-    /// Takes one segment and tells what it leads to.
+    /// Takes one segment and emits the resulting events.
     pub(super) fn segment(
         &mut self,
         at: Duration,

@@ -1,5 +1,5 @@
-//! Items as lines of text and as JSON. Texts of peers are in it as they came: whoever prints a
-//! line makes it harmless first.
+//! Items as lines of text and as JSON. Texts from peers are unchanged: the code that prints a line
+//! escapes them first.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::capture::Side;
 use crate::conversation::Offered;
 use corona_wire::value::{Message, MessageKind, Value};
 
-/// How much of a message is told.
+/// How much of a message is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// The first elements of lists, the start of long texts.

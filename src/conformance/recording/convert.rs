@@ -12,7 +12,7 @@ use crate::capture::{
 };
 use crate::conversation::{Offered, Ports};
 
-/// What came of a conversion.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted {
     /// What was read.
@@ -176,7 +176,7 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
         open.ended == [true; 2]
     }
 
-    /// Says that nothing more comes of a connection, so that readers may forget it.
+    /// Marks the end of a connection, so that readers may drop it.
     fn close(&mut self, connection: ConnectionId) -> io::Result<()> {
         self.broken = self.broken.filter(|broken| *broken != connection);
         let Some(open) = self.open.remove(&connection) else { return Ok(()) };

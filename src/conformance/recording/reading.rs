@@ -21,18 +21,18 @@ use crate::capture::{CaptureError, ConnectionId, Ending, Limits};
 pub struct RecordingSummary {
     /// What it says of itself.
     pub header: Header,
-    /// How it ended. [`Ending::Truncated`]: whoever wrote it did not come to its end.
+    /// How it ended. [`Ending::Truncated`]: the writer did not finish it.
     pub ending: Ending,
     /// What its writer said was not recorded; none when it did not come to its end.
     pub unrecorded: Option<Unrecorded>,
 }
 
-/// Hands all entries of a recording to `sink`, which ends the reading by breaking. Connections are
-/// numbered anew, from 0, in the order in which they were opened. Of `limits` only the number of
-/// open connections matters here.
+/// Passes all entries of a recording to `sink`, which ends the reading by breaking. Connections are
+/// renumbered from 0, in the order in which they were opened. Of `limits` only the number of open
+/// connections matters here.
 ///
-/// Errors: no recording, a version that is not known, a damaged header, or a failed read. Damage
-/// further on is told by the summary.
+/// Errors: not a recording, an unknown version, a damaged header, or a failed read. The summary
+/// reports later damage.
 pub fn read(
     mut source: impl Read,
     limits: &Limits,

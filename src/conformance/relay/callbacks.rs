@@ -1,10 +1,10 @@
 //! Stands between the cluster manager and session drivers: which listener of the relay belongs to
 //! which driver, and the changed addresses in messages.
 //!
-//! A session tells its driver's address in `sessionStart`. The manager is told the address of a
-//! listener instead, one for each driver, and when it tells the address back, the real one is
-//! put there again. Spec: cluster-manager/01 §4, 05 §1. A driver that is not on the host of its
-//! session has no listener; the manager is told its own address.
+//! A session names its driver's address in `sessionStart`. The manager receives the address of a
+//! listener instead, one for each driver, and when it returns that address, the real one is
+//! restored. Spec: cluster-manager/01 §4, 05 §1. A driver that is not on the host of its session
+//! has no listener; the manager receives its own address.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -38,7 +38,7 @@ pub(super) struct Driver {
 pub(super) struct Stand {
     pub(super) driver: Driver,
     pub(super) listener: TcpListener,
-    /// Its sender is gone when the listener is to be closed.
+    /// Its sender is dropped to close the listener.
     pub(super) open: watch::Receiver<()>,
 }
 
@@ -47,14 +47,14 @@ pub(super) struct Stand {
 pub(super) struct Rules {
     /// The address that listeners are opened on.
     pub(super) listen_on: IpAddr,
-    /// What the cluster manager is told instead of the driver's host; none for the address from
-    /// which the relay reaches it.
+    /// The host that the cluster manager receives instead of the driver's; none for the relay's
+    /// local address on the way to it.
     pub(super) host: Option<String>,
     /// Listeners at a time.
     pub(super) max_listeners: usize,
     /// How long a listener stays when its last session has ended.
     pub(super) linger: Duration,
-    /// How long a listener stays of whose sessions nothing is heard.
+    /// How long a listener stays without calls of its sessions.
     pub(super) idle: Duration,
 }
 
@@ -85,9 +85,9 @@ struct Table {
 struct Entry {
     port: u16,
     sessions: HashSet<String>,
-    /// When something of its sessions was last heard, or a callback came.
+    /// The last call of its sessions, or the last callback.
     heard_at: Instant,
-    /// When its last session ended; none while one goes on.
+    /// When its last session ended; none while one runs.
     ended_at: Option<Instant>,
     /// Dropped to close the listener.
     _open: watch::Sender<()>,
@@ -223,7 +223,8 @@ impl Table {
         }
     }
 
-    /// Of the host with the most listeners, so that nobody loses one to a host that opens many.
+    /// Of the host with the most listeners, so that no host loses one to another host that opens
+    /// many.
     fn remove_stalest(&mut self) {
         let mut of_host: HashMap<IpAddr, usize> = HashMap::new();
         for driver in self.by_driver.keys() {
@@ -248,13 +249,13 @@ impl Table {
 const CALLS: &[&str] =
     &["sessionStart", "sessionUpdateInfo", "sessionEnd", "sessionHeartbeat", "sessionHeartbeatV2"];
 
-/// Calls whose answers tell the address of a session driver.
+/// Calls whose replies contain the address of a session driver.
 const ANSWERS: &[&str] = &["getSessionInfo"];
 
 /// One direction of a connection with the cluster manager.
 struct Rewriter {
     callbacks: Arc<Callbacks>,
-    /// The host that the cluster manager is told.
+    /// The host that the cluster manager receives.
     host: String,
     /// Where the client is.
     client: IpAddr,
@@ -334,7 +335,7 @@ impl Callbacks {
         )
     }
 
-    /// Whether a driver may have a listener, as far as that can be told without a look-up. Names are
+    /// Whether a driver may have a listener, as far as can be decided without a look-up. Names are
     /// looked up when a callback comes.
     fn is_allowed(&self, driver: &Driver, handle: &str) -> bool {
         let Ok(address) = driver.host.parse::<IpAddr>() else { return true };
@@ -349,7 +350,7 @@ impl Callbacks {
         allowed
     }
 
-    /// Whether the manager may have been told this host by the relay.
+    /// Whether the manager may have received this host from the relay.
     fn is_own(&self, host: &str) -> bool {
         match &self.rules.host {
             Some(own) => own == host,

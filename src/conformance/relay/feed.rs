@@ -1,9 +1,9 @@
 //! Tells listeners what passes, off the path: a bounded queue for each of them.
 //!
-//! Knows connections and bytes, no sockets. A [`Feed`] is the relay's end of a queue and never
+//! It knows connections and bytes, no sockets. A [`Feed`] is the relay's end of a queue and never
 //! waits, [`Entries`] the listener's: a thread or a task. When the queue is full, data is counted
-//! instead of kept, and a gap is told as soon as there is room again. When a listener is gone,
-//! nothing is kept for it any more. Relaying notices none of this, nor do other listeners.
+//! instead of kept, and a gap is reported as soon as there is room again. For a dropped listener
+//! nothing is kept. None of this affects relaying or other listeners.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -97,7 +97,7 @@ impl Feed {
         Tap { shared: Arc::clone(&self.shared), id: Some(id), owed: Mutex::default() }
     }
 
-    /// Nothing more is told; what waits can still be taken. A relay does so at its end.
+    /// Ends the feed; queued entries can still be taken. A relay calls it at its end.
     pub fn close(&self) {
         self.shared.queue().closed = true;
         self.shared.filled.notify_all();
@@ -178,7 +178,7 @@ impl Entries {
         self.shared.now()
     }
 
-    /// Takes nothing any more. Gives what waits, which nobody will see, and counts nothing of it.
+    /// Stops the queue. Returns the queued entries, which are dropped without being counted.
     pub(super) fn stop(&self) -> VecDeque<Entry> {
         let mut queue = self.shared.queue();
         self.shared.stopped.store(true, Ordering::Relaxed);
@@ -246,9 +246,9 @@ impl Taps {
 #[derive(Debug)]
 struct Tap {
     shared: Arc<Shared>,
-    /// None when the listener is not told about the connection.
+    /// None if the listener does not receive the connection.
     id: Option<ConnectionId>,
-    /// Bytes of client and server that were not kept and are not told as a gap yet.
+    /// Bytes of client and server that were dropped and not yet reported as a gap.
     owed: Mutex<[u64; 2]>,
 }
 

@@ -1,9 +1,9 @@
 //! Who may use the listeners for callbacks, and where they lead.
 //!
-//! A session names the host and port of its driver, and the relay opens a listener that leads there.
-//! Were that all, whoever can start a session could reach any port that the relay can reach, and whoever
-//! finds the listener could, too. So a listener leads to the session's own host only, and the cluster
-//! manager alone may connect to it. Knows no messages.
+//! A session names the host and port of its driver, and the relay opens a listener that leads
+//! there. Without a guard, every peer that can start a session or that finds the listener could
+//! reach any port that the relay can reach. So a listener leads only to the session's own host, and
+//! only the cluster manager may connect to it. It knows no messages.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! A transparent relay in front of any cluster manager, which tells listeners what passes.
+//! A transparent relay in front of any cluster manager, which passes copies of the traffic to
+//! listeners.
 //!
 //! * `pump` moves the bytes of one connection, both ways;
 //! * [`feed`](feed()) tells listeners, off the path;

@@ -1,7 +1,7 @@
 //! Moves bytes between the two ends of a connection, both ways, as they come.
 //!
-//! Knows nothing of messages. One piece of each direction is held at a time: who reads slowly slows
-//! down who writes, and nobody else. Half closes and resets are passed on.
+//! It knows nothing of messages. One piece of each direction is held at a time: a slow reader slows
+//! down only the peer that writes to it. Half closes and resets are forwarded.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,7 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 /// Has the peer see a reset when the stream is closed.
 pub(super) fn break_off(stream: &TcpStream) {
-    // When the connection is gone already, there is nobody to tell.
+    // The connection may have ended already.
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn relay(
             Side::Server => up.await,
         }
     };
-    // Whoever has nothing more to say may still break off, and nobody reads from it any more.
+    // A peer that has finished sending may still reset the connection, and is no longer read from.
     let last = tokio::select! {
         biased;
         last = other => last,
@@ -102,7 +102,7 @@ pub(super) async fn relay(
 struct Ends {
     client: TcpStream,
     server: TcpStream,
-    /// Whether client and server were found to be gone when something was sent to them.
+    /// Whether sending to the client or the server failed because it had disconnected.
     broken: [AtomicBool; 2],
 }
 
@@ -154,7 +154,7 @@ impl Ends {
             }
             if over {
                 taps.end(from);
-                // A receiver that is gone shows in the other direction.
+                // A disconnected receiver is noticed in the other direction.
                 let _ = SockRef::from(sink).shutdown(std::net::Shutdown::Write);
                 return Ended::InOrder;
             }
@@ -197,13 +197,13 @@ async fn read(source: &TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Which end is gone.
+/// Which end has disconnected.
 enum Gone {
     Source,
     Sink,
 }
 
-/// Sends all of a piece. While the receiver takes nothing, a sender that breaks off is noticed.
+/// Sends a whole piece. While the receiver does not read, a reset by the sender is noticed.
 async fn send(mut piece: &[u8], sink: &TcpStream, source: &TcpStream) -> Result<(), Gone> {
     while !piece.is_empty() {
         match sink.try_write(piece) {

@@ -80,7 +80,7 @@ impl Recorder {
         Ok(Recorder { feed, end })
     }
 
-    /// What is told to it is recorded.
+    /// The feed that is recorded.
     pub fn feed(&self) -> Feed {
         self.feed.clone()
     }
@@ -98,7 +98,7 @@ impl Recorder {
             ..Recorded::default()
         };
         let recorded = recorded.clone().unwrap_or_else(late);
-        // Connections went on after a failure.
+        // Connections continued after a failure.
         Recorded { unrecorded: self.feed.left_out(), ..recorded }
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct Cluster {
 struct Node {
     info: ClusterNodeInfo,
     heartbeat_at: Duration,
-    /// Whether any session was told that it died.
+    /// Whether any session was notified of its death.
     has_died: bool,
 }
 
@@ -32,9 +32,9 @@ struct Session {
     /// When it last did what counts as a heartbeat. Spec: cluster-manager/05 §3.
     sign_at: Duration,
     requests: BTreeMap<i32, ResourceRequest>,
-    /// What the manager under test has granted and was not given back.
+    /// The grants of the manager under test that were not released.
     held: BTreeMap<i32, ResourceGrant>,
-    /// What was given back: a grant may have been on its way.
+    /// Released grants, because a grant may have been in flight.
     released: BTreeSet<i32>,
     /// Nodes that the manager under test ever granted.
     used: BTreeSet<String>,
@@ -135,20 +135,19 @@ impl Cluster {
         self.sessions.get(handle).is_some_and(|session| session.used.contains(node))
     }
 
-    /// Where a session wants to be told, as recorded.
+    /// The recorded address of a session's driver.
     pub(super) fn driver(&self, handle: &str) -> Option<&(String, i32)> {
         self.sessions.get(handle).map(|session| &session.driver)
     }
 
-    /// Whether a session has been silent for longer than `expiry` at this time, so that it may be
-    /// gone. The original finds that out up to half of `expiry` later.
+    /// Whether a session has been silent for longer than `expiry` at this time, so that it may have
+    /// expired. The original notices up to half of `expiry` later.
     pub(super) fn session_is_overdue(&self, handle: &str, at: Duration, expiry: Duration) -> bool {
         let session = self.sessions.get(handle);
         session.is_some_and(|session| at.saturating_sub(session.sign_at) >= expiry)
     }
 
-    /// The first time after this one at which a node or a session may expire if nobody says
-    /// anything more.
+    /// The first time after this one at which a node or a session may expire without further calls.
     pub(super) fn next_expiry(
         &self,
         at: Duration,
@@ -161,7 +160,7 @@ impl Cluster {
         nodes.chain(sessions).filter(|expiry| *expiry > at).min()
     }
 
-    /// When a node was heard of last.
+    /// The last heartbeat of a node.
     pub(super) fn heartbeat_at(&self, node: &str) -> Option<Duration> {
         self.nodes.get(node).map(|node| node.heartbeat_at)
     }

@@ -10,7 +10,7 @@ use super::report::{About, Finding, Rule};
 use super::values::show;
 
 impl Play {
-    /// Nothing may have been said that nobody asked for.
+    /// There must be no unsolicited messages.
     pub(super) fn conclude_lines(&mut self, at: Duration) {
         let mut surplus = Vec::new();
         for (connection, line) in &mut self.lines {
@@ -30,7 +30,7 @@ impl Play {
         }
     }
 
-    /// Compares what sessions were told over the whole run.
+    /// Compares the notifications of the whole run.
     pub(super) fn conclude(&mut self, at: Duration) {
         let pages: Vec<(Topic, Page)> =
             self.ledger.pages().map(|(topic, page)| (topic.clone(), page.clone())).collect();
@@ -131,7 +131,7 @@ impl Play {
         }
     }
 
-    /// What a session was told is not what was recorded.
+    /// The notifications of a session differ from the recorded ones.
     fn notice_differs(
         &mut self,
         at: Duration,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Report;
 
-/// Who wakes later than this was held up; what is answered later than this was answered late.
+/// A wake-up later than this is a stall; a reply later than this is late.
 pub const TOLERATED: Duration = Duration::from_millis(50);
 
 /// How often the watch looks at the clock.
@@ -104,8 +104,8 @@ impl fmt::Display for HoldUps {
     }
 }
 
-/// Plays until a play is `as_expected` or was not held up, at most `times` times (at least once). The
-/// last report counts; it tells of the others.
+/// Repeats a replay until it is `as_expected` or was not stalled, at most `times` times (at least
+/// once). The last report counts; it lists the others.
 pub fn again_if_held_up(
     times: usize,
     as_expected: impl Fn(&Report) -> bool,
@@ -124,7 +124,7 @@ pub fn again_if_held_up(
     }
 }
 
-/// Notes when the runtime that it lives on is held up.
+/// Records stalls of its runtime.
 pub(super) struct Watch {
     seen: Arc<Mutex<HoldUps>>,
     looking: JoinHandle<()>,

@@ -1,7 +1,7 @@
 //! Whether an answer of the manager under test is the recorded one, and if not, which row of the
 //! compatibility table allows the difference.
 //!
-//! Knows answers and the model of the cluster; talks to nobody.
+//! It knows replies and the model of the cluster, and has no connections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Circumstances<'a> {
     pub(super) node_expiry: Option<Duration>,
     /// Whether both sides have the same slots to give. If not, how many a session holds says nothing.
     pub(super) same_slots: bool,
-    /// How many grants of a type to a session the recording tells soon after this.
+    /// The number of grants of a type to a session in the recording soon after this.
     pub(super) granted_soon: &'a dyn Fn(&str, i32) -> usize,
 }
 

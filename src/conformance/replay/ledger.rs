@@ -1,10 +1,10 @@
-//! What each session was told, in the recording and in the run under test, side by side.
+//! The notifications of each session, in the recording and in the run under test, side by side.
 //!
 //! Sessions go by their recorded ids. Knows no sockets and no time.
 
 use std::collections::BTreeMap;
 
-/// Something that a session is told about, over and over.
+/// A kind of notification of a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Topic {
     /// Grants of a type to a session: `(session, type)`. The entries are request ids.
@@ -31,17 +31,17 @@ pub(super) struct Page {
 }
 
 impl Ledger {
-    /// The recording has told this by now.
+    /// The recording has these notifications by now.
     pub(super) fn record(&mut self, topic: Topic, ids: impl IntoIterator<Item = i32>) {
         self.pages.entry(topic).or_default().recorded.extend(ids);
     }
 
-    /// The manager under test has told this.
+    /// The manager under test has sent these notifications.
     pub(super) fn arrive(&mut self, topic: Topic, ids: impl IntoIterator<Item = i32>) {
         self.pages.entry(topic).or_default().live.extend(ids);
     }
 
-    /// Topics of which the recording has told more than has arrived.
+    /// Topics with more recorded notifications than received ones.
     pub(super) fn missing(&self) -> Vec<Topic> {
         let behind = |page: &Page| page.recorded.len() > page.live.len() + page.forgiven;
         self.pages.iter().filter(|(_, page)| behind(page)).map(|(topic, _)| topic.clone()).collect()
@@ -54,7 +54,7 @@ impl Ledger {
         }
     }
 
-    /// All topics that either side has told about.
+    /// All topics of either side.
     pub(super) fn pages(&self) -> impl Iterator<Item = (&Topic, &Page)> {
         self.pages.iter()
     }

@@ -1,6 +1,7 @@
 //! A recorded client's connection to the cluster manager under test.
 //!
-//! Sends what it is told and keeps what arrives. Knows no order of things.
+//! A connection of the replay: it sends given bytes and keeps what arrives. It knows no order of
+//! events.
 
 use std::collections::VecDeque;
 use std::io;
@@ -78,8 +79,8 @@ impl Line {
         arrival
     }
 
-    /// What came and was not asked for: a message, or the end of a connection that neither side
-    /// should have ended.
+    /// An unsolicited arrival: a message, or the end of a connection that neither side should have
+    /// ended.
     pub(super) fn surplus(&mut self) -> Option<Arrival> {
         let arrival = self.arrivals.try_recv().ok()?;
         let is_due = self.is_dead || self.has_hung_up;
@@ -93,7 +94,7 @@ impl Line {
         if broken {
             let Some(writer) = self.writer.take() else { return };
             let socket = socket2::SockRef::from(writer.as_ref());
-            // A socket that is gone already needs no breaking.
+            // The socket may have been closed already.
             let _ = socket.set_linger(Some(Duration::ZERO));
             // Else it would say goodbye first.
             writer.forget();

@@ -1,8 +1,8 @@
 //! Sessions that are older than their recording: found, and taken out of it.
 //!
-//! A recording of a running cluster begins in the middle of sessions. The cluster manager under test
-//! never heard of them, so what they say cannot be played, and what others are told of them is
-//! not expected. Knows conversations and nothing of a run.
+//! A recording of a running cluster starts in the middle of sessions. The cluster manager under
+//! test does not know them, so their calls cannot be played, and their effects on others are not
+//! expected. It knows conversations and nothing of a run.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,7 +21,8 @@ pub(super) struct Older {
     pub(super) calls: usize,
 }
 
-/// Finds them. A session is older if the recorded cluster manager knew it, and nobody started it.
+/// Finds them. A session is older if the recorded cluster manager knew it, and the recording does
+/// not contain its start.
 pub(super) fn older_sessions(conversations: &[Conversation]) -> BTreeSet<String> {
     let mut started = BTreeSet::new();
     let mut known = BTreeSet::new();
@@ -130,7 +131,7 @@ fn shorten(message: &mut Message, older: &BTreeSet<String>) -> bool {
     sessions.len() < before
 }
 
-/// The bytes of messages. What was read can be written, but for those whose bodies are unknown.
+/// The bytes of messages. Messages that were read can be written, except those with unknown bodies.
 fn written(service: Offered, messages: &[Message]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for message in messages {

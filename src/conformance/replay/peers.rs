@@ -1,7 +1,7 @@
 //! The recorded servers that a cluster manager calls: session drivers and the proxy job tracker.
 //!
-//! They answer as the recorded ones did, with nothing but success, on ports of their own, and tell
-//! what they heard. A door that was closed in the recording is closed here.
+//! They reply as the recorded ones did, always with success, on their own ports, and report what
+//! they receive. A port that was closed in the recording is closed here.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,7 @@ use corona_wire::calls::{
 };
 use corona_wire::server::{Answer, Handler, Limits, Server};
 
-/// What a peer was told.
+/// A call that a peer received.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Heard {
     /// The session driver at this live port.
@@ -28,7 +28,7 @@ pub(super) enum Heard {
     SafeMode(bool),
 }
 
-/// Where peers tell what they hear. A full one makes the caller wait for its answer.
+/// The channel for received calls. If it is full, the caller waits for its reply.
 pub(super) type Ear = mpsc::Sender<Heard>;
 
 /// Calls that may wait to be looked at.
@@ -103,10 +103,11 @@ async fn be_proxy(ear: Ear, call: ProxyJobTrackerCall) -> Answer<ProxyJobTracker
     }
 }
 
-/// A port of this machine that is taken, and on which somebody listens or nobody.
+/// A reserved port of this machine, open or closed.
 struct Door {
     address: SocketAddr,
-    /// Keeps the port while nobody listens, so that callers are refused and nobody else gets it.
+    /// Reserves the port while it is closed, so that callers are refused and no other program gets
+    /// it.
     closed: Option<Socket>,
     open: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
@@ -127,7 +128,7 @@ impl Door {
         if !listens {
             if let Some((_, serving)) = self.open.take() {
                 serving.abort();
-                // The port is free when the task is gone; that it was aborted is no news.
+                // The port is free when the task has ended; its abort is expected.
                 let _ = serving.await;
                 self.closed = Some(bind(self.address)?);
             }

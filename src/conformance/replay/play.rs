@@ -142,7 +142,7 @@ impl Play {
                 sleep_until(self.clock.due(step.at)).await;
                 self.report.hold_ups.add(&watch.seen());
                 let restarted = restart().await;
-                // Whoever waits for a process may have held up everybody else here.
+                // Waiting for a process may have stalled everything else here.
                 watch = Watch::start();
                 match restarted {
                     Ok(target) => self.meet_again(target),
@@ -164,8 +164,8 @@ impl Play {
         self.report
     }
 
-    /// Hears what is still under way when the recording ends. What comes of the time after it,
-    /// because nobody heartbeats any more, is not of the recording.
+    /// Receives what is still in flight when the recording ends. Effects of the time after it, such
+    /// as expiries, are not part of the recording.
     async fn settle(&mut self, at: Duration) {
         let ReplayOptions { settle, node_expiry, session_expiry, .. } = self.options;
         let mut end = Instant::now() + settle;
@@ -185,8 +185,9 @@ impl Play {
         }
     }
 
-    /// Whether a node that is dead now was not to die before `at`, the end of the recording. It has
-    /// been silent for most of its expiry interval; the clock, set back since, may not tell all of it.
+    /// Whether a node that is dead now should not have died before `at`, the end of the recording.
+    /// It has been silent for most of its expiry interval; the clock, which was set back since, may
+    /// not show all of it.
     fn has_outlived(&self, node: &str, at: Duration) -> bool {
         let heartbeat_at = self.cluster.heartbeat_at(node);
         let both = heartbeat_at.zip(self.options.node_expiry);
@@ -284,13 +285,13 @@ impl Play {
             self.about_to_call(at, &call).await;
         }
         if self.lines.get(&connection).is_none_or(|line| line.is_dead) {
-            // The manager under test has ended it; a client would connect anew.
+            // The manager under test has closed it; a client would reconnect.
             self.open(at, connection).await;
         }
         let bytes = self.rewrite(calls).unwrap_or_else(|| raw.to_vec());
         let Some(line) = self.lines.get_mut(&connection) else { return };
         line.unanswered.extend(calls.iter().filter(|call| is_call(call)).cloned());
-        // When it cannot be sent, the missing answer tells.
+        // If it cannot be sent, the missing reply shows it.
         let _ = line.send(&bytes).await;
     }
 
@@ -420,7 +421,7 @@ impl Play {
             Some(Verdict::Explained(rule)) => Finding { rule: Some(rule), ..found },
             _ => found,
         });
-        // The recorded client's connection is gone, so it says nothing more on it.
+        // The recorded client's connection has ended, so it sends nothing more on it.
         self.lines.remove(&connection);
     }
 
@@ -467,7 +468,7 @@ impl Play {
 pub(super) const CLOSED: &str = "the connection is closed";
 const NO_CONNECTION: &str = "there is no connection";
 
-/// How many grants of a type to a session the recording tells in these steps until `horizon`.
+/// The number of grants of a type to a session in these steps until `horizon`.
 fn granted_until(steps: &[Step], horizon: Duration, handle: &str, kind: i32) -> usize {
     let of_step = |step: &Step| match &step.what {
         Happening::Notice(call) => match &**call {

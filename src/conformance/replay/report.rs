@@ -74,12 +74,12 @@ impl Counts {
     }
 }
 
-/// What became of notices: entries as they were told, and findings about them.
+/// Notifications: their entries, and findings about them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notices {
     /// Entries of grants and revocations, and dead nodes, in the recording.
     pub recorded: usize,
-    /// The same as the cluster manager under test told them.
+    /// The same from the cluster manager under test.
     pub live: usize,
     /// Findings that a row of the compatibility table allows.
     pub explained: usize,
@@ -92,7 +92,7 @@ pub struct Notices {
 pub enum About {
     /// The answer to a call of this method.
     Call(String),
-    /// What a session was told.
+    /// A notification.
     Notice,
     /// The run as a whole.
     Run,

@@ -43,13 +43,13 @@ pub(super) enum Happening {
     Answer(Box<Message>),
     /// The cluster manager ends a connection that its client had not ended.
     HungUp,
-    /// The cluster manager tells a session something.
+    /// The cluster manager notifies a session.
     Notice(Box<SessionDriverCall>),
-    /// The cluster manager tells the proxy job tracker whether it is in safe mode.
+    /// The cluster manager sends the safe mode flag to the proxy job tracker.
     SafeMode(bool),
     /// The proxy job tracker listens from here on, or no longer.
     ProxyListens(bool),
-    /// The cluster manager is stopped and started again, to go on from its state file.
+    /// The cluster manager is restarted, and continues from its state file.
     Restart,
 }
 
@@ -103,7 +103,7 @@ fn is_door(step: &Step) -> bool {
     matches!(step.what, Happening::ProxyListens(_))
 }
 
-/// A time in which nobody listened where the cluster manager had been.
+/// A time in which the cluster manager's port was closed.
 struct Absence {
     from: Duration,
     /// None when it never came back.

@@ -84,7 +84,7 @@ fn bounded(mut pairs: Vec<FieldPair>) -> Fields {
     Fields { left_out: all - pairs.len(), pairs }
 }
 
-/// Adds the leaves of two values, of which at least one is there.
+/// Adds the leaves of two values, at least one of which is present.
 fn walk(path: &str, recorded: Option<&Value>, live: Option<&Value>, out: &mut Vec<FieldPair>) {
     let leaves = || FieldPair {
         path: path.to_owned(),

@@ -1,5 +1,5 @@
-//! The verdict as text for a terminal: lines are wrapped, nothing is cut. Texts of peers are in it
-//! as they came: whoever prints it makes each line harmless first.
+//! The verdict as text for a terminal: lines are wrapped, nothing is cut. Texts from peers are
+//! unchanged: the code that prints it escapes them first.
 
 use std::fmt::Write as _;
 
