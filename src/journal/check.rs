@@ -1,7 +1,7 @@
 //! Looking at a journal from outside, and the way on when it is damaged.
 
 use super::frame;
-use super::recovery::{Files, OpenError, Recovered, recover, scan};
+use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, recover, scan};
 use super::storage::{Storage, StorageError};
 
 /// What the files of a journal hold.
@@ -66,6 +66,17 @@ pub fn check(storage: &dyn Storage) -> Result<Report, StorageError> {
     }
     report.outcome = Some(recover(storage, &mut |_| Ok(())).map(|(recovered, _)| recovered));
     Ok(report)
+}
+
+/// Shows what opening a journal would show. Nothing is changed. Returns what was found.
+///
+/// # Errors
+/// It could not be opened. Everything before the damage was shown.
+pub fn show(
+    storage: &dyn Storage,
+    mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+) -> Result<Recovered, OpenError> {
+    recover(storage, &mut visit).map(|(recovered, _)| recovered)
 }
 
 /// What a repair did.

@@ -143,7 +143,7 @@ pub(crate) fn segment_name(first: u64) -> String {
 }
 
 /// The name of an image.
-pub(crate) fn image_name(number: u64) -> String {
+pub fn image_name(number: u64) -> String {
     format!("{number:020}{IMAGE_SUFFIX}")
 }
 

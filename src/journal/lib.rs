@@ -51,7 +51,8 @@ mod storage;
 mod tests;
 mod writer;
 
-pub use self::check::{Repaired, Report, SegmentReport, check, repair};
+pub use self::check::{Repaired, Report, SegmentReport, check, repair, show};
+pub use self::frame::image_name;
 pub use self::recovery::{Entry, OpenError, Recovered, Rejected};
 pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile};
 pub use self::writer::{Failed, Journal, Options, Status, Sync};

@@ -38,6 +38,8 @@ pub struct Recovered {
     pub image_bytes: u64,
     /// Records behind the image.
     pub records: u64,
+    /// Bytes of these records.
+    pub record_bytes: u64,
     /// The number of the last record; 0 in an empty journal.
     pub last: u64,
     /// Bytes that were cut off, since they were being written when the power went.
@@ -157,6 +159,7 @@ pub(crate) fn recover(
                 return Ok(());
             }
             recovered.records += 1;
+            recovered.record_bytes += record.len() as u64;
             recovered.last = record.number;
             let (number, bytes) = (record.number, record.payload);
             visit(Entry::Record { number, bytes })
@@ -177,6 +180,45 @@ pub(crate) fn recover(
         return Err(OpenError::Missing { file, expected: next, found: recovered.image });
     }
     Ok((recovered, tail))
+}
+
+/// Shows the newest whole image and the records behind it up to `last`, of a journal that is open.
+/// Returns the number of the last record that was shown or that the image includes.
+pub(crate) fn read(
+    storage: &dyn Storage,
+    last: u64,
+    mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+) -> Result<u64, OpenError> {
+    let files = Files::of(storage)?;
+    let mut recovered = Recovered::default();
+    newest_image(storage, &files, &mut recovered, &mut visit)?;
+    let mut shown = recovered.image;
+    let needed = files.segments.partition_point(|first| *first <= shown + 1);
+    for first in files.segments.iter().skip(needed.saturating_sub(1)) {
+        let name = frame::segment_name(*first);
+        if *first > shown + 1 {
+            return Err(OpenError::Missing { file: name, expected: shown + 1, found: *first });
+        }
+        let bytes = storage.read(&name)?;
+        // The end of any of them may have been written after the list was made.
+        scan(&name, &bytes, *first, true, &mut |record| {
+            if record.number <= shown || record.number > last {
+                return Ok(());
+            }
+            shown = record.number;
+            let (number, bytes) = (record.number, record.payload);
+            visit(Entry::Record { number, bytes })
+                .map_err(|source| OpenError::Rejected { number, source })
+        })?;
+        if shown >= last {
+            break;
+        }
+    }
+    if shown < last {
+        let file = frame::segment_name(shown + 1);
+        return Err(OpenError::Missing { file, expected: shown + 1, found: last });
+    }
+    Ok(shown)
 }
 
 fn newest_image(

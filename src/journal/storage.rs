@@ -64,8 +64,8 @@ pub enum StorageError {
 #[derive(Debug)]
 pub struct DiskStorage {
     directory: PathBuf,
-    /// Its lock ends with it.
-    _lock: File,
+    /// Its lock ends with it. None if it is only looked at.
+    _lock: Option<File>,
 }
 
 /// The file whose lock says that the directory is in use.
@@ -81,7 +81,10 @@ impl DiskStorage {
             let path = path.to_owned();
             move |source| StorageError::System { path, operation, source }
         };
-        fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
+        if !directory.exists() {
+            fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
+            sync_parent(directory).map_err(failed("sync the parent of", directory))?;
+        }
         let path = directory.join(LOCK);
         let lock = OpenOptions::new()
             .create(true)
@@ -92,7 +95,45 @@ impl DiskStorage {
             .map_err(failed("open", &path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StorageError::InUse { path: directory.to_owned() })?;
-        Ok(DiskStorage { directory: directory.to_owned(), _lock: lock })
+        Ok(DiskStorage { directory: directory.to_owned(), _lock: Some(lock) })
+    }
+
+    /// A directory to look at only: another process may be writing to it.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    pub fn look(directory: &Path) -> Result<DiskStorage, StorageError> {
+        let storage = DiskStorage { directory: directory.to_owned(), _lock: None };
+        storage.list()?;
+        Ok(storage)
+    }
+
+    /// Gives a directory that holds a journal another name, which is returned: its own with `.old`, or
+    /// `.old.2` and so on, behind it. `None` if it holds no journal.
+    ///
+    /// # Errors
+    /// It cannot be renamed, or another process uses it.
+    pub fn set_aside(directory: &Path) -> Result<Option<PathBuf>, StorageError> {
+        if !directory.exists() {
+            return Ok(None);
+        }
+        let storage = DiskStorage::open(directory)?;
+        if storage.list()?.is_empty() {
+            return Ok(None);
+        }
+        let name = |number: u32| {
+            let mut name = directory.as_os_str().to_owned();
+            name.push(if number == 1 { ".old".to_owned() } else { format!(".old.{number}") });
+            PathBuf::from(name)
+        };
+        let free = (1..u32::MAX).map(name).find(|aside| !aside.exists()).unwrap_or_default();
+        let failed = |operation| {
+            let path = directory.to_owned();
+            move |source| StorageError::System { path, operation, source }
+        };
+        fs::rename(directory, &free).map_err(failed("rename"))?;
+        sync_parent(directory).map_err(failed("sync the parent of"))?;
+        Ok(Some(free))
     }
 
     /// The directory.
@@ -113,6 +154,12 @@ impl DiskStorage {
     fn opened(&self, name: &str, file: File) -> Arc<dyn StorageFile> {
         Arc::new(DiskFile { path: self.directory.join(name), file })
     }
+}
+
+/// Makes the name of a directory durable.
+fn sync_parent(directory: &Path) -> io::Result<()> {
+    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl Storage for DiskStorage {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::frame;
 use super::log::{Log, store_image};
-use super::recovery::{Entry, OpenError, Recovered, Rejected};
+use super::recovery::{self, Entry, OpenError, Recovered, Rejected};
 use super::storage::{Storage, StorageError, StorageFile};
 
 /// When a record counts as committed.
@@ -64,6 +64,8 @@ pub struct Status {
     pub pending_bytes: usize,
     /// Bytes of the segment that is being written.
     pub segment_bytes: u64,
+    /// Bytes of the records behind the last image, with the accuracy that its making allows.
+    pub tail_bytes: u64,
     /// The number of the last image; 0 without one.
     pub image: u64,
     /// Bytes of the last image.
@@ -77,7 +79,7 @@ pub struct Status {
 /// A journal that is open for writing. It is closed when it is dropped, without waiting for errors.
 pub struct Journal {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -107,6 +109,10 @@ struct State {
     closing: bool,
     written_all: bool,
     failed: Option<Failed>,
+    /// Bytes of the records behind the image that was there at first.
+    bytes: u64,
+    /// The last record that [`Journal::read`] has shown, and `bytes` at that time.
+    read: (u64, u64),
 }
 
 impl fmt::Debug for Journal {
@@ -133,14 +139,16 @@ impl Journal {
             committed: last,
             durable: last,
             segment_bytes: log.segment_length(),
+            tail_bytes: recovered.record_bytes,
             image: recovered.image,
             image_bytes: recovered.image_bytes,
             ..Status::default()
         };
+        let bytes = recovered.record_bytes;
         let shared = Arc::new(Shared {
             storage,
             options,
-            state: Mutex::new(State { status, ..State::default() }),
+            state: Mutex::new(State { status, bytes, ..State::default() }),
             to_write: Condvar::new(),
             to_sync: Condvar::new(),
             synced: Condvar::new(),
@@ -160,7 +168,7 @@ impl Journal {
             let syncing = shared.clone();
             threads.push(spawn("journal-sync", Box::new(move || syncing.sync_now_and_then()))?);
         }
-        Ok((Journal { shared, threads }, recovered))
+        Ok((Journal { shared, threads: Mutex::new(threads) }, recovered))
     }
 
     /// Appends a record and returns its number. It is not committed yet: see [`Journal::committed`].
@@ -183,6 +191,9 @@ impl Journal {
         frame::write_record(&mut state.buffer, number, durable, payload);
         state.status.appended = number;
         state.status.pending_bytes = state.buffer.len();
+        let bytes = (frame::RECORD_HEADER + payload.len()) as u64;
+        state.bytes += bytes;
+        state.status.tail_bytes += bytes;
         drop(state);
         if was_empty {
             self.shared.to_write.notify_one();
@@ -213,6 +224,15 @@ impl Journal {
         }
     }
 
+    /// Waits until a record is durable, as long as the disk takes, whether or not it must be so to
+    /// count as committed.
+    ///
+    /// # Errors
+    /// The journal has failed before.
+    pub fn sync(&self, number: u64) -> Result<(), Failed> {
+        self.shared.wait_until_durable(number)
+    }
+
     /// Waits until the journal fails.
     pub async fn failed(&self) -> Failed {
         let mut failure = self.shared.failure.subscribe();
@@ -236,6 +256,9 @@ impl Journal {
         let mut state = shared.lock();
         state.status.image = number;
         state.status.image_bytes = bytes.len() as u64;
+        let (read, bytes_then) = state.read;
+        let covered = if read == number { bytes_then } else { state.bytes };
+        state.status.tail_bytes = state.bytes - covered;
         Ok(())
     }
 
@@ -244,11 +267,29 @@ impl Journal {
         self.shared.lock().status.clone()
     }
 
-    /// Writes what waits, makes it durable, and ends.
+    /// Shows the newest whole image, if there is one, and all records behind it that are committed now,
+    /// from the files. Returns the number of the last record. Records are appended meanwhile.
+    ///
+    /// # Errors
+    /// A file cannot be read or is damaged, or `visit` rejects an entry.
+    pub fn read(
+        &self,
+        visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+    ) -> Result<u64, OpenError> {
+        // An image that is stored now removes segments that are about to be read.
+        let _one_at_a_time = self.shared.imaging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.lock();
+        let committed = state.status.committed;
+        state.read = (committed, state.bytes);
+        drop(state);
+        recovery::read(&*self.shared.storage, committed, visit)
+    }
+
+    /// Writes what waits, makes it durable, and ends. Records that are appended later are lost.
     ///
     /// # Errors
     /// The journal has failed.
-    pub fn close(mut self) -> Result<(), Failed> {
+    pub fn close(&self) -> Result<(), Failed> {
         self.end();
         match &self.shared.lock().failed {
             Some(failed) => Err(failed.clone()),
@@ -256,11 +297,13 @@ impl Journal {
         }
     }
 
-    fn end(&mut self) {
+    fn end(&self) {
         self.shared.lock().closing = true;
         self.shared.to_write.notify_all();
         self.shared.to_sync.notify_all();
-        for thread in self.threads.drain(..) {
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
             // A panic in it has ended the journal; there is nothing left to do.
             let _ = thread.join();
         }

@@ -67,7 +67,7 @@ async fn what_many_tasks_append_is_committed_and_found_again() {
         let status = journal.status();
         assert_eq!((status.committed, status.image, status.image_bytes), (1_600, half, 4));
         assert!(status.durable >= half);
-        std::sync::Arc::into_inner(journal).unwrap().close().unwrap();
+        journal.close().unwrap();
 
         let (image, records) = content(directory.path());
         assert_eq!(image, Some((half, b"half".to_vec())));
@@ -168,5 +168,72 @@ fn a_directory_that_cannot_be_used_is_named() {
     if fs::write(closed.join("probe"), "").is_err() {
         let error = DiskStorage::open(&closed).unwrap_err().to_string();
         assert!(error.contains("closed/lock: cannot open: Permission denied"), "{error}");
+    }
+}
+
+/// What [`Journal::read`] shows: whether there was an image, and the numbers of the records.
+fn shown(journal: &Journal) -> (u64, Vec<u64>) {
+    let (mut image, mut records) = (0, Vec::new());
+    let last = journal
+        .read(|entry| {
+            match entry {
+                Entry::Image { number, .. } => image = number,
+                Entry::Record { number, .. } => records.push(number),
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(last, records.last().copied().unwrap_or(image));
+    (image, records)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_journal_is_read_while_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = DiskStorage::open(directory.path()).unwrap();
+    let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
+    let mut last = 0;
+    let mut append = |count: u32| {
+        for _ in 0..count {
+            last = journal.append(&[7; 100]).unwrap();
+        }
+        last
+    };
+    let first = append(200);
+    timeout(PATIENCE, journal.wait_for(first)).await.unwrap().unwrap();
+    assert_eq!(shown(&journal), (0, (1..=200).collect()));
+    assert_eq!(journal.status().tail_bytes, 200 * 124);
+    journal.store_image(200, b"state").unwrap();
+    assert_eq!(journal.status().tail_bytes, 0);
+
+    let second = append(50);
+    timeout(PATIENCE, journal.wait_for(second)).await.unwrap().unwrap();
+    assert_eq!(shown(&journal), (200, (201..=250).collect()));
+    // Records that come while the image is made are behind it.
+    let third = append(50);
+    journal.store_image(250, b"state").unwrap();
+    timeout(PATIENCE, journal.wait_for(third)).await.unwrap().unwrap();
+    assert_eq!(journal.status().tail_bytes, 50 * 124);
+    assert_eq!(shown(&journal), (250, (251..=300).collect()));
+    journal.close().unwrap();
+}
+
+#[test]
+fn a_journal_is_set_aside_under_a_name_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cm.journal");
+    assert_eq!(DiskStorage::set_aside(&path).unwrap(), None, "there is none");
+    DiskStorage::open(&path).unwrap();
+    assert_eq!(DiskStorage::set_aside(&path).unwrap(), None, "it is empty");
+    for aside in ["cm.journal.old", "cm.journal.old.2"] {
+        let storage = DiskStorage::open(&path).unwrap();
+        let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
+        assert!(matches!(DiskStorage::set_aside(&path), Err(StorageError::InUse { .. })));
+        journal.append(b"one").unwrap();
+        journal.close().unwrap();
+        drop(journal);
+        let expected = directory.path().join(aside);
+        assert_eq!(DiskStorage::set_aside(&path).unwrap(), Some(expected.clone()));
+        assert_eq!(content(&expected).1.len(), 1);
     }
 }
