@@ -35,6 +35,7 @@ mod nodes;
 mod observed;
 mod pending;
 mod remains;
+mod repeats;
 mod requests;
 mod restarts;
 mod scheduler;

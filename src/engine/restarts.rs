@@ -96,6 +96,11 @@ impl Restarts {
         !self.ready.is_empty() && self.ready.remove(name)
     }
 
+    /// Whether the node is to restart with its next heartbeat.
+    pub(super) fn is_due(&self, name: &str) -> bool {
+        self.ready.contains(name)
+    }
+
     /// Removes a lost node.
     pub(super) fn forget(&mut self, name: &str) {
         self.ready.remove(name);
