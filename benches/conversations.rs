@@ -3,6 +3,8 @@
 //! together; for two processes use `corona load`.
 //!
 //!     cargo bench --bench conversations [-- SECONDS]
+//!
+//! Without a journal, unless `CORONA_JOURNAL` is `write` or `always`.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
@@ -47,11 +49,23 @@ fn main() {
 }
 
 async fn run(name: &str, measure: &str, seconds: u64, nodes: Nodes, crowds: Vec<Crowd>) {
-    let overrides =
-        [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let directory = tempfile::tempdir().expect("a directory for the journal");
+    let path = directory.path().join("journal").display().to_string();
+    let sync = std::env::var("CORONA_JOURNAL").unwrap_or("none".to_owned());
+    let (path, sync) = match &*sync {
+        "none" => ("none", "write"),
+        sync => (&*path, sync),
+    };
+    let overrides = [
+        ("cm.server.address", "localhost:0"),
+        ("cm.server.http.address", "localhost:0"),
+        ("corona.cm.journal.dir", path),
+        ("corona.cm.journal.sync", sync),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()));
     let loaded = config::load(None, &overrides).expect("the defaults are sound");
-    let manager = ClusterManager::bind(loaded, Beginning::Clean).await.expect("the manager starts");
+    let manager =
+        ClusterManager::bind(loaded, Beginning::Resume).await.expect("the manager starts");
     let port = manager.thrift_address().port();
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped));

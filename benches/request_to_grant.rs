@@ -3,6 +3,8 @@
 //!
 //!     cargo bench --bench request_to_grant [-- ROUNDS]
 //!
+//! Without a journal, unless `CORONA_JOURNAL` is `write` or `always`.
+//!
 //! The clock starts before the request is written and stops when the session's driver has the
 //! grant decoded. Each round asks for one slot and gives it back.
 
@@ -31,11 +33,23 @@ fn main() {
 }
 
 async fn measure(rounds: usize) {
-    let overrides =
-        [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let directory = tempfile::tempdir().expect("a directory for the journal");
+    let path = directory.path().join("journal").display().to_string();
+    let sync = std::env::var("CORONA_JOURNAL").unwrap_or("none".to_owned());
+    let (path, sync) = match &*sync {
+        "none" => ("none", "write"),
+        sync => (&*path, sync),
+    };
+    let overrides = [
+        ("cm.server.address", "localhost:0"),
+        ("cm.server.http.address", "localhost:0"),
+        ("corona.cm.journal.dir", path),
+        ("corona.cm.journal.sync", sync),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()));
     let loaded = config::load(None, &overrides).expect("the defaults are sound");
-    let manager = ClusterManager::bind(loaded, Beginning::Clean).await.expect("the manager starts");
+    let manager =
+        ClusterManager::bind(loaded, Beginning::Resume).await.expect("the manager starts");
     let port = manager.thrift_address().port();
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped.clone()));

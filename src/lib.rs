@@ -12,6 +12,7 @@ pub use corona_conformance as conformance;
 pub use corona_demo as demo;
 pub use corona_engine as engine;
 pub use corona_hadoop as hadoop;
+pub use corona_journal as journal;
 pub use corona_load as load;
 pub use corona_model as model;
 pub use corona_process as process;

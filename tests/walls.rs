@@ -19,7 +19,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("filesystem", &["hadoop", "model"]),
     ("journal", &[]),
     ("web", &["model", "process"]),
-    ("cluster_manager", &["config", "engine", "model", "net", "process", "web", "wire"]),
+    ("cluster_manager", &["config", "engine", "journal", "model", "net", "process", "web", "wire"]),
     ("session_driver", &["model", "wire"]),
     (
         "conformance",

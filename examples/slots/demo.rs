@@ -54,7 +54,7 @@ impl Demo {
         ];
         let overrides = overrides.map(|(key, value): (&str, String)| (key.to_owned(), value));
         let manager =
-            ClusterManager::bind(config::load(None, &overrides)?, Beginning::Clean).await?;
+            ClusterManager::bind(config::load(None, &overrides)?, Beginning::Resume).await?;
         let port = manager.thrift_address().port();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(manager.run(stopped));

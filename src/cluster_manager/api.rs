@@ -44,8 +44,8 @@ pub use self::operation::{
     SilentHosts,
 };
 pub use self::status::{
-    OperationAttempt, OperationStatus, Problem, ProxyJobTrackerStatus, SafeModeStatus, Severity,
-    StateFileStatus, Status,
+    JournalRecovery, JournalStatus, OperationAttempt, OperationStatus, Problem,
+    ProxyJobTrackerStatus, SafeModeStatus, Severity, StateFileStatus, Status,
 };
 use corona_model::types::ResourceType;
 

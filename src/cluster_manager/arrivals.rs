@@ -10,7 +10,8 @@ use corona_model::types::Millis;
 pub(super) struct Arrivals {
     /// By the number of the input, modulo [`Arrivals::KEPT`].
     ring: Box<[Instant]>,
-    /// The number of the last input.
+    /// The numbers of the first and the last input.
+    first: u64,
     last: u64,
 }
 
@@ -19,9 +20,10 @@ impl Arrivals {
     /// milliseconds will do.
     const KEPT: u64 = 1 << 14;
 
-    pub(super) fn new() -> Arrivals {
+    /// `inputs` were applied before, by another process: of these nothing is known.
+    pub(super) fn new(inputs: u64) -> Arrivals {
         let ring = (0..Arrivals::KEPT).map(|_| Instant::now()).collect();
-        Arrivals { ring, last: 0 }
+        Arrivals { ring, first: inputs + 1, last: inputs }
     }
 
     /// Notes that the input of this number was applied at this instant.
@@ -38,7 +40,8 @@ impl Arrivals {
         let decided = Instant::now();
         for together in asked.chunk_by(|a, b| a.input == b.input) {
             let Some(asked) = together.first() else { continue };
-            let kept = self.last.saturating_sub(asked.input) < Arrivals::KEPT;
+            let kept =
+                asked.input >= self.first && self.last.saturating_sub(asked.input) < Arrivals::KEPT;
             let place = (asked.input % Arrivals::KEPT) as usize;
             let wait = match self.ring.get(place).filter(|_| kept) {
                 Some(arrived) => decided.saturating_duration_since(*arrived),
@@ -55,7 +58,7 @@ mod tests {
 
     #[test]
     fn waits_are_fine_for_late_inputs_and_in_milliseconds_for_early_ones() {
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = Arrivals::new(0);
         let start = Instant::now();
         let asked = |input| Asked { at: Millis(1_000), input };
         for input in 1..=Arrivals::KEPT + 10 {
@@ -67,5 +70,15 @@ mod tests {
         let [(early, 2), (late, 3)] = waits[..] else { panic!("{waits:?}") };
         assert_eq!(early, Duration::from_secs(60), "by the engine's clock");
         assert!(late <= start.elapsed(), "by the instants");
+    }
+
+    #[test]
+    fn inputs_of_an_earlier_process_count_in_milliseconds() {
+        let mut arrivals = Arrivals::new(7);
+        arrivals.note(8, Instant::now());
+        let mut waits = Vec::new();
+        let requests = [7, 8].map(|input| Asked { at: Millis(1_000), input });
+        arrivals.waits(&requests, Millis(61_000), |wait, _| waits.push(wait));
+        assert!(waits[0] == Duration::from_secs(60) && waits[1] < waits[0], "{waits:?}");
     }
 }

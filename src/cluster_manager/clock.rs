@@ -19,6 +19,13 @@ impl Clock {
         Clock { start: Instant::now(), start_ms }
     }
 
+    /// A clock that shows the machine's time now, or `least` if that is later: a time that an engine
+    /// has seen before.
+    pub(super) fn not_before(least: Millis) -> Clock {
+        let clock = Clock::new();
+        Clock { start_ms: clock.start_ms.max(least.0), ..clock }
+    }
+
     /// The present time.
     pub(super) fn now(&self) -> Millis {
         self.at(Instant::now())

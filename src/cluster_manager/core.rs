@@ -7,6 +7,7 @@
 //! pass is bounded, and others get their turn between two passes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use super::arrivals::Arrivals;
 use super::clock::Clock;
+use super::commits::Commits;
 use super::metrics::Metrics;
 use super::outlet::Outlet;
 use corona_engine::{Effect, Engine, Input, Record, Refusal, Reply};
@@ -34,6 +36,9 @@ pub(super) struct Core {
     due: Notify,
     clock: Clock,
     outlet: Arc<dyn Outlet>,
+    /// The number of the last record of the journal, and how far they are committed.
+    recorded: AtomicU64,
+    commits: Commits,
     metrics: Arc<Metrics>,
     /// Why the engine cannot be used any more.
     broken: watch::Sender<Option<EngineBroken>>,
@@ -67,6 +72,8 @@ enum Damage {
     Books(String),
     #[error("sessions may never be notified of what it has just decided")]
     Effects,
+    #[error("the next start resumes from the journal")]
+    Recorded,
 }
 
 impl Core {
@@ -77,12 +84,14 @@ impl Core {
         metrics: Arc<Metrics>,
     ) -> Core {
         metrics.set_safe_mode(engine.safe_mode());
-        let arrivals = Arrivals::new();
+        let arrivals = Arrivals::new(engine.inputs());
         let state = State { engine, arrivals, wakes_at: None, is_broken: false };
         Core {
             state: Mutex::new(state),
             due: Notify::new(),
             clock,
+            recorded: AtomicU64::new(0),
+            commits: outlet.commits(),
             outlet,
             metrics,
             broken: watch::Sender::new(None),
@@ -108,6 +117,11 @@ impl Core {
         reply
     }
 
+    /// Waits until nothing of what was applied so far can be lost any more. Nobody is answered before.
+    pub(super) async fn committed(&self) {
+        self.commits.wait_for(self.recorded.load(Ordering::Acquire)).await;
+    }
+
     /// Looks at the engine at the present time.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Engine, Millis) -> T) -> T {
         let state = self.state();
@@ -129,8 +143,13 @@ impl Core {
     /// Gives the engine its passes and ticks until `stop` becomes true.
     pub(super) async fn drive(&self, mut stop: watch::Receiver<bool>) {
         let mut due = Instant::now();
+        let mut flushed = Instant::now();
         loop {
             self.metrics.beat();
+            if flushed.elapsed() >= BEAT {
+                flushed = Instant::now();
+                self.flush();
+            }
             let deadline = self
                 .settle(|| {
                     let now = Instant::now();
@@ -179,6 +198,12 @@ impl Core {
         }
     }
 
+    /// Has the outlet write what waits for a later record.
+    pub(super) fn flush(&self) {
+        let _state = self.state();
+        self.outlet.flush();
+    }
+
     /// Reports to the engine for how long inputs were not processed.
     fn note_delay(&self, ms: i64) {
         if ms > 0 {
@@ -222,6 +247,7 @@ impl Core {
         let at = Instant::now();
         let now = self.clock.at(at);
         let concerns_others = concerns_others(&input);
+        self.outlet.before(now, &input, &state.engine);
         let engine = &mut state.engine;
         let applied = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(test)]
@@ -234,6 +260,8 @@ impl Core {
         let outcome =
             applied.unwrap_or_else(|panic| self.after_panic(state, concerns_others, panic));
         state.arrivals.note(state.engine.inputs(), at);
+        let recorded = self.outlet.after(&outcome.reply);
+        self.recorded.fetch_max(recorded, Ordering::AcqRel);
         let mut records = Vec::new();
         for effect in outcome.effects {
             match effect {
@@ -260,7 +288,11 @@ impl Core {
         left: Box<dyn std::any::Any + Send>,
     ) -> ! {
         let panic = Panic::of(&*left);
-        match damage(&state.engine, concerns_others) {
+        let damage = match self.outlet.is_recorded() {
+            true => Some(Damage::Recorded),
+            false => damage(&state.engine, concerns_others),
+        };
+        match damage {
             None => tracing::error!(%panic, "the engine failed; its books agree, and it goes on"),
             Some(damage) => {
                 state.is_broken = true;

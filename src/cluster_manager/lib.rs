@@ -8,9 +8,11 @@ pub mod api;
 mod arrivals;
 mod calls;
 mod clock;
+mod commits;
 mod core;
 mod door;
 mod dry_run;
+mod journal;
 mod large_calls;
 mod live;
 mod log;
@@ -38,7 +40,7 @@ mod whole_tests;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,15 +51,23 @@ use tokio::sync::{mpsc, watch};
 use self::access::Access;
 use self::calls::Calls;
 use self::clock::Clock;
+use self::commits::Commits;
 use self::core::Core;
 pub use self::core::EngineBroken;
 pub use self::dry_run::{DryRun, Told};
+use self::journal::Kept;
+use self::journal::appender::{Acknowledged, Journaled};
+pub use self::journal::opening::JournalError;
+use self::journal::opening::{self, Opened, outbox_of};
+use self::journal::outbox::Outbox;
+pub use self::journal::show::JournalRecord;
 use self::large_calls::Entrance;
 use self::live::Live;
 use self::metrics::Metrics;
 use self::names::{Names, Resolver};
-use self::notifier::{GiveUp, Notifier, Patience, Reach};
+use self::notifier::{GiveUp, Notifier, Patience, Reach, Recorded};
 use self::operations::Operations;
+use self::outlet::Outlet;
 use self::persist::Persist;
 use self::racks::Racks;
 pub use self::recovery::RecoveryError;
@@ -76,7 +86,7 @@ use corona_model::settings::Hosts;
 use corona_model::types::Millis;
 use corona_net::memory::Memory;
 use corona_process::Boxed;
-use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
+use corona_process::panics::{ServiceTasks, TaskPanicked, blocking, restart_on_panic};
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
@@ -98,17 +108,22 @@ pub struct ClusterManager {
     pages: Pages,
     reloader: Arc<Reloader>,
     safe_mode: Arc<SafeModeSwitch>,
+    journal: Option<Arc<Kept>>,
+    /// What the host files say.
+    hosts: Hosts,
 }
 
 /// From what a cluster manager starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// From nothing. There must be no state file.
-    Clean,
-    /// From the state file, which stays where it is.
+    /// From the journal, or from nothing if that is empty. There must be no state file.
+    Resume,
+    /// From nothing; the journal is set aside. There must be no state file.
+    Fresh,
+    /// From the state file, which stays where it is; the journal is set aside.
     StateFile,
-    /// From the state file if there is one, else from nothing. The file is moved aside, and so is
-    /// one that is written later when safe mode ends without a stop: no later start recovers from
+    /// From the state file if there is one, else as [`Beginning::Resume`]. The file is moved aside, and
+    /// so is one that is written later when safe mode ends without a stop: no later start recovers from
     /// what is out of date by then.
     StateFileIfPresent,
 }
@@ -122,6 +137,9 @@ pub enum Failure {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineBroken),
+    /// The journal: what cannot be written down must not happen.
+    #[error(transparent)]
+    Journal(#[from] corona_journal::Failed),
 }
 
 /// Why a cluster manager cannot start.
@@ -165,6 +183,14 @@ pub enum StartError {
         /// What the system says.
         error: io::Error,
     },
+    /// The journal cannot be used.
+    #[error("cannot use the journal in {} (corona.cm.journal.dir): {error}", path.display())]
+    Journal {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: JournalError,
+    },
     /// The clock shows no time.
     #[error("the machine's clock is wrong: {0}")]
     Clock(Wrong),
@@ -187,11 +213,11 @@ impl ClusterManager {
         let state_path = std::path::absolute(&settings.state_file)
             .unwrap_or_else(|_| settings.state_file.clone());
         let is_there = state_path.exists();
-        if beginning == Beginning::Clean && is_there {
+        if matches!(beginning, Beginning::Resume | Beginning::Fresh) && is_there {
             return Err(StartError::StateFileExists { path: state_path });
         }
         let from_file = match beginning {
-            Beginning::Clean => false,
+            Beginning::Resume | Beginning::Fresh => false,
             Beginning::StateFile => true,
             Beginning::StateFileIfPresent => is_there,
         };
@@ -201,14 +227,30 @@ impl ClusterManager {
             hosts.include.len(),
             hosts.exclude.len()
         );
-        let clock = Clock::new();
         let racks = Racks::new(settings.topology.clone(), settings.racks.clone(), &resolver);
-        let (engine, undelivered) = if from_file {
-            let recovered = recover(&settings, &state_path, clock.now(), hosts, &racks).await;
-            recovered.map_err(|error| StartError::Recovery { path: state_path.clone(), error })?
+        let directory = settings.journal.directory.as_ref();
+        let directory =
+            directory.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        let resumes = !from_file && beginning != Beginning::Fresh;
+        let mut journal = match &directory {
+            Some(path) if resumes => Some(open_journal(path, &settings).await?),
+            _ => None,
+        };
+        let resumed = journal.as_mut().and_then(Opened::take_state);
+        let is_resumed = resumed.is_some();
+        let (engine, outbox, clock) = if let Some((engine, outbox, now)) = resumed {
+            (engine, outbox, Clock::not_before(now))
+        } else if from_file {
+            let clock = Clock::new();
+            let recovered =
+                recover(&settings, &state_path, clock.now(), hosts.clone(), &racks).await;
+            let (engine, undelivered) = recovered
+                .map_err(|error| StartError::Recovery { path: state_path.clone(), error })?;
+            (engine, outbox_of(&undelivered), clock)
         } else {
+            let clock = Clock::new();
             tracing::info!("Starting Cluster Manager with clean state");
-            (new_engine(&settings, clock.now(), hosts)?, Vec::new())
+            (new_engine(&settings, clock.now(), hosts.clone())?, Outbox::default(), clock)
         };
         let web = bind_web(&settings).await?;
         let thrift = bind_thrift(&settings)?;
@@ -220,14 +262,44 @@ impl ClusterManager {
         let memory = Memory::new(limits.max_total_inflight_bytes, connections);
         let names = Names::new(&settings.names, resolver);
         let reach = Reach { names: names.clone(), memory: memory.clone() };
-        let (notifier, give_ups) = Notifier::new(patience(&settings), metrics.clone(), reach);
+        // From here on the files change: nothing is left that is likely to fail.
+        let journal = match (&directory, journal) {
+            (None, _) => None,
+            (Some(_), Some(opened)) if is_resumed => Some(opened),
+            (Some(path), opened) => {
+                Some(start_journal(path, &settings, opened, &engine, &outbox).await?)
+            }
+        };
+        let journal = journal.map(|opened| Arc::new(Kept::new(opened, settings.journal.clone())));
+        let acknowledged = journal.as_ref().map(|_| Arc::new(Acknowledged::default()));
+        let recorded = match &journal {
+            Some(kept) => {
+                let commits = Commits::of(kept.journal().committed());
+                Recorded { commits, acknowledged: acknowledged.clone() }
+            }
+            None => Recorded::nowhere(),
+        };
+        let patience = patience(&settings);
+        let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, recorded);
         let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
         let kinds = engine.legal_types();
         let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
-        let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics.clone()));
+        let outlet: Arc<dyn Outlet> = match (&journal, acknowledged) {
+            (Some(kept), Some(acknowledged)) => {
+                let journal = kept.journal().clone();
+                Arc::new(Journaled::new(live, journal, acknowledged, outbox.last()))
+            }
+            _ => Arc::new(live),
+        };
+        let core = Arc::new(Core::new(engine, clock, outlet, metrics.clone()));
         // Until safe mode ends.
         notifier.pause();
-        notifier.restore(undelivered);
+        notifier.restore(outbox);
+        if core.look(|engine, _| **engine.settings() != settings.engine) {
+            let settings = Box::new(settings.engine.clone());
+            // Settings that were checked when they were read are not refused.
+            let _ = core.apply(Input::SettingsChanged { settings });
+        }
 
         let entrance = Entrance::new(&settings);
         let access = Arc::new(Access::new(settings.access, names));
@@ -293,6 +365,7 @@ impl ClusterManager {
             safe_mode: safe_mode.clone(),
             persist,
             operations,
+            journal: journal.clone(),
         };
         Ok(ClusterManager {
             thrift_address,
@@ -305,6 +378,8 @@ impl ClusterManager {
             notifier,
             give_ups,
             safe_mode,
+            journal,
+            hosts,
         })
     }
 
@@ -347,10 +422,16 @@ impl ClusterManager {
             pages,
             reloader,
             safe_mode,
+            journal,
+            hosts,
             ..
         } = self;
         let mut tasks = ServiceTasks::default();
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
+        // Until safe mode has ended, this is refused.
+        if core.look(|engine, _| **engine.hosts() != hosts) {
+            let _ = core.apply(Input::HostsChanged { hosts });
+        }
         let mut stop_telling = stop.clone();
         tasks.spawn("the notifier of the proxy job tracker", async move {
             tokio::select! {
@@ -378,13 +459,69 @@ impl ClusterManager {
             .await;
         });
         tasks.spawn("the HTTP server", Arc::new(pages).serve(web, stop.clone()));
+        let stop_imaging = stop.clone();
         tasks.spawn("the Thrift server", thrift.run::<Contract>(stop));
-        tokio::select! {
-            biased;
-            broken = core.broken() => Err(broken.into()),
-            ended = tasks.ended() => Ok(ended?),
+        let stopped = match &journal {
+            Some(kept) => {
+                let making = kept.clone().make_images(stop_imaging);
+                tasks.spawn("making images of the journal", making);
+                tokio::select! {
+                    biased;
+                    broken = core.broken() => return Err(broken.into()),
+                    failed = kept.failed() => return Err(failed.into()),
+                    ended = tasks.ended() => ended,
+                }
+            }
+            None => tokio::select! {
+                biased;
+                broken = core.broken() => return Err(broken.into()),
+                ended = tasks.ended() => ended,
+            },
+        };
+        if let Some(kept) = journal {
+            kept.close().await?;
         }
+        Ok(stopped?)
     }
+}
+
+/// Opens the journal and goes through it.
+async fn open_journal(
+    path: &Path,
+    settings: &ClusterManagerSettings,
+) -> Result<Opened, StartError> {
+    let (directory, options) = (path.to_owned(), settings.journal.clone());
+    let opened = blocking(move || opening::open(&directory, &options, hash_seed())).await;
+    let opened = opened.map_err(|error| StartError::Journal { path: path.to_owned(), error })?;
+    if let Some(resumed) = &opened.recovered {
+        resumed.log(path);
+    }
+    Ok(opened)
+}
+
+/// Starts a new journal: in one that was opened and is empty, else in the place of the one that may be
+/// there, which is set aside.
+async fn start_journal(
+    path: &Path,
+    settings: &ClusterManagerSettings,
+    empty: Option<Opened>,
+    engine: &Engine,
+    outbox: &Outbox,
+) -> Result<Opened, StartError> {
+    let failed = |error| StartError::Journal { path: path.to_owned(), error };
+    let first = opening::first_record(engine, outbox.clone()).map_err(failed)?;
+    let (directory, options) = (path.to_owned(), settings.journal.clone());
+    let started = blocking(move || match empty {
+        Some(opened) => opening::begin(opened, &first).map(|opened| (opened, None)),
+        None => opening::start_new(&directory, &options, &first),
+    })
+    .await;
+    let (opened, aside) = started.map_err(failed)?;
+    match aside {
+        Some(aside) => tracing::info!("The old journal is now {}", aside.display()),
+        None => tracing::info!("Starting a journal in {}", path.display()),
+    }
+    Ok(opened)
 }
 
 const SERVER_ADDRESS: &str = "cm.server.address";
@@ -491,6 +628,7 @@ mod tests {
         loaded.settings.server_address.port = 0;
         loaded.settings.interfaces = interfaces;
         loaded.settings.state_file = directory.join("cm.state");
+        loaded.settings.journal.directory = Some(directory.join("cm.state.journal"));
         ClusterManager::bind(loaded, beginning).await
     }
 
@@ -498,7 +636,7 @@ mod tests {
     async fn calls_come_from_this_machine_only_unless_an_address_is_configured() {
         let directory = tempfile::tempdir().unwrap();
         for (interfaces, is_loopback) in [(Interfaces::Loopback, true), (Interfaces::All, false)] {
-            let manager = bind(directory.path(), interfaces, Beginning::Clean).await.unwrap();
+            let manager = bind(directory.path(), interfaces, Beginning::Resume).await.unwrap();
             assert_eq!(manager.thrift_address().ip().is_loopback(), is_loopback, "{interfaces:?}");
             assert_eq!(manager.thrift_address().ip().is_unspecified(), !is_loopback);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::arrivals::Arrivals;
 use super::log;
 use super::metrics::Metrics;
-use super::notifier::Notifier;
+use super::notifier::{Notifier, Place};
 use super::outlet::Outlet;
 use super::web::events::Events;
 use corona_engine::{Notification, Record};
@@ -33,11 +33,22 @@ impl Live {
     ) -> Live {
         Live { notifier, events, metrics, kinds: kinds.into_iter().collect() }
     }
+
+    /// Notifies a session once a record is committed.
+    pub(super) fn notify_from(
+        &self,
+        place: Place,
+        handle: Arc<str>,
+        to: Address,
+        notification: Notification,
+    ) {
+        self.notifier.enqueue(&handle, to, notification, place);
+    }
 }
 
 impl Outlet for Live {
     fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) {
-        self.notifier.enqueue(&handle, to, notification);
+        self.notify_from(Place::default(), handle, to, notification);
     }
 
     fn forget_session(&self, handle: &Arc<str>) {

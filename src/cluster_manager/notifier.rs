@@ -16,6 +16,9 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::commits::Commits;
+use super::journal::appender::Acknowledged;
+use super::journal::outbox::Outbox;
 use super::metrics::Metrics;
 use super::metrics::exposition::QueueCounts;
 use super::names::{NameError, Names};
@@ -104,12 +107,39 @@ pub(super) struct Notifier {
     peers: Mutex<HashMap<Arc<str>, IpAddr>>,
     /// Where sessions are reported that cannot be notified.
     give_ups: mpsc::Sender<GiveUp>,
+    recorded: Recorded,
+}
+
+/// Where a notification stands in the journal; both are 0 without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The record that must be committed before the notification leaves.
+    pub(super) record: u64,
+    /// Its serial number.
+    pub(super) serial: u64,
+}
+
+/// What the notifier has to do with the journal.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    /// How far records are committed.
+    pub(super) commits: Commits,
+    /// Takes the acknowledgements of sessions; `None` without a journal.
+    pub(super) acknowledged: Option<Arc<Acknowledged>>,
+}
+
+impl Recorded {
+    /// Without a journal.
+    pub(super) fn nowhere() -> Recorded {
+        Recorded { commits: Commits::everything(), acknowledged: None }
+    }
 }
 
 /// A pending notification.
 #[derive(Debug)]
 struct Waiting {
     call: Notification,
+    place: Place,
     /// When it was decided.
     since: Instant,
 }
@@ -146,6 +176,7 @@ impl Notifier {
         patience: Patience,
         metrics: Arc<Metrics>,
         reach: Reach,
+        recorded: Recorded,
     ) -> (Arc<Notifier>, mpsc::Receiver<GiveUp>) {
         let (give_ups, received) = mpsc::channel(GIVE_UPS);
         let notifier = Arc::new(Notifier {
@@ -157,6 +188,7 @@ impl Notifier {
             reach,
             peers: Mutex::default(),
             give_ups,
+            recorded,
         });
         (notifier, received)
     }
@@ -176,7 +208,13 @@ impl Notifier {
     }
 
     /// Appends a call to the session's pending notifications. Needs a tokio runtime.
-    pub(super) fn enqueue(self: &Arc<Self>, handle: &Arc<str>, to: Address, call: Notification) {
+    pub(super) fn enqueue(
+        self: &Arc<Self>,
+        handle: &Arc<str>,
+        to: Address,
+        call: Notification,
+        place: Place,
+    ) {
         let mut queues = self.queues();
         let queue = queues.entry(handle.clone()).or_insert_with(|| {
             let signals = Arc::new(Signals::default());
@@ -184,7 +222,7 @@ impl Notifier {
             let task = tokio::spawn(conversation.run()).abort_handle();
             Queue { to, calls: VecDeque::new(), signals, task }
         });
-        queue.calls.push_back(Arc::new(Waiting { call, since: Instant::now() }));
+        queue.calls.push_back(Arc::new(Waiting { call, place, since: Instant::now() }));
         queue.signals.arrived.notify_one();
         if queue.calls.len() > self.patience.max_queue {
             queue.signals.overflow.notify_one();
@@ -192,10 +230,12 @@ impl Notifier {
     }
 
     /// Adds the pending notifications of another cluster manager. Needs a tokio runtime.
-    pub(super) fn restore(self: &Arc<Self>, undelivered: Vec<Undelivered>) {
-        for Undelivered { handle, to, calls } in undelivered {
-            for call in calls {
-                self.enqueue(&handle, to.clone(), call);
+    pub(super) fn restore(self: &Arc<Self>, outbox: Outbox) {
+        for (handle, pending) in outbox.into_sessions() {
+            for (serial, call) in pending.calls {
+                // What was recovered is committed.
+                let place = Place { record: 0, serial };
+                self.enqueue(&handle, pending.to.clone(), call, place);
             }
         }
     }
@@ -238,6 +278,14 @@ impl Notifier {
             .collect();
         undelivered.sort_by(|a, b| a.handle.cmp(&b.handle));
         undelivered
+    }
+
+    /// Takes the first call of a session as delivered; returns its serial number.
+    #[cfg(test)]
+    pub(super) fn deliver_first(&self, handle: &Arc<str>) -> u64 {
+        let mut queues = self.queues();
+        let delivered = queues.get_mut(handle).and_then(|queue| queue.calls.pop_front());
+        delivered.map_or(0, |waiting| waiting.place.serial)
     }
 
     /// Removes an ended session with its pending notifications.
@@ -315,6 +363,9 @@ impl Notifier {
         match queue.and_then(|queue| queue.calls.front()) {
             None => Head::Empty,
             Some(_) if *self.paused.borrow() => Head::Paused,
+            Some(call) if !self.recorded.commits.has(call.place.record) => {
+                Head::Uncommitted(call.place.record)
+            }
             Some(call) => {
                 self.under_way.send_modify(|count| *count += 1);
                 Head::Call(call.clone(), UnderWay(self))
@@ -326,7 +377,10 @@ impl Notifier {
     fn delivered(&self, handle: &Arc<str>, own: &Arc<Signals>) {
         let mut queues = self.queues();
         if let Some(queue) = queues.get_mut(handle).filter(|queue| queue.belongs_to(own)) {
-            queue.calls.pop_front();
+            let delivered = queue.calls.pop_front();
+            if let (Some(waiting), Some(acknowledged)) = (delivered, &self.recorded.acknowledged) {
+                acknowledged.note(handle, waiting.place.serial);
+            }
         }
     }
 
@@ -354,6 +408,8 @@ enum Head<'a> {
     Empty,
     /// Something, but not now.
     Paused,
+    /// Something, once this record is committed.
+    Uncommitted(u64),
     /// The first call. An attempt has begun.
     Call(Arc<Waiting>, UnderWay<'a>),
 }
@@ -429,6 +485,10 @@ impl Conversation {
                 let _ = notifier.paused.subscribe().wait_for(|paused| !*paused).await;
                 return false;
             }
+            Head::Uncommitted(record) => {
+                notifier.recorded.commits.wait_for(record).await;
+                return false;
+            }
         };
         let delivered = self.deliver(&call.call).await;
         if delivered.is_ok() {
@@ -485,7 +545,7 @@ impl Conversation {
         Ok(())
     }
 
-    fn succeeded(&mut self, Waiting { call, since }: &Waiting) {
+    fn succeeded(&mut self, Waiting { call, since, .. }: &Waiting) {
         self.notifier.delivered(&self.handle, &self.signals);
         self.notifier.metrics.count_delivered(call, since.elapsed());
         self.retries = 0;

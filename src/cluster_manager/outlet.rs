@@ -6,14 +6,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
-use corona_engine::{Notification, Record};
+use super::commits::Commits;
+use corona_engine::{Engine, Input, Notification, Record, Refusal, Reply};
 use corona_model::types::{Address, Millis};
 
-/// Receives the effects of inputs.
+/// Receives inputs and their effects.
 ///
 /// All functions but the last two are called while the engine is locked, in the order in which the
 /// engine decided. They must not wait for anything.
 pub(super) trait Outlet: fmt::Debug + Send + Sync {
+    /// How far records are committed. Nothing that follows from a record may leave before.
+    fn commits(&self) -> Commits {
+        Commits::everything()
+    }
+
+    /// Whether the next process goes on from the last input that was applied.
+    fn is_recorded(&self) -> bool {
+        false
+    }
+
+    /// An input is about to be applied.
+    fn before(&self, _now: Millis, _input: &Input, _engine: &Engine) {}
+
+    /// That input was applied, and its effects follow. Returns the number of the record that must be
+    /// committed before they leave; 0 for none.
+    fn after(&self, _reply: &Result<Reply, Refusal>) -> u64 {
+        0
+    }
+
+    /// Writes what waits for a later record. Called about once a second.
+    fn flush(&self) {}
+
     /// Notifies a session, after all earlier notifications.
     fn notify(&self, handle: Arc<str>, to: Address, notification: Notification);
 

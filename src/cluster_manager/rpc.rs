@@ -32,6 +32,7 @@ impl Handler<ClusterManager> for Rpc {
     async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
         let (method, started) = (place_of_call(&call), Instant::now());
         let answer = self.answer(peer, call).await;
+        self.calls.core.committed().await;
         self.metrics.count_call(method, started.elapsed(), &answer);
         answer
     }

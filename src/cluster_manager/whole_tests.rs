@@ -31,11 +31,12 @@ async fn start(
         ("cm.server.address", "localhost:0"),
         ("cm.server.http.address", "localhost:0"),
         ("cm.state", "none"),
+        ("corona.cm.journal.dir", "none"),
     ];
     let overrides: Vec<(String, String)> =
         ports.iter().chain(settings).map(|(key, value)| ((*key).into(), (*value).into())).collect();
     let loaded = corona_config::load(None, &overrides).unwrap();
-    let manager = ClusterManager::bind_with(loaded, Beginning::Clean, resolver).await.unwrap();
+    let manager = ClusterManager::bind_with(loaded, Beginning::Resume, resolver).await.unwrap();
     let (thrift, web) = (manager.thrift_address(), manager.web_address());
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move { manager.run(stopped).await.unwrap() });
@@ -325,6 +326,255 @@ async fn addresses_are_kept_as_long_as_configured() {
     }
 }
 
+/// Settings of a cluster manager that keeps its state file and its journal in a directory.
+fn in_directory(directory: &std::path::Path, more: &[(&str, &str)]) -> corona_config::Loaded {
+    let state = directory.join("cm.state").display().to_string();
+    let own = [
+        ("cm.server.address", "localhost:0"),
+        ("cm.server.http.address", "localhost:0"),
+        ("cm.state", &state),
+    ];
+    let overrides: Vec<(String, String)> =
+        own.iter().chain(more).map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    corona_config::load(None, &overrides).unwrap()
+}
+
+/// A cluster manager that serves, and how to stop it.
+struct Serving {
+    thrift: SocketAddr,
+    web: SocketAddr,
+    core: Arc<crate::core::Core>,
+    stop: watch::Sender<bool>,
+    ended: tokio::task::JoinHandle<Result<(), Failure>>,
+}
+
+impl Serving {
+    async fn start(loaded: corona_config::Loaded, beginning: Beginning) -> Serving {
+        let manager = ClusterManager::bind(loaded, beginning).await.unwrap();
+        let (thrift, web) = (manager.thrift_address(), manager.web_address());
+        let core = manager.core.clone();
+        let (stop, stopped) = watch::channel(false);
+        let ended = tokio::spawn(manager.run(stopped));
+        Serving { thrift, web, core, stop, ended }
+    }
+
+    /// Stops it, and waits until nothing of it is left.
+    async fn stop(self) {
+        let journal = self.journal().await.directory;
+        self.stop.send_replace(true);
+        timeout(2 * NORMAL, self.ended).await.expect("it stops").unwrap().unwrap();
+        drop(self.core);
+        let path = std::path::Path::new(&journal);
+        until("the journal is free", async || corona_journal::DiskStorage::open(path).is_ok())
+            .await;
+    }
+
+    /// The journal, as `/api/v1/status` describes it.
+    async fn journal(&self) -> crate::api::JournalStatus {
+        let answer = fetch(self.web, "/api/v1/status").await;
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        let status: crate::api::Status = serde_json::from_str(body).expect(body);
+        status.journal.expect("a journal")
+    }
+}
+
+/// A driver that listens and never answers.
+fn silent_driver() -> (u16, std::net::TcpListener) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    (listener.local_addr().unwrap().port(), listener)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_resumes_where_the_journal_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = [("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":1}}"#)];
+    let one = Serving::start(in_directory(directory.path(), &settings), Beginning::Resume).await;
+    add_node(one.thrift).await;
+    let mut client = peer([127, 0, 0, 1], one.thrift).await;
+    let (port, mut told) = driver();
+    let healthy = begin(&mut client, "127.0.0.1", port).await;
+    for id in 1..=3 {
+        ask(&mut client, &healthy, id).await;
+        assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(id));
+    }
+    // One is never reached, and one has ended.
+    let (port, _listener) = silent_driver();
+    let silent = begin(&mut client, "127.0.0.1", port).await;
+    ask(&mut client, &silent, 7).await;
+    let ended = begin(&mut client, "127.0.0.1", port).await;
+    let end = Call::SessionEnd { handle: Some(ended.clone()), status: None };
+    client.call(&end).await.unwrap();
+    until("the grant is decided", async || {
+        one.core.look(|engine, _| engine.standing(&silent, 7))
+            == Some(corona_engine::Standing::Granted("n".into()))
+    })
+    .await;
+    one.stop().await;
+
+    // The configuration has changed meanwhile, and the host files as well.
+    std::fs::write(directory.path().join("hosts"), "127.0.0.1\n").unwrap();
+    let hosts = directory.path().join("hosts").display().to_string();
+    let changed = [("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":2}}"#), ("cm.hosts", &hosts)];
+    let two = Serving::start(in_directory(directory.path(), &changed), Beginning::Resume).await;
+    two.core.look(|engine, _| {
+        assert!(engine.is_running(&healthy) && engine.is_running(&silent));
+        assert!(!engine.is_running(&ended));
+        for id in 1..=3 {
+            let granted = Some(corona_engine::Standing::Granted("n".into()));
+            assert_eq!(engine.standing(&healthy, id), granted, "{id}");
+        }
+        let slots = engine.slots(corona_model::types::ResourceType::Map);
+        assert_eq!((slots.used, slots.total), (4, 4000), "by the new settings");
+        engine.audit().unwrap();
+    });
+    let host_files = async || two.core.look(|engine, _| engine.hosts().include.len() == 1);
+    until("the host files are in force", host_files).await;
+    assert_eq!(two.journal().await.recovery.expect("it has resumed").image_record, 0);
+    let mut client = peer([127, 0, 0, 1], two.thrift).await;
+    ask(&mut client, &healthy, 4).await;
+    assert_eq!(timeout(NORMAL, told.recv()).await.expect("in time"), Some(4), "not 1 to 3 again");
+    let next = begin(&mut client, "127.0.0.1", 9).await;
+    let number = |handle: &str| handle.rsplit('.').next().unwrap().parse::<u32>().unwrap();
+    assert!(number(&next) > number(&ended), "{next} after {ended}");
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notifications_that_were_not_acknowledged_are_sent_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let loaded = || in_directory(directory.path(), &[]);
+    let one = Serving::start(loaded(), Beginning::Resume).await;
+    add_node(one.thrift).await;
+    let mut client = peer([127, 0, 0, 1], one.thrift).await;
+    let (port, listener) = silent_driver();
+    let handle = begin(&mut client, "127.0.0.1", port).await;
+    for id in 1..=2 {
+        ask(&mut client, &handle, id).await;
+    }
+    until("both are granted", async || {
+        one.core.look(|engine, _| engine.slots(corona_model::types::ResourceType::Map).used) == 2
+    })
+    .await;
+    one.stop().await;
+    drop(listener);
+
+    let listening = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, port).into())).unwrap();
+    let (tell, mut told) = mpsc::channel(100);
+    let answer = move |_: SocketAddr, call| {
+        let tell = tell.clone();
+        async move {
+            if let SessionDriverCall::GrantResource { granted: Some(granted), .. } = call {
+                let _ = tell.send(granted.iter().map(|grant| grant.id).collect::<Vec<_>>()).await;
+            }
+            Answer::Reply(SessionDriverReply::GrantResource)
+        }
+    };
+    let (_stop, stopped) = watch::channel(false);
+    let driver = Server::new(listening, answer, Limits::default());
+    tokio::spawn(driver.run::<SessionDriver>(stopped));
+    let two = Serving::start(loaded(), Beginning::Resume).await;
+    let mut all = Vec::new();
+    while all.len() < 2 {
+        all.extend(timeout(NORMAL, told.recv()).await.expect("in time").expect("it serves"));
+    }
+    assert_eq!(all, [1, 2], "in order");
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_are_made_while_the_service_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = [
+        ("corona.cm.journal.image.bytes", "65536"),
+        ("corona.cm.journal.segment.bytes", "65536"),
+        ("corona.cm.journal.sync", "always"),
+    ];
+    let loaded = || in_directory(directory.path(), &small);
+    let one = Serving::start(loaded(), Beginning::Resume).await;
+    add_node(one.thrift).await;
+    let mut client = peer([127, 0, 0, 1], one.thrift).await;
+    let (port, _listener) = silent_driver();
+    let handle = begin(&mut client, "127.0.0.1", port).await;
+    let mut id = 0;
+    until("there is an image", async || {
+        let requests = (0..100).map(|_| {
+            id += 1;
+            let hosts = Some(vec!["some.host.example.com".to_owned()]);
+            wire::ResourceRequest::new(id, hosts, None, wire::ResourceType::REDUCE, None)
+        });
+        let (handle, requests) = (Some(handle.clone()), Some(requests.collect()));
+        client.call(&Call::RequestResource { handle, requests }).await.unwrap();
+        one.journal().await.image_record.is_some()
+    })
+    .await;
+    let before = one.core.look(|engine, _| engine.snapshot());
+    one.stop().await;
+    let two = Serving::start(loaded(), Beginning::Resume).await;
+    let journal = two.journal().await;
+    assert!(journal.recovery.as_ref().is_some_and(|it| it.image_record > 0), "{journal:?}");
+    assert!(journal.image_ms.is_some() && journal.sync == "always", "{journal:?}");
+    assert_eq!(two.core.look(|engine, _| engine.snapshot()).sessions, before.sessions);
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_can_leave_the_journal_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let loaded = || in_directory(directory.path(), &[]);
+    let one = Serving::start(loaded(), Beginning::Resume).await;
+    let mut client = peer([127, 0, 0, 1], one.thrift).await;
+    let handle = begin(&mut client, "127.0.0.1", 9).await;
+    let second = ClusterManager::bind(loaded(), Beginning::Resume).await.unwrap_err();
+    assert!(second.to_string().contains("another process uses this journal"), "{second}");
+    let second = ClusterManager::bind(loaded(), Beginning::Fresh).await.unwrap_err();
+    assert!(second.to_string().contains("another process uses this journal"), "{second}");
+    one.stop().await;
+
+    let state_file = directory.path().join("cm.state");
+    std::fs::write(&state_file, "{").unwrap();
+    for beginning in [Beginning::Resume, Beginning::Fresh] {
+        let refused = ClusterManager::bind(loaded(), beginning).await.unwrap_err();
+        assert!(matches!(refused, crate::StartError::StateFileExists { .. }), "{refused}");
+    }
+    // A start that fails changes nothing.
+    ClusterManager::bind(loaded(), Beginning::StateFile).await.unwrap_err();
+    std::fs::remove_file(&state_file).unwrap();
+
+    let two = Serving::start(loaded(), Beginning::Fresh).await;
+    assert!(!two.core.look(|engine, _| engine.is_running(&handle)));
+    two.stop().await;
+    std::fs::remove_dir_all(directory.path().join("cm.state.journal")).unwrap();
+    let aside = directory.path().join("cm.state.journal.old");
+    std::fs::rename(aside, directory.path().join("cm.state.journal")).unwrap();
+    let three = Serving::start(loaded(), Beginning::StateFileIfPresent).await;
+    assert!(three.core.look(|engine, _| engine.is_running(&handle)), "the old journal is whole");
+    three.stop().await;
+}
+
+/// What cannot be written down must not happen: no reply leaves, and the process ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_that_fails_ends_the_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = [("corona.cm.journal.segment.bytes", "65536")];
+    let one = Serving::start(in_directory(directory.path(), &small), Beginning::Resume).await;
+    let mut client = peer([127, 0, 0, 1], one.thrift).await;
+    begin(&mut client, "127.0.0.1", 9).await;
+    // The next segment cannot be made.
+    std::fs::remove_dir_all(directory.path().join("cm.state.journal")).unwrap();
+    let asking = async {
+        loop {
+            if client.call(&Call::GetNextSessionId).await.is_err() {
+                return;
+            }
+        }
+    };
+    timeout(4 * NORMAL, asking).await.expect("nobody is answered any more");
+    let Serving { ended, .. } = one;
+    let ended = timeout(NORMAL, ended).await.expect("it ends by itself").unwrap();
+    let Err(Failure::Journal(failed)) = ended else { panic!("{ended:?}") };
+    assert!(failed.to_string().contains("cannot create"), "{failed}");
+}
+
 /// Whoever supervises the process starts it again; nobody is served from books that may be wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_the_engine_ends_the_service_unless_nothing_is_lost() {
@@ -332,10 +582,11 @@ async fn a_panic_in_the_engine_ends_the_service_unless_nothing_is_lost() {
         ("cm.server.address", "localhost:0"),
         ("cm.server.http.address", "localhost:0"),
         ("cm.state", "none"),
+        ("corona.cm.journal.dir", "none"),
     ];
     let overrides = overrides.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let loaded = corona_config::load(None, &overrides).unwrap();
-    let manager = ClusterManager::bind(loaded, Beginning::Clean).await.unwrap();
+    let manager = ClusterManager::bind(loaded, Beginning::Resume).await.unwrap();
     let (thrift, core) = (manager.thrift_address(), manager.core.clone());
     let (_stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped));

@@ -64,6 +64,13 @@ pub(super) struct Arguments {
     #[arg(long)]
     recover_from_disk: bool,
 
+    /// Start with nothing, and set the journal aside
+    ///
+    /// The directory of the journal gets the name <corona.cm.journal.dir>.old.
+    /// Without this option a start resumes from the journal.
+    #[arg(long, conflicts_with_all = ["recover_from_disk", "recover_if_present"])]
+    fresh: bool,
+
     /// Recover from the state file if there is one, then rename it
     ///
     /// The file is renamed to <cm.state>.recovered, so that no later start
@@ -154,7 +161,8 @@ impl Arguments {
         let beginning = match (self.recover_from_disk, self.recover_if_present) {
             (true, _) => Beginning::StateFile,
             (false, true) => Beginning::StateFileIfPresent,
-            (false, false) => Beginning::Clean,
+            (false, false) if self.fresh => Beginning::Fresh,
+            (false, false) => Beginning::Resume,
         };
         Ok(Start { conf_dir, overrides: self.overrides, beginning })
     }
@@ -182,11 +190,12 @@ mod tests {
     #[test]
     fn command_line_becomes_a_start() {
         let setting = |key: &str, value: &str| Override { key: key.into(), value: value.into() };
-        let (clean, from_file) = (Beginning::Clean, Beginning::StateFile);
+        let (clean, from_file) = (Beginning::Resume, Beginning::StateFile);
         for (line, overrides, beginning) in [
             (&[][..], vec![], clean),
             (&["--recover-from-disk"], vec![], from_file),
             (&["--recover-if-present"], vec![], Beginning::StateFileIfPresent),
+            (&["--fresh"], vec![], Beginning::Fresh),
             (&["-recoverFromDisk"], vec![], from_file),
             (&["-D", "a=b"], vec![setting("a", "b")], clean),
             (&["-Da=b"], vec![setting("a", "b")], clean),
@@ -219,6 +228,9 @@ mod tests {
     fn both_ways_to_recover_at_once_are_wrong_usage() {
         let line = ["cluster-manager", "--recover-if-present", "--recover-from-disk"];
         assert!(Line::try_parse_from(line).is_err());
+        for other in ["--recover-if-present", "--recover-from-disk"] {
+            assert!(Line::try_parse_from(["cluster-manager", "--fresh", other]).is_err());
+        }
     }
 
     #[test]

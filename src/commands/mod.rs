@@ -17,6 +17,7 @@ mod import;
 mod inspect;
 mod java;
 mod java_pages;
+mod journal;
 mod load;
 mod logging;
 mod man_pages;
@@ -103,6 +104,7 @@ enum Command {
     Nodes(nodes::Arguments),
     Pools(pools::Arguments),
     CheckConfig(check_config::Arguments),
+    Journal(journal::Arguments),
     Client(client::Arguments),
     Record(record::Arguments),
     Inspect(inspect::Arguments),
@@ -134,6 +136,7 @@ impl Command {
             Command::Nodes(arguments) => nodes::run(arguments, console),
             Command::Pools(arguments) => pools::run(arguments, console),
             Command::CheckConfig(arguments) => check_config::run(arguments, console),
+            Command::Journal(arguments) => journal::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
             Command::Record(arguments) => record::run(arguments, console),
             Command::Inspect(arguments) => inspect::run(arguments, console),

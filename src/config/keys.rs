@@ -305,6 +305,16 @@ keys! {
         "Maximum time to find the racks of all hosts of a call; after it the call fails.";
     RACKS_MAX_NAMES = "corona.cm.racks.max.names.per.call", int(1), "10000", "hosts", Own,
         "Maximum number of hosts of one call whose racks are not known yet. A call with more fails; racks that were found are kept.";
+    JOURNAL_DIR = "corona.cm.journal.dir", Path, "", "", Own,
+        "Directory of the journal, from which the next start resumes. Unset: the path of cm.state with .journal behind it. none: no journal.";
+    JOURNAL_SYNC = "corona.cm.journal.sync", Text, "write", "", Own,
+        "When a reply or notification may leave: write, when its record is written; always, when it is on disk.";
+    JOURNAL_SYNC_INTERVAL = "corona.cm.journal.sync.interval.ms", span(1), "100", "ms", Own,
+        "With write: how often what was written is brought to the disk. A power cut loses at most this span.";
+    JOURNAL_SEGMENT_BYTES = "corona.cm.journal.segment.bytes", Long { least: 65_536, most: 1 << 30 }, "16777216", "bytes", Own,
+        "Size of a file of the journal after which the next one is started.";
+    JOURNAL_IMAGE_BYTES = "corona.cm.journal.image.bytes", Long { least: 65_536, most: 1 << 40 }, "33554432", "bytes", Own,
+        "An image of the state is made when the records behind the last one have this size. It bounds the time of a start and the size of the journal.";
     MAX_SESSIONS = "corona.cm.max.sessions", int(1), "100000", "sessions", Own,
         "Maximum number of running sessions, and of sessions that are killed in one call.";
     MAX_REQUESTS = "corona.cm.max.requests.per.session", int(1), "5000000", "requests", Own,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::access::{self, AccessSettings};
 use super::client::ClientSettings;
 use super::hosts::{HostFile, HostFiles};
+use super::journal::{self, JournalSettings};
 use super::keys::{self, Key, Kind, Use};
 use super::limits::{CallSettings, NameSettings, RackSettings};
 use super::partitioning;
@@ -53,6 +54,8 @@ pub struct ClusterManagerSettings {
     pub state_file: PathBuf,
     /// Whether the state file is compressed.
     pub compress_state: bool,
+    /// How the journal is kept.
+    pub journal: JournalSettings,
     /// Where the general scheduling file and the pools file are looked for.
     pub scheduling_files: SchedulingFiles,
     /// How often both are looked at for changes.
@@ -151,6 +154,7 @@ impl<'a> SettingsReader<'a> {
             notifier: self.notifier(),
             state_file: self.text(&keys::STATE_FILE).into(),
             compress_state: self.value(&keys::COMPRESS_STATE, typed::boolean),
+            journal: self.journal(),
             scheduling_files: SchedulingFiles {
                 general: self.text(&keys::GENERAL_FILE),
                 general_set_in: self.property(&keys::GENERAL_FILE).origin,
@@ -382,6 +386,18 @@ impl<'a> SettingsReader<'a> {
             id_bytes: self.number(&keys::MAX_ID_BYTES),
             hosts_per_request: self.number(&keys::MAX_HOSTS_PER_REQUEST),
             list_entries: self.number(&keys::MAX_LIST_ENTRIES),
+        }
+    }
+
+    fn journal(&mut self) -> JournalSettings {
+        let state_file = self.text(&keys::STATE_FILE);
+        let directory = self.text(&keys::JOURNAL_DIR);
+        JournalSettings {
+            directory: journal::directory(&directory, Path::new(&state_file)),
+            sync: self.value(&keys::JOURNAL_SYNC, journal::sync),
+            sync_interval: self.span(&keys::JOURNAL_SYNC_INTERVAL),
+            segment_bytes: self.number(&keys::JOURNAL_SEGMENT_BYTES),
+            image_bytes: self.number(&keys::JOURNAL_IMAGE_BYTES),
         }
     }
 

@@ -73,6 +73,13 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
         },
         state_file: "cm.state".into(),
         compress_state: false,
+        journal: JournalSettings {
+            directory: Some("cm.state.journal".into()),
+            sync: JournalSync::Write,
+            sync_interval: Duration::from_millis(100),
+            segment_bytes: 16 << 20,
+            image_bytes: 32 << 20,
+        },
         scheduling_files: SchedulingFiles {
             general: "corona.xml".into(),
             general_set_in: Origin::Default,

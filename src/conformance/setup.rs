@@ -89,6 +89,8 @@ impl RecordedSetup {
             (keys::HTTP_ADDRESS.name, any_port),
             (keys::PROXY_JOB_TRACKER_THRIFT.name, proxy.to_string()),
             (keys::STATE_FILE.name, state_file.display().to_string()),
+            // Each run starts empty.
+            (keys::JOURNAL_DIR.name, "none".to_owned()),
             (keys::SESSION_EXPIRY.name, faster(self.session_expiry)),
             (keys::NODE_EXPIRY.name, faster(self.node_expiry)),
         ];

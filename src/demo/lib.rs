@@ -136,7 +136,7 @@ impl Demo {
         let mut loaded = corona_config::load(None, &overrides)?;
         // A demo is for the machine that it runs on.
         loaded.settings.interfaces = Interfaces::Loopback;
-        let manager = ClusterManager::bind(loaded, Beginning::Clean).await?;
+        let manager = ClusterManager::bind(loaded, Beginning::Resume).await?;
         let (web, port) = (manager.web_address(), manager.thrift_address().port());
         let thrift = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
         let reload = manager.reload_request();

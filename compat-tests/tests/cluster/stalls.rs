@@ -27,6 +27,7 @@ async fn a_stopped_process_keeps_its_nodes_and_sessions() {
         ("cm.server.address", "localhost:0"),
         ("cm.server.http.address", "localhost:0"),
         ("cm.state", "none"),
+        ("corona.cm.journal.dir", "none"),
         ("cm.node.expiryinterval", &expiry_ms),
         ("cm.session.expiryinterval", &expiry_ms),
         ("cm.notifier.retry.max", "1000"),

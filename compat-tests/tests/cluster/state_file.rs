@@ -87,6 +87,8 @@ impl World {
             ("cm.notifier.retry.max", "1000".to_owned()),
             ("cm.session.expiryinterval", "600000".to_owned()),
             ("cm.state", state_file.display().to_string()),
+            // These tests are about the file.
+            ("corona.cm.journal.dir", "none".to_owned()),
             ("corona.proxy.job.tracker.thriftaddr", pjt.to_string()),
         ];
         Launch {

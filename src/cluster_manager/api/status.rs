@@ -30,6 +30,9 @@ pub struct Status {
     pub pending_notifications: usize,
     /// Slots of all nodes.
     pub slots: ByType<Slots>,
+    /// The journal; left out when none is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalStatus>,
     /// The state file.
     pub state_file: StateFileStatus,
     /// Outcomes of administrative calls since the start of the process, one entry for each kind
@@ -72,6 +75,62 @@ pub struct StateFileStatus {
     /// Its size in bytes at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+}
+
+/// The journal, from which the next start resumes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalStatus {
+    /// Its directory, as an absolute path.
+    pub directory: String,
+    /// When a reply may leave: `write`, when its record is written, or `always`, when it is on disk.
+    pub sync: String,
+    /// The number of the last record.
+    pub last_record: u64,
+    /// The number of the last record that a crash of the process cannot lose.
+    pub committed_record: u64,
+    /// The number of the last record that a power cut cannot lose.
+    pub durable_record: u64,
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// Bytes of the records behind the last image.
+    pub tail_bytes: u64,
+    /// Bytes that wait to be written.
+    pub pending_bytes: u64,
+    /// Writes since the start of the process, each of one or more records.
+    pub writes: u64,
+    /// Number of times that records were brought to the disk since the start of the process.
+    pub syncs: u64,
+    /// The number of the last record that the last image includes; left out without an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_record: Option<u64>,
+    /// Bytes of the last image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_bytes: Option<u64>,
+    /// When the last image was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_ms: Option<i64>,
+    /// How long the making of the last image took; left out when this process has made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_took_ms: Option<u64>,
+    /// Why the last attempt to make an image failed; left out when it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_failure: Option<String>,
+    /// How this process resumed from the journal; left out when it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<JournalRecovery>,
+}
+
+/// How a process resumed from the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalRecovery {
+    /// How long it took.
+    pub took_ms: u64,
+    /// The number of the last record that the image included; 0 without an image.
+    pub image_record: u64,
+    /// Records behind the image, all of which were applied.
+    pub records: u64,
+    /// Bytes at the end that were being written when the power went, and were cut off.
+    pub torn_bytes: u64,
 }
 
 /// The outcomes of administrative calls of one kind.

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::*;
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::journal::opening::outbox_of;
 use crate::live::Live;
 use crate::names::Resolver;
 use crate::testing::reach;
@@ -55,7 +56,7 @@ fn core_with(patience: Patience, reach: Reach) -> (Arc<Core>, Arc<Notifier>) {
     let clock = Clock::new();
     let start = Start { now: Millis(0), id_prefix: "2026".into(), hash_seed: 1 };
     let metrics = Arc::new(Metrics::new());
-    let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach);
+    let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, Recorded::nowhere());
     let engine = Engine::new(settings, start);
     let events = Arc::new(Events::new(clock.now(), 1));
     let kinds = engine.legal_types();
@@ -400,7 +401,7 @@ async fn what_another_cluster_manager_did_not_get_to_tell_is_told_in_order() {
     let undelivered = notifier.snapshot();
     notifier.forget(&"2026.1".into());
     assert_eq!(notifier.snapshot(), []);
-    notifier.restore(undelivered);
+    notifier.restore(outbox_of(&undelivered));
     notifier.resume();
     for id in 1..=3 {
         assert_eq!(next(&mut told).await, [id]);

@@ -109,6 +109,7 @@ impl Pages {
             sessions: overview.sessions,
             pending_notifications: self.notifier.pending_calls(),
             slots: slots(overview.slots, &overview.kinds),
+            journal: self.journal.as_ref().map(|journal| journal.to_api()),
             state_file: self.persist.to_api(),
             operations: self.operations.to_api(),
             problems: problems.iter().map(Problem::to_api).collect(),

@@ -46,6 +46,7 @@ use self::pages::kill::Objection;
 use self::problems::{Problem, Sources};
 use super::access::Access;
 use super::core::Core;
+use super::journal::Kept;
 use super::metrics::exposition::{ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts};
 use super::metrics::original::Records;
 use super::metrics::{Metrics, exposition};
@@ -85,6 +86,7 @@ pub(super) struct Pages {
     safe_mode: Arc<SafeModeSwitch>,
     persist: Arc<Persist>,
     operations: Arc<Operations>,
+    journal: Option<Arc<Kept>>,
     /// When this process was started.
     started: Millis,
     history: History,
@@ -116,6 +118,7 @@ pub(super) struct Parts {
     pub(super) safe_mode: Arc<SafeModeSwitch>,
     pub(super) persist: Arc<Persist>,
     pub(super) operations: Arc<Operations>,
+    pub(super) journal: Option<Arc<Kept>>,
 }
 
 impl Pages {
@@ -132,6 +135,7 @@ impl Pages {
             safe_mode,
             persist,
             operations,
+            journal,
         } = parts;
         let started = core.look(|_, now| now);
         let names = settings.hosts.iter().map(|name| &**name).chain([host]);
@@ -147,6 +151,7 @@ impl Pages {
             safe_mode,
             persist,
             operations,
+            journal,
             started,
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
@@ -473,7 +478,9 @@ impl Pages {
             return self.not_found("No session with this id is running.");
         }
         tracing::info!("Killing session {handle}");
-        match self.core.apply(Input::KillSession { handle: handle.into() }) {
+        let killed = self.core.apply(Input::KillSession { handle: handle.into() });
+        self.core.committed().await;
+        match killed {
             Err(Refusal::SafeMode) => self.kill_page(handle, Some(Objection::SafeMode)).await,
             Ok(_) | Err(_) => {
                 tracing::info!("{} killed session {handle}", peer.ip());
@@ -567,7 +574,9 @@ impl Pages {
         if self.gather.node(name).is_none() {
             return Err(Denial::UnknownNode);
         }
-        match self.core.apply(Input::ClearBlacklist { node: name.into(), kind }) {
+        let cleared = self.core.apply(Input::ClearBlacklist { node: name.into(), kind });
+        self.core.committed().await;
+        match cleared {
             Ok(Reply::BlacklistCleared { kinds }) => {
                 tracing::info!("{} lifted the blacklisting of node {name}", peer.ip());
                 Ok(kinds)

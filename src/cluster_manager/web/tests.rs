@@ -12,7 +12,7 @@ use super::*;
 use crate::api as shapes;
 use crate::clock::Clock;
 use crate::live::Live;
-use crate::notifier::Patience;
+use crate::notifier::{Patience, Recorded};
 use crate::testing::reach;
 use corona_config as config;
 use corona_engine::{
@@ -122,7 +122,8 @@ impl World {
         metrics.beat();
         let reach = reach(&settings.names);
         let access = Access::new(settings.access.clone(), reach.names.clone());
-        let (notifier, _give_ups) = Notifier::new(patience, metrics.clone(), reach);
+        let (notifier, _give_ups) =
+            Notifier::new(patience, metrics.clone(), reach, Recorded::nowhere());
         let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
         let engine = Engine::new(engine_settings, start);
         let kinds = engine.legal_types();
@@ -144,6 +145,7 @@ impl World {
             safe_mode,
             persist: Arc::new(persist),
             operations: Arc::default(),
+            journal: None,
         };
         let pages = Pages::new(parts, &settings.web, "manager.example.com");
         World {

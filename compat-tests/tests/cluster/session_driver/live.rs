@@ -57,6 +57,8 @@ impl Cluster {
                 overrides.extend(own.map(|(key, value)| (key.to_owned(), value)));
             }
         }
+        // A start is from nothing, or from a state file.
+        overrides.push(("corona.cm.journal.dir".into(), "none".into()));
         overrides.extend(settings.iter().map(|(key, value)| ((*key).into(), (*value).into())));
         let launch = Launch {
             program: corona_program().to_path_buf(),

@@ -1,0 +1,226 @@
+//! What the journal leads back to is what the live engine was, whatever has happened.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::appender::{Acknowledged, Journaled};
+use super::follower::Reader;
+use super::images::make_image;
+use super::opening::{first_record, start_new};
+use super::outbox::Outbox;
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::live::Live;
+use crate::metrics::Metrics;
+use crate::notifier::{Notifier, Patience, Recorded};
+use crate::testing::reach;
+use crate::web::events::Events;
+use corona_config::{JournalSettings, JournalSync};
+use corona_engine::{Engine, Input, NodeUsageReport, Start, testing};
+use corona_journal::Journal;
+use corona_model::types::{ResourceType, SessionStatus};
+
+fn settings() -> JournalSettings {
+    JournalSettings {
+        directory: None,
+        sync: JournalSync::Write,
+        sync_interval: Duration::from_millis(10),
+        segment_bytes: 4096,
+        image_bytes: 65_536,
+    }
+}
+
+/// A core that keeps a journal, whose sessions are never notified.
+struct World {
+    core: Arc<Core>,
+    notifier: Arc<Notifier>,
+    acknowledged: Arc<Acknowledged>,
+    journal: Arc<Journal>,
+}
+
+impl World {
+    fn new(directory: &Path) -> World {
+        let mut engine_settings = testing::settings();
+        engine_settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 2)).into());
+        let clock = Clock::new();
+        let start = Start { now: clock.now(), id_prefix: "2026".into(), hash_seed: 1 };
+        let engine = Engine::new(engine_settings, start);
+        let first = first_record(&engine, Outbox::default()).unwrap();
+        let (opened, _) = start_new(directory, &settings(), &first).unwrap();
+        let acknowledged = Arc::new(Acknowledged::default());
+        let metrics = Arc::new(Metrics::new());
+        let patience = Patience {
+            timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
+            retry_start: Duration::from_secs(1),
+            retry_factor: 1,
+            retry_max: 1,
+            max_queue: 1_000_000,
+            max_reply_bytes: 1 << 16,
+            linger: Duration::ZERO,
+        };
+        let names = corona_config::load(None, &[]).unwrap().settings.names;
+        let recorded = Recorded::nowhere();
+        let (notifier, _) = Notifier::new(patience, metrics.clone(), reach(&names), recorded);
+        notifier.pause();
+        let events = Arc::new(Events::new(clock.now(), 1));
+        let live = Live::new(notifier.clone(), events, metrics.clone(), engine.legal_types());
+        let journal = opened.journal;
+        let outlet = Journaled::new(live, journal.clone(), acknowledged.clone(), 0);
+        let core = Arc::new(Core::new(engine, clock, Arc::new(outlet), metrics));
+        World { core, notifier, acknowledged, journal }
+    }
+
+    /// Checks that the journal leads back to the live engine, and to the notifications that wait.
+    async fn check(&self) {
+        self.core.flush();
+        let last = self.journal.status().appended;
+        self.journal.wait_for(last).await.unwrap();
+        let mut reader = Reader::new(99);
+        self.journal.read(|entry| Ok(reader.visit(entry)?)).unwrap();
+        let follower = reader.finish().unwrap();
+        follower.engine.audit().unwrap();
+        let live = self.core.look(|engine, _| engine.image());
+        assert_eq!(follower.engine.image(), live);
+        let expected = self.notifier.snapshot();
+        let found: Vec<_> = follower.outbox.into_sessions().collect();
+        assert_eq!(found.len(), expected.len());
+        for ((handle, pending), undelivered) in found.iter().zip(&expected) {
+            assert_eq!(*handle, undelivered.handle);
+            let calls: Vec<_> = pending.calls.iter().map(|(_, call)| call.clone()).collect();
+            assert_eq!(calls, undelivered.calls, "{handle}");
+        }
+    }
+}
+
+/// Numbers that look random and are always the same.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+#[tokio::test]
+async fn the_journal_leads_back_to_the_live_engine() {
+    for seed in 1..=4 {
+        let directory = tempfile::tempdir().unwrap();
+        let world = World::new(&directory.path().join("journal"));
+        let mut numbers = Numbers(seed);
+        let (mut sessions, mut started, mut id) = (Vec::<String>::new(), 0, 0);
+        for turn in 0..1500 {
+            let some = |numbers: &mut Numbers, of: &[String]| {
+                (!of.is_empty()).then(|| of[numbers.below(of.len() as u64) as usize].clone())
+            };
+            let input = match numbers.below(20) {
+                // Most heartbeats repeat the last one.
+                0..=7 => {
+                    let node = format!("n{}", numbers.below(8));
+                    testing::heartbeat(&node, if numbers.below(20) == 0 { 3 } else { 2 })
+                }
+                8 if sessions.len() < 6 => {
+                    started += 1;
+                    let handle = format!("2026.{started}");
+                    sessions.push(handle.clone());
+                    testing::session(&handle, "g.p")
+                }
+                9..=13 => match some(&mut numbers, &sessions) {
+                    Some(handle) => {
+                        let requests = (0..=numbers.below(3)).map(|_| {
+                            id += 1;
+                            let kind = ResourceType::ALL[numbers.below(2) as usize];
+                            testing::request(id, kind, &[])
+                        });
+                        let requests = requests.collect();
+                        testing::ask(&handle, requests)
+                    }
+                    None => Input::NextSessionId,
+                },
+                14..=16 => match some(&mut numbers, &sessions) {
+                    Some(handle) => {
+                        let ids = (0..4).map(|_| numbers.below(id as u64 + 1) as i32).collect();
+                        Input::ReleaseResources { handle: handle.into(), ids }
+                    }
+                    None => Input::NextSessionId,
+                },
+                17 => match some(&mut numbers, &sessions) {
+                    Some(handle) => {
+                        let node_name = format!("n{}", numbers.below(8)).into();
+                        let reports =
+                            vec![NodeUsageReport { node_name, failed: 99, failed_connections: 99 }];
+                        let kinds = vec![ResourceType::Map];
+                        Input::NodeFeedback { handle: handle.into(), kinds, reports }
+                    }
+                    None => Input::NextSessionId,
+                },
+                18 if numbers.below(8) == 0 && !sessions.is_empty() => {
+                    let handle = sessions.remove(numbers.below(sessions.len() as u64) as usize);
+                    let status = SessionStatus::Successful;
+                    Input::EndSession { handle: handle.into(), status }
+                }
+                18 => Input::RestartNodes { force: false, batch_size: 1 },
+                _ => match some(&mut numbers, &sessions) {
+                    Some(handle) => Input::HeartbeatSession { handle: handle.into(), view: None },
+                    None => Input::Tick,
+                },
+            };
+            let _ = world.core.apply(input);
+            world.core.settle(|| 0).await;
+            if numbers.below(3) == 0 {
+                acknowledge_one(&world);
+            }
+            if turn % 500 == 250 {
+                world.check().await;
+                make_image(&world.journal).unwrap();
+            }
+        }
+        world.check().await;
+        assert!(world.journal.status().image > 0);
+    }
+}
+
+/// A session acknowledges its oldest notification.
+fn acknowledge_one(world: &World) {
+    let Some(undelivered) = world.notifier.snapshot().into_iter().next() else { return };
+    let serial = world.notifier.deliver_first(&undelivered.handle);
+    world.acknowledged.note(&undelivered.handle, serial);
+}
+
+#[tokio::test]
+async fn heartbeats_that_change_nothing_take_few_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::new(&directory.path().join("journal"));
+    for node in 0..100 {
+        world.core.apply(testing::heartbeat(&format!("node{node}"), 2)).unwrap();
+    }
+    world.core.settle(|| 0).await;
+    let before = world.journal.status();
+    for _ in 0..50 {
+        for node in 0..100 {
+            world.core.apply(testing::heartbeat(&format!("node{node}"), 2)).unwrap();
+        }
+    }
+    world.core.flush();
+    let after = world.journal.status();
+    assert!(after.appended - before.appended <= 2, "{after:?}");
+    assert!(after.tail_bytes - before.tail_bytes < 5000 * 20, "{after:?}");
+    world.check().await;
+}
+
+#[tokio::test]
+async fn refused_calls_of_unknown_sessions_take_no_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::new(&directory.path().join("journal"));
+    let before = world.journal.status();
+    for _ in 0..100 {
+        let heartbeat = Input::HeartbeatSession { handle: "2026.7".into(), view: None };
+        world.core.apply(heartbeat).unwrap_err();
+    }
+    world.core.flush();
+    assert_eq!(world.journal.status().appended, before.appended);
+    assert_eq!(before.appended, 1);
+}
