@@ -19,7 +19,7 @@ use std::time::Duration;
 use file::Packet;
 use order::Sorter;
 use packet::Unusable;
-use table::{Table, Told};
+use table::{ConnectionTable, TableEvent};
 
 /// The connections of a capture file, in the order in which they were opened.
 #[derive(Clone, Debug)]
@@ -313,7 +313,7 @@ pub fn import(
     limits: &Limits,
     mut sink: impl FnMut(Imported) -> ControlFlow<()>,
 ) -> Result<ImportSummary, CaptureError> {
-    let mut table = Table::default();
+    let mut table = ConnectionTable::default();
     let mut packets = PacketCounts::default();
     let mut started_at_us = None;
     let mut now = Duration::ZERO;
@@ -348,13 +348,13 @@ pub fn import(
 fn pass<'a>(
     sink: &'a mut dyn FnMut(Imported) -> ControlFlow<()>,
     wanted: &'a mut ControlFlow<()>,
-) -> impl FnMut(Told) + 'a {
+) -> impl FnMut(TableEvent) + 'a {
     move |told| {
         if wanted.is_continue() {
             *wanted = sink(match told {
-                Told::Opened(id, opening) => Imported::Opened(id, opening),
-                Told::Accepted(id) => Imported::Accepted(id),
-                Told::Event(id, event) => Imported::Event(id, event),
+                TableEvent::Opened(id, opening) => Imported::Opened(id, opening),
+                TableEvent::Accepted(id) => Imported::Accepted(id),
+                TableEvent::Event(id, event) => Imported::Event(id, event),
             });
         }
     }

@@ -14,7 +14,7 @@ const NETWORK_MBPS: i32 = 100;
 
 /// What a node has, or has free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct MachineStats {
     pub num_cpus: i16,
     /// Always 100.
     pub network_mbps: i32,
@@ -35,7 +35,11 @@ pub struct Gauge {
 impl Gauge {
     /// All there is, and what is free, now. Of CPUs the second says how many are *used*, as the
     /// original's does.
-    pub fn read(&mut self, settings: &TaskTrackerSettings, dirs: &LocalDirs) -> (Figures, Figures) {
+    pub fn read(
+        &mut self,
+        settings: &TaskTrackerSettings,
+        dirs: &LocalDirs,
+    ) -> (MachineStats, MachineStats) {
         let logs = settings.logs.task_log_dir.as_deref().and_then(|dir| space(dir).ok());
         self.of(settings.num_cpus, Machine::now(), &dirs.spaces(), logs)
     }
@@ -46,7 +50,7 @@ impl Gauge {
         machine: Machine,
         disks: &[Space],
         logs: Option<Space>,
-    ) -> (Figures, Figures) {
+    ) -> (MachineStats, MachineStats) {
         if let Some(last) = &self.last
             && let Some(usage) = machine.cpu_usage_since(last)
         {
@@ -58,13 +62,13 @@ impl Gauge {
         let free = disks.iter().map(|disk| disk.free_bytes).max().unwrap_or(0);
         let free = logs.map_or(free, |logs| free.min(logs.free_bytes));
         let in_units = |bytes: u64, unit: u64| i32::try_from(bytes / unit).unwrap_or(i32::MAX);
-        let total = Figures {
+        let total = MachineStats {
             num_cpus,
             network_mbps: NETWORK_MBPS,
             memory_mb: in_units(machine.memory_bytes, MIB),
             disk_gb: in_units(largest, GIB),
         };
-        let free = Figures {
+        let free = MachineStats {
             // A fraction of an i16 is one.
             num_cpus: (f64::from(num_cpus) * self.usage) as i16,
             network_mbps: NETWORK_MBPS,
@@ -98,9 +102,9 @@ mod tests {
         let mut gauge = Gauge::default();
         let disks = [disk(10, 9), disk(30, 4)];
         let (total, free) = gauge.of(None, machine(0, 0), &disks, None);
-        let expected = Figures { num_cpus: 8, network_mbps: 100, memory_mb: 7, disk_gb: 30 };
+        let expected = MachineStats { num_cpus: 8, network_mbps: 100, memory_mb: 7, disk_gb: 30 };
         assert_eq!(total, expected);
-        let expected = Figures { num_cpus: 0, network_mbps: 100, memory_mb: 3, disk_gb: 9 };
+        let expected = MachineStats { num_cpus: 0, network_mbps: 100, memory_mb: 3, disk_gb: 9 };
         assert_eq!(free, expected);
         let (_, free) = gauge.of(None, machine(70, 100), &disks, Some(disk(90, 2)));
         assert_eq!((free.num_cpus, free.disk_gb), (5, 2));

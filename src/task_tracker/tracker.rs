@@ -260,7 +260,7 @@ impl Shared {
         let mut state = self.lock();
         state.stopped = true;
         for live in state.live.values() {
-            live.tell(run::Told::End);
+            live.order(run::StopOrder::End);
         }
         state.reporters.clear();
         self.stop.send_replace(true);

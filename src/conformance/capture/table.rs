@@ -13,7 +13,7 @@ use super::{ConnectionId, Limits, Opening, Side, StreamEvent, What};
 
 /// The table's events, in the order in which it finds them.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum TableEvent {
     /// A connection that was not known before.
     Opened(ConnectionId, Opening),
     /// The server answered the opening of a connection.
@@ -26,7 +26,7 @@ type Key = (SocketAddr, SocketAddr);
 
 /// All connections that may still get segments.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct ConnectionTable {
     by_addresses: HashMap<Key, Tracked>,
     /// The same by the number of the latest segment, the stalest first.
     by_age: BTreeMap<u64, Key>,
@@ -47,14 +47,14 @@ struct Tracked {
     directions: [Direction; 2],
 }
 
-impl Table {
+impl ConnectionTable {
     /// Takes one segment and emits the resulting events.
     pub(super) fn segment(
         &mut self,
         at: Duration,
         segment: &Segment<'_>,
         limits: &Limits,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(TableEvent),
     ) {
         let key = key(segment.from, segment.to);
         if self.begins_anew(&key, segment) {
@@ -91,7 +91,7 @@ impl Table {
     }
 
     /// Ends every connection where the capture ends.
-    pub(super) fn finish(&mut self, at: Duration, tell: &mut dyn FnMut(Told)) {
+    pub(super) fn finish(&mut self, at: Duration, tell: &mut dyn FnMut(TableEvent)) {
         for key in std::mem::take(&mut self.by_age).into_values() {
             if let Some(mut tracked) = self.by_addresses.remove(&key) {
                 tracked.finish(at, tell);
@@ -126,7 +126,7 @@ impl Table {
         segment: &Segment<'_>,
         age: u64,
         limits: &Limits,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(TableEvent),
     ) -> Tracked {
         let from_client = match (segment.syn, segment.acknowledged) {
             (true, None) => true,
@@ -137,7 +137,7 @@ impl Table {
             if from_client { (segment.from, segment.to) } else { (segment.to, segment.from) };
         self.opened += 1;
         let id = ConnectionId(self.opened - 1);
-        tell(Told::Opened(id, Opening { client, server, at, whole: segment.syn }));
+        tell(TableEvent::Opened(id, Opening { client, server, at, whole: segment.syn }));
         Tracked {
             id,
             client,
@@ -150,7 +150,7 @@ impl Table {
     }
 
     /// Takes a connection as ended and forgets it.
-    fn end(&mut self, key: &Key, at: Duration, tell: &mut dyn FnMut(Told)) {
+    fn end(&mut self, key: &Key, at: Duration, tell: &mut dyn FnMut(TableEvent)) {
         if let Some(mut tracked) = self.by_addresses.remove(key) {
             self.by_age.remove(&tracked.age);
             self.waiting_bytes -= tracked.waiting_bytes();
@@ -199,7 +199,7 @@ impl Tracked {
         at: Duration,
         segment: &Segment<'_>,
         limits: &Limits,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(TableEvent),
     ) {
         if self.closed {
             return;
@@ -208,14 +208,14 @@ impl Tracked {
         let id = self.id;
         if side == Side::Server && !self.accepted && !segment.reset {
             self.accepted = true;
-            tell(Told::Accepted(id));
+            tell(TableEvent::Accepted(id));
         }
         let [client, server] = &mut self.directions;
         let (own, other) = match side {
             Side::Client => (client, server),
             Side::Server => (server, client),
         };
-        let mut out = |at, what| tell(Told::Event(id, StreamEvent { at, from: side, what }));
+        let mut out = |at, what| tell(TableEvent::Event(id, StreamEvent { at, from: side, what }));
         let mut first_byte = segment.sequence;
         if segment.syn {
             own.begin(segment.sequence);
@@ -229,8 +229,9 @@ impl Tracked {
         if segment.reset {
             own.finish(at, &mut out);
             out(at, What::Reset);
-            let mut out =
-                |at, what| tell(Told::Event(id, StreamEvent { at, from: side.other(), what }));
+            let mut out = |at, what| {
+                tell(TableEvent::Event(id, StreamEvent { at, from: side.other(), what }))
+            };
             other.finish(at, &mut out);
             self.closed = true;
             return;
@@ -247,7 +248,7 @@ impl Tracked {
         }
         own.lose_patience(at, limits, &mut out);
         let mut out =
-            |at, what| tell(Told::Event(id, StreamEvent { at, from: side.other(), what }));
+            |at, what| tell(TableEvent::Event(id, StreamEvent { at, from: side.other(), what }));
         if let Some(sequence) = segment.acknowledged {
             other.acknowledge(sequence);
         }
@@ -260,11 +261,12 @@ impl Tracked {
     }
 
     /// Tells all that waits or is missing, as the connection will get no more.
-    fn finish(&mut self, at: Duration, tell: &mut dyn FnMut(Told)) {
+    fn finish(&mut self, at: Duration, tell: &mut dyn FnMut(TableEvent)) {
         let id = self.id;
         let [client, server] = &mut self.directions;
         for (side, direction) in [(Side::Client, client), (Side::Server, server)] {
-            let mut out = |at, what| tell(Told::Event(id, StreamEvent { at, from: side, what }));
+            let mut out =
+                |at, what| tell(TableEvent::Event(id, StreamEvent { at, from: side, what }));
             direction.finish(at, &mut out);
         }
     }

@@ -29,24 +29,24 @@ pub(super) enum Heard {
 }
 
 /// The channel for received calls. If it is full, the caller waits for its reply.
-pub(super) type Ear = mpsc::Sender<Heard>;
+pub(super) type CallSender = mpsc::Sender<Heard>;
 
 /// Calls that may wait to be looked at.
 pub(super) const WAITING_CALLS: usize = 4_096;
 
 /// All peers of a replay, by their recorded addresses.
 pub(super) struct Peers {
-    ear: Ear,
+    ear: CallSender,
     own: IpAddr,
-    proxy: Door,
-    drivers: HashMap<(String, i32), Door>,
+    proxy: ReservedPort,
+    drivers: HashMap<(String, i32), ReservedPort>,
 }
 
 impl Peers {
     /// No session drivers yet, which will be at this address of this machine, and on loopback a proxy
     /// job tracker whose door is closed.
-    pub(super) fn new(ear: Ear, own: IpAddr) -> io::Result<Peers> {
-        let proxy = Door::closed(Ipv4Addr::LOCALHOST.into())?;
+    pub(super) fn new(ear: CallSender, own: IpAddr) -> io::Result<Peers> {
+        let proxy = ReservedPort::closed(Ipv4Addr::LOCALHOST.into())?;
         Ok(Peers { ear, own, proxy, drivers: HashMap::new() })
     }
 
@@ -69,7 +69,7 @@ impl Peers {
         listens: bool,
     ) -> io::Result<SocketAddr> {
         if !self.drivers.contains_key(recorded) {
-            self.drivers.insert(recorded.clone(), Door::closed(self.own)?);
+            self.drivers.insert(recorded.clone(), ReservedPort::closed(self.own)?);
         }
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let door = self.drivers.get_mut(recorded).ok_or_else(missing)?;
@@ -80,7 +80,11 @@ impl Peers {
     }
 }
 
-async fn be_driver(ear: Ear, port: u16, call: SessionDriverCall) -> Answer<SessionDriverReply> {
+async fn be_driver(
+    ear: CallSender,
+    port: u16,
+    call: SessionDriverCall,
+) -> Answer<SessionDriverReply> {
     let reply = match &call {
         SessionDriverCall::GrantResource { .. } => SessionDriverReply::GrantResource,
         SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
@@ -92,7 +96,7 @@ async fn be_driver(ear: Ear, port: u16, call: SessionDriverCall) -> Answer<Sessi
     }
 }
 
-async fn be_proxy(ear: Ear, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
+async fn be_proxy(ear: CallSender, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
     let ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag } = call else {
         // The cluster manager makes no other call. Spec: cluster-manager/01 §1.
         return Answer::Close;
@@ -104,7 +108,7 @@ async fn be_proxy(ear: Ear, call: ProxyJobTrackerCall) -> Answer<ProxyJobTracker
 }
 
 /// A reserved port of this machine, open or closed.
-struct Door {
+struct ReservedPort {
     address: SocketAddr,
     /// Reserves the port while it is closed, so that callers are refused and no other program gets
     /// it.
@@ -112,12 +116,12 @@ struct Door {
     open: Option<(watch::Sender<bool>, JoinHandle<()>)>,
 }
 
-impl Door {
-    fn closed(own: IpAddr) -> io::Result<Door> {
+impl ReservedPort {
+    fn closed(own: IpAddr) -> io::Result<ReservedPort> {
         let socket = bind(SocketAddr::new(own, 0))?;
         let no_address = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let address = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
-        Ok(Door { address, closed: Some(socket), open: None })
+        Ok(ReservedPort { address, closed: Some(socket), open: None })
     }
 
     async fn set<S, H>(&mut self, listens: bool, handler: H) -> io::Result<()>
@@ -144,7 +148,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for ReservedPort {
     fn drop(&mut self) {
         if let Some((_, serving)) = self.open.take() {
             serving.abort();

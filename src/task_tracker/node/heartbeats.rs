@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::link::Link;
-use crate::figures::{Figures, Gauge};
+use crate::figures::{Gauge, MachineStats};
 use crate::local_dirs::LocalDirs;
 use corona_config::{HostPort, TaskTrackerSettings};
 use corona_process::panics::TaskPanicked;
@@ -270,7 +270,7 @@ impl std::fmt::Debug for Heartbeats {
     }
 }
 
-fn specs(figures: Figures) -> ComputeSpecs {
+fn specs(figures: MachineStats) -> ComputeSpecs {
     let network = i16::try_from(figures.network_mbps).unwrap_or(i16::MAX);
     ComputeSpecs::new(figures.num_cpus, network, figures.memory_mb, figures.disk_gb)
 }

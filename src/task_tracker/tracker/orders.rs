@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::queues::Place;
-use super::run::Told;
+use super::run::StopOrder;
 use super::{Shared, State, reporter, run};
 use crate::ids;
 use crate::localise::TaskKind;
@@ -16,8 +16,8 @@ impl Shared {
     pub(super) fn carry_out(self: &Arc<Self>, state: &mut State, order: Order) {
         match order {
             Order::Start(run) => run::begin(self, state, run),
-            Order::End(run) => state.tell(run.number, Told::End),
-            Order::Release(run) => state.tell(run.number, Told::Release),
+            Order::End(run) => state.order(run.number, StopOrder::End),
+            Order::Release(run) => state.order(run.number, StopOrder::Release),
             Order::DeleteAttempt(id) => self.delete_attempt(state, &id, false),
             Order::DeleteWork(id) => self.delete_attempt(state, &id, true),
             Order::DeleteJob(id) => self.delete_job(state, &id),
@@ -101,10 +101,10 @@ impl Shared {
 }
 
 impl State {
-    /// Tells a run something, if it is not over.
-    fn tell(&self, number: u64, told: Told) {
+    /// Orders a run to end, if it is not over.
+    fn order(&self, number: u64, order: StopOrder) {
         if let Some(live) = self.live.get(&number) {
-            live.tell(told);
+            live.order(order);
         }
     }
 }

@@ -24,7 +24,7 @@ use corona_process::panics::{blocking, caught};
 pub(super) struct Live {
     pub(super) run: Run,
     pub(super) name: AttemptId,
-    told: watch::Sender<Told>,
+    order: watch::Sender<StopOrder>,
     /// Its process, once there is one.
     pub(super) process: Option<Process>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Process {
 
 /// How far a run has been ordered to end, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Told {
+pub(super) enum StopOrder {
     /// Nothing yet.
     Nothing,
     /// Its work is done.
@@ -48,10 +48,11 @@ pub(super) enum Told {
 }
 
 impl Live {
-    pub(super) fn tell(&self, what: Told) {
-        self.told.send_if_modified(|told| {
-            let more = what > *told;
-            *told = (*told).max(what);
+    /// Orders the run to end, unless it has this order already.
+    pub(super) fn order(&self, order: StopOrder) {
+        self.order.send_if_modified(|current| {
+            let more = order > *current;
+            *current = (*current).max(order);
             more
         });
     }
@@ -77,8 +78,8 @@ pub(super) fn begin_with<W>(
         Ok(_) if state.live.len() >= limit => "the task tracker ends too many tasks".to_owned(),
         Err(wrong) => wrong.to_string(),
         Ok(name) => {
-            let (told, listen) = watch::channel(Told::Nothing);
-            let live = Live { run: run.clone(), name: name.clone(), told, process: None };
+            let (order, listen) = watch::channel(StopOrder::Nothing);
+            let live = Live { run: run.clone(), name: name.clone(), order, process: None };
             state.live.insert(run.number, live);
             let place = state.queues.attempt(&run.attempt);
             let job = run.attempt.job().clone();
@@ -121,7 +122,7 @@ pub(super) struct Runner {
     shared: Arc<Shared>,
     run: Run,
     name: AttemptId,
-    listen: watch::Receiver<Told>,
+    listen: watch::Receiver<StopOrder>,
 }
 
 /// A process, and what it stands for.
@@ -142,9 +143,9 @@ impl Runner {
     }
 
     /// Waits until at least `least` was ordered.
-    async fn told(listen: &mut watch::Receiver<Told>, least: Told) {
-        if listen.wait_for(|told| *told >= least).await.is_err() {
-            // Nobody can say anything any more.
+    async fn ordered(listen: &mut watch::Receiver<StopOrder>, least: StopOrder) {
+        if listen.wait_for(|order| *order >= least).await.is_err() {
+            // The sender was dropped, so there are no more orders.
             std::future::pending::<()>().await;
         }
     }
@@ -158,7 +159,7 @@ impl Runner {
         }
         tokio::select! {
             biased;
-            () = Self::told(&mut self.listen, Told::End) => None,
+            () = Self::ordered(&mut self.listen, StopOrder::End) => None,
             // It is never closed.
             slots = slots.acquire_many_owned(wanted) => slots.ok(),
         }
@@ -211,7 +212,7 @@ impl Runner {
         let limit = self.shared.settings.localise_timeout;
         let localised = tokio::select! {
             biased;
-            () = Self::told(&mut self.listen, Told::End) => None,
+            () = Self::ordered(&mut self.listen, StopOrder::End) => None,
             localised = timeout(limit, &mut localising) => Some(localised),
         };
         match localised {
@@ -273,7 +274,7 @@ impl Runner {
 
     /// Waits for the end of the process, and brings it about when that is needed.
     async fn attend(&mut self, mut task: Task) {
-        let mut seen = Told::Nothing;
+        let mut seen = StopOrder::Nothing;
         let mut grace_over: Option<Instant> = None;
         let exit = loop {
             let silent_at = self.silent_at(task.timeout);
@@ -286,13 +287,13 @@ impl Runner {
             tokio::select! {
                 biased;
                 exit = task.child.wait() => break exit,
-                () = Self::told(&mut self.listen, next(seen)), if seen < Told::End => {
+                () = Self::ordered(&mut self.listen, next(seen)), if seen < StopOrder::End => {
                     seen = *self.listen.borrow();
-                    if seen >= Told::Release {
+                    if seen >= StopOrder::Release {
                         task.slots = None;
                         grace_over = Some(Instant::now() + self.shared.settings.exit_grace);
                     }
-                    if seen == Told::End {
+                    if seen == StopOrder::End {
                         task.child.kill();
                     }
                 }
@@ -300,11 +301,11 @@ impl Runner {
                     grace_over = None;
                     task.child.kill();
                 }
-                () = at(silent_at), if seen == Told::Nothing => self.check_silence(task.timeout),
+                () = at(silent_at), if seen == StopOrder::Nothing => self.check_silence(task.timeout),
             }
         };
-        if seen == Told::Nothing {
-            let late = Self::told(&mut self.listen, Told::Release);
+        if seen == StopOrder::Nothing {
+            let late = Self::ordered(&mut self.listen, StopOrder::Release);
             let _ = timeout(self.shared.settings.late_done, late).await;
         }
         self.shared.apply(|table, now| {
@@ -347,10 +348,10 @@ impl Runner {
 }
 
 /// The next order after this one.
-fn next(told: Told) -> Told {
-    match told {
-        Told::Nothing => Told::Release,
-        Told::Release | Told::End => Told::End,
+fn next(order: StopOrder) -> StopOrder {
+    match order {
+        StopOrder::Nothing => StopOrder::Release,
+        StopOrder::Release | StopOrder::End => StopOrder::End,
     }
 }
 
