@@ -257,7 +257,7 @@ mod tests {
         let three = |cluster: &Cluster| (0..3).for_each(|_| cluster.hold(1, true));
         let [fault] = &over(three)[..] else { panic!("one fault") };
         assert_eq!((fault.kind, fault.count), (FaultKind::OverCapacity, 1));
-        assert_eq!(fault.first, "3 MAP slots of load-node-1 were held at a time; it has 2");
+        assert_eq!(fault.first, "3 MAP slots of load-node-1 were held at the same time; it has 2");
         assert!(
             over(|cluster| {
                 (0..3).for_each(|_| cluster.hold(1, true));

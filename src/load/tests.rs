@@ -292,7 +292,11 @@ async fn a_run_that_is_stopped_ends_in_order() {
     let plan =
         Plan { duration: Duration::from_secs(3_000), ..plan(manager, vec![one_by_one(None)]) };
     let stop = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let mut client: Client<ClusterManager> =
+            Client::connect(manager, ClientOptions::default()).await.unwrap();
+        while client.get_sessions().await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     };
     let report = run(plan, &Progress::default(), stop).await.expect("the run begins");
     assert_eq!((report.errors, report.stopped_early), (vec![], true));
