@@ -152,4 +152,21 @@ mod tests {
         }
         pages.end();
     }
+
+    #[test]
+    fn idle_connections_keep_nobody_from_the_pages() {
+        let figures = Watched(Arc::new(Mutex::new(Figures::new("cm:9090"))));
+        let pages = Pages::start("127.0.0.1:0".parse().unwrap(), figures).unwrap();
+        let idle: Vec<_> = (0..2 * MAX_CONNECTIONS)
+            .map(|_| TcpStream::connect(pages.address()).unwrap())
+            .collect();
+        let mut innocent = TcpStream::connect(pages.address()).unwrap();
+        innocent.set_read_timeout(Some(CONNECTION / 2)).unwrap();
+        innocent.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        innocent.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        drop(idle);
+        pages.end();
+    }
 }
