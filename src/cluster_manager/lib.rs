@@ -90,9 +90,9 @@ use corona_process::panics::{ServiceTasks, TaskPanicked, blocking, restart_on_pa
 use corona_wire::calls::ClusterManager as Contract;
 use corona_wire::server::{Limits, ListenOn, Server, listen};
 
-/// How long a stopping service waits for calls under way.
+/// How long a stopping service waits for calls in flight.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection to a session is kept when there is nothing to tell it.
+/// How long an idle connection to a session is kept open.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// A cluster manager that listens and is ready to serve.
@@ -167,7 +167,7 @@ pub enum StartError {
         /// The file.
         path: PathBuf,
     },
-    /// It cannot go on from the state file.
+    /// It cannot recover from the state file.
     #[error("cannot recover from state file {}: {error}", path.display())]
     Recovery {
         /// The file.
@@ -197,8 +197,8 @@ pub enum StartError {
 }
 
 impl ClusterManager {
-    /// Restores the state if told so, and opens both ports. Nothing is served before [`Self::run`].
-    /// Must be called within a tokio runtime.
+    /// Restores the state if requested, and opens both ports. Nothing is served before
+    /// [`Self::run`]. Must be called within a tokio runtime.
     pub fn bind(loaded: Loaded, beginning: Beginning) -> Boxed<'static, Result<Self, StartError>> {
         Box::pin(ClusterManager::bind_with(loaded, beginning, Resolver::system()))
     }
@@ -403,8 +403,8 @@ impl ClusterManager {
         self.reloader.status()
     }
 
-    /// Ends safe mode and serves until `stop` becomes true or its sender is gone; then lets calls
-    /// under way be answered and returns.
+    /// Ends safe mode and serves until `stop` becomes true or its sender is dropped; then it
+    /// answers calls in flight and returns.
     ///
     /// # Errors
     /// A part has failed, without which the rest is of no use to anybody and ends too.

@@ -322,7 +322,7 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     // In a box: one copy of what drives it for all commands.
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(work);
     let done = runtime.block_on(work);
-    // A look-up of a name that hangs must not hold up the end.
+    // A hanging name look-up must not delay the end.
     runtime.shutdown_background();
     done
 }

@@ -158,8 +158,8 @@ pub struct Limits {
     pub hole_patience: Duration,
     /// Memory of all connections of a [`Capture`] together, in bytes. Default 1 GiB.
     pub kept_bytes: usize,
-    /// Ports that are known to be those of servers: they tell client from server where the capture
-    /// does not hold the beginning of a connection.
+    /// Ports of known servers: they distinguish client from server if the capture does not contain
+    /// the start of a connection.
     pub server_ports: Vec<u16>,
 }
 
@@ -198,7 +198,7 @@ pub enum CaptureError {
     Read(io::Error),
 }
 
-/// What an import tells while it reads.
+/// The events of an import.
 #[derive(Debug)]
 pub enum Imported {
     /// A new connection.
@@ -222,8 +222,8 @@ pub struct ImportSummary {
 }
 
 impl Capture {
-    /// Reads a whole capture. Fails only when `source` is no capture or cannot be read; a damaged
-    /// rest is told by [`Capture::ending`].
+    /// Reads a whole capture. Fails only if `source` is not a capture or cannot be read;
+    /// [`Capture::ending`] reports a damaged rest.
     pub fn read(source: impl Read + Send, limits: &Limits) -> Result<Self, CaptureError> {
         let mut collector = Collector::new(limits);
         let summary = import(source, limits, |imported| collector.take(imported))?;
@@ -231,7 +231,7 @@ impl Capture {
     }
 }
 
-/// Makes a [`Capture`] of what is told, within the memory that limits allow.
+/// Collects events into a [`Capture`], within the memory that limits allow.
 pub(crate) struct Collector {
     connections: Vec<Connection>,
     kept_bytes: usize,
@@ -243,7 +243,7 @@ impl Collector {
         Collector { connections: Vec::new(), kept_bytes: 0, allowed_bytes: limits.kept_bytes }
     }
 
-    /// Keeps what is told, or breaks when that is more than allowed.
+    /// Keeps an event, or breaks when the limit is reached.
     pub(crate) fn take(&mut self, imported: Imported) -> ControlFlow<()> {
         self.kept_bytes = self.kept_bytes.saturating_add(cost(&imported));
         if self.kept_bytes > self.allowed_bytes {
@@ -253,7 +253,7 @@ impl Collector {
         ControlFlow::Continue(())
     }
 
-    /// All that was told, in the order of time.
+    /// All events, in the order of time.
     pub(crate) fn finish(self, summary: ImportSummary) -> Capture {
         let mut connections = self.connections;
         for connection in &mut connections {
@@ -270,7 +270,7 @@ impl Collector {
     }
 }
 
-/// Connections are numbered in the order in which they are told.
+/// Connections are numbered in the order of their events.
 fn keep(connections: &mut Vec<Connection>, imported: Imported) {
     let place = |id: ConnectionId| usize::try_from(id.0).unwrap_or(usize::MAX);
     match imported {
@@ -306,7 +306,7 @@ fn cost(imported: &Imported) -> usize {
     }
 }
 
-/// Reads a capture and tells `sink` what is found, without keeping it; for captures larger than
+/// Reads a capture and passes its events to `sink`, without keeping them; for captures larger than
 /// memory. `sink` ends the import by breaking.
 pub fn import(
     source: impl Read + Send,

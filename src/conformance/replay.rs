@@ -56,7 +56,7 @@ pub struct ReplayOptions {
     pub answer_within: Duration,
     /// How much longer than recorded a notice may take, in real time.
     pub notice_within: Duration,
-    /// How long to listen on after the last step, for notices that nobody recorded.
+    /// How long to listen after the last step, for notifications that were not recorded.
     pub settle: Duration,
     /// The recorded `cm.session.expiryinterval`, if it matters.
     pub session_expiry: Option<Duration>,
@@ -70,8 +70,8 @@ pub struct ReplayOptions {
     pub partitioning: Option<String>,
     /// The recorded `corona.history.max.per.dir`; its default if it is not known.
     pub sessions_per_log_dir: Option<i32>,
-    /// Whether the recording has what sessions were told. Without it, only what no correct manager
-    /// does is looked for in notices.
+    /// Whether the recording has notifications. Without them, only those that no correct manager
+    /// sends are reported.
     pub compare_notices: bool,
     /// Whether the manager under test has the proxy job tracker of the stage as its own.
     pub compare_safe_mode: bool,

@@ -1,5 +1,5 @@
-//! Opens whatever holds traffic: packet captures (pcap and pcapng) and recordings, each also
-//! compressed with gzip. They are told apart by their first bytes.
+//! Opens files of traffic: packet captures (pcap and pcapng) and recordings, each optionally
+//! compressed with gzip. Their first bytes distinguish them.
 //!
 //! Knows of each kind only how it begins. What comes out is the same for all of them: a
 //! [`Capture`], and from it conversations.
@@ -29,14 +29,14 @@ pub struct Traffic {
     /// What a recording's writer said was not recorded; none for a packet capture, or if the
     /// writer did not come to its end.
     pub unrecorded: Option<Unrecorded>,
-    /// What the servers of connections offer, where the file tells.
+    /// The services of connections, if the file contains them.
     pub services: BTreeMap<ConnectionId, Offered>,
 }
 
 /// Reads a file of traffic.
 ///
 /// Errors: the file cannot be opened or read, or it is neither a packet capture nor a recording.
-/// A damaged rest is told by [`Capture::ending`].
+/// [`Capture::ending`] reports a damaged rest.
 pub fn open(path: &Path, limits: &Limits) -> Result<Traffic, CaptureError> {
     let file = File::open(path).map_err(CaptureError::Read)?;
     Traffic::read(file, limits)
@@ -56,9 +56,9 @@ impl Traffic {
         }
     }
 
-    /// What was said, in the order in which connections were opened. What the file tells of a
-    /// server goes before `ports`, which may be empty for a recording. Session drivers are found
-    /// in registrations.
+    /// The messages, in the order in which connections were opened. Services in the file take
+    /// precedence over `ports`, which may be empty for a recording. Session drivers are found in
+    /// registrations.
     pub fn conversations(&self, ports: &Ports) -> Vec<Conversation> {
         conversations_of_known_servers(&self.capture, ports, &self.services)
     }

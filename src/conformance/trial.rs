@@ -67,8 +67,8 @@ pub fn fitting(options: ReplayOptions, traffic: &Traffic) -> ReplayOptions {
     ReplayOptions { compare_notices, ..options }
 }
 
-/// Plays against a program, which is started for it and ended afterwards. Blocks the thread while
-/// the program starts. Who `follows` is told how far the play is.
+/// Replays against a program, which is started for it and ended afterwards. Blocks the thread while
+/// the program starts. `follows` receives the progress.
 pub async fn against_program(
     conversations: &[Conversation],
     options: ReplayOptions,
@@ -89,7 +89,7 @@ pub async fn against_program(
     let mut manager = launch.start()?;
     let again = Launch { arguments: vec!["--recover-from-disk".into()], ..launch };
     let target = manager.thrift();
-    // A program that does not tell was not held up as far as anybody knows.
+    // A program without this metric counts as not stalled.
     let account = |manager: &Running| manager.held_up().unwrap_or_default();
     let mut held_up = Duration::ZERO;
     let restart = async || {
@@ -107,9 +107,9 @@ pub async fn against_program(
     Ok(report)
 }
 
-/// Plays against a cluster manager that runs already, on this machine or on one that reaches it: the
-/// session drivers listen where this machine is seen from there. The report says what could not be
-/// compared. Who `follows` is told how far the play is.
+/// Replays against a running cluster manager, on this machine or on one that can connect to it: the
+/// session drivers listen on the local address that leads to it. The report says what could not be
+/// compared. `follows` receives the progress.
 pub async fn against_address(
     conversations: &[Conversation],
     options: ReplayOptions,
@@ -157,7 +157,7 @@ async fn sessions_at(target: SocketAddr) -> Result<usize, TrialError> {
     sessions.map(|sessions| sessions.len()).map_err(|error| no_answer(error.to_string()))
 }
 
-/// A directory that only this process uses, gone when this is dropped.
+/// A directory that only this process uses, removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

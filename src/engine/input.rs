@@ -294,7 +294,7 @@ pub enum Reply {
     },
 }
 
-/// Why an input is refused. What a Java peer is told of it is made where the wire is.
+/// Why an input is refused. The messages for Java peers are made where the wire is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// The cluster manager is in safe mode.

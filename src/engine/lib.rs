@@ -111,7 +111,7 @@ pub struct Engine {
     remains: Remains,
 }
 
-/// What an engine has to be told at its start.
+/// The inputs of an engine's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The present time.
@@ -330,9 +330,9 @@ impl Engine {
     }
 }
 
-/// Whether safe mode refuses the input. Spec: cluster-manager/02 §2. What the service does on its
-/// own goes on, except what would end sessions or give slots out; and what another cluster manager
-/// has decided is entered in any case.
+/// Whether safe mode refuses the input. Spec: cluster-manager/02 §2. The service's own work
+/// continues, except what would end sessions or grant slots; decisions of another cluster manager
+/// are always entered.
 fn gated(input: &Input) -> bool {
     !matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. } | Input::Observed(_))
 }

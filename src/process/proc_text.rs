@@ -1,4 +1,4 @@
-//! The two forms in which Linux tells numbers in `/proc`, proc(5). Reads no file.
+//! The two forms of numbers in `/proc`, proc(5). Reads no file.
 
 /// What `/proc/PID/stat` says behind the number and the name of the process.
 #[derive(Debug)]

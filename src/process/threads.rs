@@ -1,8 +1,8 @@
 //! Threads for work that blocks, apart from those of the executor.
 //!
-//! The executor has one pool of threads for everything that blocks. Whoever keeps that pool busy stops
-//! everybody else's files and name look-ups. So work that peers cause, and work that nobody may delay,
-//! runs on threads of its own. Knows nothing of what the work is.
+//! The executor has one pool of threads for everything that blocks. Work that occupies that pool
+//! stops all other file accesses and name look-ups. So work that peers cause, and work that must
+//! not be delayed, runs on separate threads. It does not know what the work is.
 
 use std::future::pending;
 use std::io;
@@ -37,8 +37,8 @@ impl Threads {
         Ok(Threads { free: Arc::new(Semaphore::new(count)), jobs })
     }
 
-    /// Does work that may block, once a thread is free; those that wait take turns in order. The work
-    /// goes on to its end if nobody waits for it any more. A panic in it is one here.
+    /// Runs work that may block, as soon as a thread is free; waiting work takes turns in order.
+    /// The work runs to its end even if the caller stops waiting. A panic in it is propagated.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let permit = self.free.clone().acquire_owned().await;
         let (sender, result) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! The slots of one session as its client sees them: each from the request until it is given back.
+//! The slots of one session as its client sees them: each from its request to its release.
 //!
 //! Pure: no sockets, no clock, no locks. Notifications may arrive twice, late, or for slots that were
 //! never requested; what they mean is an outcome, and what to do about it is the caller's business.

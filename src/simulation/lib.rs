@@ -48,7 +48,7 @@ pub struct Plan {
     pub steps: u64,
 }
 
-/// What came of a run in which everything held.
+/// The result of a run without violations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Inputs that the engine took.
@@ -99,7 +99,7 @@ pub struct Failure {
     pub history: History,
 }
 
-/// What an engine was started with and told.
+/// The start and the inputs of an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// The settings at the start.
@@ -153,7 +153,7 @@ fn run_digested<S: Subject>(
     Ok((summary, last.get()))
 }
 
-/// A subject of which everything that goes in and comes out is digested.
+/// A subject whose inputs and outcomes are digested.
 struct Digested<'a, S> {
     subject: S,
     running: digest::Running,

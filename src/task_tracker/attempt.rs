@@ -34,7 +34,8 @@ pub struct Now {
 /// Why an attempt is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It counts as failed: it was silent, took too much memory, or said that it cannot go on.
+    /// It counts as failed: it was silent, took too much memory, or reported that it cannot
+    /// continue.
     Failure,
     /// Somebody wants it to end.
     Request,
@@ -190,7 +191,7 @@ impl Attempt {
         self.explained
     }
 
-    /// The records that it reads next, for who skips bad ones.
+    /// The records that it reads next, for tasks that skip bad ones.
     pub fn set_next_records(&mut self, range: RecordRange) {
         self.status.next_records = range;
     }
@@ -210,8 +211,8 @@ impl Attempt {
         true
     }
 
-    /// Its process has ended, with whatever status: only [`finish`](Attempt::finish) is success.
-    /// True if that is a failure which nobody knew of.
+    /// Its process has ended, with any status: only [`finish`](Attempt::finish) is success. True if
+    /// that is a new failure.
     pub fn exited(&mut self, now: Now) -> bool {
         let failed = self.is_active() || self.status.state == TaskState::Unassigned;
         if failed {

@@ -56,8 +56,8 @@ pub struct Run {
 /// Something that is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Bring its files and start its process, as soon as there are slots, and not before an earlier
-    /// run of the same attempt has gone. [`Table::start`] says whether it still is wanted.
+    /// Fetch its files and start its process, as soon as there are slots, and not before an earlier
+    /// run of the same attempt has ended. [`Table::start`] returns whether it is still wanted.
     Start(Run),
     /// End its process; one that is not there yet is not started.
     End(Run),
@@ -68,7 +68,7 @@ pub enum Order {
     DeleteAttempt(TaskAttemptId),
     /// Delete the working directory of an attempt, and keep its output.
     DeleteWork(TaskAttemptId),
-    /// Delete all files of a job, once the processes of its attempts have gone.
+    /// Delete all files of a job, once the processes of its attempts have ended.
     DeleteJob(JobId),
     /// Begin to send heartbeats to the job tracker of a job.
     StartReporter(JobId, SessionInfo),
@@ -78,7 +78,7 @@ pub enum Order {
     ReportSoon(JobId),
 }
 
-/// Why an action changes nothing. The sender is not told.
+/// Why an action changes nothing. The sender is not notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Ignored {
     /// It comes without the handle of a session, or with one of absurd length.
@@ -96,8 +96,8 @@ pub enum Ignored {
     /// One of the [`TableLimits`] is reached.
     #[error("there are too many jobs or attempts, or they are too large")]
     Full,
-    /// Trackers of Corona are not started anew by job trackers.
-    #[error("job trackers cannot start a tracker anew")]
+    /// Job trackers do not restart Corona's trackers.
+    #[error("job trackers cannot restart a tracker")]
     Reinit,
 }
 
@@ -129,7 +129,7 @@ struct Entry {
     run: u64,
     /// What was started for it, if it was.
     started: Option<Started>,
-    /// Whether its job tracker is still to be told of it.
+    /// Whether it must still be reported to its job tracker.
     to_report: bool,
     may_commit: bool,
 }
@@ -316,7 +316,7 @@ impl Table {
         jobs.iter().filter_map(|job| self.forget_job(job).ok()).flatten().collect()
     }
 
-    /// Takes no more actions of a session. Its jobs go on: see
+    /// Refuses further actions of a session. Its jobs continue: see
     /// [`purge_session`](Table::purge_session).
     pub fn blacklist_session(&mut self, handle: &str) {
         // Actions with a longer one are ignored anyway.

@@ -76,7 +76,7 @@ pub struct Parts {
     pub settings: TrackerSettings,
 }
 
-/// Who a tracker is, as it tells cluster manager and job trackers.
+/// A tracker's identity for the cluster manager and job trackers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its name, of no other tracker and of no earlier run.
@@ -118,7 +118,7 @@ struct Shared {
     next_jvm: AtomicI32,
     /// Whether a job tracker has answered a heartbeat since the program started.
     was_heard: AtomicBool,
-    /// What job trackers are told of the machine, and when that was read.
+    /// The machine's data in reports, and when it was read.
     machine: Mutex<Option<(Instant, reporter::Machine)>>,
     /// Becomes true when everything is to end. Each task on its own holds a receiver.
     stop: channel::Sender<bool>,
@@ -145,8 +145,8 @@ impl fmt::Debug for Tracker {
 }
 
 impl Tracker {
-    /// Begins to work. It goes on until [`stop`](Tracker::stop), on tasks of the executor that this
-    /// is called on.
+    /// Starts to work, until [`stop`](Tracker::stop), on tasks of the executor that this is called
+    /// on.
     pub fn start(parts: Parts) -> Tracker {
         let table = Table::new(parts.settings.table);
         let semaphore = |slots: u32| {
@@ -187,7 +187,7 @@ impl Tracker {
         Tracker { shared }
     }
 
-    /// Takes actions of job trackers, in order. What changes nothing is told to the log.
+    /// Takes actions of job trackers, in order. Actions without effect are logged.
     pub fn submit_actions(&self, actions: Vec<TaskTrackerAction>) {
         for action in actions {
             self.shared.apply(|table, now| table.submit(action, now));
@@ -211,8 +211,8 @@ impl Tracker {
         self.shared.apply(|table, _| table.lose_output(&id, why));
     }
 
-    /// Ends the task whose end costs least, for want of room on the disks. Gives its attempt, if there
-    /// is one. Whether there is room is told by [`LocalDirs::must_kill`].
+    /// Kills the task that loses the least work, to free disk space. Returns its attempt, if there
+    /// is one. [`LocalDirs::must_kill`] decides whether that is necessary.
     pub fn kill_one_for_room(&self) -> Option<String> {
         let mut killed = None;
         self.shared.apply(|table, now| {
@@ -224,8 +224,8 @@ impl Tracker {
         killed
     }
 
-    /// Takes no more work, ends all processes with what they have started, and waits for that, but
-    /// not forever. Job trackers are not told: to them the tracker is lost.
+    /// Accepts no more work, ends all processes and their descendants, and waits for that up to a
+    /// limit. Job trackers are not notified: they consider the tracker lost.
     pub async fn stop(&self) {
         let shared = &self.shared;
         shared.close();

@@ -40,7 +40,7 @@ const MAX_JSON_BYTES: u64 = 4 << 30;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SavedState {
     pub(super) engine: EngineState,
-    /// Sessions that are still to be told something.
+    /// Pending notifications by session.
     pub(super) undelivered: Vec<Undelivered>,
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn follow(mut progress: watch::Receiver<Progress>) {
     }
     tokio::spawn(async move {
         let mut pause = tokio::time::interval(PAUSE);
-        // The sender is gone when the replay has ended.
+        // The sender is dropped when the replay has ended.
         while progress.has_changed().is_ok() {
             let Progress { played, of } = *progress.borrow_and_update();
             let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

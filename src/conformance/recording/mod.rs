@@ -104,7 +104,7 @@ pub enum GapReason {
 /// How much passed the relay without being recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unrecorded {
-    /// Connections of which there is no record at all.
+    /// Connections without any record.
     pub connections: u64,
     /// Bytes, of those connections and of gaps.
     pub bytes: u64,

@@ -52,8 +52,8 @@ pub struct RelayOptions {
     pub upstream: String,
     /// Whether to stand between the manager and session drivers as well.
     pub relay_callbacks: bool,
-    /// The host that the manager is told instead of that of a session driver. None: that of
-    /// `listen`, or, where that is any address, the one from which the relay reaches the manager.
+    /// The host that the manager receives instead of a session driver's. None: that of `listen`,
+    /// or, if that is the wildcard address, the relay's local address on the way to the manager.
     pub callback_host: Option<String>,
     /// Networks in which session drivers may be besides the hosts that their sessions connect from.
     /// Callbacks to others are not relayed.
@@ -64,13 +64,13 @@ pub struct RelayOptions {
     pub is_own_address: fn(IpAddr) -> bool,
     /// Connections at a time, callbacks included. One more is closed at once. Default 10,000.
     pub max_connections: usize,
-    /// Listeners for session drivers at a time. Beyond it the one is closed of which nothing was
-    /// heard for the longest time. Default 4,096.
+    /// The maximum number of listeners for session drivers. Beyond it the one that has been idle
+    /// longest is closed. Default 4,096.
     pub max_listeners: usize,
     /// How long a listener stays after the end of its last session. Default one minute.
     pub listener_linger: Duration,
-    /// How long a listener stays of whose sessions nothing is heard, not even a heartbeat. Default
-    /// one hour.
+    /// How long a listener stays without calls of its sessions, heartbeats included. Default one
+    /// hour.
     pub listener_idle: Duration,
     /// How long connecting to the manager or a session driver may take. Default ten seconds.
     pub connect_timeout: Duration,
@@ -119,8 +119,8 @@ impl Relay {
         self.address
     }
 
-    /// Relays until `stop` becomes true or its sender is gone, and closes all connections then.
-    /// What passes is told to each of `feeds`, and they are closed at the end.
+    /// Relays until `stop` becomes true or its sender is dropped, and then closes all connections.
+    /// Copies of the traffic go to each of `feeds`, which are closed at the end.
     pub async fn run(self, feeds: Vec<Feed>, mut stop: watch::Receiver<bool>) {
         let Relay { listener, options, .. } = self;
         let (stands, mut new_stands) = mpsc::channel(options.max_listeners.max(1));
@@ -182,7 +182,7 @@ struct Hall {
 }
 
 impl Hall {
-    /// Serves a listener for callbacks until it is to be closed. Connections that it has go on.
+    /// Serves a listener for callbacks until it must be closed. Its connections continue.
     async fn stand(self: Arc<Self>, stand: Stand) {
         let Stand { driver, listener, mut open } = stand;
         let connections = Arc::clone(&self).serve(listener, Some((driver, &mut open)));
@@ -322,11 +322,11 @@ async fn lookup(host: impl tokio::net::ToSocketAddrs) -> io::Result<Vec<SocketAd
 
 /// Done when the relay is to end.
 async fn ended(over: &mut watch::Receiver<bool>) {
-    // That the sender is gone means the same.
+    // A dropped sender means the same.
     let _ = over.wait_for(|over| *over).await;
 }
 
-/// Done when the sender is gone; never for the listener that stays.
+/// Completes when the sender is dropped; never for the listener that stays.
 async fn closed(open: &mut Option<&mut watch::Receiver<()>>) {
     match open {
         Some(open) => while open.changed().await.is_ok() {},

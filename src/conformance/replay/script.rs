@@ -131,9 +131,9 @@ fn absences(conversations: &[Conversation]) -> Vec<Absence> {
     absences
 }
 
-/// Puts the restart where the absence was noticed. What the end of the manager did to its
-/// connections is left out. What it tells the proxy job tracker and sessions before it takes
-/// connections again is kept.
+/// Puts the restart where the absence was noticed. The effects of the manager's end on its
+/// connections are left out. Its calls to the proxy job tracker and to sessions before it accepts
+/// connections again are kept.
 fn restart_after(steps: &mut Vec<Step>, absence: &Absence) {
     let noticed = steps.partition_point(|step| step.at < absence.from);
     let mut later = steps.split_off(noticed);

@@ -98,8 +98,8 @@ impl Object {
 }
 
 impl Writable for Object {
-    /// Errors: also classes that are not known. The connection is of no use after that, since
-    /// nobody can tell where such an object ends.
+    /// Errors: also unknown classes. The connection is unusable after that, because the end of such
+    /// an object is not known.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let class = Utf8::decode(reader)?;
         Ok(match Class::parse(&class)? {
