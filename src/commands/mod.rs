@@ -31,6 +31,7 @@ mod sessions;
 mod shadow;
 mod signals;
 mod simulate;
+mod simulate_jobs;
 mod status;
 mod task_tracker;
 mod terminal;

@@ -16,6 +16,7 @@ use clap::Args;
 use corona::simulation::{self, Digest, Failure, History, Plan, Summary};
 use serde::Serialize;
 
+use super::simulate_jobs;
 use super::terminal::console::{Console, FormArguments, TextForm};
 
 const EXAMPLES: &str = "\
@@ -30,6 +31,8 @@ Examples:
   Check that a change of the scheduler changes no decision:
     corona simulate --seeds 100 --digest >before.txt
     corona simulate --seeds 100 --compare before.txt
+  Whole jobs on a cluster where nodes die, hang and lie:
+    corona simulate --with-jobs --seeds 1000
 
 Exit status: 0 everything held; 1 something did not, with the command that
 shows it and the inputs up to there, or a digest differs; 2 wrong usage.";
@@ -75,6 +78,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     compare: Option<PathBuf>,
 
+    /// Simulate jobs as well, each decided by the job engine; runs end by themselves
+    #[arg(long, conflicts_with_all = ["steps", "replay", "digest", "compare"])]
+    with_jobs: bool,
+
     #[command(flatten)]
     form: FormArguments,
 }
@@ -91,6 +98,11 @@ impl Arguments {
 /// When a rule is violated in a run, a digest differs, or a file cannot be read or written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<()> {
     let form = arguments.form.output;
+    if arguments.with_jobs {
+        let Arguments { seed: first, seeds: count, jobs: threads, .. } = arguments;
+        let seeds = simulate_jobs::Seeds { first, count, threads };
+        return simulate_jobs::run(&seeds, arguments.save.as_deref(), form, console);
+    }
     if let Some(file) = &arguments.replay {
         let summary = replay(file)?;
         return match form {

@@ -1,3 +1,5 @@
-//! Job trackers. So far this is [`engine`], which decides everything about one job and does nothing.
+//! Job trackers: so far [`engine`], which decides everything about one job and does nothing, and
+//! [`translate`], which turns what travels into its inputs and its effects into what travels.
 
 pub mod engine;
+pub mod translate;

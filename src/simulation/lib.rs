@@ -27,7 +27,7 @@ pub use self::digest::Digest;
 use self::invariants::{Fairness, Patience, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
-use self::random::Random;
+pub use self::random::Random;
 use corona_engine::{Effect, Engine, Input, Notification, Outcome, Start};
 use corona_model::settings::Settings;
 use corona_model::types::{Millis, ResourceType};

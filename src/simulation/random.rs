@@ -6,16 +6,19 @@
 
 /// A sequence of numbers that follows from its seed.
 #[derive(Clone, Debug)]
-pub(super) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Self {
         Random { state: seed }
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// The next number of the sequence: any one of 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "the sequence does not end")]
+    pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,23 +27,23 @@ impl Random {
     }
 
     /// A number from 0 to `bound` - 1; 0 when `bound` is 0.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         // The upper half of the product: uniform, except for a bias that no simulation can detect.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
     /// A number from `least` to `most`, both included.
-    pub(super) fn between(&mut self, least: i64, most: i64) -> i64 {
+    pub fn between(&mut self, least: i64, most: i64) -> i64 {
         least + self.below((most - least + 1) as usize) as i64
     }
 
     /// True so many times out of a hundred.
-    pub(super) fn percent(&mut self, chance: usize) -> bool {
+    pub fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
 
     /// One of the items; the list must not be empty.
-    pub(super) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 }

@@ -112,7 +112,7 @@ impl JobEngine {
         }
     }
 
-    /// The job has ended as its clean-up was told.
+    /// The clean-up has ended, and the job in the state for which the clean-up ran.
     pub(super) fn end_after_cleanup(&mut self, turn: &mut Turn) {
         match self.stage {
             JobStage::CleaningUp(JobState::Succeeded) => {

@@ -1,6 +1,6 @@
 //! The job engine: everything that is decided about one job, and nothing that is done.
 //!
-//! [`JobEngine::apply`] takes one input at a time and gives back a reply and effects. It has no socket,
+//! [`JobEngine::apply`] takes one input at a time and returns a reply and effects. It has no socket,
 //! thread, clock, randomness or file; [`JobEngine::next_deadline`] says when time alone changes something.
 //! The engine is its own image: written and read again, it gives the same outcomes for all further inputs.
 //!
@@ -105,7 +105,7 @@ enum JobStage {
     Over(JobState),
 }
 
-/// Tasks and attempts of the work, by what became of them.
+/// Tasks and attempts of the work, by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Counts {
     /// Tasks that have succeeded.

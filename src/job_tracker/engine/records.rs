@@ -149,8 +149,8 @@ impl JobEngine {
                 Stage::Complete(number) => task.attempts.get(number as usize),
                 Stage::Open => {
                     let live = task.live().map(|(_, attempt)| attempt);
-                    let told = live.filter(|attempt| !attempt.counters.is_empty());
-                    told.max_by(|one, other| one.progress.total_cmp(&other.progress))
+                    let counted = live.filter(|attempt| !attempt.counters.is_empty());
+                    counted.max_by(|one, other| one.progress.total_cmp(&other.progress))
                 }
                 Stage::Failed | Stage::Killed => None,
             };

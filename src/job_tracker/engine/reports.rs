@@ -66,6 +66,10 @@ impl JobEngine {
             return;
         }
         self.take_over(key, report, turn);
+        // A map that it could not fetch may have failed the whole job, and the attempt with it.
+        if self.attempt(key).state.is_final() || !self.is_active() {
+            return;
+        }
         if self.attempt(key).cleaning {
             return self.report_of_cleanup(key, report.state, turn);
         }
@@ -259,7 +263,7 @@ impl JobEngine {
         }
     }
 
-    /// Has a live attempt killed. Its slot is given back when it has ended.
+    /// Has a live attempt killed. Its slot is released when it has ended.
     pub(super) fn order_kill(&mut self, key: AttemptKey, fail: bool, turn: &mut Turn) {
         let attempt = self.attempt_mut(key);
         attempt.kill = Some(attempt.kill.unwrap_or(fail));

@@ -347,7 +347,7 @@ impl JobEngine {
         } else if (task.lacks_slot() || second) && task.may_start_another(max_attempts) {
             self.launch_task(key, id, node, turn);
         } else {
-            // The original keeps a slot whose task has used up its attempts' numbers for ever.
+            // The original keeps a slot whose task has used up its attempts' numbers forever.
             self.release(id, turn);
         }
     }
@@ -452,8 +452,8 @@ impl JobEngine {
         }
     }
 
-    /// The slot of an attempt that has ended: kept for the job's set-up, clean-up or its owner, else given
-    /// back. Spec: mapreduce/09 §A.
+    /// The slot of an attempt that has ended: kept for the job's set-up, clean-up or its owner, else
+    /// released. Spec: mapreduce/09 §A.
     pub(super) fn leave_slot(&mut self, key: AttemptKey, reuse: bool, turn: &mut Turn) {
         let Attempt { node, slot, .. } = self.attempt_mut(key);
         let node = *node;

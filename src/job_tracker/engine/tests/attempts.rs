@@ -206,6 +206,23 @@ fn fetch_failures_fail_a_map_whose_event_becomes_obsolete() {
 }
 
 #[test]
+fn a_fetch_failure_that_fails_the_job_ends_the_reduce_that_reported_it() {
+    let mut world = world_with(1, 1, |settings| settings.max_attempts.map = 1);
+    world.set_up("m2.0");
+    world.grant(2, "b");
+    world.report("a", "m0.0", Succeeded);
+    let mut report = fetch_failure("r0.0", "m0.0");
+    if let Some(reduce) = &mut report.reduce {
+        reduce.failed_fetches = vec![key("m0.0"); 3];
+    }
+    let effects = world.heartbeat("b", vec![report]);
+    assert_eq!(effects[1], "event 2 m0.0 TIPFAILED");
+    assert_eq!(effects[3], "event 3 r0.0 KILLED");
+    let reduce = world.job.task_view(key("r0.0").task).unwrap();
+    assert_eq!(reduce.attempts[0].state, Killed);
+}
+
+#[test]
 fn few_fetch_failures_of_many_reduces_do_not_fail_a_map() {
     let mut world = world_with(1, 5, |settings| settings.max_fetch_failures = 4);
     world.set_up("m2.0");

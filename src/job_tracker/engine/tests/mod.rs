@@ -5,6 +5,7 @@
 
 mod attempts;
 mod image;
+mod large;
 mod life;
 mod nodes;
 mod slow;

@@ -1,0 +1,243 @@
+//! `corona simulate --with-jobs`: runs seeded random jobs on a simulated cluster.
+//!
+//! Wiring only: which seeds, on how many threads, and how the result is shown.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use corona::job_simulation::{self, Failure, History, Summary};
+use serde::Serialize;
+
+use super::terminal::console::{Console, TextForm};
+
+/// Which runs.
+pub(super) struct Seeds {
+    /// The first one.
+    pub(super) first: u64,
+    /// How many.
+    pub(super) count: u64,
+    /// How many at a time; one for each processor if absent.
+    pub(super) threads: Option<NonZeroUsize>,
+}
+
+/// Runs the seeds and prints the result.
+///
+/// # Errors
+/// When something does not hold in a run, or a file cannot be written.
+pub(super) fn run(
+    seeds: &Seeds,
+    save: Option<&Path>,
+    form: TextForm,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    match run_all(seeds) {
+        Ok(summary) => {
+            let report = Report::of(seeds, &summary, started.elapsed());
+            match form {
+                TextForm::Text => Ok(console.print(&report.text())?),
+                TextForm::Json => console.print_json(&report),
+            }
+        }
+        Err(failure) => fail(&failure, save, form, console),
+    }
+}
+
+/// Runs all seeds. If several fail, the smallest is reported, whatever the number of threads.
+fn run_all(seeds: &Seeds) -> Result<Summary, Box<Failure>> {
+    let next = AtomicU64::new(0);
+    let total = Mutex::new(Ok::<Summary, Box<Failure>>(Summary::default()));
+    let total_now = || total.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= seeds.count || total_now().is_err() {
+                return;
+            }
+            let result = job_simulation::run(seeds.first.wrapping_add(number));
+            match (&mut *total_now(), result) {
+                (Ok(total), Ok(summary)) => total.add(summary),
+                (Err(known), Err(failure)) if failure.seed < known.seed => *known = failure,
+                (total @ Ok(_), Err(failure)) => *total = Err(failure),
+                (Err(_), _) => {}
+            }
+        }
+    };
+    let threads = seeds.threads.or_else(|| std::thread::available_parallelism().ok());
+    let most = usize::try_from(seeds.count).unwrap_or(usize::MAX);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.map_or(1, NonZeroUsize::get).min(most) {
+            scope.spawn(work);
+        }
+    });
+    total.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The result of runs in which everything held.
+#[derive(Serialize)]
+struct Report {
+    held: bool,
+    seed: u64,
+    seeds: u64,
+    seconds: f64,
+    inputs: u64,
+    jobs_succeeded: u64,
+    jobs_failed: u64,
+    jobs_killed: u64,
+    launched: u64,
+    committed: u64,
+    revoked: u64,
+    dead_nodes: u64,
+    lost_calls: u64,
+    restored: u64,
+}
+
+impl Report {
+    fn of(seeds: &Seeds, summary: &Summary, took: Duration) -> Report {
+        Report {
+            held: true,
+            seed: seeds.first,
+            seeds: seeds.count,
+            seconds: took.as_secs_f64(),
+            inputs: summary.inputs,
+            jobs_succeeded: summary.succeeded,
+            jobs_failed: summary.failed,
+            jobs_killed: summary.killed,
+            launched: summary.launched,
+            committed: summary.committed,
+            revoked: summary.revoked,
+            dead_nodes: summary.lost_nodes,
+            lost_calls: summary.lost_calls,
+            restored: summary.restored,
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "everything held: seeds {} to {}\n\
+             jobs succeeded {}, failed {}, killed {}\n\
+             inputs {}, attempts launched {}, committed {}, slots revoked {}, notices of dead nodes {}, \
+             calls lost {}, engines restored {}\n\
+             {:.1} s, {:.0} inputs a second\n",
+            self.seed,
+            self.seed.wrapping_add(self.seeds.saturating_sub(1)),
+            self.jobs_succeeded,
+            self.jobs_failed,
+            self.jobs_killed,
+            self.inputs,
+            self.launched,
+            self.committed,
+            self.revoked,
+            self.dead_nodes,
+            self.lost_calls,
+            self.restored,
+            self.seconds,
+            self.inputs as f64 / self.seconds.max(1e-9),
+        )
+    }
+}
+
+/// A failure as JSON.
+#[derive(Serialize)]
+struct FailureReport<'a> {
+    held: bool,
+    failure: FailureDetail<'a>,
+}
+
+#[derive(Serialize)]
+struct FailureDetail<'a> {
+    what: &'a str,
+    seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved: Option<String>,
+}
+
+fn fail(
+    failure: &Failure,
+    save: Option<&Path>,
+    form: TextForm,
+    console: &mut Console<'_>,
+) -> anyhow::Result<()> {
+    let seed = failure.seed;
+    let inputs = history_text(&failure.histories)?;
+    if let Some(file) = save {
+        let written = std::fs::write(file, &inputs);
+        written.with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let saved = save.map(|file| file.display().to_string());
+    match form {
+        TextForm::Json => {
+            let failure = FailureDetail { what: &failure.what, seed, saved };
+            console.print_json(&FailureReport { held: false, failure })?;
+        }
+        TextForm::Text => {
+            let repeat = format!("repeat it with: corona simulate --with-jobs --seed {seed}\n");
+            let inputs = match &saved {
+                Some(file) => format!("its jobs and their inputs are in {file}\n"),
+                None => format!("its jobs and their inputs, one per line:\n{inputs}"),
+            };
+            console.print(&format!("{failure}\n{repeat}{inputs}"))?;
+        }
+    }
+    bail!("{failure}")
+}
+
+/// For each job a line with what was submitted, then a line for each input with its time.
+fn history_text(histories: &[History]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for History { spec, inputs } in histories {
+        text.push_str(&serde_json::to_string(spec)?);
+        text.push('\n');
+        for input in inputs {
+            text.push_str(&serde_json::to_string(input)?);
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(save: Option<&Path>, form: TextForm, failure: Option<&Failure>) -> (String, bool) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::of_test(&mut out, &mut err);
+        let seeds = Seeds { first: 5, count: 3, threads: NonZeroUsize::new(2) };
+        let result = match failure {
+            Some(failure) => fail(failure, save, form, &mut console),
+            None => run(&seeds, save, form, &mut console),
+        };
+        (String::from_utf8(out).unwrap(), result.is_ok())
+    }
+
+    #[test]
+    fn runs_are_shared_among_threads_and_counted() {
+        let (text, held) = print(None, TextForm::Text, None);
+        assert!(
+            held && text.starts_with("everything held: seeds 5 to 7\njobs succeeded "),
+            "{text}"
+        );
+        let (json, _) = print(None, TextForm::Json, None);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["held"], &json["seeds"]), (&true.into(), &3.into()));
+        let alone: u64 = (5..=7).map(|seed| job_simulation::run(seed).unwrap().inputs).sum();
+        assert_eq!(json["inputs"].as_u64(), Some(alone));
+    }
+
+    #[test]
+    fn a_failure_says_how_to_repeat_it_and_keeps_its_inputs() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("inputs");
+        let failure = Failure { seed: 9, what: "nothing adds up".into(), histories: Vec::new() };
+        let (text, held) = print(Some(&file), TextForm::Text, Some(&failure));
+        assert!(!held && text.contains("corona simulate --with-jobs --seed 9\n"), "{text}");
+        assert!(file.exists());
+        let (json, _) = print(None, TextForm::Json, Some(&failure));
+        assert!(json.contains("\"what\": \"nothing adds up\""), "{json}");
+    }
+}

@@ -1,0 +1,289 @@
+//! The plainest books of one job: what it was given, what it ordered, and what happened on the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use corona_job_tracker::engine::{JobEffect, JobEngine, JobInput, JobOutcome, RequestId, Work};
+use corona_mapreduce::{
+    AttemptKey, EventStatus, HistoryRecord, JobSettings, JobState, TaskKey, TaskKind, TaskState,
+};
+
+/// A slot, as the job's outcomes show it.
+#[derive(Clone, Debug, PartialEq)]
+enum SlotBook {
+    Requested,
+    Granted(Arc<str>),
+    Runs(Arc<str>, AttemptKey),
+    Released,
+}
+
+/// The books of one job.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    slots: BTreeMap<RequestId, SlotBook>,
+    /// Attempts that have ended, by their events, and those whose clean-up was launched.
+    ended: BTreeSet<AttemptKey>,
+    unclean: BTreeSet<AttemptKey>,
+    launched: BTreeSet<AttemptKey>,
+    /// The attempt of each task that may commit.
+    committing: BTreeMap<TaskKey, AttemptKey>,
+    allowed: BTreeSet<AttemptKey>,
+    /// How often each attempt committed, on its node.
+    commits: BTreeMap<AttemptKey, u32>,
+    succeeded: BTreeMap<TaskKey, AttemptKey>,
+    events: Vec<(AttemptKey, EventStatus)>,
+    /// Attempts of each task that were reported as failed, or failed for their output.
+    failures: BTreeMap<TaskKey, BTreeSet<AttemptKey>>,
+    killed: BTreeMap<TaskKey, u32>,
+    /// A user has killed the job, or its session was lost.
+    pub(crate) is_killed: bool,
+    /// How it ended.
+    pub(crate) end: Option<JobState>,
+    records_of_end: u32,
+}
+
+impl Ledger {
+    /// An attempt commits on its node.
+    pub(crate) fn commits(&mut self, attempt: AttemptKey) {
+        *self.commits.entry(attempt).or_default() += 1;
+    }
+
+    /// Enters an input and what it led to.
+    pub(crate) fn enter(
+        &mut self,
+        input: &JobInput,
+        outcome: &JobOutcome,
+        engine: &JobEngine,
+    ) -> Result<(), String> {
+        if self.end.is_some() && !outcome.effects.is_empty() {
+            return Err(format!("effects after the end: {:?}", outcome.effects));
+        }
+        if outcome.reply.is_ok() {
+            self.enter_input(input, engine);
+        }
+        for effect in &outcome.effects {
+            self.enter_effect(effect).map_err(|what| format!("{what}: {effect:?}"))?;
+        }
+        if self.end.is_some() {
+            return Ok(());
+        }
+        if let (JobInput::Revoked { ids }, true) = (input, outcome.reply.is_ok()) {
+            ids.iter().try_for_each(|id| self.gives_up(*id, &outcome.effects))?;
+        }
+        engine.audit()
+    }
+
+    /// A slot that was taken back is released, or what runs on it is killed, unless it is a clean-up.
+    fn gives_up(&self, id: RequestId, effects: &[JobEffect]) -> Result<(), String> {
+        let is_given_up = match self.slots.get(&id) {
+            None | Some(SlotBook::Released) => true,
+            Some(SlotBook::Requested | SlotBook::Granted(_)) => false,
+            Some(SlotBook::Runs(_, running)) => {
+                let kills = |effect: &JobEffect| matches!(effect, JobEffect::Kill { attempt, .. } if attempt == running);
+                self.is_out(*running) || effects.iter().any(kills)
+            }
+        };
+        let problem = || format!("slot {} was taken back and is kept", id.0);
+        if is_given_up { Ok(()) } else { Err(problem()) }
+    }
+
+    fn enter_input(&mut self, input: &JobInput, engine: &JobEngine) {
+        match input {
+            JobInput::Granted { slots } => {
+                for slot in slots {
+                    if let Some(book) = self.slots.get_mut(&slot.id)
+                        && *book == SlotBook::Requested
+                    {
+                        *book = SlotBook::Granted(slot.node.clone());
+                    }
+                }
+            }
+            JobInput::Heartbeat { reports, .. } => {
+                for report in reports {
+                    let kills = engine.task_view(report.attempt.task).is_some();
+                    let fails =
+                        matches!(report.state, TaskState::Failed | TaskState::FailedUnclean);
+                    if kills && fails {
+                        self.fails(report.attempt);
+                    }
+                    let unclean = report.state.is_unclean();
+                    if unclean {
+                        self.unclean.insert(report.attempt);
+                    }
+                }
+            }
+            JobInput::KillAttempt { attempt, fail: true } => self.fails(*attempt),
+            JobInput::KillJob | JobInput::SessionLost { .. } => self.is_killed = true,
+            _ => {}
+        }
+    }
+
+    fn fails(&mut self, attempt: AttemptKey) {
+        self.failures.entry(attempt.task).or_default().insert(attempt);
+    }
+
+    fn enter_effect(&mut self, effect: &JobEffect) -> Result<(), String> {
+        match effect {
+            JobEffect::Request(requests) => {
+                for request in requests {
+                    let id = RequestId(request.id);
+                    if self.slots.insert(id, SlotBook::Requested).is_some() {
+                        return Err("an id is used twice".into());
+                    }
+                }
+            }
+            JobEffect::Release(ids) => {
+                for id in ids {
+                    match self.slots.insert(*id, SlotBook::Released) {
+                        None | Some(SlotBook::Released) => {
+                            return Err("a slot is released that is not there".into());
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            JobEffect::Launch(launch) => {
+                let is_cleanup = matches!(launch.work, Work::TaskCleanup { .. });
+                if !is_cleanup && !self.launched.insert(launch.attempt) {
+                    return Err("an attempt is launched twice".into());
+                }
+                if is_cleanup && !self.unclean.contains(&launch.attempt) {
+                    return Err("an attempt is cleaned up after that left nothing behind".into());
+                }
+                let book = self.slots.get_mut(&launch.slot).ok_or("an unknown slot is used")?;
+                let node = match &*book {
+                    SlotBook::Granted(node) => node.clone(),
+                    SlotBook::Runs(node, before) if self.ended.contains(before) => node.clone(),
+                    _ => return Err(format!("a slot is used that is not free: {book:?}")),
+                };
+                if node != launch.at.node {
+                    return Err("a slot is used on another node".into());
+                }
+                *book = SlotBook::Runs(node, launch.attempt);
+            }
+            JobEffect::Commit { attempt, .. } => {
+                if self.ended.contains(attempt) || self.succeeded.contains_key(&attempt.task) {
+                    return Err("a commit after the end".into());
+                }
+                let other = self.committing.insert(attempt.task, *attempt);
+                if other.is_some_and(|other| other != *attempt && !self.is_out(other)) {
+                    return Err(format!("{other:?} may commit at the same time"));
+                }
+                self.allowed.insert(*attempt);
+            }
+            JobEffect::Event { id, event } => self.enter_event(*id, event.attempt, event.status)?,
+            JobEffect::EventObsolete { id } => {
+                let event = self.events.get_mut(*id as usize).ok_or("an unknown event")?;
+                if event.1 != EventStatus::Succeeded {
+                    return Err("an event becomes obsolete that was no success".into());
+                }
+                event.1 = EventStatus::Obsolete;
+                let attempt = event.0;
+                self.succeeded.remove(&attempt.task);
+                self.fails(attempt);
+            }
+            JobEffect::Record(HistoryRecord::Ended(end)) => {
+                self.records_of_end += 1;
+                self.end = Some(end.state);
+            }
+            JobEffect::EndSession { .. } => self.slots.clear(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether an attempt that might commit will not any more, as far as the job tracker can know.
+    fn is_out(&self, attempt: AttemptKey) -> bool {
+        self.ended.contains(&attempt) || self.unclean.contains(&attempt)
+    }
+
+    fn enter_event(
+        &mut self,
+        id: u32,
+        attempt: AttemptKey,
+        status: EventStatus,
+    ) -> Result<(), String> {
+        if id as usize != self.events.len() {
+            return Err("an event is out of order".into());
+        }
+        self.events.push((attempt, status));
+        let again = !self.ended.insert(attempt);
+        match status {
+            EventStatus::Succeeded if again => return Err("a success after the end".into()),
+            EventStatus::Succeeded => {
+                if self.succeeded.insert(attempt.task, attempt).is_some() {
+                    return Err("a task succeeds twice".into());
+                }
+            }
+            EventStatus::Killed => *self.killed.entry(attempt.task).or_default() += 1,
+            EventStatus::Failed | EventStatus::TipFailed | EventStatus::Obsolete => {}
+        }
+        Ok(())
+    }
+
+    /// The job has ended: nothing is left, and its end is the one that it deserves. Where a node lied, a
+    /// success may be its invention.
+    pub(crate) fn close(
+        &self,
+        engine: &JobEngine,
+        honest: bool,
+        commits: bool,
+        must_fail: bool,
+    ) -> Result<(), String> {
+        let end = self.end.ok_or("the job never ends")?;
+        if self.records_of_end != 1 {
+            return Err(format!("{} ends in the history", self.records_of_end));
+        }
+        let settings = &engine.spec().settings;
+        match end {
+            JobState::Failed if !self.may_fail(settings) => {
+                return Err(format!("the job failed without a reason: {:?}", self.failures));
+            }
+            JobState::Killed if !self.is_killed => return Err("nobody killed the job".into()),
+            JobState::Succeeded if must_fail && honest => {
+                return Err("a task that always fails has succeeded".into());
+            }
+            JobState::Succeeded => self.is_complete(engine)?,
+            _ => {}
+        }
+        if honest && commits {
+            for attempt in self.succeeded.values() {
+                let is_work =
+                    engine.task_view(attempt.task).is_some_and(|view| view.role.is_work());
+                let count = self.commits.get(attempt).copied().unwrap_or(0);
+                if is_work && (count != 1 || !self.allowed.contains(attempt)) {
+                    return Err(format!("{attempt:?} has succeeded and committed {count} times"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn may_fail(&self, settings: &JobSettings) -> bool {
+        let failed = self
+            .failures
+            .iter()
+            .any(|(task, attempts)| attempts.len() as u32 >= settings.max_attempts[task.kind]);
+        failed || self.killed.values().any(|count| *count >= settings.max_killed_attempts)
+    }
+
+    /// All tasks have succeeded but those that may fail, or whose success nobody needs.
+    fn is_complete(&self, engine: &JobEngine) -> Result<(), String> {
+        let settings = &engine.spec().settings;
+        let progress = engine.progress();
+        for kind in TaskKind::ALL {
+            let abandoned = kind == TaskKind::Map
+                && settings.finish_when_reduces_done
+                && progress.total.reduce > 0;
+            let total = progress.total[kind];
+            let allowed = u64::from(total) * u64::from(settings.failures_percent[kind]) / 100;
+            let succeeded = (0..total)
+                .filter(|number| self.succeeded.contains_key(&TaskKey { kind, number: *number }))
+                .count();
+            if !abandoned && (succeeded as u64) < u64::from(total) - allowed {
+                return Err(format!("{succeeded} of {total} tasks have succeeded: {kind:?}"));
+            }
+        }
+        Ok(())
+    }
+}

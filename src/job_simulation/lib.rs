@@ -1,0 +1,147 @@
+//! Seeded random jobs on a simulated cluster: job engines and the cluster engine together, in virtual time.
+//!
+//! A run follows from its seed. Nodes die, hang, come back, report late, twice, and what is not so; calls
+//! are lost on the way there and on the way back; users kill attempts and jobs; slots are taken back. After
+//! some minutes the trouble ends. What must hold in each run:
+//!
+//! * every job ends;
+//! * a slot runs one attempt at a time, only while it is granted, and no slot is in use after the end;
+//! * no attempt may commit while another one of its task may;
+//! * each task that succeeded was committed by the attempt that succeeded;
+//! * a job fails only if one of its tasks had as many failures as its settings allow;
+//! * an engine that is written and read again goes on as before.
+//!
+//! It has no threads, clock or files; printing is the caller's.
+
+mod ledger;
+#[cfg(test)]
+mod tests;
+mod trackers;
+mod weather;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use corona_job_tracker::engine::{JobEngine, JobInput, JobOutcome, JobSpec};
+use corona_model::types::Millis;
+use corona_process::panics::Panic;
+use corona_simulation::Random;
+
+use self::world::World;
+
+/// Counts of one run, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Inputs that job engines took.
+    pub inputs: u64,
+    /// Jobs that succeeded.
+    pub succeeded: u64,
+    /// Jobs that failed.
+    pub failed: u64,
+    /// Jobs that were killed.
+    pub killed: u64,
+    /// Attempts that were launched.
+    pub launched: u64,
+    /// Attempts that committed.
+    pub committed: u64,
+    /// Slots that were taken back.
+    pub revoked: u64,
+    /// Nodes that jobs lost.
+    pub lost_nodes: u64,
+    /// Calls that were lost, there or back.
+    pub lost_calls: u64,
+    /// Engines that were written and read again.
+    pub restored: u64,
+}
+
+impl Summary {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: Summary) {
+        self.inputs += other.inputs;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.killed += other.killed;
+        self.launched += other.launched;
+        self.committed += other.committed;
+        self.revoked += other.revoked;
+        self.lost_nodes += other.lost_nodes;
+        self.lost_calls += other.lost_calls;
+        self.restored += other.restored;
+    }
+}
+
+/// A run in which something did not hold.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("seed {seed} fails: {what}")]
+pub struct Failure {
+    /// The run.
+    pub seed: u64,
+    /// What did not hold, or how an engine panicked.
+    pub what: String,
+    /// The jobs and their inputs up to the failure.
+    pub histories: Vec<History>,
+}
+
+/// What a job engine was made of and what it took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct History {
+    /// The job.
+    pub spec: JobSpec,
+    /// Inputs with their times.
+    pub inputs: Vec<(Millis, JobInput)>,
+}
+
+/// What takes inputs: a job engine, or in tests one with a fault.
+trait Subject {
+    fn apply(&mut self, now: Millis, input: JobInput) -> JobOutcome;
+    fn engine(&mut self) -> &mut JobEngine;
+}
+
+impl Subject for JobEngine {
+    fn apply(&mut self, now: Millis, input: JobInput) -> JobOutcome {
+        JobEngine::apply(self, now, input)
+    }
+
+    fn engine(&mut self) -> &mut JobEngine {
+        self
+    }
+}
+
+/// Runs a simulation.
+///
+/// # Errors
+/// The first thing that does not hold.
+pub fn run(seed: u64) -> Result<Summary, Box<Failure>> {
+    run_with(seed, JobEngine::new)
+}
+
+fn run_with<S: Subject>(
+    seed: u64,
+    subject: impl Fn(JobSpec) -> S,
+) -> Result<Summary, Box<Failure>> {
+    let mut histories = Vec::new();
+    let first = match attempt(seed, &subject, None) {
+        Ok(summary) => return Ok(summary),
+        Err(what) => what,
+    };
+    // The same again, and this time with the inputs kept.
+    let what = match attempt(seed, &subject, Some(&mut histories)) {
+        Err(what) => what,
+        Ok(_) => format!("{first}; but not when the run is repeated"),
+    };
+    Err(Box::new(Failure { seed, what, histories }))
+}
+
+fn attempt<S: Subject>(
+    seed: u64,
+    subject: &impl Fn(JobSpec) -> S,
+    histories: Option<&mut Vec<History>>,
+) -> Result<Summary, String> {
+    let mut world = World::new(Random::new(seed), subject, histories.is_some());
+    let run = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let result = run.unwrap_or_else(|left| Err(Panic::of(&*left).to_string()));
+    if let Some(histories) = histories {
+        *histories = world.histories();
+    }
+    result
+}

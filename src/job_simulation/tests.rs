@@ -1,0 +1,232 @@
+//! The simulation itself: it repeats, it passes, and it finds what is broken.
+
+use super::*;
+use corona_job_tracker::engine::{JobEffect, Launch, Work};
+use corona_mapreduce::TaskState;
+
+#[test]
+fn runs_pass() {
+    // Many more run in an optimised build: see scripts/test.
+    let mut sum = Summary::default();
+    for seed in 1..=300 {
+        match run(seed) {
+            Ok(summary) => sum.add(summary),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    // The runs show all that they are for.
+    assert!(sum.succeeded > 100 && sum.failed > 10 && sum.killed > 10, "{sum:?}");
+    assert!(sum.committed > 500 && sum.revoked > 20 && sum.lost_nodes > 20, "{sum:?}");
+    assert!(sum.lost_calls > 100 && sum.restored > 100, "{sum:?}");
+}
+
+#[test]
+fn a_seed_repeats_and_seeds_differ() {
+    assert_eq!(run(3).unwrap(), run(3).unwrap());
+    assert_ne!(run(3).unwrap(), run(4).unwrap());
+}
+
+/// An engine that takes in another input than was given, or whose effects are changed.
+struct Faulty {
+    engine: JobEngine,
+    fault: Fault,
+}
+
+#[derive(Clone, Copy)]
+struct Fault {
+    name: &'static str,
+    hears: fn(JobInput) -> JobInput,
+    says: fn(&mut Vec<JobEffect>),
+}
+
+impl Subject for Faulty {
+    fn apply(&mut self, now: Millis, input: JobInput) -> JobOutcome {
+        let mut outcome = self.engine.apply(now, (self.fault.hears)(input));
+        (self.fault.says)(&mut outcome.effects);
+        outcome
+    }
+
+    fn engine(&mut self) -> &mut JobEngine {
+        &mut self.engine
+    }
+}
+
+fn hears(name: &'static str, hears: fn(JobInput) -> JobInput) -> Fault {
+    Fault { name, hears, says: |_| {} }
+}
+
+fn says(name: &'static str, says: fn(&mut Vec<JobEffect>)) -> Fault {
+    Fault { name, hears: |input| input, says }
+}
+
+fn with_reports(
+    mut input: JobInput,
+    change: fn(&mut Vec<corona_mapreduce::TaskStatus>),
+) -> JobInput {
+    if let JobInput::Heartbeat { reports, .. } = &mut input {
+        change(reports);
+    }
+    input
+}
+
+fn faults() -> Vec<Fault> {
+    vec![
+        hears("the last grant of a call is not entered", |mut input| {
+            if let JobInput::Granted { slots } = &mut input {
+                slots.pop();
+            }
+            input
+        }),
+        hears("lost nodes are not noticed, nor silence", |input| match input {
+            JobInput::NodeLost { .. } => JobInput::NodeLost { node: "nobody".into() },
+            JobInput::Tick => JobInput::NodeLost { node: "nobody".into() },
+            input => input,
+        }),
+        hears("revocations are not entered", |input| match input {
+            JobInput::Revoked { .. } => JobInput::Revoked { ids: Vec::new() },
+            input => input,
+        }),
+        hears("failures count as successes", |input| {
+            with_reports(input, |reports| {
+                for report in reports {
+                    if matches!(report.state, TaskState::Failed | TaskState::FailedUnclean) {
+                        report.state = TaskState::Succeeded;
+                    }
+                }
+            })
+        }),
+        hears("kills count as failures", |input| {
+            with_reports(input, |reports| {
+                for report in reports {
+                    if matches!(report.state, TaskState::Killed | TaskState::KilledUnclean) {
+                        report.state = TaskState::Failed;
+                    }
+                }
+            })
+        }),
+        hears("attempts that want to commit count as successes", |input| {
+            with_reports(input, |reports| {
+                for report in reports {
+                    if report.state == TaskState::CommitPending {
+                        report.state = TaskState::Succeeded;
+                    }
+                }
+            })
+        }),
+        hears("failed fetches are not noticed, nor lost nodes", |mut input| {
+            if let JobInput::NodeLost { node } = &mut input {
+                *node = "nobody".into();
+            }
+            with_reports(input, |reports| {
+                for report in reports {
+                    report.reduce = None;
+                }
+            })
+        }),
+        says("slots are not released", |effects| {
+            effects.retain(|effect| !matches!(effect, JobEffect::Release(_)));
+        }),
+        says("requests are not sent again", |effects| {
+            let launches = effects.iter().any(|effect| matches!(effect, JobEffect::Record(_)));
+            if !launches {
+                effects.retain(|effect| !matches!(effect, JobEffect::Request(_)));
+            }
+        }),
+        says("attempts are launched twice", |effects| {
+            let launch = effects.iter().find(|effect| matches!(effect, JobEffect::Launch(_)));
+            effects.extend(launch.cloned());
+        }),
+        says("attempts are launched with another one's slot", |effects| {
+            for effect in effects {
+                if let JobEffect::Launch(Launch { slot, .. }) = effect {
+                    slot.0 += 1;
+                }
+            }
+        }),
+        says("clean-ups of attempts are sent as the task", |effects| {
+            for effect in effects {
+                if let JobEffect::Launch(Launch { work, .. }) = effect
+                    && matches!(work, Work::TaskCleanup { .. })
+                {
+                    *work = Work::Setup;
+                }
+            }
+        }),
+        says("nobody may commit", |effects| {
+            effects.retain(|effect| !matches!(effect, JobEffect::Commit { .. }));
+        }),
+        says("the first attempt may commit as well", |effects| {
+            let commits = effects.iter().filter_map(|effect| match effect {
+                JobEffect::Commit { attempt, at } if attempt.number > 0 => {
+                    let attempt = attempt.task.attempt(0);
+                    Some(JobEffect::Commit { attempt, at: at.clone() })
+                }
+                _ => None,
+            });
+            let commits: Vec<JobEffect> = commits.collect();
+            effects.extend(commits);
+        }),
+        says("attempts that are of no use run on", |effects| {
+            effects.retain(|effect| !matches!(effect, JobEffect::Kill { .. }));
+        }),
+        says("a released slot is released again", |effects| {
+            let release = effects.iter().find(|effect| matches!(effect, JobEffect::Release(_)));
+            effects.extend(release.cloned());
+        }),
+        says("events are left out", |effects| {
+            if let Some(at) = effects.iter().position(|it| matches!(it, JobEffect::Event { .. })) {
+                effects.remove(at);
+            }
+        }),
+        says("obsolete events stay", |effects| {
+            effects.retain(|effect| !matches!(effect, JobEffect::EventObsolete { .. }));
+        }),
+        says("sessions do not end", |effects| {
+            effects.retain(|effect| !matches!(effect, JobEffect::EndSession { .. }));
+        }),
+    ]
+}
+
+#[test]
+fn each_fault_is_found_within_two_hundred_seeds() {
+    for fault in faults() {
+        let faulty = |spec| Faulty { engine: JobEngine::new(spec), fault };
+        let found = (1..=200).find_map(|seed| run_with(seed, faulty).err());
+        let failure = found.unwrap_or_else(|| panic!("nobody sees that {}", fault.name));
+        assert!(!failure.histories.is_empty(), "{failure}");
+        assert!(!failure.what.contains("not when the run is repeated"), "{failure}");
+    }
+}
+
+#[test]
+fn a_panic_is_a_failure_with_its_inputs() {
+    struct Panics(JobEngine);
+    impl Subject for Panics {
+        fn apply(&mut self, now: Millis, input: JobInput) -> JobOutcome {
+            assert!(!matches!(input, JobInput::Heartbeat { .. }), "cannot be reported to");
+            self.0.apply(now, input)
+        }
+        fn engine(&mut self) -> &mut JobEngine {
+            &mut self.0
+        }
+    }
+    let failure = run_with(1, |spec| Panics(JobEngine::new(spec))).unwrap_err();
+    assert!(failure.what.contains("cannot be reported to"), "{failure}");
+    let last = failure.histories.iter().filter_map(|history| history.inputs.last());
+    assert!(last.into_iter().any(|(_, input)| matches!(input, JobInput::Heartbeat { .. })));
+}
+
+#[test]
+fn what_a_failure_keeps_can_be_played_again() {
+    let mut histories = Vec::new();
+    let summary = attempt(5, &JobEngine::new, Some(&mut histories)).unwrap();
+    let inputs: usize = histories.iter().map(|history| history.inputs.len()).sum();
+    assert_eq!(inputs as u64, summary.inputs);
+    for History { spec, inputs } in histories {
+        let mut job = JobEngine::new(spec);
+        for (now, input) in inputs {
+            job.apply(now, input);
+        }
+        assert!(job.progress().finished_at.is_some());
+    }
+}

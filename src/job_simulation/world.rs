@@ -1,0 +1,763 @@
+//! The whole of a run: nodes, jobs, the cluster manager, and everything that is on its way between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use corona_engine::{Effect, Engine, Input, Notification, Outcome, Refusal, Reply, Start};
+use corona_job_tracker::engine::{
+    GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, Order, RequestId,
+};
+use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind, TaskState, TaskStatus};
+use corona_model::types::{Address, Millis, PoolName, ResourceRequest, SessionInfo, SessionStatus};
+use corona_simulation::Random;
+
+use super::ledger::Ledger;
+use super::trackers::{JobNumber, Next, Node, NodeOrder};
+use super::weather::{self, Temper, Weather};
+use super::{History, Subject, Summary};
+
+const BEGIN: Millis = Millis(1_790_000_000_000);
+/// A run that takes more inputs than this does not come to its end.
+const MAX_STEPS: u64 = 100_000;
+/// No job takes longer than this after the trouble has ended.
+const HORIZON_MS: i64 = 1_800_000;
+
+/// Something that will happen.
+#[derive(Debug)]
+enum Happening {
+    Submit(JobNumber),
+    /// A node heartbeats to the cluster manager.
+    NodeBeat(usize),
+    /// A session heartbeats.
+    SessionBeat(JobNumber),
+    /// A job reads the list of hosts.
+    Hosts(JobNumber),
+    /// The next call of a session's queue is made.
+    Call(JobNumber),
+    /// A notification arrives.
+    Notice(JobNumber, Box<Notification>),
+    /// Orders arrive at a node.
+    Orders(JobNumber, Arc<str>, Vec<NodeOrder>),
+    /// A call with orders has failed.
+    OrdersFailed(JobNumber, Arc<str>, Vec<Order>),
+    /// A task tracker reports to a job.
+    Report(usize, JobNumber),
+    /// A report arrives, once more or late.
+    Arrives(JobNumber, Arc<str>, Arc<str>, Vec<TaskStatus>),
+    /// An attempt goes on.
+    Step(usize, JobNumber, AttemptKey, u64, bool),
+    /// Something goes wrong, or a user does something.
+    Trouble,
+    /// A node that died starts again.
+    Restart(usize),
+}
+
+#[derive(Debug)]
+enum Call {
+    Request(Vec<ResourceRequest>),
+    Release(Vec<i32>),
+    End(SessionStatus),
+}
+
+struct Job<S> {
+    subject: S,
+    temper: Temper,
+    pool: PoolName,
+    handle: Arc<str>,
+    submitted: bool,
+    calls: VecDeque<Call>,
+    calling: bool,
+    /// Orders and notifications keep their order.
+    last_order: BTreeMap<Arc<str>, Millis>,
+    last_notice: Millis,
+    ledger: Ledger,
+    history: History,
+    must_fail: bool,
+}
+
+pub(crate) struct World<S> {
+    random: Random,
+    now: Millis,
+    numbered: u64,
+    agenda: BTreeMap<(Millis, u64), Happening>,
+    weather: Weather,
+    cluster: Engine,
+    nodes: Vec<Node>,
+    jobs: Vec<Job<S>>,
+    keeps_inputs: bool,
+    summary: Summary,
+}
+
+impl<S: Subject> World<S> {
+    pub(crate) fn new(
+        mut random: Random,
+        subject: &impl Fn(JobSpec) -> S,
+        keeps_inputs: bool,
+    ) -> World<S> {
+        let weather = Weather::new(&mut random);
+        let nodes: Vec<Node> = (0..weather.nodes)
+            .map(|number| {
+                let host = if weather.shared_hosts { number / 2 } else { number };
+                Node::new(number, format!("h{host}").into())
+            })
+            .collect();
+        let hosts: Vec<Arc<str>> = nodes.iter().map(|node| node.host.clone()).collect();
+        let settings = weather::cluster_settings(&mut random);
+        let start = Start { now: BEGIN, id_prefix: "202611210900".into(), hash_seed: 1 };
+        let jobs = weather::jobs(&mut random, &hosts).into_iter().map(|(spec, temper, pool)| {
+            let doomed = temper.failures(TaskKey { kind: TaskKind::Map, number: 0 }) == u32::MAX;
+            let settings = &spec.settings;
+            let may_lose_one = settings.failures_percent.map as usize * spec.splits.len() >= 100;
+            let matters = !may_lose_one && !settings.finish_when_reduces_done;
+            Job {
+                must_fail: doomed && matters && !spec.splits.is_empty(),
+                history: History { spec: spec.clone(), inputs: Vec::new() },
+                subject: subject(spec),
+                temper,
+                pool,
+                handle: "".into(),
+                submitted: false,
+                calls: VecDeque::new(),
+                calling: false,
+                last_order: BTreeMap::new(),
+                last_notice: BEGIN,
+                ledger: Ledger::default(),
+            }
+        });
+        World {
+            now: BEGIN,
+            numbered: 0,
+            agenda: BTreeMap::new(),
+            cluster: Engine::new(settings, start),
+            nodes,
+            jobs: jobs.collect(),
+            weather,
+            random,
+            keeps_inputs,
+            summary: Summary::default(),
+        }
+    }
+
+    pub(crate) fn histories(self) -> Vec<History> {
+        self.jobs.into_iter().map(|job| job.history).collect()
+    }
+
+    /// Runs until all jobs have ended and all slots are free.
+    pub(crate) fn run(&mut self) -> Result<Summary, String> {
+        for node in 0..self.nodes.len() {
+            let delay = self.random.between(0, 2_000);
+            self.after(delay, Happening::NodeBeat(node));
+        }
+        for job in 0..self.jobs.len() {
+            let delay = self.random.between(0, 30_000);
+            self.after(delay, Happening::Submit(job));
+        }
+        self.after(500, Happening::Trouble);
+        for steps in 0.. {
+            if self.jobs.iter().all(|job| job.ledger.end.is_some() && job.calls.is_empty()) {
+                break;
+            }
+            let lasts = self.now.since(BEGIN) - self.weather.trouble_ms;
+            if steps > MAX_STEPS || lasts > HORIZON_MS {
+                return Err(self.stuck());
+            }
+            self.step()?;
+        }
+        self.close()
+    }
+
+    fn stuck(&self) -> String {
+        let open = self.jobs.iter().enumerate().filter(|(_, job)| job.ledger.end.is_none());
+        let numbers: Vec<usize> = open.map(|(number, _)| number).collect();
+        format!("jobs {numbers:?} never end; {:?}", self.weather)
+    }
+
+    fn close(&mut self) -> Result<Summary, String> {
+        let honest = self.weather.lies == 0;
+        for (number, job) in self.jobs.iter_mut().enumerate() {
+            let Job { subject, ledger, temper, must_fail, .. } = job;
+            ledger
+                .close(subject.engine(), honest, temper.commits, *must_fail)
+                .map_err(|what| format!("job {number}: {what}"))?;
+            match ledger.end {
+                Some(JobState::Succeeded) => self.summary.succeeded += 1,
+                Some(JobState::Failed) => self.summary.failed += 1,
+                _ => self.summary.killed += 1,
+            }
+        }
+        for kind in corona_model::types::ResourceType::ALL {
+            let used = self.cluster.slots(kind).used;
+            if used > 0 {
+                return Err(format!("{used} slots of {kind} are in use after all jobs have ended"));
+            }
+        }
+        Ok(self.summary)
+    }
+
+    fn after(&mut self, span_ms: i64, what: Happening) {
+        let at = self.now.plus_ms(span_ms);
+        self.at(at, what);
+    }
+
+    fn at(&mut self, at: Millis, what: Happening) {
+        self.numbered += 1;
+        self.agenda.insert((at, self.numbered), what);
+    }
+
+    /// Lets time pass until the next thing happens.
+    fn step(&mut self) -> Result<(), String> {
+        let next = self.agenda.first_key_value().map(|(at, _)| at.0);
+        let cluster = self.cluster.next_deadline();
+        let jobs = self.jobs.iter_mut().filter(|job| job.submitted);
+        let job = jobs.filter_map(|job| job.subject.engine().next_deadline()).min();
+        let due = [next, cluster, job].into_iter().flatten().min().unwrap_or(self.now);
+        self.now = self.now.max(due);
+        if cluster == Some(due) {
+            return self.apply_to_cluster(Input::Tick).map(|_| ());
+        }
+        for number in 0..self.jobs.len() {
+            let job = &mut self.jobs[number];
+            if job.submitted && job.subject.engine().next_deadline() == Some(due) {
+                return self.apply_to_job(number, JobInput::Tick);
+            }
+        }
+        match self.agenda.pop_first() {
+            Some((_, happening)) => self.happens(happening),
+            None => Err("nothing happens any more".into()),
+        }
+    }
+
+    fn troubled(&self) -> bool {
+        self.now.since(BEGIN) < self.weather.trouble_ms
+    }
+
+    /// Whether something with this chance goes wrong now.
+    fn wrong(&mut self, chance: usize) -> bool {
+        self.troubled() && self.random.percent(chance)
+    }
+
+    fn happens(&mut self, happening: Happening) -> Result<(), String> {
+        match happening {
+            Happening::Submit(job) => self.submit(job),
+            Happening::NodeBeat(node) => self.node_beat(node),
+            Happening::SessionBeat(job) => self.session_beat(job),
+            Happening::Hosts(job) => self.read_hosts(job),
+            Happening::Call(job) => self.call(job),
+            Happening::Notice(job, notification) => self.notice(job, *notification),
+            Happening::Orders(job, node, orders) => self.orders(job, &node, orders),
+            Happening::OrdersFailed(job, node, orders) => {
+                self.apply_to_job(job, JobInput::CallFailed { node, orders })
+            }
+            Happening::Report(node, job) => self.report(node, job),
+            Happening::Arrives(job, node, host, reports) => self
+                .apply_to_job(job, JobInput::Heartbeat { node, host, http_port: 50060, reports }),
+            Happening::Step(node, job, attempt, serial, killed) => {
+                self.attempt_steps(node, job, attempt, serial, killed)
+            }
+            Happening::Trouble => self.trouble(),
+            Happening::Restart(node) => {
+                if !self.nodes[node].alive {
+                    self.nodes[node].starts_again();
+                    self.after(0, Happening::NodeBeat(node));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    // The cluster manager.
+
+    fn apply_to_cluster(&mut self, input: Input) -> Result<Result<Reply, Refusal>, String> {
+        let Outcome { reply, effects } = self.cluster.apply(self.now, input);
+        let mut all = effects;
+        while self.cluster.wants_pass() {
+            all.extend(self.cluster.apply(self.now, Input::Pass).effects);
+        }
+        for effect in all {
+            let Effect::Notify { handle, notification, .. } = effect else { continue };
+            let Some(job) = self.jobs.iter().position(|job| job.handle == handle) else { continue };
+            if let Notification::Revoked(grants) = &notification {
+                self.summary.revoked += grants.len() as u64;
+            }
+            let delay = self.random.between(0, 200);
+            let at = self.now.plus_ms(delay).max(self.jobs[job].last_notice);
+            self.jobs[job].last_notice = at;
+            let twice = self.wrong(self.weather.report_twice);
+            self.at(at, Happening::Notice(job, Box::new(notification.clone())));
+            if twice {
+                self.at(at, Happening::Notice(job, Box::new(notification)));
+            }
+        }
+        Ok(reply)
+    }
+
+    fn node_beat(&mut self, node: usize) -> Result<(), String> {
+        if !self.nodes[node].alive {
+            return Ok(());
+        }
+        let report = self.nodes[node].report_to_cluster();
+        let _ = self.apply_to_cluster(Input::HeartbeatNode { report, rack: None })?;
+        self.after(2_000, Happening::NodeBeat(node));
+        Ok(())
+    }
+
+    fn submit(&mut self, job: JobNumber) -> Result<(), String> {
+        let Ok(Reply::SessionId(id)) = self.apply_to_cluster(Input::NextSessionId)? else {
+            return Err("no session id".into());
+        };
+        let handle: Arc<str> = id.into();
+        self.jobs[job].handle = handle.clone();
+        let info = SessionInfo {
+            address: Address { host: "driver".into(), port: 1 },
+            name: "simulated".into(),
+            user_id: "nobody".into(),
+            group_ids: None,
+            pool: Some(self.jobs[job].pool.clone()),
+            priority: None,
+            no_preempt: None,
+            url: None,
+            deadline: None,
+        };
+        self.apply_to_cluster(Input::StartSession { handle, info })?
+            .map_err(|refusal| format!("no session: {refusal}"))?;
+        self.jobs[job].submitted = true;
+        self.after(10_000, Happening::SessionBeat(job));
+        if self.weather.hosts_known {
+            self.after(0, Happening::Hosts(job));
+        }
+        self.apply_to_job(job, JobInput::Submitted)
+    }
+
+    fn session_beat(&mut self, job: JobNumber) -> Result<(), String> {
+        if self.jobs[job].ledger.end.is_some() {
+            return Ok(());
+        }
+        let handle = self.jobs[job].handle.clone();
+        let reply = self.apply_to_cluster(Input::HeartbeatSession { handle, view: None })?;
+        self.after(10_000, Happening::SessionBeat(job));
+        match reply {
+            Err(refusal) if ends_session(&refusal) => {
+                self.apply_to_job(job, JobInput::SessionLost { aborted: false })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_hosts(&mut self, job: JobNumber) -> Result<(), String> {
+        if self.jobs[job].ledger.end.is_some() {
+            return Ok(());
+        }
+        let nodes = self.cluster.nodes();
+        let mut hosts: Vec<Arc<str>> = nodes.iter().map(|it| it.address.host.clone()).collect();
+        hosts.sort();
+        hosts.dedup();
+        for kind in TaskKind::ALL {
+            self.apply_to_job(job, JobInput::HostsKnown { kind, hosts: hosts.clone() })?;
+        }
+        self.after(3_000, Happening::Hosts(job));
+        Ok(())
+    }
+
+    /// Makes the oldest call of the queue, again and again until an answer has come.
+    fn call(&mut self, job: JobNumber) -> Result<(), String> {
+        self.jobs[job].calling = false;
+        if self.wrong(self.weather.call_lost) {
+            self.summary.lost_calls += 1;
+            return self.call_soon(job, 1_000);
+        }
+        let answer_is_lost = self.wrong(self.weather.call_lost);
+        let handle = self.jobs[job].handle.clone();
+        let Some(call) = self.jobs[job].calls.front() else { return Ok(()) };
+        let input = match call {
+            Call::Request(requests) => {
+                Input::RequestResources { handle, requests: requests.clone(), racks: Vec::new() }
+            }
+            Call::Release(ids) => Input::ReleaseResources { handle, ids: ids.clone() },
+            Call::End(status) => Input::EndSession { handle, status: *status },
+        };
+        let ends = matches!(call, Call::End(_));
+        let reply = self.apply_to_cluster(input)?;
+        if answer_is_lost {
+            self.summary.lost_calls += 1;
+            return self.call_soon(job, 1_000);
+        }
+        self.jobs[job].calls.pop_front();
+        match reply {
+            Ok(_) => {}
+            Err(refusal) if ends && ends_session(&refusal) => {}
+            Err(refusal) if ends_session(&refusal) => {
+                self.jobs[job].calls.clear();
+                return self.apply_to_job(job, JobInput::SessionLost { aborted: true });
+            }
+            Err(refusal) => return Err(format!("job {job}: a call is refused: {refusal}")),
+        }
+        self.call_soon(job, 5)
+    }
+
+    fn call_soon(&mut self, job: JobNumber, span_ms: i64) -> Result<(), String> {
+        if !self.jobs[job].calling && !self.jobs[job].calls.is_empty() {
+            self.jobs[job].calling = true;
+            self.after(span_ms, Happening::Call(job));
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, job: JobNumber, notification: Notification) -> Result<(), String> {
+        let input = match notification {
+            Notification::Granted(grants) => {
+                let slots = grants.into_iter().map(|grant| GrantedSlot {
+                    id: RequestId(grant.id),
+                    node: grant.node_name,
+                    host: grant.address.host,
+                    address: grant.app_info,
+                });
+                JobInput::Granted { slots: slots.collect() }
+            }
+            Notification::Revoked(grants) => {
+                JobInput::Revoked { ids: grants.iter().map(|grant| RequestId(grant.id)).collect() }
+            }
+            Notification::DeadNode(node) => {
+                self.summary.lost_nodes += 1;
+                JobInput::NodeLost { node }
+            }
+        };
+        self.apply_to_job(job, input)
+    }
+
+    // Jobs.
+
+    fn apply_to_job(&mut self, number: JobNumber, input: JobInput) -> Result<(), String> {
+        let (now, restores) = (self.now, self.random.percent(self.weather.restores));
+        let job = &mut self.jobs[number];
+        if !job.submitted {
+            return Ok(());
+        }
+        if self.keeps_inputs {
+            job.history.inputs.push((now, input.clone()));
+        }
+        if restores {
+            self.summary.restored += 1;
+            restore(job.subject.engine())?;
+        }
+        let outcome = job.subject.apply(now, input.clone());
+        self.summary.inputs += 1;
+        job.ledger
+            .enter(&input, &outcome, job.subject.engine())
+            .map_err(|what| format!("job {number}: {what}"))?;
+        self.carry_out(number, outcome.effects)
+    }
+
+    fn carry_out(&mut self, job: JobNumber, effects: Vec<JobEffect>) -> Result<(), String> {
+        let mut orders: Vec<(Arc<str>, Vec<NodeOrder>)> = Vec::new();
+        let mut order = |node: Arc<str>, order: NodeOrder| match orders
+            .iter_mut()
+            .find(|(other, _)| *other == node)
+        {
+            Some((_, batch)) => batch.push(order),
+            None => orders.push((node, vec![order])),
+        };
+        for effect in effects {
+            match effect {
+                JobEffect::Request(requests) => {
+                    self.jobs[job].calls.push_back(Call::Request(requests));
+                }
+                JobEffect::Release(ids) => {
+                    let ids = ids.into_iter().map(|id| id.0).collect();
+                    self.jobs[job].calls.push_back(Call::Release(ids));
+                }
+                JobEffect::EndSession { status, .. } => {
+                    // What was not sent yet is not sent any more.
+                    self.jobs[job].calls.clear();
+                    self.jobs[job].calls.push_back(Call::End(status));
+                }
+                JobEffect::Launch(launch) => {
+                    self.summary.launched += 1;
+                    order(launch.at.node.clone(), NodeOrder::Launch(launch));
+                }
+                JobEffect::Kill { attempt, at } => order(at.node, NodeOrder::Kill(attempt)),
+                JobEffect::Commit { attempt, at } => order(at.node, NodeOrder::Commit(attempt)),
+                JobEffect::KillJob { at } => order(at.node, NodeOrder::KillJob),
+                _ => {}
+            }
+        }
+        for (node, batch) in orders {
+            let delay = self.random.between(1, 100);
+            let before = self.jobs[job].last_order.get(&node).copied().unwrap_or(self.now);
+            let at = self.now.plus_ms(delay).max(before);
+            self.jobs[job].last_order.insert(node.clone(), at);
+            self.at(at, Happening::Orders(job, node, batch));
+        }
+        self.call_soon(job, 5)
+    }
+
+    // Nodes.
+
+    fn orders(
+        &mut self,
+        job: JobNumber,
+        name: &Arc<str>,
+        orders: Vec<NodeOrder>,
+    ) -> Result<(), String> {
+        let names: Vec<Order> = orders.iter().map(NodeOrder::name).collect();
+        let node = self.nodes.iter().position(|node| node.alive && node.name() == *name);
+        let Some(node) = node else {
+            self.after(3_000, Happening::OrdersFailed(job, name.clone(), names));
+            return Ok(());
+        };
+        if self.wrong(self.weather.call_lost) {
+            self.summary.lost_calls += 1;
+            // Perhaps it arrived, and only the answer was lost.
+            self.after(1_000, Happening::OrdersFailed(job, name.clone(), names));
+            if self.random.percent(50) {
+                return Ok(());
+            }
+        }
+        for order in orders {
+            self.obey(node, job, order);
+        }
+        if self.nodes[node].reports_to.insert(job) {
+            let delay = self.random.between(50, 1_000);
+            self.after(delay, Happening::Report(node, job));
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, node: usize, job: JobNumber, order: NodeOrder) {
+        match order {
+            NodeOrder::Launch(launch) => {
+                self.numbered += 1;
+                let (serial, now) = (self.numbered, self.now);
+                // Attempts hang and vanish only while there is trouble.
+                let mut weather = self.weather.clone();
+                if !self.troubled() {
+                    (weather.attempt_hangs, weather.attempt_vanishes) = (0, 0);
+                }
+                let temper = &self.jobs[job].temper;
+                let (node_state, random) = (&mut self.nodes[node], &mut self.random);
+                let delay =
+                    node_state.launch((job, &launch), (temper, &weather), (now, serial), random);
+                self.after(delay, Happening::Step(node, job, launch.attempt, serial, false));
+            }
+            NodeOrder::Kill(attempt) => {
+                if let Some(running) = self.nodes[node].attempts.get(&(job, attempt))
+                    && !running.has_ended()
+                {
+                    let serial = running.serial;
+                    self.after(50, Happening::Step(node, job, attempt, serial, true));
+                }
+            }
+            NodeOrder::Commit(attempt) => {
+                if let Some(running) = self.nodes[node].attempts.get(&(job, attempt))
+                    && running.state == TaskState::CommitPending
+                {
+                    let serial = running.serial;
+                    self.after(20, Happening::Step(node, job, attempt, serial, false));
+                }
+            }
+            NodeOrder::KillJob => self.nodes[node].attempts.retain(|(other, _), _| *other != job),
+        }
+    }
+
+    fn attempt_steps(
+        &mut self,
+        node: usize,
+        job: JobNumber,
+        attempt: AttemptKey,
+        serial: u64,
+        killed: bool,
+    ) -> Result<(), String> {
+        let works = self.nodes[node].works(self.now);
+        let Some(running) = self.nodes[node].attempts.get_mut(&(job, attempt)) else {
+            return Ok(());
+        };
+        if running.serial != serial || running.has_ended() {
+            return Ok(());
+        }
+        if !works {
+            self.after(500, Happening::Step(node, job, attempt, serial, killed));
+            return Ok(());
+        }
+        let is_reduce = attempt.task.kind == TaskKind::Reduce;
+        if is_reduce && !killed && running.is_about_to_succeed() {
+            let missing = self.missing_maps(job, attempt.task);
+            if let Some(missing) = missing {
+                let running = self.nodes[node].attempts.get_mut(&(job, attempt));
+                if let Some(running) = running {
+                    running.failed_fetches.extend(missing);
+                }
+                self.after(700, Happening::Step(node, job, attempt, serial, false));
+                return Ok(());
+            }
+        }
+        let random = &mut self.random;
+        let Some(running) = self.nodes[node].attempts.get_mut(&(job, attempt)) else {
+            return Ok(());
+        };
+        let commits = !killed && running.state == TaskState::CommitPending;
+        match running.step(killed, random) {
+            None => {
+                self.nodes[node].attempts.remove(&(job, attempt));
+            }
+            Some(Next::Wait) => {}
+            Some(Next::Step(span_ms)) => {
+                self.after(span_ms, Happening::Step(node, job, attempt, serial, false));
+            }
+        }
+        if commits {
+            self.summary.committed += 1;
+            self.jobs[job].ledger.commits(attempt);
+        }
+        Ok(())
+    }
+
+    /// For a reduce of the work that cannot have all map outputs yet: those that it knows of and cannot
+    /// fetch. Nothing if it has all.
+    fn missing_maps(&mut self, job: JobNumber, task: TaskKey) -> Option<Vec<AttemptKey>> {
+        let engine: &JobEngine = self.jobs[job].subject.engine();
+        if !engine.task_view(task)?.role.is_work() {
+            return None;
+        }
+        let (mut lost, mut waits) = (Vec::new(), false);
+        for number in 0..engine.progress().total.map {
+            let view = engine.task_view(TaskKey { kind: TaskKind::Map, number })?;
+            match view.succeeded {
+                Some(attempt) => {
+                    let node = &view.attempts[attempt as usize].node;
+                    let there = |it: &Node| it.name() == *node && it.works(self.now);
+                    if !self.nodes.iter().any(there) {
+                        lost.push(view.task.attempt(attempt));
+                    }
+                }
+                None => waits |= !view.failed,
+            }
+        }
+        (waits || !lost.is_empty()).then_some(lost)
+    }
+
+    fn report(&mut self, node: usize, job: JobNumber) -> Result<(), String> {
+        let now = self.now;
+        if !self.nodes[node].alive {
+            return Ok(());
+        }
+        if !self.nodes[node].works(now) {
+            self.after(500, Happening::Report(node, job));
+            return Ok(());
+        }
+        let lies = self.wrong(self.weather.lies);
+        let mut reports: Vec<TaskStatus> = self.nodes[node]
+            .attempts
+            .iter_mut()
+            .filter(|((of, _), _)| *of == job)
+            .map(|((_, attempt), running)| running.status(*attempt, now))
+            .collect();
+        if reports.is_empty() && !lies {
+            self.nodes[node].reports_to.remove(&job);
+            return Ok(());
+        }
+        let delay = self.random.between(300, 1_500);
+        self.after(delay, Happening::Report(node, job));
+        if self.wrong(self.weather.call_lost) {
+            self.summary.lost_calls += 1;
+            return Ok(());
+        }
+        let answer_is_lost = self.wrong(self.weather.call_lost);
+        if lies {
+            reports.push(self.lie(job));
+        }
+        let (name, host) = (self.nodes[node].name(), self.nodes[node].host.clone());
+        if !answer_is_lost {
+            // Ends are reported once, and forgotten when the answer has come.
+            self.nodes[node].attempts.retain(|(of, _), running| *of != job || !running.has_ended());
+        }
+        if self.wrong(self.weather.report_twice) {
+            let delay = self.random.between(1, 20_000);
+            let again = Happening::Arrives(job, name.clone(), host.clone(), reports.clone());
+            self.after(delay, again);
+        }
+        let late =
+            if self.wrong(self.weather.report_late) { self.random.between(1, 8_000) } else { 0 };
+        self.after(late, Happening::Arrives(job, name, host, reports));
+        Ok(())
+    }
+
+    /// A report on any attempt, with any state.
+    fn lie(&mut self, job: JobNumber) -> TaskStatus {
+        use TaskState::{
+            CommitPending, Failed, FailedUnclean, Killed, KilledUnclean, Running, Succeeded,
+            Unassigned,
+        };
+        let kind = *self.random.pick(&TaskKind::ALL);
+        let number = self.random.below(30) as u32;
+        let attempt = TaskKey { kind, number }.attempt(self.random.below(4) as u32);
+        let states = [
+            CommitPending,
+            Failed,
+            FailedUnclean,
+            Killed,
+            KilledUnclean,
+            Running,
+            Succeeded,
+            Unassigned,
+        ];
+        let _ = job;
+        let progress = *self.random.pick(&[0.0, 0.5, 7.0, f32::NAN]);
+        TaskStatus { progress, ..TaskStatus::new(attempt, *self.random.pick(&states)) }
+    }
+
+    // Trouble.
+
+    fn trouble(&mut self) -> Result<(), String> {
+        if !self.troubled() {
+            // From now on everything is well.
+            for node in 0..self.nodes.len() {
+                self.nodes[node].hangs_until = self.now;
+                self.after(0, Happening::Restart(node));
+            }
+            return Ok(());
+        }
+        self.after(1_000, Happening::Trouble);
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].alive && self.random.percent(self.weather.node_dies) {
+                self.nodes[node].dies();
+                let delay = *self.random.pick(&[500, 5_000, 30_000]);
+                self.after(delay, Happening::Restart(node));
+            }
+            if self.nodes[node].alive && self.random.percent(self.weather.node_hangs) {
+                let span_ms = *self.random.pick(&[2_000, 15_000, 60_000]);
+                self.nodes[node].hangs_until = self.now.plus_ms(span_ms);
+            }
+        }
+        for job in 0..self.jobs.len() {
+            if !self.random.percent(self.weather.user_kills) || self.jobs[job].ledger.end.is_some()
+            {
+                continue;
+            }
+            let kind = *self.random.pick(&TaskKind::ALL);
+            let number = self.random.below(30) as u32;
+            let attempt = TaskKey { kind, number }.attempt(self.random.below(3) as u32);
+            let input = match self.random.below(12) {
+                0 => JobInput::KillJob,
+                1..=5 => JobInput::Speculate { kind, number },
+                _ => JobInput::KillAttempt { attempt, fail: self.random.percent(30) },
+            };
+            self.apply_to_job(job, input)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the cluster manager does not know the session any more.
+fn ends_session(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::UnknownSession(_) | Refusal::OutOfStep(_))
+}
+
+/// Writes the engine and reads it again.
+fn restore(engine: &mut JobEngine) -> Result<(), String> {
+    let text = serde_json::to_string(engine).map_err(|error| error.to_string())?;
+    let restored = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    if *engine != restored {
+        return Err("an engine that was written and read again is another one".into());
+    }
+    *engine = restored;
+    Ok(())
+}
