@@ -72,8 +72,13 @@ pub fn start_plain() -> Running {
 /// # Panics
 /// When the program does not start.
 pub fn start_with(settings: &[(&str, &str)]) -> Running {
-    let ports = [("cm.server.address", "localhost:0"), ("cm.server.http.address", "localhost:0")];
-    let overrides = ports.iter().chain(settings);
+    // Tests run side by side, and none of them resumes from the journal of another one.
+    let own = [
+        ("cm.server.address", "localhost:0"),
+        ("cm.server.http.address", "localhost:0"),
+        ("corona.cm.journal.dir", "none"),
+    ];
+    let overrides = own.iter().chain(settings);
     let launch = Launch {
         program: corona_program().to_path_buf(),
         conf_dir: None,

@@ -27,8 +27,8 @@ Examples:
     corona journal repair --dir /var/lib/corona/cm.state.journal
 
 The directory is --dir, else corona.cm.journal.dir of the configuration.
-Exit status: 0 done; 1 the journal is damaged or cannot be read, with one line on
-stderr; 2 wrong usage.";
+Exit status: 0 done; 1 the journal is damaged or cannot be read, with one line
+on stderr; 2 wrong usage.";
 
 /// Look at the journal of a cluster manager, or repair it
 #[derive(Args, Clone, Debug)]
