@@ -183,10 +183,10 @@ mod tests {
 
     #[test]
     fn each_book_that_is_wrong_is_named() {
-        let map = ResourceType::Map.index();
-        let reduce = ResourceType::Reduce.index();
-        type Damage = fn(&mut Engine, usize);
-        let cases: [(&str, usize, Damage); 12] = [
+        let map = ResourceType::Map;
+        let reduce = ResourceType::Reduce;
+        type Damage = fn(&mut Engine, ResourceType);
+        let cases: [(&str, ResourceType, Damage); 12] = [
             ("session 2026.1: MAP: Tally", map, |e, kind| {
                 e.sessions[session()].demand[kind].tally.granted += 1;
             }),
@@ -201,7 +201,7 @@ mod tests {
             ("of which its node knows", reduce, |e, _| {
                 e.nodes[node(0)].grants.clear();
             }),
-            ("but the totals are 2 and 2", reduce, |e, kind| e.nodes[node(1)].used.0[kind] = 0),
+            ("but the totals are 2 and 2", reduce, |e, kind| e.nodes[node(1)].used[kind] = 0),
             ("in the index of MAP", map, |e, _| e.nodes[node(1)].allowed = false),
             ("session 2026.1: node number 0 does not know it", map, |e, _| {
                 e.nodes[node(0)].sessions.remove(session());

@@ -307,7 +307,7 @@ impl Engine {
             if entry.apps[kind].is_none() {
                 continue;
             }
-            let count = &mut entry.faults[kind.index()];
+            let count = &mut entry.faults[kind];
             let of_connections = connections && note(&mut visit.blamed_for_connections, kind);
             let of_failures = failures && note(&mut visit.blamed_for_failures, kind);
             count.failed_connections += u32::from(of_connections);
@@ -356,10 +356,10 @@ impl Engine {
             for kind in
                 ResourceType::ALL.into_iter().filter(|kind| only.is_none_or(|it| it == *kind))
             {
-                if !entry.faults[kind.index()].blacklisted {
+                if !entry.faults[kind].blacklisted {
                     continue;
                 }
-                entry.faults[kind.index()] = FaultCount::default();
+                entry.faults[kind] = FaultCount::default();
                 if let Some(trouble) = &mut entry.trouble {
                     trouble.forget(kind);
                 }

@@ -156,7 +156,7 @@ pub(super) struct Node {
     // What only the node itself changes.
     pub(super) total: ComputeSpecs,
     pub(super) free: ComputeSpecs,
-    pub(super) faults: [FaultCount; 3],
+    pub(super) faults: PerType<FaultCount>,
     /// Absent while no session has reported failures.
     pub(super) trouble: Option<Box<Trouble>>,
 }
@@ -234,7 +234,7 @@ impl Node {
     pub(super) fn obstacle(&self, kind: ResourceType, settings: &Settings) -> Option<Obstacle> {
         if !self.allowed {
             Some(Obstacle::Excluded)
-        } else if self.faults[kind.index()].blacklisted {
+        } else if self.faults[kind].blacklisted {
             Some(Obstacle::Blacklisted)
         } else if !self.has_reserve(settings) {
             Some(Obstacle::BelowReserve)
@@ -260,7 +260,7 @@ pub(super) struct Nodes {
     /// is older than those of all nodes on time.
     by_heartbeat: Chains<NodeIdx, 1>,
     late: usize,
-    runnable: [Runnable; 3],
+    runnable: PerType<Runnable>,
     /// Slots of all nodes.
     capacity: PerType<u64>,
     /// Slots of the nodes that serve the type.
@@ -449,7 +449,7 @@ impl Nodes {
             }
             // Requests that need several slots may fit now.
             if entry.in_index[kind] && slots[kind] > entry.slots[kind] {
-                self.runnable[kind.index()].note_room(node);
+                self.runnable[kind].note_room(node);
             }
         }
         entry.slots = slots;
@@ -499,7 +499,7 @@ impl Nodes {
             if entry.room(kind) == 0 {
                 self.leave_index(node, kind);
             } else {
-                self.runnable[kind.index()].change_load(node, load, load + 1);
+                self.runnable[kind].change_load(node, load, load + 1);
             }
         }
         self.slab[node].grant_counts[kind] = load + 1;
@@ -512,12 +512,12 @@ impl Nodes {
         for (node, _, kind) in held {
             let entry = &self[*node];
             black_box((entry.in_index[*kind], entry.grants.len(), entry.sessions.len()));
-            self.runnable[kind.index()].lists.prefetch(*node);
+            self.runnable[*kind].lists.prefetch(*node);
         }
         for (node, slot, kind) in held {
             let entry = &self[*node];
             black_box(entry.grants.get(*slot).copied());
-            self.runnable[kind.index()].prefetch(entry.host, entry.rack);
+            self.runnable[*kind].prefetch(entry.host, entry.rack);
         }
     }
 
@@ -540,7 +540,7 @@ impl Nodes {
         entry.used[kind] -= need;
         self.allocated[kind] -= u64::from(need);
         if entry.in_index[kind] {
-            let runnable = &mut self.runnable[kind.index()];
+            let runnable = &mut self.runnable[kind];
             runnable.change_load(node, load, load - 1);
             runnable.note_room(node);
         }
@@ -580,19 +580,19 @@ impl Nodes {
     }
 
     pub(super) fn runnable(&self, kind: ResourceType) -> &Runnable {
-        &self.runnable[kind.index()]
+        &self.runnable[kind]
     }
 
     /// The nodes that have gained room for the type since the last call. The list goes back with
     /// [`Self::keep_list`], to be used again.
     pub(super) fn take_fresh(&mut self, kind: ResourceType) -> Vec<NodeIdx> {
-        std::mem::take(&mut self.runnable[kind.index()].fresh)
+        std::mem::take(&mut self.runnable[kind].fresh)
     }
 
     /// Takes a list from [`Self::take_fresh`] back, unless it is large.
     pub(super) fn keep_list(&mut self, kind: ResourceType, mut list: Vec<NodeIdx>) {
         const KEPT: usize = 4096;
-        let fresh = &mut self.runnable[kind.index()].fresh;
+        let fresh = &mut self.runnable[kind].fresh;
         if fresh.capacity() == 0 && list.capacity() <= KEPT {
             list.clear();
             *fresh = list;
@@ -641,7 +641,7 @@ impl Nodes {
                     format!("{} in the index of {kind}: should be {belongs}", entry.name)
                 })?;
             }
-            self.runnable[kind.index()].audit(kind, self)?;
+            self.runnable[kind].audit(kind, self)?;
         }
         Ok(())
     }
@@ -650,14 +650,14 @@ impl Nodes {
         let entry = &mut self.slab[node];
         entry.in_index[kind] = true;
         let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
-        self.runnable[kind.index()].enter(node, host, rack, load);
+        self.runnable[kind].enter(node, host, rack, load);
     }
 
     fn leave_index(&mut self, node: NodeIdx, kind: ResourceType) {
         let entry = &mut self.slab[node];
         if std::mem::take(&mut entry.in_index[kind]) {
             let (host, rack, load) = (entry.host, entry.rack, entry.grant_counts[kind]);
-            self.runnable[kind.index()].leave(node, host, rack, load);
+            self.runnable[kind].leave(node, host, rack, load);
         }
     }
 }

@@ -188,7 +188,7 @@ impl Engine {
         }
         let Session { requests, demand, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;
-        let demand = &mut demand[kind.index()];
+        let demand = &mut demand[kind];
         demand.pending.push(requests, &self.topology, req);
         demand.fulfilled -= 1;
         self.unblock(session, kind);

@@ -28,7 +28,7 @@ struct Remnant {
     requests: Requests,
     /// Requests at places below this one have been dropped.
     next: usize,
-    pending: [Pending; 3],
+    pending: PerType<Pending>,
 }
 
 /// What ended sessions have left, in an [`Image`](super::Image).
@@ -47,7 +47,7 @@ impl Remains {
         let image = |remnant: &Remnant| RemnantImage {
             requests: remnant.requests.image(),
             next: remnant.next,
-            pending: PerType(remnant.pending.each_ref().map(Pending::image)),
+            pending: remnant.pending.map_ref(Pending::image),
         };
         RemainsImage(self.0.iter().map(image).collect())
     }
@@ -61,12 +61,12 @@ impl Remains {
         for RemnantImage { requests, next, pending } in image.0 {
             let (requests, lines) = Requests::from_image(requests, topology, seed)?;
             let PerType([map, reduce, job_tracker]) = pending;
-            let [map_line, reduce_line, job_tracker_line] = lines;
-            let pending = [
+            let PerType([map_line, reduce_line, job_tracker_line]) = lines;
+            let pending = PerType([
                 Pending::from_image(map, map_line, seed)?,
                 Pending::from_image(reduce, reduce_line, seed)?,
                 Pending::from_image(job_tracker, job_tracker_line, seed)?,
-            ];
+            ]);
             remains.0.push_back(Remnant { requests, next, pending });
         }
         Ok(remains)
@@ -126,7 +126,7 @@ impl Engine {
                 }
             }
             *next = end;
-        } else if !pending.iter_mut().any(|pending| pending.dismantle(AT_ONCE)) {
+        } else if !pending.0.iter_mut().any(|pending| pending.dismantle(AT_ONCE)) {
             self.remains.0.pop_front();
         }
     }

@@ -99,7 +99,7 @@ impl Engine {
                 return Err(Refusal::OutOfStep(handle.clone()));
             }
             let entry = &mut self.sessions[session];
-            for (demand, usages) in entry.demand.iter_mut().zip(view.usages.0) {
+            for (demand, usages) in entry.demand.0.iter_mut().zip(view.usages.0) {
                 if let Some(usages) = usages {
                     demand.usages = usages;
                 }
@@ -459,7 +459,7 @@ impl Engine {
         let asked = Asked { at: now, input: self.inputs };
         let req = self.insert_request(session, request, asked, racks);
         let Session { requests, demand, .. } = &mut self.sessions[session];
-        let demand = &mut demand[kind.index()];
+        let demand = &mut demand[kind];
         demand.pending.push(requests, &self.topology, req);
         if demand.first_wait == FirstWait::NotAsked {
             demand.first_wait = FirstWait::Waiting;
@@ -472,7 +472,7 @@ impl Engine {
     pub(super) fn number_anew(&mut self, session: SessionIdx) {
         let Session { requests, demand, .. } = &mut self.sessions[session];
         requests.forget_order();
-        for demand in demand {
+        for demand in &mut demand.0 {
             demand.pending.enter_anew(requests, &self.topology);
         }
     }
@@ -502,7 +502,7 @@ impl Engine {
         let Session { requests, demand, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;
         let pending = matches!(requests[req].state, RequestState::Pending { .. });
-        demand[kind.index()].pending.remove(requests, &self.topology, req);
+        demand[kind].pending.remove(requests, &self.topology, req);
         let request = requests.remove(req);
         for host in request.hosts.iter().chain(&*request.excluded) {
             self.topology.release(*host);
@@ -575,8 +575,6 @@ impl Engine {
 }
 
 fn retired(session: Session, status: SessionStatus, now: Millis) -> RetiredSession {
-    let [map, reduce, job_tracker] = session.demand;
-    let kinds = [map, reduce, job_tracker];
     RetiredSession {
         handle: session.handle,
         info: session.info,
@@ -584,10 +582,10 @@ fn retired(session: Session, status: SessionStatus, now: Millis) -> RetiredSessi
         started: session.started,
         ended: now,
         status,
-        max_granted: PerType([0, 1, 2].map(|kind: usize| kinds[kind].max_granted)),
-        fulfilled: PerType([0, 1, 2].map(|kind: usize| kinds[kind].fulfilled)),
-        revoked: PerType([0, 1, 2].map(|kind: usize| kinds[kind].revoked)),
-        usages: kinds.map(|demand| demand.usages),
+        max_granted: session.demand.map_ref(|demand| demand.max_granted),
+        fulfilled: session.demand.map_ref(|demand| demand.fulfilled),
+        revoked: session.demand.map_ref(|demand| demand.revoked),
+        usages: session.demand.0.map(|demand| demand.usages),
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) struct Session {
     pub(super) last_seen: Step,
     pub(super) last_sync: Millis,
     pub(super) requests: Requests,
-    pub(super) demand: [Demand; 3],
+    pub(super) demand: PerType<Demand>,
     /// Nodes on which it ever had a grant.
     pub(super) nodes: IndexSet<NodeIdx, ahash::RandomState>,
 }
@@ -135,11 +135,11 @@ impl Session {
     }
 
     pub(super) fn demand(&self, kind: ResourceType) -> &Demand {
-        &self.demand[kind.index()]
+        &self.demand[kind]
     }
 
     pub(super) fn demand_mut(&mut self, kind: ResourceType) -> &mut Demand {
-        &mut self.demand[kind.index()]
+        &mut self.demand[kind]
     }
 }
 
@@ -270,7 +270,7 @@ impl Sessions {
             last_seen: Step::default(),
             last_sync: now,
             requests: Requests::new(seed),
-            demand: ResourceType::ALL.map(demand),
+            demand: PerType(ResourceType::ALL.map(demand)),
             nodes: IndexSet::with_hasher(seed.state()),
         });
         self.by_handle.insert(handle, session);
@@ -285,12 +285,12 @@ impl Sessions {
     }
 
     /// Takes the indexes over its pending requests away from a session that ends.
-    pub(super) fn take_pending(&mut self, session: SessionIdx) -> [Pending; 3] {
+    pub(super) fn take_pending(&mut self, session: SessionIdx) -> PerType<Pending> {
         let seed = self.seed;
         let demand = &mut self[session].demand;
-        demand
-            .each_mut()
-            .map(|demand| std::mem::replace(&mut demand.pending, Pending::new(seed, false)))
+        let take =
+            |demand: &mut Demand| std::mem::replace(&mut demand.pending, Pending::new(seed, false));
+        PerType(demand.0.each_mut().map(take))
     }
 
     pub(super) fn remove(&mut self, session: SessionIdx) -> Session {

@@ -15,7 +15,7 @@ impl Engine {
     pub(super) fn assign(&mut self, session: SessionIdx, req: ReqIdx, node: NodeIdx, at: Millis) {
         let Session { requests, demand, nodes, .. } = &mut self.sessions[session];
         let kind = requests[req].kind;
-        let demand = &mut demand[kind.index()];
+        let demand = &mut demand[kind];
         if let RequestState::Pending { .. } = requests[req].state {
             demand.pending.stop_at(requests, req);
             demand.pending.remove(requests, &self.topology, req);

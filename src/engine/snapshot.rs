@@ -414,7 +414,7 @@ impl Engine {
             match standing {
                 Standing::Pending => {
                     let Session { requests, demand, .. } = &mut self.sessions[session];
-                    demand[kind.index()].pending.push(requests, &self.topology, req);
+                    demand[kind].pending.push(requests, &self.topology, req);
                     change.pending += 1;
                 }
                 Standing::Granted { node, at } => match self.restore_grant(session, req, &node, at)

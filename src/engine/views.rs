@@ -426,7 +426,7 @@ impl Engine {
     pub fn node_detail(&self, name: &str) -> Option<NodeDetail> {
         let node = &self.nodes[self.nodes.find(name)?];
         let faults = ResourceType::ALL.map(|kind| {
-            let count = node.faults[kind.index()];
+            let count = node.faults[kind];
             let trouble = node.trouble.as_ref();
             NodeFaults {
                 failures: count.failures,
@@ -455,8 +455,8 @@ impl Engine {
             weight: 1.0,
             configured: self.settings.pools.groups.contains_key(&group.name),
             sessions: group.pools.iter().map(|pool| tree[*pool].sessions.len()).sum(),
-            counts: PerType(ResourceType::ALL.map(|kind| group.kinds[kind.index()].tally.into())),
-            share: PerType(ResourceType::ALL.map(|kind| group.kinds[kind.index()].share)),
+            counts: PerType(ResourceType::ALL.map(|kind| group.kinds[kind].tally.into())),
+            share: PerType(ResourceType::ALL.map(|kind| group.kinds[kind].share)),
             minimum: group.settings.minimum,
             maximum: group.settings.maximum,
             lacks: PerType::default(),
@@ -471,8 +471,8 @@ impl Engine {
             weight: pool.settings.weight,
             configured: pool.configured,
             sessions: pool.sessions.len(),
-            counts: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind.index()].tally.into())),
-            share: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind.index()].share)),
+            counts: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind].tally.into())),
+            share: PerType(ResourceType::ALL.map(|kind| pool.kinds[kind].share)),
             minimum: pool.settings.minimum,
             maximum: pool.settings.maximum,
             lacks: PerType(ResourceType::ALL.map(|kind| self.lack(pool, kind))),
@@ -501,9 +501,7 @@ impl Engine {
                 used: u64::from(node.used[kind]),
             })),
             apps: node.apps.clone(),
-            blacklisted: PerType(
-                ResourceType::ALL.map(|kind| node.faults[kind.index()].blacklisted),
-            ),
+            blacklisted: PerType(ResourceType::ALL.map(|kind| node.faults[kind].blacklisted)),
             allowed: node.allowed,
             has_reserve: node.has_reserve(&self.settings),
             sessions: node.sessions.len(),

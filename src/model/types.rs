@@ -97,6 +97,13 @@ impl<T: Copy> PerType<T> {
     }
 }
 
+impl<T> PerType<T> {
+    /// What `map` makes of each value.
+    pub fn map_ref<U>(&self, map: impl FnMut(&T) -> U) -> PerType<U> {
+        PerType(self.0.each_ref().map(map))
+    }
+}
+
 impl<T> std::ops::Index<ResourceType> for PerType<T> {
     type Output = T;
     fn index(&self, kind: ResourceType) -> &T {

@@ -62,7 +62,7 @@ impl Nodes {
             nodes: self.slab.image(|_, node| node.image()),
             late: list(LATE),
             on_time: list(ON_TIME),
-            runnable: PerType(self.runnable.each_ref().map(Runnable::image)),
+            runnable: self.runnable.map_ref(Runnable::image),
         }
     }
 
@@ -91,7 +91,7 @@ impl Nodes {
             node.ok_or_else(|| ImageError::new("a late node is not known"))?.late = true;
         }
         let PerType(runnable) = runnable;
-        for (place, image) in all.runnable.iter_mut().zip(runnable) {
+        for (place, image) in all.runnable.0.iter_mut().zip(runnable) {
             *place = Runnable::from_image(image, all.slab.places(), topology)?;
         }
         for (_, node) in all.slab.iter() {
@@ -141,7 +141,7 @@ impl Node {
             apps: self.apps.clone(),
             total: self.total,
             free: self.free,
-            faults: PerType(self.faults),
+            faults: self.faults,
             trouble: self.trouble.as_deref().cloned(),
         }
     }
@@ -169,7 +169,7 @@ impl Node {
             apps: image.apps,
             total: image.total,
             free: image.free,
-            faults: image.faults.0,
+            faults: image.faults,
             trouble: image.trouble.map(Box::new),
         })
     }

@@ -9,7 +9,7 @@ use crate::index::{ClassIdx, HostIdx, Idx, IdxVec, NodeIdx, ReqIdx, SlotIdx};
 use crate::input::Asked;
 use crate::lookup::HashSeed;
 use crate::topology::Topology;
-use crate::types::{ComputeSpecs, Millis, ResourceType};
+use crate::types::{ComputeSpecs, Millis, PerType, ResourceType};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RequestsImage {
@@ -75,14 +75,14 @@ impl Requests {
         image: RequestsImage,
         topology: &Topology,
         seed: HashSeed,
-    ) -> Result<(Self, [Line; 3]), ImageError> {
+    ) -> Result<(Self, PerType<Line>), ImageError> {
         let RequestsImage { requests: image, last_seq } = image;
         let numbers = image.entries.len();
         let mut places = IdxVec::of(NOWHERE, numbers);
         let mut asked = IdxVec::of(Asked { at: Millis(0), input: 0 }, numbers);
         let mut specs = IdxVec::of(None, numbers);
         let mut by_id = Ids::new(seed);
-        let mut waiting: [Vec<(Seq, ReqIdx)>; 3] = Default::default();
+        let mut waiting = PerType::<Vec<(Seq, ReqIdx)>>::default();
         let slab = Arena::from_image(image, |req: ReqIdx, image: RequestImage| {
             check(by_id.get(image.id).is_none(), "two requests have one id")?;
             by_id.insert(image.id, req, numbers);
@@ -95,7 +95,7 @@ impl Requests {
             request.state = match image.state {
                 StateImage::Pending { class, seq } => {
                     check(0 < seq && seq <= last_seq, "a request comes out of its turn")?;
-                    waiting[kind.index()].push((seq, req));
+                    waiting[kind].push((seq, req));
                     RequestState::Pending { class }
                 }
                 StateImage::Granted { node, slot, at } => RequestState::Granted { node, slot, at },
@@ -103,7 +103,7 @@ impl Requests {
             };
             Ok(request)
         })?;
-        let lines = waiting.map(|mut waiting| {
+        let lines = waiting.0.map(|mut waiting| {
             waiting.sort_unstable();
             let mut prev = ReqIdx::NONE;
             for (seq, req) in &waiting {
@@ -116,7 +116,7 @@ impl Requests {
             let head = waiting.first().map_or(ReqIdx::NONE, |(_, req)| *req);
             Line { head, tail: prev, len: waiting.len() }
         });
-        Ok((Requests { slab, by_id, places, asked, specs, last_seq }, lines))
+        Ok((Requests { slab, by_id, places, asked, specs, last_seq }, PerType(lines)))
     }
 }
 

@@ -120,14 +120,14 @@ impl<'a> Question<'a> {
         let kind = self.kind;
         let (group, pool) = (self.group, self.pool);
         let maximum = i64::from(group.settings.maximum[kind]);
-        let granted = group.kinds[kind.index()].tally.granted;
+        let granted = group.kinds[kind].tally.granted;
         if granted >= maximum {
             let ahead = Ahead { pools: self.pools_ahead(), ..self.sessions_ahead() };
             let group = group.name.clone();
             return Some(WaitReason::GroupAtMaximum { group, granted, maximum, ahead });
         }
         let maximum = i64::from(pool.settings.maximum[kind]);
-        let granted = pool.kinds[kind.index()].tally.granted;
+        let granted = pool.kinds[kind].tally.granted;
         if granted >= maximum {
             let (pool, ahead) = (pool.name.clone(), self.sessions_ahead());
             return Some(WaitReason::PoolAtMaximum { pool, granted, maximum, ahead });
@@ -258,7 +258,7 @@ impl<'a> Question<'a> {
         let shares = self.engine.shares(kind);
         let share = shares.iter().flat_map(|group| &group.pools).find(|(of, _)| *of == pool);
         let share = share.map_or(0.0, |(_, share)| *share);
-        let granted = |pool: &Pool| pool.kinds[kind.index()].tally.granted;
+        let granted = |pool: &Pool| pool.kinds[kind].tally.granted;
         let others = self.engine.scheduler.tree.pools().filter(|(other, _)| *other != pool);
         let mut others: Vec<&Pool> =
             others.map(|(_, other)| other).filter(|other| granted(other) > 0).collect();
@@ -301,7 +301,7 @@ impl<'a> Question<'a> {
             let minimum = i64::from(group.settings.minimum[kind]);
             (minimum > 0).then_some(HolderClaim::GroupMinimum(minimum))
         };
-        let granted = other.kinds[kind.index()].tally.granted;
+        let granted = other.kinds[kind].tally.granted;
         Holder { pool: other.name.clone(), granted, claim }
     }
 }

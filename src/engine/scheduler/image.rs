@@ -58,14 +58,14 @@ impl Scheduler {
         SchedulerImage {
             groups: groups.image(|_, group| GroupImage {
                 name: group.name.clone(),
-                share: PerType(group.kinds.each_ref().map(|state| state.share)),
+                share: group.kinds.map_ref(|state| state.share),
             }),
             pools: pools.image(|_, pool| PoolImage {
                 name: pool.name.clone(),
                 group: pool.group,
-                kinds: PerType(pool.kinds.each_ref().map(PoolState::image)),
+                kinds: pool.kinds.map_ref(PoolState::image),
             }),
-            blocked: PerType(self.blocked.each_ref().map(|set| set.iter().copied().collect())),
+            blocked: self.blocked.map_ref(|set| set.iter().copied().collect()),
             pass: self.pass,
             wanted: self.wanted,
             preemption: self.preemption,
@@ -83,7 +83,7 @@ impl Scheduler {
         let mut scheduler = Scheduler::new(seed);
         scheduler.tree = Tree::from_image(groups, pools, settings, seed)?;
         (scheduler.pass, scheduler.wanted, scheduler.preemption) = (pass, wanted, preemption);
-        for (set, image) in scheduler.blocked.iter_mut().zip(blocked.0) {
+        for (set, image) in scheduler.blocked.0.iter_mut().zip(blocked.0) {
             *set = IndexSet::with_capacity_and_hasher(image.len(), seed.state());
             set.extend(image);
         }
@@ -147,7 +147,7 @@ impl Tree {
                 pools: BTreeSet::new(),
                 kinds: Default::default(),
             };
-            for (state, share) in group.kinds.iter_mut().zip(image.share.0) {
+            for (state, share) in group.kinds.0.iter_mut().zip(image.share.0) {
                 state.share = share;
             }
             Ok(group)
@@ -170,7 +170,7 @@ impl Tree {
                 mode: SchedulingMode::Fifo,
                 configured: false,
                 sessions: BTreeSet::new(),
-                kinds: kinds.0.map(PoolState::from_image),
+                kinds: PerType(kinds.0.map(PoolState::from_image)),
             })
         })?;
         tree.pool_by_name = by_name;

@@ -110,7 +110,7 @@ impl Waits {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
-    blocked: [IndexSet<SessionIdx, ahash::RandomState>; 3],
+    blocked: PerType<IndexSet<SessionIdx, ahash::RandomState>>,
     /// Ends of waits for near nodes.
     wakes: BTreeSet<(Millis, SessionIdx, ResourceType)>,
     pass: u64,
@@ -124,7 +124,7 @@ impl Scheduler {
         let set = || IndexSet::with_hasher(seed.state());
         Scheduler {
             tree: Tree::new(seed),
-            blocked: [set(), set(), set()],
+            blocked: PerType([set(), set(), set()]),
             wakes: BTreeSet::new(),
             pass: 0,
             wanted: PerType::all(false),
@@ -145,7 +145,7 @@ impl Scheduler {
                 pending += demand.tally.pending;
                 let Some(block) = demand.blocked else { continue };
                 blocked += 1;
-                let noted = self.blocked[kind.index()].contains(&session);
+                let noted = self.blocked[kind].contains(&session);
                 hold(noted && demand.tally.pending > 0, || {
                     format!("{kind}: session {} is wrongly set aside", entry.handle)
                 })?;
@@ -155,7 +155,7 @@ impl Scheduler {
                     hold(noted, || format!("{kind}: nobody wakes session {}", entry.handle))?;
                 }
             }
-            hold(self.blocked[kind.index()].len() == blocked, || {
+            hold(self.blocked[kind].len() == blocked, || {
                 format!("{kind}: {blocked} sessions are set aside")
             })?;
             hold(self.pending[kind] == pending, || format!("{kind}: {pending} requests wait"))?;
@@ -250,7 +250,7 @@ impl Engine {
         let waits = self.waits(kind);
         let pass = self.scheduler.pass;
         let Session { requests, demand, .. } = &mut self.sessions[session];
-        let demand = &mut demand[kind.index()];
+        let demand = &mut demand[kind];
         let (nodes, topology) = (&self.nodes, &self.topology);
         let search = Search { kind, nodes, topology, requests };
         demand.locality.adjust(now, waits, pass);
@@ -283,7 +283,7 @@ impl Engine {
         self.assign(session, req, node, now);
         self.note_first_grant(session, kind, now);
         let Session { requests, demand, .. } = &mut self.sessions[session];
-        let demand = &mut demand[kind.index()];
+        let demand = &mut demand[kind];
         let node = &self.nodes[node];
         if let Some(app_info) = &node.apps[kind] {
             if demand.batch.is_empty() {
@@ -432,7 +432,7 @@ impl Engine {
         if let Some(at) = until {
             self.scheduler.wakes.insert((at, session, kind));
         }
-        self.scheduler.blocked[kind.index()].insert(session);
+        self.scheduler.blocked[kind].insert(session);
         self.requeue(session, kind);
         self.scheduler.tree.refresh(self.sessions[session].pool, kind);
     }
@@ -441,7 +441,7 @@ impl Engine {
         let Some(blocked) = self.sessions[session].demand_mut(kind).blocked.take() else {
             return false;
         };
-        self.scheduler.blocked[kind.index()].swap_remove(&session);
+        self.scheduler.blocked[kind].swap_remove(&session);
         if let Some(at) = blocked.until {
             self.scheduler.wakes.remove(&(at, session, kind));
         }
@@ -476,7 +476,7 @@ impl Engine {
                     host.is_some_and(|host| demand.pending.may_name_host(host))
                 })
         };
-        let blocked = &self.scheduler.blocked[kind.index()];
+        let blocked = &self.scheduler.blocked[kind];
         let helped: Vec<SessionIdx> = blocked.iter().copied().filter(helped).collect();
         for session in helped {
             self.unblock(session, kind);

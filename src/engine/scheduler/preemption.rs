@@ -87,9 +87,9 @@ impl Engine {
     fn distribute_shares(&mut self, kind: ResourceType) {
         for GroupShare { group, share, pools } in self.shares(kind) {
             let tree = &mut self.scheduler.tree;
-            tree.group_mut(group).kinds[kind.index()].share = share;
+            tree.group_mut(group).kinds[kind].share = share;
             for (pool, share) in pools {
-                tree[pool].kinds[kind.index()].share = share;
+                tree[pool].kinds[kind].share = share;
             }
         }
     }
@@ -118,7 +118,7 @@ impl Engine {
         for pool in self.scheduler.tree.pool_numbers() {
             let Some(cause) = self.is_starving(pool, kind, now) else { continue };
             let entry = &self.scheduler.tree[pool];
-            let state = &entry.kinds[kind.index()];
+            let state = &entry.kinds[kind];
             let lacking = state.share - state.tally.granted as f64;
             // The share of an idle pool is its minimum while its group requests less than its
             // minima. Such a pool has no pending requests, so it is not reported.
@@ -149,7 +149,7 @@ impl Engine {
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let entry = &mut self.scheduler.tree[pool];
         let minimum = f64::from(entry.settings.minimum[kind]);
-        let state = &mut entry.kinds[kind.index()];
+        let state = &mut entry.kinds[kind];
         let granted = state.tally.granted as f64;
         if granted >= (state.share * scheduling.share_starving_ratio).ceil() {
             state.last_above_share = Some(now);
@@ -192,7 +192,7 @@ impl Engine {
         self.scheduler.preemption_due(kind)?;
         let scheduling = &self.settings.scheduling;
         let entry = &self.scheduler.tree[pool];
-        let state = &entry.kinds[kind.index()];
+        let state = &entry.kinds[kind];
         let granted = state.tally.granted as f64;
         if (share - granted).min(state.tally.pending as f64) < 1.0 {
             return None;
@@ -255,7 +255,7 @@ impl Engine {
         if self.scheduler.preemption_due(kind).is_none() {
             return Lack::default();
         }
-        let state = &pool.kinds[kind.index()];
+        let state = &pool.kinds[kind];
         let granted = state.tally.granted as f64;
         let idle = self.scheduler.preemption[kind].nobody_waited_until;
         let lacks = |last: Option<Millis>, enough: f64| last.max(idle).filter(|_| granted < enough);
@@ -422,7 +422,7 @@ impl Queues {
         pool: PoolIdx,
     ) -> &mut Vec<(SessionIdx, f64)> {
         let position = self.sessions.iter().position(|(of, _)| *of == pool).unwrap_or_else(|| {
-            let share = engine.scheduler.tree[pool].kinds[kind.index()].share;
+            let share = engine.scheduler.tree[pool].kinds[kind].share;
             self.sessions.push((pool, session_shares(engine, kind, pool, share)));
             self.sessions.len() - 1
         });

@@ -15,7 +15,7 @@ use crate::index::{GroupIdx, Idx, PoolIdx, SessionIdx};
 use crate::lookup::{HashSeed, Lookup};
 use crate::sessions::{Sessions, Tally};
 use crate::settings::{GroupSettings, PoolSettings, SchedulingMode, Settings};
-use crate::types::{Millis, PoolName, ResourceType};
+use crate::types::{Millis, PerType, PoolName, ResourceType};
 
 /// A pool group.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     pub(crate) settings: GroupSettings,
     pub(crate) pools: BTreeSet<PoolIdx>,
-    pub(crate) kinds: [GroupState; 3],
+    pub(crate) kinds: PerType<GroupState>,
 }
 
 /// What a group has of one type.
@@ -47,7 +47,7 @@ pub(crate) struct Pool {
     pub(crate) configured: bool,
     /// Its running sessions.
     pub(crate) sessions: BTreeSet<SessionIdx>,
-    pub(crate) kinds: [PoolState; 3],
+    pub(crate) kinds: PerType<PoolState>,
 }
 
 /// What a pool has of one type.
@@ -71,7 +71,7 @@ pub(crate) struct Tree {
     pub(super) pools: Arena<PoolIdx, Pool>,
     pub(super) pool_by_name: Lookup<PoolName, PoolIdx>,
     /// Groups that may be given more, in order, for each type.
-    order: [Queue<PoolKey<GroupIdx>>; 3],
+    order: PerType<Queue<PoolKey<GroupIdx>>>,
 }
 
 impl Tree {
@@ -179,7 +179,6 @@ impl Tree {
 
     /// Who comes next: the first session of the first pool of the first group.
     pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, SessionIdx)> {
-        let kind = kind.index();
         let group = self.order[kind].first()?.index;
         let pool = self.groups[group].kinds[kind].order.first()?.index;
         let session = self.pools[pool].kinds[kind].queue.first()?.session;
@@ -192,7 +191,7 @@ impl Tree {
         kind: ResourceType,
         key: &PoolKey<GroupIdx>,
     ) -> impl Iterator<Item = &PoolKey<GroupIdx>> {
-        self.order[kind.index()].before(key)
+        self.order[kind].before(key)
     }
 
     /// The pools of a group that come before one with the key.
@@ -202,7 +201,7 @@ impl Tree {
         kind: ResourceType,
         key: &PoolKey<PoolIdx>,
     ) -> impl Iterator<Item = &PoolKey<PoolIdx>> {
-        self.groups[group].kinds[kind.index()].order.before(key)
+        self.groups[group].kinds[kind].order.before(key)
     }
 
     /// The sessions of a pool that come before one with the key.
@@ -212,17 +211,17 @@ impl Tree {
         kind: ResourceType,
         key: &SessionKey,
     ) -> impl Iterator<Item = &SessionKey> {
-        self.pools[pool].kinds[kind.index()].queue.before(key)
+        self.pools[pool].kinds[kind].queue.before(key)
     }
 
     /// Puts a session into its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn enqueue(&mut self, pool: PoolIdx, kind: ResourceType, key: SessionKey) {
-        self.pools[pool].kinds[kind.index()].queue.insert(key);
+        self.pools[pool].kinds[kind].queue.insert(key);
     }
 
     /// Takes a session out of its pool's queue. [`Self::add`] or [`Self::refresh`] follows.
     pub(crate) fn dequeue(&mut self, pool: PoolIdx, kind: ResourceType, key: &SessionKey) {
-        self.pools[pool].kinds[kind.index()].queue.remove(key);
+        self.pools[pool].kinds[kind].queue.remove(key);
     }
 
     /// Moves a session whose number of grants has changed to its place in its pool's queue. `place`
@@ -236,7 +235,7 @@ impl Tree {
     ) {
         let entry = &mut self.pools[pool];
         let mode = entry.mode;
-        let queue = &mut entry.kinds[kind.index()].queue;
+        let queue = &mut entry.kinds[kind].queue;
         queue.change(place, |key| key.update(mode, &standing));
         place.update(mode, &standing);
     }
@@ -250,14 +249,14 @@ impl Tree {
     /// As [`Self::add`]; [`Self::refresh`] follows.
     pub(super) fn count(&mut self, pool: PoolIdx, kind: ResourceType, change: Tally) {
         let entry = &mut self.pools[pool];
-        entry.kinds[kind.index()].tally.add(change);
-        self.groups[entry.group].kinds[kind.index()].tally.add(change);
+        entry.kinds[kind].tally.add(change);
+        self.groups[entry.group].kinds[kind].tally.add(change);
     }
 
     /// Puts a pool and its group where they belong now.
     pub(crate) fn refresh(&mut self, pool: PoolIdx, kind: ResourceType) {
         let entry = &self.pools[pool];
-        let state = &entry.kinds[kind.index()];
+        let state = &entry.kinds[kind];
         let open =
             !state.queue.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
         let standing = open.then(|| entry.standing(kind));
@@ -282,8 +281,8 @@ impl Tree {
         }
         hold(self.group_by_name.len() == self.groups.len(), || "groups by name: too many".into())?;
         for kind in ResourceType::ALL {
-            let placed = self.groups().filter(|(_, g)| g.kinds[kind.index()].place.is_some());
-            let (placed, order) = (placed.count(), self.order[kind.index()].len());
+            let placed = self.groups().filter(|(_, g)| g.kinds[kind].place.is_some());
+            let (placed, order) = (placed.count(), self.order[kind].len());
             hold(placed == order, || format!("{kind}: {placed} groups have a place of {order}"))?;
         }
         Ok(())
@@ -300,7 +299,7 @@ impl Tree {
         let own = members().filter(|(_, session)| session.pool == pool).count();
         hold(own == entry.sessions.len(), || "holds sessions of others".into())?;
         for kind in ResourceType::ALL {
-            let state = &entry.kinds[kind.index()];
+            let state = &entry.kinds[kind];
             let mut tally = Tally::default();
             let mut waiting = 0;
             for (number, session) in members() {
@@ -323,7 +322,7 @@ impl Tree {
             let open = waiting > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
             let place = open.then(|| entry.key(kind, pool));
             hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
-            let order = &self.groups[entry.group].kinds[kind.index()].order;
+            let order = &self.groups[entry.group].kinds[kind].order;
             let placed = place.is_none_or(|place| order.contains(&place));
             hold(placed, || format!("{kind}: not in the order of its group"))?;
         }
@@ -338,17 +337,17 @@ impl Tree {
         let own = members().filter(|pool| pool.group == group).count();
         hold(own == entry.pools.len(), || "holds pools of others".into())?;
         for kind in ResourceType::ALL {
-            let state = &entry.kinds[kind.index()];
+            let state = &entry.kinds[kind];
             let mut tally = Tally::default();
-            members().for_each(|pool| tally.add(pool.kinds[kind.index()].tally));
+            members().for_each(|pool| tally.add(pool.kinds[kind].tally));
             hold(state.tally == tally, || format!("{kind}: {tally:?}, not {:?}", state.tally))?;
-            let placed = members().filter(|pool| pool.kinds[kind.index()].place.is_some()).count();
+            let placed = members().filter(|pool| pool.kinds[kind].place.is_some()).count();
             let order = state.order.len();
             hold(placed == order, || format!("{kind}: {placed} pools have a place of {order}"))?;
             let open = placed > 0 && below(tally, i64::from(entry.settings.maximum[kind]));
             let place = open.then(|| entry.key(kind, group));
             hold(state.place == place, || format!("{kind}: at {:?}, not {place:?}", state.place))?;
-            let noted = place.is_none_or(|place| self.order[kind.index()].contains(&place));
+            let noted = place.is_none_or(|place| self.order[kind].contains(&place));
             hold(noted, || format!("{kind}: not in the order of the groups"))?;
         }
         Ok(())
@@ -356,13 +355,13 @@ impl Tree {
 
     fn refresh_group(&mut self, group: GroupIdx, kind: ResourceType) {
         let entry = &self.groups[group];
-        let state = &entry.kinds[kind.index()];
+        let state = &entry.kinds[kind];
         let open =
             !state.order.is_empty() && below(state.tally, i64::from(entry.settings.maximum[kind]));
         let standing = open.then(|| entry.standing(kind));
         let entry = &mut self.groups[group];
-        let place = &mut entry.kinds[kind.index()].place;
-        move_to(&mut self.order[kind.index()], place, standing, &entry.name, group);
+        let place = &mut entry.kinds[kind].place;
+        move_to(&mut self.order[kind], place, standing, &entry.name, group);
     }
 
     fn set_pool_place(
@@ -372,8 +371,8 @@ impl Tree {
         standing: Option<PoolStanding>,
     ) {
         let entry = &mut self.pools[pool];
-        let order = &mut self.groups[entry.group].kinds[kind.index()].order;
-        let place = &mut entry.kinds[kind.index()].place;
+        let order = &mut self.groups[entry.group].kinds[kind].order;
+        let place = &mut entry.kinds[kind].place;
         move_to(order, place, standing, &entry.name.pool, pool);
     }
 
@@ -407,7 +406,7 @@ impl Group {
     /// The group's claim among the groups. Spec: cluster-manager/04 §2: groups have no weight.
     pub(crate) fn claim(&self, kind: ResourceType) -> Claim {
         Claim {
-            requested: self.kinds[kind.index()].tally.requested,
+            requested: self.kinds[kind].tally.requested,
             minimum: i64::from(self.settings.minimum[kind]),
             maximum: i64::from(self.settings.maximum[kind]),
             weight: 1.0,
@@ -421,7 +420,7 @@ impl Group {
     }
 
     fn standing(&self, kind: ResourceType) -> PoolStanding {
-        PoolStanding::new(self.kinds[kind.index()].tally.granted, &self.claim(kind))
+        PoolStanding::new(self.kinds[kind].tally.granted, &self.claim(kind))
     }
 }
 
@@ -429,7 +428,7 @@ impl Pool {
     /// The pool's claim among the pools of its group.
     pub(crate) fn claim(&self, kind: ResourceType) -> Claim {
         Claim {
-            requested: self.kinds[kind.index()].tally.requested,
+            requested: self.kinds[kind].tally.requested,
             minimum: i64::from(self.settings.minimum[kind]),
             maximum: i64::from(self.settings.maximum[kind]),
             weight: self.settings.weight,
@@ -443,7 +442,7 @@ impl Pool {
     }
 
     fn standing(&self, kind: ResourceType) -> PoolStanding {
-        PoolStanding::new(self.kinds[kind.index()].tally.granted, &self.claim(kind))
+        PoolStanding::new(self.kinds[kind].tally.granted, &self.claim(kind))
     }
 }
 

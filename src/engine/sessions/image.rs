@@ -106,7 +106,7 @@ impl Session {
             last_seen: self.last_seen,
             last_sync: self.last_sync,
             requests: self.requests.image(),
-            demand: PerType(self.demand.each_ref().map(Demand::image)),
+            demand: self.demand.map_ref(Demand::image),
             nodes: self.nodes.iter().copied().collect(),
         }
     }
@@ -116,7 +116,7 @@ impl Session {
         topology: &Topology,
         seed: HashSeed,
     ) -> Result<Session, ImageError> {
-        let (requests, [map_line, reduce_line, job_tracker_line]) =
+        let (requests, PerType([map_line, reduce_line, job_tracker_line])) =
             Requests::from_image(image.requests, topology, seed)?;
         let mut tallies = PerType::all(Tally::default());
         for (_, request) in requests.iter() {
@@ -127,7 +127,7 @@ impl Session {
             });
         }
         let PerType([map, reduce, job_tracker]) = image.demand;
-        let demand = [
+        let demand = PerType([
             Demand::from_image(map, tallies[ResourceType::Map], map_line, seed)?,
             Demand::from_image(reduce, tallies[ResourceType::Reduce], reduce_line, seed)?,
             Demand::from_image(
@@ -136,7 +136,7 @@ impl Session {
                 job_tracker_line,
                 seed,
             )?,
-        ];
+        ]);
         let mut nodes = IndexSet::with_capacity_and_hasher(image.nodes.len(), seed.state());
         nodes.extend(image.nodes);
         Ok(Session {
