@@ -21,7 +21,7 @@ use corona::conformance::shadow::{Shadow, ShadowOptions};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona::wire::generated as wire;
 use corona::wire::server::Answer;
-use corona::wire::value::Message;
+use corona::wire::value::RawMessage;
 use corona::wire::{Framing, Service};
 use tokio::sync::watch;
 
@@ -122,8 +122,9 @@ impl Talk {
         let call = ClusterManagerCall::NodeHeartbeat { node: Some(node) };
         let said = wire::NodeHeartbeatResponse::new(false);
         let answer = Answer::Reply(ClusterManagerReply::NodeHeartbeat(said));
-        let answer = Message::of_answer::<ClusterManager>("nodeHeartbeat", &answer, 0);
-        Talk { question: framed(Message::of_call::<ClusterManager>(&call)), answer: framed(answer) }
+        let answer = RawMessage::of_answer::<ClusterManager>("nodeHeartbeat", &answer, 0);
+        let question = RawMessage::of_call::<ClusterManager>(&call);
+        Talk { question: framed(question), answer: framed(answer) }
     }
 
     fn ask(&self, stream: &mut TcpStream) -> Duration {
@@ -135,8 +136,8 @@ impl Talk {
     }
 }
 
-fn framed(message: Option<Message>) -> Vec<u8> {
-    let message = message.expect("the contract has it");
+fn framed(message: Option<RawMessage>) -> Vec<u8> {
+    let message = message.expect("the contract has it").decode();
     let mut bytes = Vec::new();
     let written = message.write(ClusterManager::schema(), Framing::Framed, &mut bytes);
     written.expect("it is of its types");

@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::capture::{Capture, Connection, ConnectionId, Side, What};
-use corona_wire::calls::{ClusterManager, ClusterManagerCall, ProxyJobTracker, SessionDriver};
+use corona_wire::calls::{ClusterManager, ProxyJobTracker, SessionDriver};
 use corona_wire::schema::ServiceSchema;
-use corona_wire::value::Message;
+use corona_wire::value::{Message, RawMessage, Value};
 use corona_wire::{Framing, Service};
 
-pub(crate) use cutter::Cutter;
+pub(crate) use cutter::{Cutter, Piece};
 
 /// Which service the server of a conversation offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,25 +169,29 @@ fn cut(connection: &Connection, service: Offered, turned: bool) -> Conversation 
         let from = if turned { event.from.other() } else { event.from };
         let cutter = if from == Side::Client { &mut client } else { &mut server };
         let at = event.at;
-        let mut say = |at, what| parts.push(Part { at, from, what });
-        match &event.what {
-            What::Data(data) => cutter.data(at, data, &mut say),
+        let mut take = |at, piece| parts.push(Part { at, from, what: decoded(piece) });
+        let what = match &event.what {
+            What::Data(data) => {
+                cutter.data(at, data, &mut take);
+                continue;
+            }
             What::Missing(bytes) => {
-                cutter.lose(&mut say);
-                say(at, Said::Missing(*bytes));
+                cutter.lose(&mut take);
+                Said::Missing(*bytes)
             }
             What::End => {
-                cutter.finish(&mut say);
-                say(at, Said::End);
+                cutter.finish(&mut take);
+                Said::End
             }
             What::Reset => {
-                cutter.finish(&mut say);
-                say(at, Said::Reset);
+                cutter.finish(&mut take);
+                Said::Reset
             }
-        }
+        };
+        parts.push(Part { at, from, what });
     }
     for (from, mut cutter) in [(Side::Client, client), (Side::Server, server)] {
-        cutter.finish(&mut |at, what| parts.push(Part { at, from, what }));
+        cutter.finish(&mut |at, piece| parts.push(Part { at, from, what: decoded(piece) }));
     }
     parts.sort_by_key(|part| part.at);
     let (caller, called) =
@@ -204,6 +208,15 @@ fn cut(connection: &Connection, service: Offered, turned: bool) -> Conversation 
     }
 }
 
+fn decoded(piece: Piece) -> Said {
+    match piece {
+        Piece::Messages { raw, messages } => {
+            Said::Messages { raw, messages: messages.iter().map(RawMessage::decode).collect() }
+        }
+        Piece::Bytes(bytes) => Said::Bytes(bytes),
+    }
+}
+
 impl Conversation {
     /// All messages with their times and senders.
     pub fn messages(&self) -> impl Iterator<Item = (&Part, &Message)> {
@@ -217,12 +230,17 @@ impl Conversation {
     }
 }
 
-/// Where the sessions that start in a conversation want to be told their grants.
+/// The ports at which the sessions that start in a conversation expect their notifications.
 fn session_driver_ports(conversation: &Conversation) -> Vec<u16> {
-    let calls = conversation.messages().filter(|(part, _)| part.from == Side::Client);
-    let port = |message: &Message| match message.call::<ClusterManager>().ok()? {
-        ClusterManagerCall::SessionStart { info, .. } => u16::try_from(info?.address.port).ok(),
-        _ => None,
+    let starts = conversation.messages().filter(|(part, message)| {
+        part.from == Side::Client && message.name == "sessionStart" && !message.kind.is_answer()
+    });
+    let port = |message: &Message| {
+        let info = message.body.as_ref().ok()?.field("info")?;
+        match info.field("address")?.field("port")? {
+            Value::I32(port) => u16::try_from(*port).ok(),
+            _ => None,
+        }
     };
-    calls.filter_map(|(_, message)| port(message)).collect()
+    starts.filter_map(|(_, message)| port(message)).collect()
 }

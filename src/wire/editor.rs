@@ -168,7 +168,7 @@ fn could_begin(content: &[u8], method: &[u8]) -> Option<bool> {
 
 /// The frame with all edits made; none when nothing is to be changed or it cannot be read to its
 /// end.
-fn edited(frame: &[u8], service: &ServiceSchema, edit: EditMessage<'_>) -> Option<Vec<u8>> {
+fn edited(frame: &[u8], service: &'static ServiceSchema, edit: EditMessage<'_>) -> Option<Vec<u8>> {
     let content = frame.get(4..)?;
     let bounds = Bounds { max_bytes: content.len(), max_depth: 64 };
     let mut at = 0;

@@ -11,7 +11,7 @@ use super::message::{self, AnswerBody, Read, kind};
 use super::scan::{Bounds, Header, Malformed, code};
 use super::schema::{Kind, ServiceSchema, StructId, schema};
 use super::server::Answer;
-use super::service::{ApplicationFault, Exception, Framing, Outcome, Service};
+use super::service::{ApplicationFault, Exception, FaultKind, Framing, Outcome, Service};
 
 /// Any value of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,8 +176,8 @@ impl Message {
         Ok(())
     }
 
-    /// The message as a typed call. The kind is not looked at, as by a server. `Err`: what a server
-    /// would answer.
+    /// The message as a typed call, which costs an encoding: a message that came as bytes is read with
+    /// [`RawMessage::call`]. The kind is not looked at, as by a server. `Err`: what a server would answer.
     pub fn call<S: Service>(&self) -> Result<S::Call, CallMismatch> {
         let bytes = self.bytes::<S>()?;
         match message::read_call::<S>(&bytes, NO_BOUNDS) {
@@ -206,13 +206,74 @@ impl Message {
         }
     }
 
-    /// A typed call as a decoded message with the sequence id 0; none when it is too long for one.
-    pub fn of_call<S: Service>(call: &S::Call) -> Option<Message> {
+    fn bytes<S: Service>(&self) -> Result<Vec<u8>, MismatchError> {
+        let mut bytes = vec![];
+        self.write(S::schema(), Framing::Bare, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// A whole message of a stream that is not decoded yet: what its header says, and its bytes, which have
+/// been held against the contract. Decoding it, as plain values or as a typed call, walks over the bytes
+/// once.
+#[derive(Clone, Debug)]
+pub struct RawMessage {
+    /// What it is.
+    pub kind: MessageKind,
+    /// The method's name.
+    pub name: String,
+    /// The sequence id.
+    pub seqid: i32,
+    service: &'static ServiceSchema,
+    /// Without the length of a frame.
+    bytes: Vec<u8>,
+    /// Where its body is. `Err`: a struct in it lacks a required field; the text is the original's.
+    body: Result<usize, String>,
+}
+
+impl RawMessage {
+    /// The message as plain values.
+    pub fn decode(&self) -> Message {
+        let id = body_id(self.service, self.kind, &self.name);
+        let value = |at| {
+            let mut walk = Walk::new(&self.bytes, schema(), NO_BOUNDS);
+            // The bytes were checked, so that they can be read.
+            let read = read_struct(&mut walk, at, id).map_err(|_| "unreadable".to_owned());
+            read.map(|(value, _)| value)
+        };
+        let body = self.body.clone().and_then(value);
+        Message { kind: self.kind, name: self.name.clone(), seqid: self.seqid, body }
+    }
+
+    /// The message as a typed call of a service, which must be the one that it was read for.
+    ///
+    /// # Errors
+    /// What a server would answer: the method is not known, or a required field is missing. An answer is
+    /// no call.
+    pub fn call<S: Service>(&self) -> Result<S::Call, ApplicationFault> {
+        let fault = |kind, message: &str| ApplicationFault { kind, message: message.to_owned() };
+        if self.kind.is_answer() {
+            return Err(fault(FaultKind::InvalidMessageType, "an answer"));
+        }
+        match message::read_call::<S>(&self.bytes, NO_BOUNDS) {
+            Ok(Read::Done(incoming, _) | Read::Refused(incoming)) => {
+                incoming.call.map(|(_, call)| call)
+            }
+            _ => Err(fault(FaultKind::ProtocolError, "unreadable")),
+        }
+    }
+
+    /// Whether two messages are the same to the last byte, their headers included. Others may say the
+    /// same in other bytes.
+    pub fn has_bytes_of(&self, other: &RawMessage) -> bool {
+        self.bytes == other.bytes
+    }
+
+    /// A typed call with the sequence id 0; none when it is too long for a message.
+    pub fn of_call<S: Service>(call: &S::Call) -> Option<RawMessage> {
         let mut bytes = vec![];
         message::write_call::<S>(&mut bytes, call, 0, Framing::Bare).ok()?;
-        let mut reader = StreamReader::new(S::schema(), Framing::Bare, bytes.len());
-        reader.push(&bytes);
-        reader.next_message().ok()?
+        RawMessage::written(S::schema(), bytes)
     }
 
     /// What a server would send for an answer to a call of this method; none when it would close the
@@ -221,32 +282,31 @@ impl Message {
         method: &str,
         answer: &Answer<S::Reply>,
         seqid: i32,
-    ) -> Option<Message> {
+    ) -> Option<RawMessage> {
         let mut bytes = vec![];
         let place = || S::place(method);
+        let framing = Framing::Bare;
         match answer {
             Answer::Reply(reply) => {
-                message::write_result::<S>(&mut bytes, place()?, Ok(reply), seqid, Framing::Bare)
+                message::write_result::<S>(&mut bytes, place()?, Ok(reply), seqid, framing)
             }
             Answer::Exception(exception) => {
-                let refused = Err(exception);
-                message::write_result::<S>(&mut bytes, place()?, refused, seqid, Framing::Bare)
+                message::write_result::<S>(&mut bytes, place()?, Err(exception), seqid, framing)
             }
-            Answer::Fault(fault) => {
-                message::write_fault(&mut bytes, method, fault, seqid, Framing::Bare)
-            }
+            Answer::Fault(fault) => message::write_fault(&mut bytes, method, fault, seqid, framing),
             Answer::Close => return None,
         }
         .ok()?;
-        let mut reader = StreamReader::new(S::schema(), Framing::Bare, bytes.len());
-        reader.push(&bytes);
-        reader.next_message().ok()?
+        RawMessage::written(S::schema(), bytes)
     }
 
-    fn bytes<S: Service>(&self) -> Result<Vec<u8>, MismatchError> {
-        let mut bytes = vec![];
-        self.write(S::schema(), Framing::Bare, &mut bytes)?;
-        Ok(bytes)
+    /// A message that was written here, and agrees with the contract.
+    fn written(service: &'static ServiceSchema, bytes: Vec<u8>) -> Option<RawMessage> {
+        let header = Header::parse(&bytes).ok()??;
+        let kind = MessageKind::from_number(header.kind);
+        let name = String::from_utf8_lossy(header.name).into_owned();
+        let body = Ok(header.body);
+        Some(RawMessage { kind, name, seqid: header.seqid, service, body, bytes })
     }
 }
 
@@ -310,6 +370,12 @@ impl StreamReader {
         inbox.take(|bytes| read_message(bytes, service, *bounds))
     }
 
+    /// As [`Self::next_message`], for messages that may never have to be decoded.
+    pub fn next_raw(&mut self) -> Result<Option<RawMessage>, Malformed> {
+        let StreamReader { service, inbox, bounds } = self;
+        inbox.take(|bytes| read_raw(bytes, service, *bounds))
+    }
+
     /// Whether no part of a message waits for the rest of it.
     pub fn is_empty(&self) -> bool {
         self.inbox.is_empty()
@@ -329,22 +395,35 @@ pub(super) fn body_id(service: &ServiceSchema, kind: MessageKind, name: &str) ->
 
 pub(super) fn read_message(
     bytes: &[u8],
-    service: &ServiceSchema,
+    service: &'static ServiceSchema,
     bounds: Bounds,
 ) -> Result<Read<Message>, Malformed> {
+    Ok(match read_raw(bytes, service, bounds)? {
+        Read::Done(message, end) => Read::Done(message.decode(), end),
+        Read::Refused(message) => Read::Refused(message.decode()),
+        Read::Incomplete => Read::Incomplete,
+    })
+}
+
+fn read_raw(
+    bytes: &[u8],
+    service: &'static ServiceSchema,
+    bounds: Bounds,
+) -> Result<Read<RawMessage>, Malformed> {
     let Some(header) = Header::parse(bytes)? else { return Ok(Read::Incomplete) };
     let kind = MessageKind::from_number(header.kind);
     let name = String::from_utf8_lossy(header.name).into_owned();
     let id = body_id(service, kind, &name);
-    let message = |name, body| Message { kind, name, seqid: header.seqid, body };
+    let raw = |bytes: &[u8], body| {
+        let bytes = bytes.to_vec();
+        RawMessage { kind, name, seqid: header.seqid, service, bytes, body }
+    };
     match check::check(bytes, header.body, id, schema(), bounds)? {
         Checked::Incomplete => Ok(Read::Incomplete),
-        Checked::Missing(text) => Ok(Read::Refused(message(name, Err(text)))),
+        Checked::Missing(text) => Ok(Read::Refused(raw(bytes, Err(text)))),
         Checked::Whole { end } => {
-            let mut walk = Walk::new(bytes, schema(), bounds);
-            let (value, _) =
-                read_struct(&mut walk, header.body, id).map_err(|_| Malformed::Unreadable)?;
-            Ok(Read::Done(message(name, Ok(value)), end))
+            let whole = bytes.get(..end).ok_or(Malformed::Unreadable)?;
+            Ok(Read::Done(raw(whole, Ok(header.body)), end))
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Cuts one direction of a connection into messages.
 //!
-//! Knows framing and where a message ends, not what it says. Once the stream cannot be understood,
-//! everything is handed on as bytes, until something that looks like a message begins again after
-//! a gap.
+//! Knows framing and where a message ends, not what it says: messages are not decoded. Once the stream
+//! cannot be understood, everything is handed on as bytes, until something that looks like a message
+//! begins after a gap.
 
 use std::time::Duration;
 
-use super::{Offered, Said};
+use super::Offered;
 use corona_wire::Framing;
-use corona_wire::value::{Message, StreamReader};
+use corona_wire::value::{RawMessage, StreamReader};
 
 /// The state of cutting one direction.
 pub(crate) struct Cutter {
@@ -20,7 +20,7 @@ pub(crate) struct Cutter {
     /// How many of them the reader has been given.
     read: usize,
     /// What the reader has found in those.
-    messages: Vec<Message>,
+    messages: Vec<RawMessage>,
     /// When the last of `pending` came.
     at: Duration,
 }
@@ -38,7 +38,16 @@ enum State {
 /// A larger message is taken for nonsense. The wire's own limit on frames is the same.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-type Say<'a> = &'a mut dyn FnMut(Duration, Said);
+/// A part of a stream.
+pub(crate) enum Piece {
+    /// Whole messages, and their bytes on the stream, frame lengths included.
+    Messages { raw: Vec<u8>, messages: Vec<RawMessage> },
+    /// Bytes that are no message.
+    Bytes(Vec<u8>),
+}
+
+/// Takes each piece with the time of its last byte.
+type Take<'a> = &'a mut dyn FnMut(Duration, Piece);
 
 impl Cutter {
     /// For a stream that is known from its first byte when it is `whole`.
@@ -54,12 +63,12 @@ impl Cutter {
         }
     }
 
-    /// Takes bytes that came at `at`, and says what they complete.
-    pub(crate) fn data(&mut self, at: Duration, data: &[u8], say: Say<'_>) {
+    /// Takes bytes that came at `at`, and hands on what they complete.
+    pub(crate) fn data(&mut self, at: Duration, data: &[u8], take: Take<'_>) {
         self.pending.extend_from_slice(data);
         self.at = at;
         if self.state == State::Lost {
-            self.find_step(say);
+            self.find_step(take);
         }
         while self.state == State::InStep {
             match self.feed() {
@@ -70,13 +79,13 @@ impl Cutter {
                     let raw = std::mem::replace(&mut self.pending, rest);
                     self.read = 0;
                     let messages = std::mem::take(&mut self.messages);
-                    say(at, Said::Messages { raw, messages });
+                    take(at, Piece::Messages { raw, messages });
                 }
                 Fed::Nonsense => self.state = State::Strange,
             }
         }
         if self.state == State::Strange {
-            self.say_pending(say);
+            self.hand_on_pending(take);
         }
     }
 
@@ -86,20 +95,20 @@ impl Cutter {
     }
 
     /// Some of the stream is missing after what came so far.
-    pub(crate) fn lose(&mut self, say: Say<'_>) {
-        self.say_pending(say);
+    pub(crate) fn lose(&mut self, take: Take<'_>) {
+        self.hand_on_pending(take);
         self.state = State::Lost;
     }
 
     /// Nothing more will come.
-    pub(crate) fn finish(&mut self, say: Say<'_>) {
-        self.say_pending(say);
+    pub(crate) fn finish(&mut self, take: Take<'_>) {
+        self.hand_on_pending(take);
     }
 
     /// Hands on what is no whole message, or no message at all.
-    fn say_pending(&mut self, say: Say<'_>) {
+    fn hand_on_pending(&mut self, take: Take<'_>) {
         if !self.pending.is_empty() {
-            say(self.at, Said::Bytes(std::mem::take(&mut self.pending)));
+            take(self.at, Piece::Bytes(std::mem::take(&mut self.pending)));
         }
         self.read = 0;
         self.messages.clear();
@@ -123,7 +132,7 @@ impl Cutter {
         self.reader.push(bytes);
         self.read += size;
         loop {
-            match self.reader.next_message() {
+            match self.reader.next_raw() {
                 Ok(Some(message)) => self.messages.push(message),
                 Ok(None) if self.reader.is_empty() => return Fed::Whole,
                 Ok(None) => return Fed::Something,
@@ -133,7 +142,7 @@ impl Cutter {
     }
 
     /// Looks for the start of a message in a stream whose beginning is not known.
-    fn find_step(&mut self, say: Say<'_>) {
+    fn find_step(&mut self, take: Take<'_>) {
         let before = if self.service.framing() == Framing::Framed { 4 } else { 0 };
         let start = (0..self.pending.len())
             .find(|start| starts_message(self.pending.get(start + before..).unwrap_or_default()));
@@ -141,7 +150,7 @@ impl Cutter {
         let keep = before + HEADER_START - 1;
         let rest = start.unwrap_or(self.pending.len().saturating_sub(keep));
         let rest = self.pending.split_off(rest);
-        self.say_pending(say);
+        self.hand_on_pending(take);
         self.pending = rest;
         if start.is_some() {
             self.state = State::InStep;
@@ -210,24 +219,23 @@ mod tests {
         };
         let mut cutter = Cutter::new(service, whole);
         let mut seen: Vec<String> = Vec::new();
-        let mut say = |_, said| match said {
-            Said::Messages { raw, messages } => {
+        let mut take = |_, piece| match piece {
+            Piece::Messages { raw, messages } => {
                 let names: Vec<_> = messages.iter().map(|m| m.name.clone()).collect();
                 seen.push(format!("{} in {}", names.join("+"), raw.len()));
             }
-            Said::Bytes(bytes) => match seen.last_mut().filter(|last| last.starts_with('?')) {
+            Piece::Bytes(bytes) => match seen.last_mut().filter(|last| last.starts_with('?')) {
                 Some(last) => {
                     let known: usize = last[1..].parse().unwrap();
                     *last = format!("?{}", known + bytes.len());
                 }
                 None => seen.push(format!("?{}", bytes.len())),
             },
-            other => seen.push(format!("{other:?}")),
         };
         for data in stream.chunks(piece) {
-            cutter.data(Duration::ZERO, data, &mut say);
+            cutter.data(Duration::ZERO, data, &mut take);
         }
-        cutter.finish(&mut say);
+        cutter.finish(&mut take);
         seen
     }
 

@@ -10,7 +10,7 @@ use super::play::Play;
 use super::report::{About, Finding};
 use crate::inspect::{Shape, body_text};
 use corona_wire::calls::{SessionDriver, SessionDriverCall};
-use corona_wire::value::Message;
+use corona_wire::value::RawMessage;
 
 impl Play {
     /// The recording tells a session something: wait until the manager under test has told as
@@ -81,13 +81,13 @@ impl Play {
             Heard::SafeMode(flag) => self.safe_mode.1.push(flag),
             Heard::Session(port, call) => {
                 for complaint in self.hear_session(port, &call) {
-                    let message = Message::of_call::<SessionDriver>(&call);
+                    let message = RawMessage::of_call::<SessionDriver>(&call);
                     let name = message.as_ref().map_or("a notice", |message| &message.name);
                     let place = format!("{name} to a session");
                     let recorded = "nothing that a correct manager does not do".to_owned();
                     let both = (recorded, complaint);
                     let found = Finding::of_words(self.now(), About::Notice, place, both);
-                    let arguments = message.map(|message| body_text(&message, Shape::Short));
+                    let arguments = message.map(|raw| body_text(&raw.decode(), Shape::Short));
                     let arguments = arguments.unwrap_or_default();
                     self.report.add(Finding { arguments, ..found });
                 }

@@ -7,17 +7,18 @@ use super::line::{Asked, Ours};
 use super::run::{Run, UNFOLLOWED};
 use crate::inspect::{Shape, body_text};
 use crate::replay::judge::{Verdict, answer_instead_of_close, by_handle, same_body};
-use crate::replay::values::{handle_of, is_unknown_session, show};
+use crate::replay::values::{is_unknown_session, show};
 use crate::replay::{About, Finding, Rule};
 use corona_engine::Observed;
 use corona_model::types::SessionStatus;
+use corona_wire::calls::{ClusterManager, ClusterManagerCall};
 use corona_wire::value::{Message, MessageKind, Value};
 
 impl Run {
     /// The primary has answered a call.
     pub(super) fn compare(&mut self, asked: &Asked, theirs: &Message) {
         let method = asked.call.name.as_str();
-        let handle = handle_of(&asked.call);
+        let handle = asked.handle.as_deref();
         let ours = match &asked.ours {
             Ours::Nothing(reason) => {
                 let ended = method == "sessionEnd" && theirs.kind == MessageKind::Reply;
@@ -32,7 +33,7 @@ impl Run {
                 let closed = "the connection is closed";
                 return self.answer_differs(asked, None, show(theirs), closed.to_owned());
             }
-            Ours::Answer(ours) => ours,
+            Ours::Answer(ours) => &ours.message.decode(),
         };
         match self.judge(asked, theirs, ours) {
             Judged::Equal => self.figures().call(method).equal += 1,
@@ -43,7 +44,7 @@ impl Run {
                 let both = (show(theirs), show(ours));
                 let found = Finding::of_words(at, About::Call(method.to_owned()), place, both)
                     .with_messages(theirs, ours);
-                let arguments = body_text(&asked.call, Shape::Short);
+                let arguments = body_text(&asked.call.decode(), Shape::Short);
                 self.call_differs(method, Finding { rule, arguments, ..found });
             }
         }
@@ -63,7 +64,8 @@ impl Run {
             Ours::Nothing(reason) => self.not_compared(method, reason),
             Ours::Close => self.figures().call(method).equal += 1,
             Ours::Answer(ours) => {
-                let rule = match answer_instead_of_close(&asked.call, ours) {
+                let ours = &ours.message.decode();
+                let rule = match answer_instead_of_close(&asked.call.decode(), ours) {
                     Verdict::Explained(rule) => Some(rule),
                     _ => None,
                 };
@@ -78,11 +80,14 @@ impl Run {
             let body = theirs.body.as_ref().ok();
             body.and_then(|body| body.field("success")) == Some(&Value::Bool(value))
         };
-        let wanted = asked.call.body.as_ref().ok().and_then(|body| body.field("safeMode"));
         let is_call = asked.call.name == "setSafeMode";
+        let wanted = match is_call.then(|| asked.call.call::<ClusterManager>()) {
+            Some(Ok(ClusterManagerCall::SetSafeMode { safe_mode })) => Some(safe_mode),
+            _ => None,
+        };
         let on = match wanted {
-            Some(Value::Bool(false)) if is_call => Some(false),
-            Some(Value::Bool(true)) if is_call && succeeded(true) => Some(true),
+            Some(false) => Some(false),
+            Some(true) if succeeded(true) => Some(true),
             _ if is_safe_mode(theirs) => Some(true),
             _ => None,
         };
@@ -93,7 +98,7 @@ impl Run {
                 self.manager.set_safe_mode(true);
             }
             (Some(on), is_on) if on != is_on => self.manager.set_safe_mode(on),
-            (None, true) if matches!(&asked.ours, Ours::Answer(ours) if is_safe_mode(ours)) => {
+            (None, true) if matches!(&asked.ours, Ours::Answer(ours) if ours.is_safe_mode) => {
                 self.manager.set_safe_mode(false);
                 self.begin_anew("the primary is no longer in safe mode").await;
             }
@@ -117,12 +122,11 @@ impl Run {
         if same_head && same_body(theirs, ours) {
             return Judged::Equal;
         }
-        if let Some(handle) = handle_of(&asked.call) {
+        if let Some(handle) = &asked.handle {
             let gone = (is_unknown_session(theirs, handle), is_unknown_session(ours, handle));
-            let handle: Arc<str> = handle.into();
             match gone {
-                (false, true) => return self.gone_here(&handle),
-                (true, false) => return self.gone_there(&handle),
+                (false, true) => return self.gone_here(handle),
+                (true, false) => return self.gone_there(handle),
                 _ => {}
             }
         }
@@ -225,7 +229,7 @@ impl Run {
         let place = format!("{method} {}", asked.call.seqid);
         let about = About::Call(method.clone());
         let found = Finding::of_words(at, about, place, (theirs, ours));
-        let arguments = body_text(&asked.call, Shape::Short);
+        let arguments = body_text(&asked.call.decode(), Shape::Short);
         self.call_differs(&method, Finding { rule, arguments, ..found });
     }
 

@@ -101,7 +101,7 @@ const MAX_METHODS: usize = 100;
 const MAX_BEGINNINGS: usize = 10;
 
 impl Figures {
-    pub(super) fn new(primary: &str) -> Figures {
+    pub(crate) fn new(primary: &str) -> Figures {
         Figures {
             primary: primary.to_owned(),
             began: SystemTime::now(),
@@ -150,7 +150,7 @@ impl Figures {
         (all.explained + all.different).saturating_sub(kept)
     }
 
-    pub(super) fn call(&mut self, method: &str) -> &mut Tally {
+    pub(crate) fn call(&mut self, method: &str) -> &mut Tally {
         let known = self.calls.contains_key(method) || self.calls.len() < MAX_METHODS;
         self.calls.entry(if known { method } else { "others" }.to_owned()).or_default()
     }

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capture::{Opening, Side};
-use crate::conversation::{Cutter, Offered, Said};
-use corona_wire::value::Message;
+use crate::conversation::{Cutter, Offered, Piece};
+use corona_wire::value::RawMessage;
 
 /// A connection.
 pub(super) struct Line {
@@ -34,7 +35,9 @@ pub(super) struct Line {
 /// A call that was seen.
 pub(super) struct Asked {
     /// The call.
-    pub(super) call: Message,
+    pub(super) call: RawMessage,
+    /// The session that it names.
+    pub(super) handle: Option<Arc<str>>,
     /// What becomes of its answer.
     pub(super) ours: Ours,
     /// Whether it changes what others are answered.
@@ -44,11 +47,20 @@ pub(super) struct Asked {
 /// What the shadow says to a call.
 pub(super) enum Ours {
     /// This answer.
-    Answer(Box<Message>),
+    Answer(Box<OurAnswer>),
     /// It would close the connection.
     Close,
     /// Nothing is compared, for this reason.
     Nothing(&'static str),
+}
+
+/// An answer of the shadow, as it would be sent.
+pub(super) struct OurAnswer {
+    pub(super) message: RawMessage,
+    /// Whether it is the result of the call, and no exception.
+    pub(super) is_reply: bool,
+    /// Whether it is the exception for safe mode.
+    pub(super) is_safe_mode: bool,
 }
 
 pub(super) const GAP: &str = "calls whose answers may have been missed";
@@ -74,7 +86,7 @@ impl Line {
     }
 
     /// Takes bytes of one side and gives the messages that they complete.
-    pub(super) fn data(&mut self, from: Side, data: &[u8]) -> Vec<Message> {
+    pub(super) fn data(&mut self, from: Side, data: &[u8]) -> Vec<RawMessage> {
         if self.strange {
             return Vec::new();
         }
@@ -82,9 +94,9 @@ impl Line {
         let cutter = if from == Side::Client { client } else { server };
         let mut found = Vec::new();
         let mut strange = false;
-        cutter.data(Duration::ZERO, data, &mut |_, said| match said {
-            Said::Messages { mut messages, .. } => found.append(&mut messages),
-            _ => strange = true,
+        cutter.data(Duration::ZERO, data, &mut |_, piece| match piece {
+            Piece::Messages { mut messages, .. } => found.append(&mut messages),
+            Piece::Bytes(_) => strange = true,
         });
         // After a gap there may be the rest of a message.
         self.strange |= strange && !self.has_gaps;
@@ -105,7 +117,7 @@ impl Line {
 
     /// Takes out the call that is answered now, which is the last one given. After a gap others may
     /// come before it, of which the answers were missed.
-    pub(super) fn answered(&mut self, answer: &Message) -> VecDeque<Asked> {
+    pub(super) fn answered(&mut self, answer: &RawMessage) -> VecDeque<Asked> {
         let is_it =
             |asked: &Asked| asked.call.name == answer.name && asked.call.seqid == answer.seqid;
         let answered = match self.has_gaps {
@@ -149,10 +161,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use corona_wire::value::{MessageKind, Value};
+    use corona_wire::value::{Message, MessageKind, StreamReader, Value};
 
-    fn message(kind: MessageKind, name: &str, seqid: i32) -> Message {
-        Message { kind, name: name.to_owned(), seqid, body: Ok(Value::Struct(Vec::new())) }
+    fn bytes(kind: MessageKind, name: &str, seqid: i32) -> Vec<u8> {
+        let body = Ok(Value::Struct(Vec::new()));
+        let message = Message { kind, name: name.to_owned(), seqid, body };
+        let (mut bytes, service) = (Vec::new(), Offered::ClusterManager);
+        message.write(service.schema(), service.framing(), &mut bytes).unwrap();
+        bytes
+    }
+
+    fn message(kind: MessageKind, name: &str, seqid: i32) -> RawMessage {
+        let service = Offered::ClusterManager;
+        let mut reader = StreamReader::new(service.schema(), service.framing(), 1 << 20);
+        reader.push(&bytes(kind, name, seqid));
+        reader.next_raw().unwrap().unwrap()
     }
 
     /// A line on which these calls wait.
@@ -162,7 +185,7 @@ mod tests {
         let mut line = Line::new(&opening, Offered::ClusterManager);
         for (name, seqid) in calls {
             let call = message(MessageKind::Call, name, *seqid);
-            line.asks(Asked { call, ours: Ours::Close, changes: true });
+            line.asks(Asked { call, handle: None, ours: Ours::Close, changes: true });
         }
         line
     }
@@ -211,11 +234,7 @@ mod tests {
 
     /// A call in its frame.
     fn framed(seqid: i32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let call = message(MessageKind::Call, "getSessions", seqid);
-        let service = Offered::ClusterManager;
-        call.write(service.schema(), service.framing(), &mut bytes).unwrap();
-        bytes
+        bytes(MessageKind::Call, "getSessions", seqid)
     }
 
     proptest! {

@@ -30,7 +30,7 @@ families! {
 }
 
 /// All of it as text.
-pub(super) fn metrics(figures: &Figures) -> String {
+pub(crate) fn metrics(figures: &Figures) -> String {
     let mut text = Text(String::new());
     let mut answers = text.family(ANSWERS);
     for (method, tally) in &figures.calls {

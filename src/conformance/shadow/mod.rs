@@ -54,7 +54,7 @@ mod http;
 mod ids;
 mod json;
 mod line;
-mod metrics;
+pub(crate) mod metrics;
 mod notices;
 mod revocations;
 mod run;

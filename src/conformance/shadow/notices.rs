@@ -18,7 +18,7 @@ use corona_engine::Notification;
 use corona_model::types::{Address, Grant, Millis, ResourceType};
 use corona_wire::calls::{SessionDriver, SessionDriverCall};
 use corona_wire::generated as wire;
-use corona_wire::value::Message;
+use corona_wire::value::RawMessage;
 
 /// How long a decision of the primary waits for ours, if nothing else stands in the way of both:
 /// timers of the two do not run out at the same moment.
@@ -116,7 +116,7 @@ impl Run {
     }
 
     /// The primary tells a session something.
-    pub(super) fn told(&mut self, connection: ConnectionId, message: Message) {
+    pub(super) fn told(&mut self, connection: ConnectionId, message: RawMessage) {
         let Ok(call) = message.call::<SessionDriver>() else { return };
         let (handle, all) = match call {
             SessionDriverCall::GrantResource { handle, granted } => {

@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use super::books::{Books, Recent};
 use super::figures::Figures;
 use super::ids::Ids;
-use super::line::{Asked, GAP, Line, Ours};
+use super::line::{Asked, GAP, Line, OurAnswer, Ours};
 use super::{ReadConfiguration, ShadowError, ShadowOptions};
 use crate::capture::{ConnectionId, Side};
 use crate::conversation::Offered;
 use crate::recording::{Entry, Record, Unrecorded};
 use crate::relay::Entries;
-use crate::replay::values::{handle_of, show};
+use crate::replay::values::show;
 use corona_cluster_manager::{DryRun, Told};
 use corona_config::Loaded;
 use corona_process::panics::{Panic, caught};
+use corona_wire::Exception;
 use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
-
 use corona_wire::server::Answer;
-use corona_wire::value::{Message, Value};
+use corona_wire::value::{Message, RawMessage, Value};
 
 /// How long it rests after a panic, which may come again.
 const REST: Duration = Duration::from_secs(1);
@@ -301,18 +301,23 @@ impl Run {
     }
 
     /// A client calls the primary.
-    async fn called(&mut self, connection: ConnectionId, client: SocketAddr, message: Message) {
+    async fn called(&mut self, connection: ConnectionId, client: SocketAddr, message: RawMessage) {
         if message.kind.is_answer() {
             return;
         }
+        let mut handle = None;
         let (ours, mut changes) = match message.call::<ClusterManager>() {
-            Ok(call) => (self.answer(client, &message, call).await, changes(&message.name)),
+            Ok(call) => {
+                handle = handle_of(&call).map(Arc::<str>::from);
+                let ours = self.answer(client, &message, handle.as_deref(), call).await;
+                (ours, changes(&message.name))
+            }
             // How a broken call is refused is the wire's business, and has its own tests.
             Err(_) => (Ours::Nothing("calls that break the contract"), false),
         };
         changes |= self.decide(ends_session(&message.name)).await;
         if message.name == "sessionStart"
-            && let Some(handle) = handle_of(&message)
+            && let Some(handle) = &handle
             && !self.manager.look(|engine| engine.has_session(handle))
         {
             self.books.sessions.remove(handle);
@@ -324,11 +329,17 @@ impl Run {
             self.changes += 1;
         }
         if let Some(line) = self.lines.get_mut(&connection) {
-            line.asks(Asked { call: message, ours, changes });
+            line.asks(Asked { call: message, handle, ours, changes });
         }
     }
 
-    async fn answer(&mut self, client: SocketAddr, message: &Message, call: Call) -> Ours {
+    async fn answer(
+        &mut self,
+        client: SocketAddr,
+        message: &RawMessage,
+        handle: Option<&str>,
+        call: Call,
+    ) -> Ours {
         match &call {
             // Known when the primary has answered.
             Call::GetNextSessionId => return Ours::Nothing(""),
@@ -344,19 +355,23 @@ impl Run {
             }
             _ => {}
         }
-        if let Some(handle) = handle_of(message)
+        if let Some(handle) = handle
             && self.unfollowed.contains_key(handle)
         {
-            let handle = handle.to_owned();
-            self.is_not_followed(&handle);
+            self.is_not_followed(handle);
             return Ours::Nothing(UNFOLLOWED);
         }
         match self.manager.call(client, call).await {
             None => Ours::Nothing("calls that act outside of the cluster manager"),
             Some(Answer::Close) => Ours::Close,
             Some(answer) => {
-                match Message::of_answer::<ClusterManager>(&message.name, &answer, message.seqid) {
-                    Some(answer) => Ours::Answer(Box::new(answer)),
+                let is_reply = matches!(answer, Answer::Reply(_));
+                let is_safe_mode = matches!(answer, Answer::Exception(Exception::SafeMode(_)));
+                let (name, seqid) = (&message.name, message.seqid);
+                match RawMessage::of_answer::<ClusterManager>(name, &answer, seqid) {
+                    Some(message) => {
+                        Ours::Answer(Box::new(OurAnswer { message, is_reply, is_safe_mode }))
+                    }
                     None => Ours::Close,
                 }
             }
@@ -390,7 +405,7 @@ impl Run {
     }
 
     /// The primary answers a call.
-    async fn answered(&mut self, connection: ConnectionId, message: &Message) {
+    async fn answered(&mut self, connection: ConnectionId, message: &RawMessage) {
         let Some(line) = self.lines.get_mut(&connection) else { return };
         let changes = line.changes();
         let mut others = line.answered(message);
@@ -399,7 +414,7 @@ impl Run {
         let is_known = !line.strange && !line.has_gaps;
         let Some(asked) = others.pop_back() else {
             if is_known {
-                let theirs = show(message);
+                let theirs = show(&message.decode());
                 self.figures().run_differs("an answer", &theirs, "there was no call");
             }
             return;
@@ -407,6 +422,15 @@ impl Run {
         for missed in others {
             self.not_compared(&missed.call.name, GAP);
         }
+        // Most answers are the same to the last byte, and need not be decoded.
+        if let Ours::Answer(ours) = &asked.ours
+            && (ours.is_reply || (asked.call.name != "sessionStart" && !ours.is_safe_mode))
+            && ours.message.has_bytes_of(message)
+        {
+            self.figures().call(&asked.call.name).equal += 1;
+            return;
+        }
+        let message = &message.decode();
         if asked.call.name == "getNextSessionId" {
             return self.id_answered(&asked, message).await;
         }
@@ -516,4 +540,30 @@ fn changes(method: &str) -> bool {
 /// Whether sessions that end in the course of a call end because of it.
 fn ends_session(method: &str) -> bool {
     matches!(method, "sessionEnd" | "killSession" | "killSessions" | "sessionHeartbeatV2")
+}
+
+/// The session that a call names in an argument called `handle`.
+fn handle_of(call: &Call) -> Option<&str> {
+    match call {
+        Call::SessionStart { handle, .. }
+        | Call::SessionUpdateInfo { handle, .. }
+        | Call::SessionEnd { handle, .. }
+        | Call::SessionHeartbeat { handle }
+        | Call::SessionHeartbeatV2 { handle, .. }
+        | Call::RequestResource { handle, .. }
+        | Call::ReleaseResource { handle, .. }
+        | Call::NodeFeedback { handle, .. }
+        | Call::GetSessionInfo { handle } => handle.as_deref(),
+        Call::GetActualPoolInfo { .. }
+        | Call::GetActualPoolInfoV2 { .. }
+        | Call::GetNextSessionId
+        | Call::NodeHeartbeat { .. }
+        | Call::RefreshNodes
+        | Call::RestartNodes { .. }
+        | Call::GetSessions
+        | Call::KillSession { .. }
+        | Call::KillSessions { .. }
+        | Call::SetSafeMode { .. }
+        | Call::PersistState => None,
+    }
 }

@@ -7,8 +7,9 @@ use super::dice::Dice;
 use crate::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
 use crate::message::{write_call, write_fault, write_result};
 use crate::schema::{IDL, Kind, schema};
+use crate::server::Answer;
 use crate::service::Table;
-use crate::value::{Message, StreamReader, TypedAnswer, Value};
+use crate::value::{Message, RawMessage, StreamReader, TypedAnswer, Value};
 use crate::{Framing, Service};
 
 /// Decodes the only message in some bytes.
@@ -37,6 +38,13 @@ fn round_trip<S: Service>() {
             let mut bytes = vec![];
             write_call::<S>(&mut bytes, &call, message.seqid, Framing::Framed).unwrap();
             assert_eq!(read_one::<S>(&bytes, Framing::Framed), message);
+            let mut reader = StreamReader::new(S::schema(), Framing::Framed, 1 << 20);
+            reader.push(&bytes);
+            let raw = reader.next_raw().unwrap().unwrap();
+            assert_eq!((raw.call::<S>().unwrap(), raw.decode()), (call.clone(), message.clone()));
+            let own = RawMessage::of_call::<S>(&call).unwrap();
+            assert_eq!(own.decode(), Message { seqid: 0, ..message.clone() });
+            assert_eq!(own.has_bytes_of(&raw), message.seqid == 0);
 
             let fields = schema().structure(method.result).fields.len();
             for field in 0..fields {
@@ -63,6 +71,14 @@ fn check_answer<S: Service>(place: usize, message: &Message) {
     let mut bytes = vec![];
     write_result::<S>(&mut bytes, place, result, message.seqid, S::FRAMING).unwrap();
     assert_eq!(read_one::<S>(&bytes, S::FRAMING), *message);
+    let answer = match answer {
+        TypedAnswer::Reply(reply) => Answer::Reply(reply),
+        TypedAnswer::Exception(exception) => Answer::Exception(exception),
+        TypedAnswer::Fault(fault) => Answer::Fault(fault),
+    };
+    let raw = RawMessage::of_answer::<S>(&message.name, &answer, message.seqid).unwrap();
+    assert_eq!(raw.decode(), *message);
+    assert!(raw.call::<S>().is_err(), "an answer is no call");
 }
 
 #[test]

@@ -341,7 +341,9 @@ fn names(framing: Framing, stream: &[u8]) -> Vec<String> {
     let mut reader = StreamReader::new(ClusterManager::schema(), framing, 1 << 20);
     reader.push(stream);
     let mut names = vec![];
-    while let Some(Message { name, body, .. }) = reader.next_message().unwrap() {
+    while let Some(raw) = reader.next_raw().unwrap() {
+        let Message { name, body, .. } = raw.decode();
+        assert_eq!(raw.call::<ClusterManager>().is_err(), body.is_err());
         names.push(format!("{}{name}", if body.is_err() { "!" } else { "" }));
     }
     assert!(reader.is_empty());
