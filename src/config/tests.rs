@@ -330,7 +330,7 @@ fn keys_without_effect_are_told_when_someone_may_miss_it() {
         lines(&loaded.warnings, dir.path()),
         [
             "core-site.xml:4: hadoop.http.max.threads: value \"many\" is not a whole number; expected threads, -1 to 2147483647",
-            "core-site.xml:5: hadoop.http.filter.initializers: has no effect: Java servlet filters. If one of them restricts access to the pages, put a proxy before them.",
+            "core-site.xml:5: hadoop.http.filter.initializers: has no effect: Java servlet filters. If one of them restricts access to the pages, use a proxy instead.",
             "core-site.xml:7: cm.sesion.expiryinterval: unknown key, ignored; did you mean cm.session.expiryinterval? It is not set, so its default 0 is used",
             "core-site.xml:8: corona.cm.max.session: unknown key, ignored; did you mean corona.cm.max.sessions? It is not set, so its default 100000 is used",
         ]

@@ -449,7 +449,7 @@ fn states_that_the_original_cannot_read_are_read() {
             },
             same,
             &[
-                "session 202611210032.1 waits for request 77, of which nothing else is known; it is \
+                "session 202611210032.1 waits for request 77, which the file does not describe; it is \
                left out",
             ],
         ),
