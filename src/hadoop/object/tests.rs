@@ -110,7 +110,7 @@ fn what_is_no_value() {
         ),
         (
             r#"0024"org.apache.hadoop.mapred.JobPriority" 0003"NOW""#,
-            "\"NOW\" is no org.apache.hadoop.mapred.JobPriority",
+            "\"NOW\" is not a valid org.apache.hadoop.mapred.JobPriority",
         ),
         (r#"0002"[I" 00000001 0004"long" 0000000000000007"#, "class \"long\" is not known here"),
         (r#"0002"[I" ffffffff"#, "a length of -1 where at most 0 bytes can follow"),

@@ -304,7 +304,7 @@ fn actions_of_another_kind_or_with_another_object_are_refused() {
     let decode =
         |bytes: &str| TaskTrackerAction::decode_fields(class, &mut Reader::new(&sample(bytes)));
     let other = decode(r#"08"KILL_JOB" 00000000 JOB"#).unwrap_err();
-    assert_eq!(other.to_string(), r#""KILL_JOB" is no KILL_TASK"#);
+    assert_eq!(other.to_string(), r#""KILL_JOB" is not a valid KILL_TASK"#);
     let other = decode(r#"09"KILL_TASK" 00000003"a.B" MAP"#).unwrap_err();
     assert_eq!(other.to_string(), r#"class "a.B" is not known here"#);
     let unknown = decode(r#"04"KILL" 00000000 MAP"#).unwrap_err();

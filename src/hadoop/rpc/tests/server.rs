@@ -48,7 +48,7 @@ async fn calls_of_a_typed_client() {
         SessionInfo { handle: None, trackers }
     };
     let refused = soon(client.start_corona_job_tracker(new_map(), session)).await.unwrap_err();
-    assert_eq!(refused.to_string(), "the peer says: java.io.IOException: no room");
+    assert_eq!(refused.to_string(), "the peer replied: java.io.IOException: no room");
     soon(client.submit_actions(None)).await.unwrap();
     assert_eq!(running.peer.done()[1..], ["None actions of alice"]);
     assert_eq!(running.counters.accepted(), 2, "an error does not end a connection");
