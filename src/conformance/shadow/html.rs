@@ -172,7 +172,10 @@ mod tests {
         figures.rows.insert(Rule::FREE_NODE, 3);
         figures.run_differs("<script>", "one", "other");
         let page = html(&figures, Some(Duration::from_secs(5)));
-        assert!(page.contains("DIFFERS: 1 difference") && page.contains("http-equiv=\"refresh\""));
+        assert!(
+            page.contains("DIFFERS: 1 unexplained difference")
+                && page.contains("http-equiv=\"refresh\"")
+        );
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
         assert!(page.contains("&lt;b&gt;") && !page.contains("<b>"), "{page}");
         assert!(!html(&figures, None).contains("http-equiv=\"refresh\""));

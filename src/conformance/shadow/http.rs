@@ -142,7 +142,7 @@ mod tests {
             ("GET /report.json", "HTTP/1.1 200", "\"agrees\":true"),
             ("GET /metrics", "HTTP/1.1 200", "corona_shadow_lag_seconds 0"),
             ("GET /other", "HTTP/1.1 404", "there are /"),
-            ("POST /", "HTTP/1.1 405", "nothing to change"),
+            ("POST /", "HTTP/1.1 405", "only GET and HEAD are supported"),
         ] {
             let mut stream = TcpStream::connect(pages.address()).unwrap();
             write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
