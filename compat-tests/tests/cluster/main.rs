@@ -3,6 +3,7 @@
 
 mod any_manager;
 mod hostile;
+mod kills;
 mod monitoring;
 mod process;
 mod session_driver;
