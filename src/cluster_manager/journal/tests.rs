@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::appender::{Acknowledged, Journaled};
-use super::follower::Reader;
+use super::follower::{Follower, Reader};
 use super::images::make_image;
 use super::opening::{first_record, start_new};
 use super::outbox::Outbox;
@@ -223,4 +223,69 @@ async fn refused_calls_of_unknown_sessions_take_no_bytes() {
     world.core.flush();
     assert_eq!(world.journal.status().appended, before.appended);
     assert_eq!(before.appended, 1);
+}
+
+/// The journal of a cluster manager of the first version that kept one. Later versions must read it.
+const FIRST_VERSION: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/journal/version_1");
+
+/// Writes the fixture, if `CORONA_WRITE_FIXTURES` is set and it is not there. It is never written again.
+async fn write_first_version() {
+    let path = Path::new(FIRST_VERSION);
+    if std::env::var_os("CORONA_WRITE_FIXTURES").is_none() || path.exists() {
+        return;
+    }
+    let world = World::new(path);
+    let apply = |input| world.core.apply(input).unwrap();
+    for node in ["n1", "n2", "n1"] {
+        apply(testing::heartbeat(node, 2));
+    }
+    for handle in ["2026.1", "2026.2", "2026.3"] {
+        apply(testing::session(handle, "g.p"));
+    }
+    let map = |id| testing::request(id, ResourceType::Map, &["n1"]);
+    apply(testing::ask("2026.1", (1..=5).map(map).collect()));
+    world.core.settle(|| 0).await;
+    acknowledge_one(&world);
+    let status = SessionStatus::Successful;
+    apply(Input::EndSession { handle: "2026.3".into(), status });
+    world.check().await;
+    make_image(&world.journal).unwrap();
+    apply(testing::ask("2026.2", (1..=9).map(map).collect()));
+    world.core.settle(|| 0).await;
+    apply(Input::ReleaseResources { handle: "2026.1".into(), ids: vec![1, 2] });
+    apply(testing::heartbeat("n2", 2));
+    apply(Input::RestartNodes { force: false, batch_size: 1 });
+    world.core.flush();
+    world.journal.close().unwrap();
+    std::fs::remove_file(path.join("lock")).unwrap();
+}
+
+#[tokio::test]
+async fn the_journal_of_the_first_version_is_read() {
+    write_first_version().await;
+    let storage = corona_journal::DiskStorage::look(Path::new(FIRST_VERSION)).unwrap();
+    let mut reader = Reader::new(99);
+    let found = corona_journal::show(&storage, |entry| Ok(reader.visit(entry)?)).unwrap();
+    assert!(found.image > 0 && found.records > 3, "{found:?}");
+    let mut engine = reader.finish().unwrap();
+    engine.engine.audit().unwrap();
+    assert_eq!(engine.outbox.len(), 1, "one was acknowledged, one was not");
+    let Follower { engine, now, .. } = &mut engine;
+    assert!(engine.is_running("2026.1") && engine.is_running("2026.2"));
+    assert!(!engine.is_running("2026.3"));
+    let tally = |engine: &Engine, handle: &str| {
+        let session = engine.session_at(handle, *now).unwrap();
+        let counts = &session.counts[ResourceType::Map].now;
+        (counts.requested, counts.granted)
+    };
+    assert_eq!(tally(engine, "2026.1"), (3, 3));
+    assert_eq!(tally(engine, "2026.2"), (9, 3));
+    // It goes on: what is free is granted, and a node restarts.
+    while engine.wants_pass() {
+        engine.apply(*now, Input::Pass).reply.unwrap();
+    }
+    let reply = engine.apply(*now, testing::heartbeat("n1", 2)).reply;
+    assert_eq!(reply, Ok(corona_engine::Reply::NodeHeard { restart: true }));
+    engine.audit().unwrap();
 }
