@@ -11,6 +11,7 @@ pub use corona_config as config;
 pub use corona_conformance as conformance;
 pub use corona_demo as demo;
 pub use corona_engine as engine;
+pub use corona_filesystem as filesystem;
 pub use corona_hadoop as hadoop;
 pub use corona_job_simulation as job_simulation;
 pub use corona_job_tracker as job_tracker;

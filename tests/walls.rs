@@ -38,7 +38,10 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["model", "net", "process", "session_driver", "wire"]),
-    ("task_tracker", &["config", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"]),
+    (
+        "task_tracker",
+        &["config", "filesystem", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"],
+    ),
 ];
 
 /// What the sources of a room must not name, and why.

@@ -15,9 +15,14 @@ use corona::config::{Lookup, Source};
 use corona::conformance::capture::Limits;
 use corona::conformance::conversation::{Ports, Said};
 use corona::conformance::{Traffic, recording};
+use corona::filesystem::hdfs::transfer::{
+    Ack, Layout, Next, PacketHeader, ReadAnswer, ReadReply, ReadRequest, Request, SumKind, Sums,
+    WriteRequest, request_bytes, verify,
+};
 use corona::hadoop::io::formats::Writable;
 use corona::hadoop::io::{Reader, Writer};
 use corona::hadoop::object::{Class, Object};
+use corona::hadoop::writables::Block;
 use corona::wire::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDriver};
 use corona::wire::editor::FrameEditor;
 use corona::wire::value::{Message, MessageKind, StreamReader};
@@ -45,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "state_file", run: state_file, seeds: state_seeds },
     Target { name: "traffic", run: traffic, seeds: traffic_seeds },
     Target { name: "hadoop_objects", run: hadoop_objects, seeds: object_seeds },
+    Target { name: "data_transfers", run: data_transfers, seeds: transfer_seeds },
 ];
 
 /// The first inputs of a kind, none of them large.
@@ -228,6 +234,37 @@ pub fn hadoop_objects(bytes: &[u8]) {
     assert!(self::written(&again) == written, "{object:?} came back as {again:?}");
 }
 
+/// What a data node of HDFS sends and is sent: a request, an answer, an acknowledgement, or a packet
+/// with its payload in a layout that the first byte names. Refused, or read so that it is written as
+/// something that reads as the same.
+pub fn data_transfers(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    // The old encoding of strings cuts long ones that are no text.
+    if rest.len() < 20_000
+        && let Ok(request) = Request::decode(&mut Reader::new(rest))
+    {
+        let again = Request::decode(&mut Reader::new(&request_bytes(&request)));
+        assert_eq!(again, Ok(request), "what is written can be read");
+    }
+    if let Ok(answer) = ReadAnswer::decode(&mut Reader::new(rest)) {
+        assert_eq!(ReadAnswer::decode(&mut Reader::new(&written(&answer))), Ok(answer));
+    }
+    let nodes = usize::from(first % 4) + 1;
+    if let Ok(ack) = Ack::decode(&mut Reader::new(rest), nodes) {
+        assert_eq!(Ack::decode(&mut Reader::new(&ack.bytes(nodes)), nodes), Ok(ack));
+    }
+    let kind = [SumKind::None, SumKind::Crc32, SumKind::Crc32c][usize::from(first % 3)];
+    let sums = Sums { kind, covered: usize::from(*first) + 1 };
+    let mut reader = Reader::new(rest);
+    let version = 27 + i16::from(first % 4);
+    if let Ok(Next::Packet(header)) = PacketHeader::decode(&mut reader, version, sums, 1 << 20)
+        && let Some(payload) = reader.rest().get(..header.payload)
+        && let Ok(data) = verify(&header, sums, &mut payload.to_vec())
+    {
+        assert_eq!(data.len(), header.data, "all data of a packet are found");
+    }
+}
+
 fn written(object: &(impl Writable + Debug)) -> Vec<u8> {
     let mut writer = Writer::new(64 << 20);
     object.encode(&mut writer);
@@ -326,6 +363,34 @@ fn object_seeds() -> Vec<Vec<u8>> {
         Object::Constant(class("org.apache.hadoop.mapred.JobPriority"), "HIGH".to_owned()),
     ];
     objects.iter().map(written).collect()
+}
+
+fn transfer_seeds() -> Vec<Vec<u8>> {
+    let sums = Sums { kind: SumKind::Crc32, covered: 512 };
+    let block = Block { id: -1, bytes: 24, generation: 1001 };
+    let read = ReadRequest::new(30, 7, block, (0, 24), "DFSClient_1");
+    let write = WriteRequest::new(30, 7, block, &[], "DFSClient_1", sums);
+    let header = PacketHeader {
+        payload: 9,
+        layout: Layout::SumsFirst,
+        offset: 0,
+        seqno: 0,
+        flags: 1,
+        data: 5,
+    };
+    let packet =
+        [&header.bytes()[..], &sums.kind.sum(b"hello").unwrap_or(0).to_be_bytes(), b"hello"];
+    let seeds = [
+        request_bytes(&Request::Read(read)),
+        request_bytes(&Request::Write(write)),
+        written(&ReadAnswer::Packets(ReadReply { sums, first_chunk: 512 })),
+        Ack { seqno: 3, bad: Some(1) }.bytes(2),
+        packet.concat(),
+    ];
+    // Of all kinds of checksums and packets.
+    (0..12_u8)
+        .flat_map(|first| seeds.iter().map(move |seed| [&[first], &seed[..]].concat()))
+        .collect()
 }
 
 fn contents(paths: impl Iterator<Item = PathBuf>) -> Vec<Vec<u8>> {

@@ -13,6 +13,7 @@ mod completions;
 mod daemon;
 mod demo;
 mod events;
+mod fs;
 mod import;
 mod inspect;
 mod java;
@@ -107,6 +108,7 @@ enum Command {
     CheckConfig(check_config::Arguments),
     Journal(journal::Arguments),
     Client(client::Arguments),
+    Fs(fs::Arguments),
     Record(record::Arguments),
     Inspect(inspect::Arguments),
     Import(import::Arguments),
@@ -139,6 +141,7 @@ impl Command {
             Command::CheckConfig(arguments) => check_config::run(arguments, console),
             Command::Journal(arguments) => journal::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
+            Command::Fs(arguments) => fs::run(arguments, console),
             Command::Record(arguments) => record::run(arguments, console),
             Command::Inspect(arguments) => inspect::run(arguments, console),
             Command::Import(arguments) => import::run(arguments, console),

@@ -4,7 +4,9 @@
 //! to it. Spec: cluster-manager/06 §2. It knows nothing of files and values.
 
 use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
-use Use::{Accepted, Client, Job, JobTracker, Own, Tracker, TrackerOwn, Unsupported, Used};
+use Use::{
+    Accepted, Client, Files, FilesOwn, Job, JobTracker, Own, Tracker, TrackerOwn, Unsupported, Used,
+};
 
 /// A key that may stand in a property file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,10 @@ impl Kind {
 pub enum Use {
     /// The cluster manager, as the original does.
     Used,
+    /// Clients of file systems, as the original does.
+    Files,
+    /// Clients of file systems; the original does not know it.
+    FilesOwn,
     /// The cluster manager; the original does not know it.
     Own,
     /// Nobody: it steered something that is not needed here. Accepted without a word.
@@ -123,6 +129,8 @@ impl Use {
             Tracker => "task tracker",
             TrackerOwn => "task tracker, own",
             Job => "task tracker, by job",
+            Files => "files",
+            FilesOwn => "files, own",
             JobTracker => "job tracker, by job",
         }
     }
@@ -414,7 +422,7 @@ keys! {
     TT_MEMORY_INTERVAL = "mapred.tasktracker.taskmemorymanager.monitoring-interval", span(1), "5000", "ms", Tracker,
         "Time between checks of the memory of tasks.";
     TT_HADOOP_COMMAND = "corona.tt.hadoop.command", Path, "hadoop", "", TrackerOwn,
-        "The command of a Hadoop installation. It copies files of jobs that are not on file:, and prints its class path.";
+        "The command of a Hadoop installation. It copies files of jobs that are neither on file: nor on an HDFS that this program reads itself, and prints its class path.";
     TT_JAVA_HOME = "corona.tt.java.home", Path, "", "", TrackerOwn,
         "Directory with bin/java; unset: $JAVA_HOME, else the java in $PATH.";
     TT_CHILD_CLASS_PATH = "corona.tt.child.class.path", Text, "", "", TrackerOwn,
@@ -517,6 +525,77 @@ keys! {
         "Whether files of failed attempts, and of their job, are kept when the job is over.";
     JOB_COMMAND = "corona.task.command", Text, "", "", Job,
         "A program to run instead of Java, with its arguments separated by blanks.";
+
+    FS_UGI = "hadoop.job.ugi", Text, "", "", Files,
+        "The user and its groups, separated by commas, for HDFS; unset: those of the process.";
+    FS_CLASS = "fs.hdfs.impl", Class, "org.apache.hadoop.hdfs.DistributedFileSystem", "", Files,
+        "The class for hdfs. Classes with another protocol are refused by name.";
+    FS_INNER_CLASS = "fs.raid.underlyingfs.impl", Class, "", "", Files,
+        "The class that one which wraps another uses.";
+    FS_NAME_0 = "fs.default.name0", Text, "", "", Files,
+        "An address of the default name node with DistributedAvatarFileSystem: the addresses are tried in order when one cannot be connected to.";
+    FS_NAME_1 = "fs.default.name1", Text, "", "", Files,
+        "Another one.";
+    FS_SECURITY = "hadoop.security.authentication", Text, "simple", "", Files,
+        "kerberos is refused.";
+    FS_SOCKS = "hadoop.socks.server", Text, "", "", Files,
+        "A SOCKS server is refused.";
+    FS_REPLICATION = "dfs.replication", Int { least: 1, most: 512 }, "3", "replicas", Files,
+        "Replicas of a new file.";
+    FS_BLOCK = "dfs.block.size", long(1), "67108864", "bytes", Files,
+        "Size of a block of a new file, a multiple of io.bytes.per.checksum.";
+    FS_SUM_BYTES = "io.bytes.per.checksum", Int { least: 1, most: 1_048_576 }, "512", "bytes", Files,
+        "How much one checksum of a new file covers.";
+    FS_UMASK = "dfs.umaskmode", Text, "022", "", Files,
+        "Permissions that new files and directories do not get, in octal.";
+    FS_OLD_UMASK = "dfs.umask", Text, "", "", Files,
+        "The same as a decimal number; it wins.";
+    FS_PACKET = "dfs.write.packet.size", Int { least: 1024, most: 1_048_576 }, "65536", "bytes", Files,
+        "Size of a packet of a block that is written.";
+    FS_SOCKET_TIMEOUT = "dfs.socket.timeout", span(1), "60000", "ms", Files,
+        "How long a data node may be silent.";
+    FS_READ_EXTENSION = "dfs.datanode.socket.read.extension.timeout", span(0), "3000", "ms", Files,
+        "Added to it for each node of a pipeline.";
+    FS_WRITE_TIMEOUT = "dfs.datanode.socket.write.timeout", span(1), "480000", "ms", Files,
+        "How long a data node may leave unread what is written to it.";
+    FS_WRITE_EXTENSION = "dfs.datanode.socket.write.extension.timeout", span(0), "5000", "ms", Files,
+        "Added to it for each node of a pipeline.";
+    FS_WRITE_RETRIES = "dfs.client.block.write.retries", Int { least: 0, most: 1000 }, "3", "tries", Files,
+        "Further tries to write a block.";
+    FS_LOCATE_RETRIES = "dfs.client.block.write.locateFollowingBlock.retries", Int { least: 0, most: 20 }, "5", "tries", Files,
+        "Further requests for a block while the one before has too few replicas.";
+    FS_ACQUIRE_FAILURES = "dfs.client.max.block.acquire.failures", Int { least: 0, most: 1000 }, "3", "rounds", Files,
+        "How often the name node is asked again for replicas of a block that cannot be read.";
+    FS_ACQUIRE_WINDOW = "dfs.client.baseTimeWindow.waitOn.BlockMissingException", span(1), "3000", "ms", Files,
+        "Unit of the pauses before that.";
+    FS_CREATE_PAUSE = "dfs.client.rpc.retry.sleep", span(0), "60000", "ms", Files,
+        "Pause before a file is asked for again that somebody else is writing.";
+    FS_SOFT_LEASE = "dfs.softlease.period", span(2), "60000", "ms", Files,
+        "The name node's soft limit of a lease; half of it is the time between renewals.";
+    FS_HARD_LEASE = "dfs.hardlease.period", span(2), "3600000", "ms", Files,
+        "The name node's hard limit of a lease.";
+    FS_LEASE_RETRIES = "dfs.lease.renewal.retries", Int { least: 0, most: 1000 }, "10", "tries", Files,
+        "Renewals that may fail, a second apart, before files that are written are given up.";
+    FS_TRASH = "fs.trash.interval", Int { least: 0, most: 2_147_483_647 }, "1440", "min", Files,
+        "Whether corona fs rm moves files of HDFS to the trash; the name node empties it. 0: no.";
+    FS_CALL_TIMEOUT = "corona.fs.call.timeout.ms", span(1), "60000", "ms", FilesOwn,
+        "Timeout of a call of a name node.";
+    FS_CONNECT_PATIENCE = "corona.fs.connect.patience.ms", span(0), "11000", "ms", FilesOwn,
+        "How long a connection to a name node is retried.";
+    FS_CREATE_RETRIES = "corona.fs.create.retries", Int { least: 0, most: 1000 }, "5", "tries", FilesOwn,
+        "How often a file is asked for again that somebody else is writing.";
+    FS_CLOSE_TIMEOUT = "corona.fs.close.timeout.ms", span(1), "300000", "ms", FilesOwn,
+        "How long the end of a file may wait for the data nodes to report its last block.";
+    FS_SAFE_MODE_WAIT = "corona.fs.safe.mode.wait.ms", span(0), "0", "ms", FilesOwn,
+        "How long a change waits for the end of safe mode. 0: not at all.";
+    FS_DATA_CONNECTIONS = "corona.fs.max.data.connections", Int { least: 1, most: 10_000 }, "64", "connections", FilesOwn,
+        "Maximum number of connections to data nodes.";
+    FS_NAME_CONNECTIONS = "corona.fs.max.name.node.connections", Int { least: 1, most: 1000 }, "8", "connections", FilesOwn,
+        "Maximum number of connections to one name node.";
+    FS_MAX_PACKET = "corona.fs.max.packet.bytes", Int { least: 65_536, most: 67_108_864 }, "2097152", "bytes", FilesOwn,
+        "Maximum size of a packet of a block that is read.";
+    FS_BUFFER_DIR = "corona.fs.buffer.dir", Path, "${java.io.tmpdir}", "", FilesOwn,
+        "Directory for blocks that are written, until data nodes have them. Files in it have no name.";
 
     JOB_SETUP_CLEANUP_NEEDED = "mapred.committer.job.setup.cleanup.needed", Boolean, "true", "", JobTracker,
         "Whether a task prepares the job and another one commits or aborts its output.";
@@ -632,6 +711,7 @@ mod tests {
         for key in ALL {
             assert_eq!(key.name.starts_with("corona.cm."), key.usage == Own, "{}", key.name);
             assert_eq!(key.name.starts_with("corona.tt."), key.usage == TrackerOwn, "{}", key.name);
+            assert_eq!(key.name.starts_with("corona.fs."), key.usage == FilesOwn, "{}", key.name);
             assert_eq!(find(key.name), Some(key));
         }
     }

@@ -18,6 +18,7 @@ use std::path::Path;
 
 mod access;
 mod client;
+mod file_systems;
 mod files;
 mod general;
 mod hosts;

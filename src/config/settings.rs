@@ -553,7 +553,7 @@ impl<'a> SettingsReader<'a> {
                 continue;
             }
             match key.usage {
-                Use::Used | Use::Own | Use::Client => {}
+                Use::Used | Use::Own | Use::Client | Use::Files | Use::FilesOwn => {}
                 Use::Tracker | Use::TrackerOwn | Use::Job | Use::JobTracker => {}
                 Use::Accepted => {
                     let property = self.property(key);
@@ -571,8 +571,9 @@ impl<'a> SettingsReader<'a> {
             }
         }
         for (name, origin) in self.properties.names() {
-            let ours =
-                ["cm.", "corona.cm.", "corona.tt."].iter().any(|prefix| name.starts_with(prefix));
+            let ours = ["cm.", "corona.cm.", "corona.tt.", "corona.fs."]
+                .iter()
+                .any(|prefix| name.starts_with(prefix));
             if ours && keys::find(name).is_none() {
                 let meant = similar(name, keys::ALL.iter().map(|key| key.name));
                 let meant = meant.and_then(keys::find).map(|key| SimilarKey {

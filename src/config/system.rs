@@ -36,6 +36,26 @@ impl SystemProperties {
     }
 }
 
+/// The names of the groups of this process, its own one first; empty if they cannot be found.
+pub(super) fn groups_of_process() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let numbers = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut names = Vec::new();
+    for number in numbers("Gid:").into_iter().take(1).chain(numbers("Groups:")) {
+        let name = groups.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)? == number).then(|| name.to_owned())
+        });
+        names.extend(name.filter(|name| !names.contains(name)));
+    }
+    names
+}
+
 /// Name and home of a user, from the text of `/etc/passwd`.
 fn account_of(accounts: &str, uid: u32) -> Option<(String, String)> {
     accounts.lines().find_map(|line| {
@@ -68,5 +88,7 @@ mod tests {
         let here = std::env::current_dir().unwrap().display().to_string();
         assert_eq!(system.get("user.dir"), Some(here.as_str()));
         assert_eq!(system.get("java.version"), None);
+        let groups = groups_of_process();
+        assert!(groups.iter().all(|group| !group.is_empty()), "{groups:?}");
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Source;
+use super::client::ClientSource;
 use super::files::FileReader;
 use super::keys;
 use super::problem::{ConfigErrors, Problem, ProblemKind, warnings_or_errors};
@@ -14,6 +15,7 @@ use super::settings::SettingsReader;
 use super::system::SystemProperties;
 use super::typed::{self, HostPort, Wrong};
 use super::{InForce, SiteProperties};
+use corona_model::files::FileSystemSettings;
 use corona_model::settings::Partitioning;
 
 /// Everything that the task tracker can be configured with.
@@ -175,6 +177,8 @@ pub struct LoadedTaskTracker {
     pub settings: TaskTrackerSettings,
     /// All properties of the files, over which those of a job are laid.
     pub site: SiteProperties,
+    /// How files of HDFS are read.
+    pub file_systems: FileSystemSettings,
     /// The user that the process runs as, if that can be found.
     pub user: Option<String>,
     /// What may not be meant so.
@@ -197,7 +201,13 @@ impl Source<'_> {
         let (settings, in_force) = reader.read_task_tracker();
         let warnings = warnings_or_errors(problems)?;
         let site = SiteProperties(properties);
-        Ok(LoadedTaskTracker { settings, site, user, warnings, in_force })
+        let source = ClientSource {
+            conf_dir: self.conf_dir,
+            overrides: self.overrides,
+            ..ClientSource::default()
+        };
+        let file_systems = source.load_file_systems()?;
+        Ok(LoadedTaskTracker { settings, site, file_systems, user, warnings, in_force })
     }
 }
 

@@ -71,6 +71,8 @@ pub struct FileSystemSettings {
     pub max_name_node_connections: usize,
     /// Bytes of a packet that is read.
     pub max_packet_bytes: usize,
+    /// Minutes that deleted files stay in the trash; 0: there is none.
+    pub trash_minutes: u64,
     /// Where blocks that are written are kept until data nodes have them.
     pub buffer_dir: PathBuf,
 }
@@ -110,6 +112,7 @@ impl Default for FileSystemSettings {
             max_data_connections: 64,
             max_name_node_connections: 8,
             max_packet_bytes: 2 << 20,
+            trash_minutes: 1440,
             buffer_dir: std::env::temp_dir(),
         }
     }

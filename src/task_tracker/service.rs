@@ -20,7 +20,7 @@ use super::deletion::Deletion;
 use super::figures;
 use super::http::{HttpServer, LostOutput};
 use super::ids::AttemptId;
-use super::job_files::{FileSystems, NotALocation};
+use super::job_files::{FileSystems, FileSystemsError};
 use super::job_trackers::{self, JobTrackers};
 use super::local_dirs::{LocalDirError, LocalDirs};
 use super::localise::Localiser;
@@ -99,7 +99,7 @@ pub enum StartError {
     Lock(#[from] LockError),
     /// A file system is not named as one.
     #[error("fs.default.name and mapred.system.dir")]
-    FileSystem(#[from] NotALocation),
+    FileSystem(#[from] FileSystemsError),
     /// Something of the machine cannot be had.
     #[error("cannot {what}: {error}")]
     Machine {
@@ -158,7 +158,8 @@ impl TaskTracker {
         let report_host = settings.report_address.host.clone();
         let report_host = blocking(move || name_of(&report_host)).await?;
         let name = host.tracker_name(&report_host, addresses.umbilical);
-        let files = Arc::new(FileSystems::new(&settings.files)?);
+        let files = Arc::new(FileSystems::new(&settings.files, loaded.file_systems)?);
+        let counters = files.counters();
         let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
         let logs = Logs::new(settings.logs.clone());
         let notes = notes_in(&dirs)?;
@@ -262,7 +263,8 @@ impl TaskTracker {
         let job_trackers_now = Box::new(move || looked_at.as_ref().map(JobTrackers::snapshot));
         let pages = NodePages::new(about, look, link.clone(), dirs.clone())
             .with_job_trackers(job_trackers_now)
-            .with_http(http.counters());
+            .with_http(http.counters())
+            .with_files(counters);
         Ok(TaskTracker {
             heartbeats: Heartbeats::new(
                 settings.clone(),

@@ -97,6 +97,7 @@ macro_rules! targets {
 
 targets! {
     messages relayed_frames configuration scheduling_files state_file traffic hadoop_objects
+    data_transfers
 }
 
 #[test]

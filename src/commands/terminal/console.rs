@@ -83,6 +83,14 @@ impl<'a> Console<'a> {
         }
     }
 
+    /// Writes bytes to stdout as they are.
+    pub(super) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
     /// Writes to stderr. Failures are ignored.
     pub(crate) fn complain(&mut self, text: &str) {
         let _ = self.err.write_all(text.as_bytes()).and_then(|()| self.err.flush());

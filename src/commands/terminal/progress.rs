@@ -81,6 +81,41 @@ pub(crate) fn clear() {
     }
 }
 
+/// A line that shows how far a copy is, once that takes a while. It is gone when this is dropped.
+pub(super) struct CopyProgress {
+    name: String,
+    began: Instant,
+    shown_at: Option<Instant>,
+    visible: bool,
+}
+
+impl CopyProgress {
+    /// For the file of this name.
+    pub(super) fn new(name: &str) -> Self {
+        let name = super::console::printable(name).into_owned();
+        let visible = io::stderr().is_terminal();
+        CopyProgress { name, began: Instant::now(), shown_at: None, visible }
+    }
+
+    /// Shows so many bytes of all.
+    pub(super) fn show(&mut self, bytes: u64, of: u64) {
+        if self.visible && self.shown_at.unwrap_or(self.began).elapsed() >= PAUSE {
+            self.shown_at = Some(Instant::now());
+            let megabytes = |bytes: u64| bytes >> 20;
+            let count = format!("{}/{} MiB {}", megabytes(bytes), megabytes(of), self.name);
+            write_stderr(&format!("\r{}", bar(bytes, of, &count)));
+        }
+    }
+}
+
+impl Drop for CopyProgress {
+    fn drop(&mut self) {
+        if self.shown_at.is_some() {
+            write_stderr(&format!("\r{:79}\r", ""));
+        }
+    }
+}
+
 /// At most 79 columns, so that the cursor stays in the line of a terminal of 80.
 fn bar(done: u64, all: u64, count: &str) -> String {
     const WIDTH: u64 = 50;

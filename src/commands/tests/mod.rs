@@ -1,6 +1,7 @@
 //! Command lines as a whole: what they call, what they print, which status they end with.
 
 mod check_config;
+mod fs;
 mod journal;
 mod line;
 mod peers;

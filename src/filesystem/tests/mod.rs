@@ -2,6 +2,7 @@
 
 mod faults;
 mod files;
+mod recordings;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,19 +8,23 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use corona_config::JobFileSettings;
+use corona_filesystem::{Counters, FileSystemSettings, FsError};
 
 mod hadoop;
 mod local;
 mod location;
+mod native;
 
 pub use hadoop::HadoopCommand;
 pub use local::LocalFiles;
 pub use location::{Location, NotALocation};
+pub use native::NativeFiles;
 
 /// What is known of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +96,9 @@ pub enum FileError {
         /// The line of its error output that says why.
         said: String,
     },
+    /// HDFS refused, or cannot be reached.
+    #[error(transparent)]
+    Hdfs(Box<FsError>),
     /// Reading failed.
     #[error("{location}: {error}")]
     Read {
@@ -110,18 +117,33 @@ pub enum FileError {
     },
 }
 
+/// Why there are no file systems.
+#[derive(Debug, Error)]
+pub enum FileSystemsError {
+    /// A location in the configuration is none.
+    #[error(transparent)]
+    Location(#[from] NotALocation),
+    /// The default file system is none.
+    #[error(transparent)]
+    Default(#[from] FsError),
+}
+
 /// All file systems, each location by the one that it names.
 #[derive(Debug)]
 pub struct FileSystems {
     default_fs: Location,
     system_dir: Location,
     local: LocalFiles,
+    native: NativeFiles,
     hadoop: HadoopCommand,
 }
 
 impl FileSystems {
     /// As configured. An error is a location in the configuration that is none.
-    pub fn new(settings: &JobFileSettings) -> Result<Self, NotALocation> {
+    pub fn new(
+        settings: &JobFileSettings,
+        of_hdfs: FileSystemSettings,
+    ) -> Result<Self, FileSystemsError> {
         let default_fs = Location::from_path(&settings.default_fs)?;
         let system_dir = Location::from_path(&settings.system_dir)?.in_file_system(&default_fs);
         let local = LocalFiles { timeout: settings.timeout, max_bytes: settings.max_bytes };
@@ -130,7 +152,12 @@ impl FileSystems {
             timeout: settings.timeout,
             max_bytes: settings.max_bytes,
         };
-        Ok(FileSystems { default_fs, system_dir, local, hadoop })
+        let native = NativeFiles {
+            systems: corona_filesystem::FileSystems::new(of_hdfs)?,
+            timeout: settings.timeout,
+            max_bytes: settings.max_bytes,
+        };
+        Ok(FileSystems { default_fs, system_dir, local, native, hadoop })
     }
 
     /// The directory of jobs' files, with its file system.
@@ -138,11 +165,17 @@ impl FileSystems {
         &self.system_dir
     }
 
+    /// What the client of HDFS counts.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.native.systems.counters()
+    }
+
     /// The file system that reads a location, and the location with its file system named.
     fn of(&self, location: &Location) -> (&dyn JobFiles, Location) {
         let whole = location.in_file_system(&self.default_fs);
         match whole.scheme() {
             Some("file") | None => (&self.local, whole),
+            Some("hdfs") if self.native.reads(&whole) => (&self.native, whole),
             Some(_) => (&self.hadoop, whole),
         }
     }
@@ -187,7 +220,8 @@ mod tests {
             max_unpacked_bytes: 1 << 20,
             max_unpacked_entries: 100,
         };
-        let systems = FileSystems::new(&settings).unwrap();
+        let of_hdfs = FileSystemSettings::default;
+        let systems = FileSystems::new(&settings, of_hdfs()).unwrap();
         assert_eq!(systems.system_dir().to_string(), "hdfs://name:8020/system");
         let whole = |text: &str| systems.of(&Location::from_path(text).unwrap()).1.to_string();
         assert_eq!(whole("/a b"), "hdfs://name:8020/a b");
@@ -195,7 +229,7 @@ mod tests {
         assert_eq!(whole("hftp://other/a"), "hftp://other/a");
         assert_eq!(whole("hdfs:///a"), "hdfs://name:8020/a");
         let local = JobFileSettings { default_fs: "file:///".into(), ..settings };
-        let systems = FileSystems::new(&local).unwrap();
+        let systems = FileSystems::new(&local, of_hdfs()).unwrap();
         assert_eq!(systems.system_dir().to_string(), "file:/system");
     }
 }

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
 use super::cache::{Held, link};
 use super::job::{LocalJob, Localiser, unpack_jar};
 use super::{LocaliseError, blocking, make_dir, replace};
@@ -10,6 +13,18 @@ use crate::ids::AttemptId;
 use crate::job_files::Location;
 use crate::layout;
 use corona_config::{JobConf, keys};
+
+/// Files of the cache that are fetched at a time for one attempt.
+const MAX_PARALLEL: usize = 8;
+
+/// A task that ends with its owner.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// What an attempt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -214,6 +229,7 @@ impl Localiser {
         // Java tasks make the links themselves.
         let links = conf.text_if_set(&keys::JOB_COMMAND).is_some()
             && conf.get("mapred.create.symlink").as_deref() == Some("yes");
+        let gate = Arc::new(Semaphore::new(MAX_PARALLEL));
         let shared_jar = job.jar.as_deref().filter(|_| conf.is_true(&keys::JOB_SHARED_CACHE));
         for list in &LISTS {
             let files = conf.list(list.files);
@@ -223,9 +239,23 @@ impl Localiser {
             };
             let on_class_path = conf.text(list.class_path);
             let mut local = Vec::new();
-            for (index, (file, time)) in files.iter().zip(times).enumerate() {
-                let location = Location::from_uri(file)?;
-                let held = self.cache().get(&location, time, list.is_archive).await?;
+            let locations: Result<Vec<_>, _> =
+                files.iter().map(|file| Location::from_uri(file)).collect();
+            let fetching = locations?.into_iter().zip(times).map(|(location, time)| {
+                let (cache, gate) = (self.cache().clone(), gate.clone());
+                let is_archive = list.is_archive;
+                let held = tokio::spawn(async move {
+                    // The semaphore is never closed.
+                    let _permit = gate.acquire().await;
+                    let held = cache.get(&location, time, is_archive).await;
+                    held.map(|held| (location, held))
+                });
+                AbortOnDrop(held)
+            });
+            let fetching: Vec<_> = fetching.collect();
+            for (index, mut fetched) in fetching.into_iter().enumerate() {
+                let fetched = (&mut fetched.0).await;
+                let (location, held) = fetched.unwrap_or(Err(LocaliseError::Stopped))?;
                 let is_job_jar = index == 0 && list.is_archive && list.times.is_none();
                 match shared_jar.filter(|_| is_job_jar) {
                     Some(jar) => self.jar_from_cache(job, jar, &held, location.name()).await?,

@@ -17,6 +17,10 @@ families! {
     HEARTBEATS = Counter "corona_task_tracker_heartbeats_total" "Heartbeats to the cluster manager, by outcome.";
     LAST_ANSWER = Gauge "corona_task_tracker_last_answer_timestamp_seconds" "Time of the cluster manager's last reply.";
     HTTP_REFUSED = Counter "corona_task_tracker_http_connections_refused_total" "HTTP connections that were refused, by the limit that they exceeded.";
+    FILE_READ_BYTES = Counter "corona_task_tracker_hdfs_read_bytes_total" "Bytes of files of jobs that were read from HDFS, by where the replica was.";
+    FILE_READS = Counter "corona_task_tracker_hdfs_reads_total" "Reads of replicas of HDFS, by where the replica was.";
+    FILE_FAILED = Counter "corona_task_tracker_hdfs_failed_reads_total" "Replicas of HDFS that could not be read.";
+    FILE_CORRUPT = Counter "corona_task_tracker_hdfs_corrupt_replicas_total" "Replicas of HDFS whose bytes did not match their checksums.";
     DIRS_USABLE = Gauge "corona_task_tracker_local_dir_usable" "1 if the local directory passed its last check.";
     DIRS_SIZE = Gauge "corona_task_tracker_local_dir_size_bytes" "Size of the file system of the local directory.";
     DIRS_FREE = Gauge "corona_task_tracker_local_dir_free_bytes" "Free space in the file system of the local directory.";
@@ -55,6 +59,15 @@ pub(super) fn render(view: &View<'_>) -> String {
     let mut samples = text.family(HTTP_REFUSED);
     samples.labelled(&[("limit", "all")], view.http.refused());
     samples.labelled(&[("limit", "peer")], view.http.refused_of_peer());
+    let files = view.files;
+    let mut samples = text.family(FILE_READ_BYTES);
+    samples.labelled(&[("replica", "local")], files.local_read_bytes.get());
+    samples.labelled(&[("replica", "remote")], files.remote_read_bytes.get());
+    let mut samples = text.family(FILE_READS);
+    samples.labelled(&[("replica", "local")], files.local_reads.get());
+    samples.labelled(&[("replica", "remote")], files.remote_reads.get());
+    text.family(FILE_FAILED).value(files.failed_reads.get());
+    text.family(FILE_CORRUPT).value(files.corrupt_replicas.get());
     let dirs: Vec<_> = dirs.iter().map(|dir| (dir.path.display().to_string(), dir)).collect();
     let mut samples = text.family(DIRS_USABLE);
     for (path, dir) in &dirs {

@@ -21,6 +21,7 @@ use super::local_dirs::{DirState, LocalDirs};
 use super::node::link::{Link, LinkState};
 use super::tracker::{AttemptSnapshot, SlotCounts, Snapshot};
 use corona_config::HostPort;
+use corona_filesystem::Counters;
 use corona_hadoop::writables::TaskState;
 use corona_web::{files, prometheus};
 
@@ -72,6 +73,7 @@ pub struct NodePages {
     link: Arc<Link>,
     dirs: Arc<LocalDirs>,
     http: Arc<HttpCounters>,
+    files: Arc<Counters>,
 }
 
 /// What is shown, looked up once for each answer.
@@ -82,6 +84,7 @@ struct View<'a> {
     link: LinkState,
     dirs: Vec<DirState>,
     http: &'a HttpCounters,
+    files: &'a Counters,
     now: SystemTime,
 }
 
@@ -111,14 +114,20 @@ impl View<'_> {
 impl NodePages {
     /// The pages of the tracker at which `look` looks.
     pub fn new(about: About, look: Look, link: Arc<Link>, dirs: Arc<LocalDirs>) -> NodePages {
-        let http = Arc::default();
-        NodePages { about, look, job_trackers: Box::new(|| None), link, dirs, http }
+        let (http, files) = (Arc::default(), Arc::default());
+        NodePages { about, look, job_trackers: Box::new(|| None), link, dirs, http, files }
     }
 
     /// The same with the counters of the server that shows them.
     #[must_use]
     pub fn with_http(self, http: Arc<HttpCounters>) -> NodePages {
         NodePages { http, ..self }
+    }
+
+    /// The same with what the client of HDFS counts.
+    #[must_use]
+    pub fn with_files(self, files: Arc<Counters>) -> NodePages {
+        NodePages { files, ..self }
     }
 
     /// The same with job trackers.
@@ -135,6 +144,7 @@ impl NodePages {
             link: self.link.state(),
             dirs: self.dirs.states(),
             http: &self.http,
+            files: &self.files,
             now: SystemTime::now(),
         }
     }

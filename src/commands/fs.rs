@@ -1,0 +1,833 @@
+//! `corona fs`: files on HDFS and on this machine, without Java.
+//!
+//! Messages are those of the original's `hadoop fs` where it has one.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use corona::config::ClientSource;
+use corona::filesystem::{
+    Copied, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
+    FileSystems, FsError, FsPath, LocalFiles, copy_to_local, expand, put,
+};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::Serialize;
+
+use super::EXIT_FAILED;
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override, parse_size};
+use super::console::{Console, printable};
+use super::progress::CopyProgress;
+
+const EXAMPLES: &str = "\
+Paths are as for hadoop fs: hdfs://host:port/path, file:/path, or a path in the
+default file system (fs.default.name), below /user/USER if it is relative.
+Patterns: *, ?, [a-z], [^a-z], {a,b}.
+
+Examples:
+  corona fs --conf-dir /etc/hadoop/conf ls /user
+  corona fs put job.jar hdfs://namenode:8020/user/alice/
+  corona fs get 'logs/part-*' /tmp
+
+Exit status: 0 done; 1 failed, with a line on stderr for each path; 2 wrong
+usage.";
+
+/// The most files of a directory or a pattern.
+const MAX_FILES: usize = 1_000_000;
+/// Directories inside one another that are copied.
+const MAX_DEPTH: usize = 200;
+
+/// List, read, write and delete files on HDFS, without Java
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    configuration: Configuration,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Configuration")]
+struct Configuration {
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    #[arg(long, value_name = "DIR", global = true)]
+    conf_dir: Option<PathBuf>,
+
+    /// Also read this property file, after those of the directory; may be
+    /// repeated
+    #[arg(long, value_name = "FILE", global = true)]
+    conf_file: Vec<PathBuf>,
+
+    /// Set a configuration key, overriding the files; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override, global = true)]
+    overrides: Vec<Override>,
+
+    /// Print JSON for programs
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// List a directory, or the files that a pattern names
+    Ls {
+        /// List what is below, too
+        #[arg(short, long)]
+        recursive: bool,
+        /// The files or directories [default: the home directory]
+        paths: Vec<String>,
+    },
+    /// Show what is known of files and directories
+    Stat {
+        /// The files or directories
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Print files
+    Cat {
+        /// The files
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Copy files or directories to this machine
+    Get {
+        /// The files or directories, then where to
+        #[arg(required = true, num_args = 2.., value_name = "FROM... TO")]
+        paths: Vec<String>,
+    },
+    /// Copy files or directories of this machine
+    Put {
+        /// Replace files that exist
+        #[arg(short, long)]
+        force: bool,
+        /// Replicas of each block [default: dfs.replication]
+        #[arg(long, value_parser = clap::value_parser!(i16).range(1..=512))]
+        replication: Option<i16>,
+        /// Size of a block, such as 64m [default: dfs.block.size]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        block_size: Option<usize>,
+        /// The files or directories, then where to
+        #[arg(required = true, num_args = 2.., value_name = "FROM... TO")]
+        paths: Vec<String>,
+    },
+    /// Make directories, and those above them
+    Mkdir {
+        /// Do not fail for one that exists
+        #[arg(short, long)]
+        parents: bool,
+        /// The directories
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Delete files, or move them to the trash where there is one
+    Rm {
+        /// Delete directories with all that they have
+        #[arg(short, long)]
+        recursive: bool,
+        /// Delete at once
+        #[arg(long)]
+        skip_trash: bool,
+        /// The files or directories
+        #[arg(required = true)]
+        paths: Vec<String>,
+    },
+    /// Rename files or directories, or move them into a directory
+    Mv {
+        /// The files or directories, then where to
+        #[arg(required = true, num_args = 2.., value_name = "FROM... TO")]
+        paths: Vec<String>,
+    },
+}
+
+impl Action {
+    fn name(&self) -> &'static str {
+        match self {
+            Action::Ls { recursive: false, .. } => "ls",
+            Action::Ls { recursive: true, .. } => "lsr",
+            Action::Stat { .. } => "stat",
+            Action::Cat { .. } => "cat",
+            Action::Get { .. } => "get",
+            Action::Put { .. } => "put",
+            Action::Mkdir { .. } => "mkdir",
+            Action::Rm { .. } => "rm",
+            Action::Mv { .. } => "mv",
+        }
+    }
+}
+
+/// A file or directory, for programs.
+#[derive(Serialize)]
+struct Entry {
+    path: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    bytes: u64,
+    replication: i16,
+    block_bytes: u64,
+    modified_ms: i64,
+    accessed_ms: i64,
+    permission: String,
+    owner: String,
+    group: String,
+}
+
+impl From<&FileStatus> for Entry {
+    fn from(status: &FileStatus) -> Entry {
+        Entry {
+            path: status.path.to_string(),
+            kind: if status.is_directory { "directory" } else { "file" },
+            bytes: status.bytes,
+            replication: status.replication,
+            block_bytes: status.block_bytes,
+            modified_ms: status.modified_ms,
+            accessed_ms: status.accessed_ms,
+            permission: format!("{:03o}", status.permission),
+            owner: status.owner.clone(),
+            group: status.group.clone(),
+        }
+    }
+}
+
+/// Something that was done, for programs.
+#[derive(Serialize)]
+struct Done {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+/// Does what is asked for each path. One that fails does not keep the others from being done.
+///
+/// # Errors
+/// The configuration cannot be read, or the output cannot be written.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let Configuration { conf_dir, conf_file, overrides, json } = arguments.configuration;
+    let conf_dir = existing_conf_dir(conf_dir, |name| std::env::var_os(name))?;
+    let overrides = pairs(overrides);
+    let source =
+        ClientSource { conf_dir: conf_dir.as_deref(), further: &conf_file, overrides: &overrides };
+    let settings = source.load_file_systems()?;
+    let shell = Shell {
+        local: LocalFiles::new(&settings),
+        systems: FileSystems::new(settings.clone())?,
+        settings,
+    };
+    // A second thread checks and writes what the first one reads.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let mut output = Output {
+        console,
+        command: arguments.action.name(),
+        json,
+        entries: Vec::new(),
+        done: Vec::new(),
+        has_failed: false,
+    };
+    let done = runtime.block_on(shell.act(arguments.action, &mut output));
+    let (has_failed, entries, finished) = (output.has_failed, output.entries, output.done);
+    // A name look-up that hangs must not delay the end.
+    runtime.shutdown_background();
+    done?;
+    if json {
+        match entries.is_empty() && !finished.is_empty() {
+            true => console.print_json(&finished)?,
+            false => console.print_json(&entries)?,
+        }
+    }
+    Ok(if has_failed { ExitCode::from(EXIT_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Where a command prints, and what it has to print at the end.
+struct Output<'a, 'b> {
+    console: &'a mut Console<'b>,
+    command: &'static str,
+    json: bool,
+    entries: Vec<Entry>,
+    done: Vec<Done>,
+    has_failed: bool,
+}
+
+impl Output<'_, '_> {
+    fn fail(&mut self, message: &str) {
+        self.has_failed = true;
+        let line = format!("{}: {message}", self.command);
+        self.console.complain(&format!("{}\n", printable(&line)));
+    }
+
+    /// Prints a line, unless the result is JSON.
+    fn say(&mut self, line: &str) -> anyhow::Result<()> {
+        match self.json {
+            true => Ok(()),
+            false => Ok(self.console.print(&format!("{}\n", printable(line)))?),
+        }
+    }
+}
+
+/// A failure as `hadoop fs` words it.
+fn worded(error: &FsError) -> String {
+    match error.kind {
+        ErrorKind::NotFound => format!("{}: No such file or directory", error.path),
+        ErrorKind::Permission | ErrorKind::SafeMode | ErrorKind::Quota => error.first_line().into(),
+        _ => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    }
+}
+
+struct Shell {
+    systems: FileSystems,
+    local: LocalFiles,
+    settings: FileSystemSettings,
+}
+
+impl Shell {
+    async fn act(&self, action: Action, output: &mut Output<'_, '_>) -> anyhow::Result<()> {
+        match action {
+            Action::Ls { recursive, paths } => {
+                let paths = if paths.is_empty() { vec![".".to_owned()] } else { paths };
+                for path in &paths {
+                    self.list(path, recursive, output).await?;
+                }
+            }
+            Action::Stat { paths } => {
+                for path in &paths {
+                    self.stat(path, output).await?;
+                }
+            }
+            Action::Cat { paths } => {
+                for path in &paths {
+                    self.cat(path, output).await?;
+                }
+            }
+            Action::Get { mut paths } => {
+                let to = PathBuf::from(paths.pop().unwrap_or_default());
+                self.get(&paths, &to, output).await?;
+            }
+            Action::Put { force, replication, block_size, mut paths } => {
+                let to = paths.pop().unwrap_or_default();
+                let options = CreateOptions {
+                    overwrite: force,
+                    replication,
+                    block_bytes: block_size.map(|bytes| bytes as u64),
+                    ..CreateOptions::default()
+                };
+                self.put(&paths, &to, options, output).await?;
+            }
+            Action::Mkdir { parents, paths } => {
+                for path in &paths {
+                    match self.make_directory(path, parents).await {
+                        Ok(path) => output.done.push(Done { path, to: None, bytes: None }),
+                        Err(message) => output.fail(&message),
+                    }
+                }
+            }
+            Action::Rm { recursive, skip_trash, paths } => {
+                for path in &paths {
+                    self.remove(path, recursive, skip_trash, output).await?;
+                }
+            }
+            Action::Mv { mut paths } => {
+                let to = paths.pop().unwrap_or_default();
+                self.rename(&paths, &to, output).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that a path or a pattern names.
+    async fn found(
+        &self,
+        text: &str,
+    ) -> Result<(Arc<dyn FileSystem>, FsPath, Vec<FileStatus>), FsError> {
+        let (files, path) = self.systems.resolve(text)?;
+        let found = expand(&*files, &path).await?;
+        Ok((files, path, found))
+    }
+
+    async fn list(
+        &self,
+        text: &str,
+        recursive: bool,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let (files, _, found) = match self.found(text).await {
+            Ok(found) => found,
+            Err(error) => {
+                output.fail(&worded(&error));
+                return Ok(());
+            }
+        };
+        if found.is_empty() {
+            output.fail(&format!("Cannot access {text}: No such file or directory."));
+        }
+        let has_header = found.len() == 1 && !recursive;
+        let mut waiting: Vec<FileStatus> = found.into_iter().rev().collect();
+        while let Some(status) = waiting.pop() {
+            let items = match status.is_directory {
+                false => Ok(vec![status.clone()]),
+                true => files.list(&status.path, MAX_FILES).await,
+            };
+            let items = match items {
+                Ok(items) => items,
+                Err(error) => {
+                    let reason = error.first_line();
+                    output.fail(&format!("could not get listing for '{}' : {reason}", status.path));
+                    continue;
+                }
+            };
+            if has_header && !items.is_empty() {
+                output.say(&format!("Found {} items", items.len()))?;
+            }
+            if output.json {
+                output.entries.extend(items.iter().map(Entry::from));
+            } else {
+                output.console.print(&printed(&items))?;
+            }
+            if recursive {
+                waiting.extend(items.into_iter().rev().filter(|item| item.is_directory));
+            }
+        }
+        Ok(())
+    }
+
+    async fn stat(&self, text: &str, output: &mut Output<'_, '_>) -> anyhow::Result<()> {
+        match self.found(text).await {
+            Err(error) => output.fail(&worded(&error)),
+            Ok((_, _, found)) if found.is_empty() => {
+                output.fail(&format!("cannot stat `{text}': No such file or directory"));
+            }
+            Ok((_, _, found)) => {
+                for status in found {
+                    if output.json {
+                        output.entries.push(Entry::from(&status));
+                        continue;
+                    }
+                    let kind = if status.is_directory { "directory" } else { "regular file" };
+                    output.say(&format!(
+                        "{}: {kind}, {} bytes, {} {}:{}, replication {}, block size {}, modified {}",
+                        status.path,
+                        status.bytes,
+                        status.mode(),
+                        status.owner,
+                        status.group,
+                        status.replication,
+                        status.block_bytes,
+                        date(status.modified_ms, "%Y-%m-%d %H:%M:%S"),
+                    ))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn cat(&self, text: &str, output: &mut Output<'_, '_>) -> anyhow::Result<()> {
+        let (files, found) = match self.found(text).await {
+            Ok((files, path, found)) if found.is_empty() => {
+                drop(files);
+                output.fail(&format!("File does not exist: {path}"));
+                return Ok(());
+            }
+            Ok((files, _, found)) => (files, found),
+            Err(error) => {
+                output.fail(&worded(&error));
+                return Ok(());
+            }
+        };
+        for status in found {
+            if status.is_directory {
+                output.fail(&format!("{}: Source must be a file.", status.path));
+                continue;
+            }
+            let mut reader = match files.open(&status.path).await {
+                Ok(reader) => reader,
+                Err(error) => {
+                    output.fail(&worded(&error));
+                    continue;
+                }
+            };
+            if let Err(error) = print_all(&mut *reader, output).await? {
+                output.fail(&worded(&error));
+            }
+        }
+        Ok(())
+    }
+
+    async fn get(
+        &self,
+        from: &[String],
+        to: &Path,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let mut sources = Vec::new();
+        for text in from {
+            match self.found(text).await {
+                Ok((_, path, found)) if found.is_empty() => {
+                    output.fail(&format!("{path}: No such file or directory"));
+                }
+                Ok((files, _, found)) => {
+                    sources.extend(found.into_iter().map(|status| (files.clone(), status)));
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        let into = to.is_dir();
+        if sources.len() > 1 && !into {
+            output.fail("When copying multiple files, destination should be a directory.");
+            return Ok(());
+        }
+        for (files, status) in sources {
+            let to = if into { to.join(status.path.name()) } else { to.to_owned() };
+            let mut waiting = vec![(status, to, 0)];
+            while let Some((status, to, depth)) = waiting.pop() {
+                let copied = self.get_one(&*files, &status, &to, depth).await;
+                match copied {
+                    Ok(Got::File(bytes)) => output.done.push(Done {
+                        path: status.path.to_string(),
+                        to: Some(to.display().to_string()),
+                        bytes: Some(bytes),
+                    }),
+                    Ok(Got::Directory(entries)) => {
+                        waiting.extend(entries.into_iter().map(|entry| {
+                            let to = to.join(entry.path.name());
+                            (entry, to, depth + 1)
+                        }));
+                    }
+                    Err(error) => output.fail(&worded(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_one(
+        &self,
+        files: &dyn FileSystem,
+        status: &FileStatus,
+        to: &Path,
+        depth: usize,
+    ) -> Result<Got, FsError> {
+        if status.is_directory {
+            if depth > MAX_DEPTH {
+                let message = format!("more than {MAX_DEPTH} directories inside one another");
+                return Err(FsError::new(ErrorKind::Invalid, "get", &status.path, message));
+            }
+            std::fs::create_dir_all(to)
+                .map_err(|error| FsError::io("mkdir", to.display(), &error))?;
+            return files.list(&status.path, MAX_FILES).await.map(Got::Directory);
+        }
+        if to.exists() {
+            let message = format!("Target {} already exists", to.display());
+            return Err(FsError::new(ErrorKind::AlreadyExists, "get", "", message));
+        }
+        let mut progress = CopyProgress::new(status.path.name());
+        let mut show = |copied: Copied| progress.show(copied.bytes, copied.of);
+        copy_to_local(files, &status.path, to, u64::MAX, &mut show).await.map(Got::File)
+    }
+
+    async fn put(
+        &self,
+        from: &[String],
+        to: &str,
+        options: CreateOptions,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let target = async {
+            let (files, path) = self.systems.resolve(to)?;
+            let found = files.find(&path).await?;
+            Ok::<_, FsError>((files, path, found))
+        };
+        let (files, path, found) = match target.await {
+            Ok(target) => target,
+            Err(error) => {
+                output.fail(&worded(&error));
+                return Ok(());
+            }
+        };
+        let into = found.is_some_and(|found| found.is_directory);
+        if from.len() > 1 && !into {
+            output.fail("When copying multiple files, destination should be a directory.");
+            return Ok(());
+        }
+        for from in from {
+            let from = PathBuf::from(from);
+            let name = from.canonicalize().unwrap_or_else(|_| from.clone());
+            let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
+            let to = match name {
+                Some(name) if into => path.join(&name),
+                _ => path.clone(),
+            };
+            let mut waiting = vec![(from, to, 0)];
+            while let Some((from, to, depth)) = waiting.pop() {
+                match self.put_one(&from, &*files, &to, options.clone(), depth).await {
+                    Ok(Sent::File(bytes)) => output.done.push(Done {
+                        path: from.display().to_string(),
+                        to: Some(to.to_string()),
+                        bytes: Some(bytes),
+                    }),
+                    Ok(Sent::Directory(names)) => {
+                        waiting.extend(names.into_iter().rev().map(|name| {
+                            let to = to.join(&name);
+                            (from.join(name), to, depth + 1)
+                        }));
+                    }
+                    Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                        output.fail(&format!("Target {to} already exists"));
+                    }
+                    Err(error) => output.fail(&worded(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_one(
+        &self,
+        from: &Path,
+        files: &dyn FileSystem,
+        to: &FsPath,
+        options: CreateOptions,
+        depth: usize,
+    ) -> Result<Sent, FsError> {
+        let failed = |error: std::io::Error| FsError::io("put", from.display(), &error);
+        if std::fs::metadata(from).map_err(failed)?.is_dir() {
+            if depth > MAX_DEPTH {
+                let message = format!("more than {MAX_DEPTH} directories inside one another");
+                return Err(FsError::new(ErrorKind::Invalid, "put", from.display(), message));
+            }
+            files.mkdirs(to, None).await?;
+            let entries = self.local_entries(from).await?;
+            return Ok(Sent::Directory(entries));
+        }
+        let mut progress = CopyProgress::new(to.name());
+        let mut show = |copied: Copied| progress.show(copied.bytes, copied.of);
+        put(from, files, to, &self.local, options, &mut show).await.map(Sent::File)
+    }
+
+    /// The names in a directory of this machine, without files of checksums.
+    async fn local_entries(&self, from: &Path) -> Result<Vec<String>, FsError> {
+        let absolute =
+            from.canonicalize().map_err(|error| FsError::io("put", from.display(), &error))?;
+        let local: &dyn FileSystem = &self.local;
+        let entries = local.list(&FsPath::local(&absolute)?, MAX_FILES).await?;
+        Ok(entries.iter().map(|entry| entry.path.name().to_owned()).collect())
+    }
+
+    async fn make_directory(&self, text: &str, may_exist: bool) -> Result<String, String> {
+        let made = async {
+            let (files, path) = self.systems.resolve(text)?;
+            let found = files.find(&path).await?;
+            if found.is_none() {
+                files.mkdirs(&path, None).await?;
+            }
+            Ok::<_, FsError>((path, found))
+        };
+        match made.await {
+            Ok((path, None)) => Ok(path.to_string()),
+            Ok((_, Some(found))) if !found.is_directory => {
+                Err(format!("{text} exists but is not a directory"))
+            }
+            Ok((path, Some(_))) if may_exist => Ok(path.to_string()),
+            Ok(_) => Err(format!("cannot create directory {text}: File exists")),
+            Err(error) => Err(worded(&error)),
+        }
+    }
+
+    async fn remove(
+        &self,
+        text: &str,
+        recursive: bool,
+        skip_trash: bool,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let (files, path, found) = match self.found(text).await {
+            Ok(found) => found,
+            Err(error) => {
+                output.fail(&worded(&error));
+                return Ok(());
+            }
+        };
+        if found.is_empty() {
+            output.fail(&format!("cannot remove {path}: No such file or directory."));
+        }
+        for status in found {
+            let path = &status.path;
+            if status.is_directory && !recursive {
+                output
+                    .fail(&format!("Cannot remove directory \"{path}\", use --recursive instead"));
+                continue;
+            }
+            let has_trash = !skip_trash && self.settings.trash_minutes > 0;
+            let removed = match has_trash && is_for_trash(&*files, path) {
+                true => move_to_trash(&*files, path).await.map(|()| "Moved to trash"),
+                false => match files.delete(path, recursive).await {
+                    Ok(true) => Ok("Deleted"),
+                    Ok(false) => Err(FsError::not_found("delete", path)),
+                    Err(error) => Err(error),
+                },
+            };
+            match removed {
+                Ok(what) => {
+                    output.say(&format!("{what}: {path}"))?;
+                    output.done.push(Done { path: path.to_string(), to: None, bytes: None });
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn rename(
+        &self,
+        from: &[String],
+        to: &str,
+        output: &mut Output<'_, '_>,
+    ) -> anyhow::Result<()> {
+        let mut sources = Vec::new();
+        for text in from {
+            match self.found(text).await {
+                Ok((_, path, found)) if found.is_empty() => {
+                    output.fail(&format!("{path}: No such file or directory"));
+                }
+                Ok((files, _, found)) => {
+                    sources.extend(found.into_iter().map(|status| (files.clone(), status)));
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        let target = async {
+            let (files, path) = self.systems.resolve(to)?;
+            let found = files.find(&path).await?;
+            Ok::<_, FsError>((files, path, found))
+        };
+        let (target, to, found) = match target.await {
+            Ok(target) => target,
+            Err(error) => {
+                output.fail(&worded(&error));
+                return Ok(());
+            }
+        };
+        let into = found.as_ref().is_some_and(|found| found.is_directory);
+        if sources.len() > 1 && !into {
+            output.fail("When moving multiple files, destination should be a directory.");
+            return Ok(());
+        }
+        for (files, status) in sources {
+            let from = status.path;
+            if !files.root().is_same(target.root()) {
+                output.fail("src and destination filesystems do not match.");
+                continue;
+            }
+            match files.rename(&from, &to).await {
+                Ok(()) => output.done.push(Done {
+                    path: from.to_string(),
+                    to: Some(to.to_string()),
+                    bytes: None,
+                }),
+                Err(_) if status.is_directory && found.is_some() && !into => {
+                    output.fail(&format!(
+                        "cannot overwrite non directory {to} with directory {from}"
+                    ));
+                }
+                Err(error) if error.kind == ErrorKind::AlreadyExists => {
+                    output.fail(&format!("Failed to rename {from} to {to}"));
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Got {
+    File(u64),
+    Directory(Vec<FileStatus>),
+}
+
+enum Sent {
+    File(u64),
+    Directory(Vec<String>),
+}
+
+/// Prints the rest of a file. The outer error is that of the output.
+async fn print_all(
+    reader: &mut dyn FileReader,
+    output: &mut Output<'_, '_>,
+) -> anyhow::Result<Result<(), FsError>> {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match reader.read(&mut piece).await {
+            Ok(0) => return Ok(Ok(())),
+            Ok(read) => output.console.print_bytes(piece.get(..read).unwrap_or_default())?,
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// Whether a deleted file goes to the trash. Spec: hdfs/01 §1.3.4.
+fn is_for_trash(files: &dyn FileSystem, path: &FsPath) -> bool {
+    let mut parts = path.path().split('/').skip(1);
+    let is_temporary = match parts.next() {
+        Some("tmp") => true,
+        Some("namespace") => parts.nth(1) == Some("tmp"),
+        _ => false,
+    };
+    let trash = files.home().join(".Trash");
+    files.root().scheme() == "hdfs" && !is_temporary && !path.is_within(&trash)
+}
+
+async fn move_to_trash(files: &dyn FileSystem, path: &FsPath) -> Result<(), FsError> {
+    let below = path.path().trim_start_matches('/');
+    let target = files.home().join(".Trash/Current").join(below);
+    let directory = target.parent().unwrap_or_else(|| files.home());
+    files.mkdirs(&directory, Some(0o700)).await?;
+    let target = match files.find(&target).await? {
+        None => target,
+        Some(_) => directory.join(&format!("{}{}", path.name(), Timestamp::now().as_millisecond())),
+    };
+    files.rename(path, &target).await
+}
+
+fn date(ms: i64, form: &str) -> String {
+    match Timestamp::from_millisecond(ms) {
+        Ok(time) => time.to_zoned(TimeZone::system()).strftime(form).to_string(),
+        Err(_) => format!("{ms} ms"),
+    }
+}
+
+/// Lines as the original prints them: columns as wide as their widest value.
+fn printed(items: &[FileStatus]) -> String {
+    let widest = |least: usize, width: fn(&FileStatus) -> usize| {
+        items.iter().map(width).fold(least, usize::max)
+    };
+    let replication = widest(3, |item| item.replication.to_string().len());
+    let length = widest(10, |item| item.bytes.to_string().len());
+    let owner = widest(0, |item| item.owner.chars().count());
+    let group = widest(0, |item| item.group.chars().count());
+    let mut text = String::new();
+    for item in items {
+        let replicas = match item.is_directory {
+            true => "-".to_owned(),
+            false => item.replication.to_string(),
+        };
+        let line = format!(
+            "{} {replicas:>replication$} {:<owner$} {:<group$} {:>length$} {} {}",
+            item.mode(),
+            item.owner,
+            item.group,
+            item.bytes,
+            date(item.modified_ms, "%Y-%m-%d %H:%M"),
+            item.path.path(),
+        );
+        text.push_str(&printable(&line));
+        text.push('\n');
+    }
+    text
+}
