@@ -19,8 +19,8 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override, parse_size};
-use super::console::{Console, printable};
-use super::progress::CopyProgress;
+use super::terminal::console::{Console, printable};
+use super::terminal::progress::CopyProgress;
 
 const EXAMPLES: &str = "\
 Paths are as for hadoop fs: hdfs://host:port/path, file:/path, or a path in the

@@ -84,7 +84,7 @@ impl<'a> Console<'a> {
     }
 
     /// Writes bytes to stdout as they are.
-    pub(super) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,

@@ -82,7 +82,7 @@ pub(crate) fn clear() {
 }
 
 /// A line that shows how far a copy is, once that takes a while. It is gone when this is dropped.
-pub(super) struct CopyProgress {
+pub(crate) struct CopyProgress {
     name: String,
     began: Instant,
     shown_at: Option<Instant>,
@@ -91,14 +91,14 @@ pub(super) struct CopyProgress {
 
 impl CopyProgress {
     /// For the file of this name.
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let name = super::console::printable(name).into_owned();
         let visible = io::stderr().is_terminal();
         CopyProgress { name, began: Instant::now(), shown_at: None, visible }
     }
 
     /// Shows so many bytes of all.
-    pub(super) fn show(&mut self, bytes: u64, of: u64) {
+    pub(crate) fn show(&mut self, bytes: u64, of: u64) {
         if self.visible && self.shown_at.unwrap_or(self.began).elapsed() >= PAUSE {
             self.shown_at = Some(Instant::now());
             let megabytes = |bytes: u64| bytes >> 20;
