@@ -59,7 +59,7 @@ fn conversations(name: &str) -> Vec<Conversation> {
             streams.insert(ports, (number.wrapping_add(1), vec![]));
         } else if let Some((first, stream)) = streams.get_mut(&ports) {
             let offset = number.wrapping_sub(*first) as usize;
-            if offset < 1 << 31 && offset + data.len() > stream.len() {
+            if !data.is_empty() && offset < 1 << 31 && offset + data.len() > stream.len() {
                 assert!(offset <= stream.len(), "{name}: a packet is missing");
                 stream.extend_from_slice(&data[stream.len() - offset..]);
             }
