@@ -76,11 +76,11 @@ fn main() {
         assert_eq!(recorded.unrecorded.bytes, 0, "everything was recorded");
     }
     stop.send_replace(true);
-    let watched = shadow.figures();
+    let watched = shadow.stats();
     assert!(shadow.finish(), "the shadow saw all of it");
-    let figures = watched.now();
-    assert_eq!(figures.all_calls().equal, (WARM_UP + rounds) as u64, "everything was compared");
-    println!("the shadow was {:.1?} behind at most", figures.worst_lag);
+    let stats = watched.now();
+    assert_eq!(stats.all_calls().equal, (WARM_UP + rounds) as u64, "everything was compared");
+    println!("the shadow was {:.1?} behind at most", stats.worst_lag);
 }
 
 /// What may wait for the disk, and for the shadow.
@@ -103,7 +103,7 @@ fn shadow(upstream: SocketAddr, entries: Entries) -> Shadow {
     let options =
         ShadowOptions { primary: upstream.to_string(), patience: Duration::from_secs(10) };
     let loaded = load().expect("the defaults are right");
-    Shadow::start(loaded, Box::new(load), options, entries).expect("the shadow starts")
+    Shadow::start(loaded, Box::new(load), options, entries, None).expect("the shadow starts")
 }
 
 /// A heartbeat of a node, and its answer.

@@ -33,21 +33,16 @@ impl Access {
 
     /// Why the peer may not make this call; `None` if it may.
     pub(super) async fn objection(&self, peer: SocketAddr, call: &Call) -> Option<String> {
-        if is_administrative(call) && !self.may_administer(peer) {
-            return Some(format!("administrative calls are not accepted from {}", peer.ip()));
+        if let Some(objection) = not_administrator(&self.settings, peer, call) {
+            return Some(objection);
         }
-        match call {
-            Call::SessionStart { info: Some(info), .. } if self.settings.sessions_same_host => {
-                let host = &info.address.host;
-                let own = self.is_own_address(host, peer.ip()).await;
-                (!own).then(|| format!("a session from {} may not name {host:?}", peer.ip()))
-            }
-            _ => None,
-        }
+        let host = own_host(&self.settings, call)?;
+        let own = self.is_own_address(host, peer.ip()).await;
+        (!own).then(|| not_own_host(host, peer))
     }
 
     /// Whether the host is the peer itself. A name must resolve to the peer's address.
-    async fn is_own_address(&self, host: &str, peer: IpAddr) -> bool {
+    pub(super) async fn is_own_address(&self, host: &str, peer: IpAddr) -> bool {
         let found = self.names.addresses(host, peer).await;
         let peer = peer.to_canonical();
         found.is_ok_and(|found| found.iter().any(|address| address.to_canonical() == peer))
@@ -62,6 +57,31 @@ impl Access {
     pub(super) fn may_see_pages(&self, peer: SocketAddr) -> bool {
         self.settings.web_networks.contain(peer.ip())
     }
+}
+
+/// Why the peer may not make this call, if it is an administrative one that the peer may not make.
+pub(super) fn not_administrator(
+    settings: &AccessSettings,
+    peer: SocketAddr,
+    call: &Call,
+) -> Option<String> {
+    let is_allowed = !is_administrative(call) || settings.admin_networks.contain(peer.ip());
+    (!is_allowed).then(|| format!("administrative calls are not accepted from {}", peer.ip()))
+}
+
+/// The host that a call names and that must be the caller itself.
+pub(super) fn own_host<'a>(settings: &AccessSettings, call: &'a Call) -> Option<&'a str> {
+    match call {
+        Call::SessionStart { info: Some(info), .. } if settings.sessions_same_host => {
+            Some(&info.address.host)
+        }
+        _ => None,
+    }
+}
+
+/// Why a peer may not start a session that names another host.
+pub(super) fn not_own_host(host: &str, peer: SocketAddr) -> String {
+    format!("a session from {} may not name {host:?}", peer.ip())
 }
 
 fn is_administrative(call: &Call) -> bool {

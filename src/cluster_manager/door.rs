@@ -9,6 +9,7 @@ use std::fmt;
 
 use super::translate;
 use corona_config::{CallSettings, ClusterManagerSettings};
+use corona_model::settings::Bounds;
 use corona_wire::Exception;
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
 use corona_wire::generated as wire;
@@ -56,9 +57,13 @@ type Checked = Result<(), Excess>;
 
 impl Door {
     pub(super) fn new(settings: &ClusterManagerSettings) -> Door {
-        let bounds = &settings.engine.bounds;
+        Door::of(settings.calls.clone(), &settings.engine.bounds)
+    }
+
+    /// With these bounds on calls and on the engine's tables.
+    pub(super) fn of(calls: CallSettings, bounds: &Bounds) -> Door {
         Door {
-            calls: settings.calls.clone(),
+            calls,
             requests: bounds.requests_per_session,
             nodes: bounds.nodes,
             sessions: bounds.sessions,

@@ -1,166 +1,488 @@
-//! A cluster manager without sockets: it takes calls, and returns its replies and the notifications
-//! that it would send.
+//! A cluster manager that decides and notifies nobody: it is given calls and the time, and returns what
+//! it would answer and of what sessions would be notified.
 //!
-//! It is the live service without sockets: it has the same translation, engine, racks and
-//! configuration. The decisions of another cluster manager are entered with [`DryRun::observe`].
+//! It has the translation, the engine, the bounds and the settings of the live service, and nothing else:
+//! no socket, file, clock or name server. What a call needs from outside ([`Lookup`]) is found by the
+//! caller, for instance with [`Lookups`]. So the same calls at the same times with the same findings
+//! always lead to the same decisions.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use tokio::sync::watch;
+use serde::{Deserialize, Serialize};
 
-use super::access::Access;
-use super::arrivals::Arrivals;
-use super::calls::Calls;
-use super::clock::Clock;
-use super::core::Core;
-use super::large_calls::Entrance;
-use super::metrics::Metrics;
+use super::access::{self, Access};
+use super::door::Door;
+use super::large_calls::{self, fit};
 use super::names::{Names, Resolver};
-use super::outlet::Outlet;
-use super::racks::Racks;
-use super::reload::Reloader;
-use super::{StartError, new_engine};
-use corona_config::Loaded;
-use corona_engine::{Engine, Input, Notification, Observed, Record, Reply};
-use corona_model::types::{Address, Millis};
-use corona_process::Boxed;
+use super::racks::{Known, Purpose, Racks};
+use super::translate;
+use super::translate::calls::{Question, not_allowed};
+use super::{StartError, hash_seed, state_file};
+use corona_config::{
+    AccessSettings, CallSettings, ClusterManagerSettings, HostFiles, RackSettings, Topology,
+};
+use corona_engine::{
+    Effect, Engine, Input, Notification, Observed, RackWanted, Refusal, Reply, Start,
+};
+use corona_model::settings::{Hosts, Settings};
+use corona_model::types::Millis;
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Answered};
+use corona_wire::generated as wire;
 use corona_wire::server::Answer;
 
 /// The cluster manager without ends.
 #[derive(Debug)]
 pub struct DryRun {
-    calls: Calls,
-    core: Arc<Core>,
-    collected: Arc<Collected>,
-    reloader: Arc<Reloader>,
+    engine: Engine,
+    door: Door,
+    access: AccessSettings,
+    /// Racks that can be computed, and those that were found.
+    racks: Racks,
+    max_reply_bytes: usize,
+    decisions: Vec<Decision>,
 }
 
-/// A notification that the dry run would have sent.
+/// The settings on which answers and decisions depend.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecisionSettings {
+    engine: Settings,
+    calls: CallSettings,
+    access: AccessSettings,
+    topology: Topology,
+    racks: RackSettings,
+    max_reply_bytes: usize,
+}
+
+impl DecisionSettings {
+    /// Those of a whole configuration.
+    pub fn of(settings: &ClusterManagerSettings) -> DecisionSettings {
+        DecisionSettings {
+            engine: settings.engine.clone(),
+            calls: settings.calls.clone(),
+            access: settings.access.clone(),
+            topology: settings.topology.clone(),
+            racks: settings.racks.clone(),
+            max_reply_bytes: settings.wire.max_frame_bytes,
+        }
+    }
+}
+
+/// A decision of which somebody would have been notified.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum Decision {
     /// A session would have been notified.
-    Notice(Arc<str>, Notification),
+    Notified(Arc<str>, Notification),
     /// A session has ended, and would not be notified any more.
     Ended(Arc<str>),
 }
 
-/// Keeps what sessions would have been notified of.
-#[derive(Debug, Default)]
-struct Collected(Mutex<Vec<Told>>);
-
-impl Collected {
-    fn push(&self, told: Told) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
-    }
-
-    fn take(&self) -> Vec<Told> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+/// What has to be looked up outside before a call can be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The racks of hosts.
+    Racks {
+        /// The hosts.
+        hosts: BTreeSet<Arc<str>>,
+        /// Whether a node heartbeats; otherwise requests prefer the hosts.
+        for_heartbeat: bool,
+        /// The caller.
+        peer: IpAddr,
+    },
+    /// Whether a host is the caller itself.
+    IsCaller {
+        /// The host's name.
+        host: String,
+        /// The caller.
+        peer: IpAddr,
+    },
+    /// The contents of the host files.
+    HostFiles,
 }
 
-impl Outlet for Collected {
-    fn notify(&self, handle: Arc<str>, _to: Address, notification: Notification) {
-        self.push(Told::Notice(handle, notification));
+/// Hosts with their racks.
+pub type HostRacks = Vec<(Arc<str>, Arc<str>)>;
+
+/// The outcome of a [`Lookup`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Found {
+    /// Hosts that are not in the default rack with their racks, sorted by host; or why there are none.
+    Racks(Result<HostRacks, String>),
+    /// Whether the host is the caller.
+    IsCaller(bool),
+    /// The host files, or why they cannot be read.
+    Hosts(Result<Hosts, String>),
+}
+
+/// The outcome of a call.
+#[derive(Clone, Debug)]
+pub enum Called {
+    /// The caller would get this answer.
+    Answered(Answer<Answered>),
+    /// The call acts outside of the cluster manager and is not made: `setSafeMode` or `persistState`.
+    NotMade,
+    /// Nothing has happened yet. The call is to be repeated with what is found.
+    Wants(Lookup),
+}
+
+impl From<Lookup> for Called {
+    fn from(lookup: Lookup) -> Called {
+        Called::Wants(lookup)
     }
-
-    fn forget_session(&self, handle: &Arc<str>) {
-        self.push(Told::Ended(handle.clone()));
-    }
-
-    fn resume_notifications(&self) {}
-
-    fn record(&self, _now: Millis, _record: &Record, _arrivals: &Arrivals) {}
-
-    fn records(&self, _records: &[Record]) {}
-
-    fn pass(&self, _records: &[Record], _took: Duration) {}
 }
 
 impl DryRun {
-    /// Starts with nothing but a configuration, out of safe mode. No state file is read or written.
+    /// Starts with nothing but settings and host files, out of safe mode.
     ///
-    /// Errors: the host files cannot be read, or the clock is wrong.
-    pub fn start(loaded: &Loaded) -> Result<DryRun, StartError> {
-        let settings = loaded.settings.clone();
-        let hosts = settings.host_files.load()?.hosts;
-        let clock = Clock::new();
-        let engine = new_engine(&settings, clock.now(), hosts)?;
-        let collected = Arc::new(Collected::default());
-        let core = Core::new(engine, clock, collected.clone(), Arc::new(Metrics::new()));
-        let core = Arc::new(core);
-        let resolver = Resolver::system();
-        let entrance = Entrance::new(&settings);
-        let names = Names::new(&settings.names, resolver.clone());
-        let calls = Calls {
-            core: core.clone(),
-            access: Arc::new(Access::new(settings.access, names)),
-            racks: Racks::new(settings.topology, settings.racks, &resolver),
-            host_files: settings.host_files,
-            entrance,
-        };
-        let reloader = Arc::new(Reloader::new(loaded, core.clone()));
-        Ok(DryRun { calls, core, collected, reloader })
+    /// # Errors
+    /// The time cannot be put into session ids.
+    pub fn start(
+        settings: DecisionSettings,
+        hosts: Hosts,
+        now: Millis,
+    ) -> Result<DryRun, StartError> {
+        let DecisionSettings { engine, calls, access, topology, racks, max_reply_bytes } = settings;
+        let door = Door::of(calls, &engine.bounds);
+        let id_prefix = state_file::id_prefix(now).map_err(StartError::Clock)?;
+        let mut engine = Engine::new(engine, Start { now, id_prefix, hash_seed: hash_seed() });
+        // A fresh engine is not in safe mode and has no nodes: it refuses nothing, and nothing happens.
+        let _ = engine.apply(now, Input::HostsChanged { hosts });
+        let racks = Racks::new(topology, racks, &Resolver::system());
+        Ok(DryRun { engine, door, access, racks, max_reply_bytes, decisions: Vec::new() })
     }
 
-    /// What `peer` would be answered. None for calls that would change something outside, which are
-    /// not made: `setSafeMode` and `persistState`.
-    pub fn call(&self, peer: SocketAddr, call: Call) -> Boxed<'_, Option<Answer<Answered>>> {
-        Box::pin(self.answer(peer, call))
-    }
-
-    async fn answer(&self, peer: SocketAddr, call: Call) -> Option<Answer<Answered>> {
-        match call {
-            Call::SetSafeMode { .. } | Call::PersistState => None,
-            call => Some(match self.calls.objection(peer, &call).await {
-                Some(objection) => objection,
-                None => self.calls.answer(peer, call).await,
+    /// A call of `peer`. `found` has what [`Called::Wants`] asked for.
+    pub fn call(
+        &mut self,
+        now: Millis,
+        peer: SocketAddr,
+        call: Call,
+        found: Option<Found>,
+    ) -> Called {
+        if matches!(call, Call::SetSafeMode { .. } | Call::PersistState) {
+            return Called::NotMade;
+        }
+        if let Some((_, answer)) = self.door.objection(&call) {
+            return Called::Answered(answer);
+        }
+        if let Some(why) = access::not_administrator(&self.access, peer, &call) {
+            return Called::Answered(not_allowed(&call, why));
+        }
+        if let Some(host) = access::own_host(&self.access, &call) {
+            match found {
+                Some(Found::IsCaller(true)) => {}
+                Some(Found::IsCaller(false)) => {
+                    let why = access::not_own_host(host, peer);
+                    return Called::Answered(not_allowed(&call, why));
+                }
+                _ => return Lookup::IsCaller { host: host.to_owned(), peer: peer.ip() }.into(),
+            }
+        }
+        let answer = match call {
+            Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
+                self.request(now, peer, handle, requests, found)
+            }
+            Call::NodeHeartbeat { .. } => self.heartbeat_node(now, peer, call, found),
+            Call::NodeFeedback { reports: Some(ref reports), .. } => {
+                match reports.iter().find_map(|report| self.door.check_report(report).err()) {
+                    Some(excess) => Ok(excess.of_session()),
+                    None => Ok(self.ask(now, call)),
+                }
+            }
+            Call::RefreshNodes => self.refresh_nodes(now, found),
+            Call::GetSessions => Ok(self.get_sessions(now)),
+            Call::GetSessionInfo { handle: Some(handle) } => {
+                Ok(match self.engine.session_info(&handle) {
+                    Ok(info) => Answer::Reply(Answered::GetSessionInfo(
+                        translate::session_info_to_wire(info),
+                    )),
+                    Err(refusal) => translate::refusal(refusal),
+                })
+            }
+            Call::KillSessions { args: Some(args) } => Ok(self.kill_sessions(now, &args)),
+            Call::GetActualPoolInfo { args: Some(args) } => Ok(match self.actual_pool(&args) {
+                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)),
+                Err(refusal) => translate::refusal(refusal),
             }),
+            Call::GetActualPoolInfoV2 { args: Some(args) } => Ok(match self.actual_pool(&args) {
+                Ok((pool_info_string, whitelist)) => {
+                    Answer::Reply(Answered::GetActualPoolInfoV2(wire::ActualPoolInfoResponse {
+                        pool_info_string,
+                        whitelist,
+                    }))
+                }
+                Err(refusal) => translate::refusal(refusal),
+            }),
+            call => Ok(self.ask(now, call)),
+        };
+        answer.map_or_else(Called::Wants, Called::Answered)
+    }
+
+    /// Turns safe mode on or off.
+    pub fn set_safe_mode(&mut self, now: Millis, on: bool) {
+        // The engine never refuses this input.
+        let _ = self.apply(now, Input::SetSafeMode { on });
+    }
+
+    /// Applies an input of the engine, such as changed settings or an observed decision of another cluster
+    /// manager.
+    ///
+    /// # Errors
+    /// The engine refuses it.
+    pub fn apply(&mut self, now: Millis, input: Input) -> Result<Reply, Refusal> {
+        let outcome = self.engine.apply(now, input);
+        for effect in outcome.effects {
+            match effect {
+                Effect::Notify { handle, notification, .. } => {
+                    self.decisions.push(Decision::Notified(handle, notification));
+                }
+                Effect::ForgetSession { handle } => self.decisions.push(Decision::Ended(handle)),
+                _ => {}
+            }
+        }
+        outcome.reply
+    }
+
+    /// Runs the passes and ticks that are due. Returns when the next one is.
+    pub fn settle(&mut self, now: Millis) -> Option<Millis> {
+        let mut ticked_for = None;
+        loop {
+            while self.engine.wants_pass() {
+                // A pass is not wanted in safe mode, and never refused outside of it.
+                let _ = self.apply(now, Input::Pass);
+            }
+            let deadline = self.engine.next_deadline()?;
+            if deadline > now {
+                return Some(deadline);
+            }
+            if ticked_for == Some(deadline) {
+                // A deadline that has passed without a change is not looked at again at once.
+                return Some(Millis(now.0.saturating_add(PAUSE_MS)));
+            }
+            ticked_for = Some(deadline);
+            // In safe mode it is refused, and time stands still.
+            let _ = self.apply(now, Input::Tick);
         }
     }
 
-    /// Turns safe mode on or off, without notifying the proxy job tracker.
-    pub fn set_safe_mode(&self, on: bool) {
-        // The engine never refuses this input.
-        let _ = self.core.apply(Input::SetSafeMode { on });
-    }
-
-    /// Does what time and the calls so far make due. Gives when to come back, if nothing happens
-    /// before. Others may be late themselves: what passed unseen for `late_ms` is no silence.
-    pub async fn settle(&self, late_ms: i64) -> Option<Instant> {
-        let mut late_ms = Some(late_ms);
-        self.core.settle(|| late_ms.take().unwrap_or(0)).await
-    }
-
-    /// What sessions would have been told since the last call, in order.
-    pub fn told(&self) -> Vec<Told> {
-        self.collected.take()
-    }
-
     /// Enters a decision of another cluster manager. Returns whether that could be done.
-    pub fn observe(&self, observed: Observed) -> bool {
-        let reply = self.core.apply(Input::Observed(observed));
+    pub fn observe(&mut self, now: Millis, observed: Observed) -> bool {
+        let reply = self.apply(now, Input::Observed(observed));
         matches!(reply, Ok(Reply::Observed { entered: true }))
     }
 
-    /// Looks at the books.
-    pub fn look<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
-        self.core.look(|engine, _| look(engine))
+    /// Decisions since the last call, in order.
+    pub fn decisions(&mut self) -> Vec<Decision> {
+        std::mem::take(&mut self.decisions)
     }
 
-    /// Looks after changed scheduling files, as the live service does, until `stop` becomes true.
-    pub fn watch_files(&self, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + use<> {
-        self.reloader.clone().run(stop)
+    /// The engine, to look at.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// A call that is an input as it stands.
+    fn ask(&mut self, now: Millis, call: Call) -> Answer<Answered> {
+        match translate::calls::input(call) {
+            Ok(question) => self.answer(now, question),
+            Err(no_input) => no_input.answer(),
+        }
+    }
+
+    fn answer(&mut self, now: Millis, Question { input, form }: Question) -> Answer<Answered> {
+        let reply = self.apply(now, input);
+        translate::calls::answer(form, reply)
+    }
+
+    fn request(
+        &mut self,
+        now: Millis,
+        peer: SocketAddr,
+        handle: String,
+        requests: Vec<wire::ResourceRequest>,
+        found: Option<Found>,
+    ) -> Result<Answer<Answered>, Lookup> {
+        let session = handle.clone();
+        // The live service applies large calls in slices, and checks the session before anything else.
+        if large_calls::is_large(&requests)
+            && let Err(refusal) = self.engine.check_session(&session)
+        {
+            return Ok(translate::refusal(refusal));
+        }
+        let excess = requests.iter().find_map(|request| self.door.check_request(request).err());
+        if let Some(excess) = excess {
+            return Ok(excess.of_session());
+        }
+        let call = Call::RequestResource { handle: Some(handle), requests: Some(requests) };
+        let mut question = match translate::calls::input(call) {
+            Ok(question) => question,
+            Err(no_input) => return Ok(no_input.answer()),
+        };
+        let hosts = question.requests().iter().flat_map(|request| &request.hosts);
+        let racks = match (self.racks.known(hosts), found) {
+            (Ok(Known::All(racks)), _) => racks,
+            (Ok(Known::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
+                self.racks.remember_found(hosts, &racks);
+                racks
+            }
+            (Ok(Known::NotAll(_)), Some(Found::Racks(Err(why)))) => {
+                return Ok(translate::fault(why));
+            }
+            (Ok(Known::NotAll(hosts)), _) => {
+                if let Err(refusal) = self.engine.check_session(&session) {
+                    return Ok(translate::refusal(refusal));
+                }
+                return Err(Lookup::Racks { hosts, for_heartbeat: false, peer: peer.ip() });
+            }
+            (Err(error), _) => return Ok(translate::fault(error.to_string())),
+        };
+        question.place(racks);
+        Ok(self.answer(now, question))
+    }
+
+    fn heartbeat_node(
+        &mut self,
+        now: Millis,
+        peer: SocketAddr,
+        call: Call,
+        found: Option<Found>,
+    ) -> Result<Answer<Answered>, Lookup> {
+        let mut question = match translate::calls::input(call) {
+            Ok(question) => question,
+            Err(no_input) => return Ok(no_input.answer()),
+        };
+        let Input::HeartbeatNode { report, .. } = &question.input else { return Ok(Answer::Close) };
+        let host = &report.address.host;
+        let racks = match (self.racks.known(std::iter::once(host)), found) {
+            (Ok(Known::All(racks)), _) => racks,
+            (Ok(Known::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
+                self.racks.remember_found(hosts, &racks);
+                racks
+            }
+            (Ok(Known::NotAll(_)), Some(Found::Racks(Err(why)))) => {
+                return Ok(translate::fault(why));
+            }
+            (Ok(Known::NotAll(hosts)), _) => match self.engine.rack_wanted(&report.name, host) {
+                RackWanted::No => Vec::new(),
+                RackWanted::Known(rack) => vec![(host.clone(), rack)],
+                RackWanted::Yes => {
+                    return Err(Lookup::Racks { hosts, for_heartbeat: true, peer: peer.ip() });
+                }
+            },
+            (Err(error), _) => return Ok(translate::fault(error.to_string())),
+        };
+        question.place(racks);
+        Ok(self.answer(now, question))
+    }
+
+    fn refresh_nodes(
+        &mut self,
+        now: Millis,
+        found: Option<Found>,
+    ) -> Result<Answer<Answered>, Lookup> {
+        if self.engine.safe_mode() {
+            return Ok(translate::refusal(Refusal::SafeMode));
+        }
+        match found {
+            Some(Found::Hosts(Ok(hosts))) => {
+                Ok(match self.apply(now, Input::HostsChanged { hosts }) {
+                    Ok(_) => Answer::Reply(Answered::RefreshNodes),
+                    Err(refusal) => translate::refusal(refusal),
+                })
+            }
+            Some(Found::Hosts(Err(why))) => Ok(translate::fault(why)),
+            _ => Err(Lookup::HostFiles),
+        }
+    }
+
+    fn get_sessions(&self, now: Millis) -> Answer<Answered> {
+        if self.engine.safe_mode() {
+            return translate::refusal(Refusal::SafeMode);
+        }
+        let mut running = self.engine.sessions_slice(now, 0, u32::MAX.into()).rows;
+        running.sort_by_key(|session| session.started);
+        let mut sessions = running.into_iter().map(translate::running_session).collect();
+        fit(&mut sessions, self.max_reply_bytes);
+        Answer::Reply(Answered::GetSessions(sessions))
+    }
+
+    fn kill_sessions(&mut self, now: Millis, args: &wire::KillSessionsArgs) -> Answer<Answered> {
+        for handle in &args.session_ids {
+            let handle = handle.as_str().into();
+            if let Err(refusal) = self.apply(now, Input::KillSession { handle }) {
+                return translate::refusal(refusal);
+            }
+        }
+        Answer::Reply(Answered::KillSessions)
+    }
+
+    fn actual_pool(
+        &self,
+        args: &wire::ActualPoolInfoArgs,
+    ) -> Result<(wire::PoolInfoStrings, String), Refusal> {
+        let asked = translate::pool_name(&args.pool_info_string);
+        let (pool, whitelist) = self.engine.actual_pool(&asked, args.job_input_size)?;
+        Ok((translate::pool_name_to_wire(&pool), whitelist.to_string()))
+    }
+}
+
+/// How soon a deadline is looked at again that has passed without a change.
+const PAUSE_MS: i64 = 250;
+
+/// Finds what calls need from outside, as the live service does: with name servers, the topology script
+/// and files.
+#[derive(Debug)]
+pub struct Lookups {
+    access: Access,
+    racks: Racks,
+    host_files: HostFiles,
+}
+
+impl Lookups {
+    /// As the settings say.
+    pub fn new(settings: &ClusterManagerSettings) -> Lookups {
+        let resolver = Resolver::system();
+        let names = Names::new(&settings.names, resolver.clone());
+        Lookups {
+            access: Access::new(settings.access.clone(), names),
+            racks: Racks::new(settings.topology.clone(), settings.racks.clone(), &resolver),
+            host_files: settings.host_files.clone(),
+        }
+    }
+
+    /// Looks something up.
+    pub async fn find(&self, lookup: Lookup) -> Found {
+        match lookup {
+            Lookup::Racks { hosts, for_heartbeat, peer } => {
+                let purpose = if for_heartbeat { Purpose::Heartbeat } else { Purpose::Request };
+                let racks = self.racks.search(purpose, peer).racks_of(hosts).await;
+                Found::Racks(racks.map_err(|error| error.to_string()))
+            }
+            Lookup::IsCaller { host, peer } => {
+                Found::IsCaller(self.access.is_own_address(&host, peer).await)
+            }
+            Lookup::HostFiles => {
+                let files = self.host_files.clone();
+                let loaded = tokio::task::spawn_blocking(move || files.load()).await;
+                Found::Hosts(match loaded {
+                    Ok(Ok(loaded)) => Ok(loaded.hosts),
+                    Ok(Err(errors)) => Err(errors.to_string()),
+                    Err(error) => Err(format!("the host files were not read: {error}")),
+                })
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use corona_engine::{Notification, Standing};
-    use corona_wire::generated as wire;
+    use corona_engine::Standing;
+
+    const NOW: Millis = Millis(1_795_000_000_000);
 
     fn peer() -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], 1))
@@ -169,61 +491,108 @@ mod tests {
     fn node(name: &str) -> Call {
         let address = wire::InetAddress::new(name.to_owned(), 5);
         let total = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
-        let apps = std::collections::BTreeMap::from([(wire::ResourceType::MAP, "app".to_owned())]);
+        let apps = BTreeMap::from([(wire::ResourceType::MAP, "app".to_owned())]);
         let node = wire::ClusterNodeInfo::new(name.to_owned(), address, total, None, apps);
         Call::NodeHeartbeat { node: Some(node) }
     }
 
-    #[tokio::test]
-    async fn it_answers_decides_and_observes_without_telling_anybody() {
-        let loaded = corona_config::load(None, &[]).unwrap();
-        let manager = DryRun::start(&loaded).unwrap();
+    fn start(id: &str) -> Call {
+        let (address, name) = (wire::InetAddress::new("driver".to_owned(), 5), "n".to_owned());
+        let user = "u".to_owned();
+        let info = wire::SessionInfo::new(address, name, user, None, None, None, None, None, None);
+        Call::SessionStart { handle: Some(id.to_owned()), info: Some(info) }
+    }
+
+    fn request(id: &str, host: Option<&str>) -> Call {
+        let hosts = host.map(|host| vec![host.to_owned()]);
+        let request = wire::ResourceRequest::new(3, hosts, None, wire::ResourceType::MAP, None);
+        Call::RequestResource { handle: Some(id.to_owned()), requests: Some(vec![request]) }
+    }
+
+    fn manager(overrides: &[(&str, &str)]) -> DryRun {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let overrides: Vec<_> = overrides.iter().map(own).collect();
+        let loaded = corona_config::load(None, &overrides).unwrap();
+        let mut manager =
+            DryRun::start(DecisionSettings::of(&loaded.settings), Hosts::default(), NOW).unwrap();
         let id_prefix = "202611220900".into();
-        assert!(manager.observe(Observed::Identity { id_prefix, sessions_numbered: 4 }));
-        let call = async |call| manager.call(peer(), call).await;
-        let id = match call(Call::GetNextSessionId).await {
-            Some(Answer::Reply(Answered::GetNextSessionId(id))) => id,
+        let identity = Observed::Identity { id_prefix, sessions_numbered: 4 };
+        assert!(manager.observe(NOW, identity));
+        manager
+    }
+
+    fn replied(called: Called) -> Answered {
+        match called {
+            Called::Answered(Answer::Reply(reply)) => reply,
             other => panic!("{other:?}"),
-        };
-        assert_eq!(id, "202611220900.5");
-        let address = wire::InetAddress::new("driver".to_owned(), 5);
-        let info = wire::SessionInfo::new(
-            address,
-            "n".to_owned(),
-            "u".to_owned(),
-            None,
-            None,
-            None,
-            None,
-            None,
-            None,
-        );
-        let handle = Some(id.clone());
-        let start = Call::SessionStart { handle: handle.clone(), info: Some(info) };
-        assert!(matches!(call(start).await, Some(Answer::Reply(_))));
-        let request = wire::ResourceRequest::new(3, None, None, wire::ResourceType::MAP, None);
-        let requests = Some(vec![request]);
-        call(Call::RequestResource { handle: handle.clone(), requests }).await;
-        for name in ["a", "b"] {
-            assert!(matches!(call(node(name)).await, Some(Answer::Reply(_))));
-            manager.settle(0).await;
         }
-        let told = manager.told();
-        let [Told::Notice(session, Notification::Granted(grants))] = &told[..] else {
-            panic!("{told:?}")
+    }
+
+    #[test]
+    fn it_answers_decides_and_observes_without_notifying_anybody() {
+        let mut manager = manager(&[]);
+        let called = manager.call(NOW, peer(), Call::GetNextSessionId, None);
+        let Answered::GetNextSessionId(id) = replied(called) else { panic!("no id") };
+        assert_eq!(id, "202611220900.5");
+        replied(manager.call(NOW, peer(), start(&id), None));
+        replied(manager.call(NOW, peer(), request(&id, None), None));
+        let mut next = None;
+        for name in ["a", "b"] {
+            replied(manager.call(NOW, peer(), node(name), None));
+            next = manager.settle(NOW);
+        }
+        assert!(next.is_some_and(|next| next > NOW), "nodes and sessions expire");
+        let decisions = manager.decisions();
+        let [Decision::Notified(session, Notification::Granted(grants))] = &decisions[..] else {
+            panic!("{decisions:?}")
         };
         assert_eq!((&**session, &*grants[0].node_name), (&*id, "a"));
-        let granted = |id: &str, request| Observed::Granted {
-            handle: id.into(),
-            id: request,
-            node: "b".into(),
+        let handle: Arc<str> = id.as_str().into();
+        let moved = Observed::Granted { handle: handle.clone(), id: 3, node: "b".into() };
+        assert!(manager.observe(NOW, moved));
+        assert_eq!(manager.engine().standing(&id, 3), Some(Standing::Granted("b".into())));
+        let end = Call::SessionEnd { handle: Some(id), status: None };
+        replied(manager.call(NOW, peer(), end, None));
+        assert_eq!(manager.decisions(), [Decision::Ended(handle)]);
+        assert!(matches!(manager.call(NOW, peer(), Call::PersistState, None), Called::NotMade));
+    }
+
+    #[test]
+    fn lookups_are_left_to_the_caller_and_made_once() {
+        let script = [("topology.script.file.name", "/no/such/script")];
+        let mut manager = manager(&script);
+        let id = "202611220900.5";
+        manager.call(NOW, peer(), Call::GetNextSessionId, None);
+        replied(manager.call(NOW, peer(), start(id), None));
+        let hosts: BTreeSet<Arc<str>> = ["h".into()].into();
+        let called = manager.call(NOW, peer(), request(id, Some("h")), None);
+        let Called::Wants(Lookup::Racks { hosts: wanted, for_heartbeat: false, .. }) = called
+        else {
+            panic!("{called:?}")
         };
-        assert!(manager.observe(granted(&id, 3)));
-        assert!(!manager.observe(granted(&id, 4)), "there is no such request");
-        let standing = manager.look(|engine| engine.standing(&id, 3));
-        assert_eq!(standing, Some(Standing::Granted("b".into())));
-        call(Call::SessionEnd { handle, status: None }).await;
-        assert_eq!(manager.told(), [Told::Ended(id.as_str().into())]);
-        assert!(call(Call::PersistState).await.is_none());
+        assert_eq!(wanted, hosts);
+        let failed = Found::Racks(Err("no such script".to_owned()));
+        let called = manager.call(NOW, peer(), request(id, Some("h")), Some(failed));
+        assert!(matches!(called, Called::Answered(Answer::Fault(_))), "{called:?}");
+        let found = Found::Racks(Ok(vec![("h".into(), "/r".into())]));
+        replied(manager.call(NOW, peer(), request(id, Some("h")), Some(found)));
+        replied(manager.call(NOW, peer(), request(id, Some("h")), None));
+
+        let called = manager.call(NOW, peer(), Call::RefreshNodes, None);
+        assert!(matches!(called, Called::Wants(Lookup::HostFiles)), "{called:?}");
+        let found = Found::Hosts(Ok(Hosts::default()));
+        replied(manager.call(NOW, peer(), Call::RefreshNodes, Some(found)));
+    }
+
+    #[test]
+    fn a_session_may_have_to_name_its_own_host() {
+        let mut manager = manager(&[("corona.cm.sessions.same.host", "true")]);
+        manager.call(NOW, peer(), Call::GetNextSessionId, None);
+        let id = "202611220900.5";
+        let called = manager.call(NOW, peer(), start(id), None);
+        assert!(matches!(called, Called::Wants(Lookup::IsCaller { .. })), "{called:?}");
+        let called = manager.call(NOW, peer(), start(id), Some(Found::IsCaller(false)));
+        assert!(matches!(called, Called::Answered(Answer::Exception(_))), "{called:?}");
+        replied(manager.call(NOW, peer(), start(id), Some(Found::IsCaller(true))));
     }
 }

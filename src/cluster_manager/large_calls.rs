@@ -273,7 +273,7 @@ impl Calls {
 
 /// Makes the list small enough to be sent: shortens names, and leaves sessions out if that is not
 /// enough.
-fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
+pub(super) fn fit(sessions: &mut Vec<wire::RunningSession>, max_bytes: usize) {
     let most = max_bytes.saturating_sub(1024);
     let size = |session: &wire::RunningSession| {
         let wire::PoolInfoStrings { pool_group_name, pool_name } = &session.pool_info;

@@ -54,7 +54,9 @@ use self::clock::Clock;
 use self::commits::Commits;
 use self::core::Core;
 pub use self::core::EngineBroken;
-pub use self::dry_run::{DryRun, Told};
+pub use self::dry_run::{
+    Called, Decision, DecisionSettings, DryRun, Found, HostRacks, Lookup, Lookups,
+};
 use self::journal::Kept;
 use self::journal::appender::{Acknowledged, Journaled};
 pub use self::journal::opening::JournalError;

@@ -157,6 +157,17 @@ impl Racks {
         Ok(Known::All(racks))
     }
 
+    /// Remembers the racks of hosts that were found elsewhere. Hosts that are not among those found, which
+    /// are sorted, are in the default rack.
+    pub(super) fn remember_found(&self, hosts: BTreeSet<Arc<str>>, found: &[HostRack]) {
+        let mut known = self.shared.known();
+        for host in hosts {
+            let place = found.binary_search_by(|(name, _)| name.cmp(&host)).ok();
+            let rack = place.and_then(|place| found.get(place)).map(|(_, rack)| rack.clone());
+            remember(&mut known, host, rack.unwrap_or_else(|| DEFAULT_RACK.into()));
+        }
+    }
+
     /// The look-ups of a call that comes from `peer`; its time begins now.
     pub(super) fn search(&self, purpose: Purpose, peer: IpAddr) -> Search {
         let limits = &self.shared.limits;

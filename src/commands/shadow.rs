@@ -2,9 +2,10 @@
 //!
 //! Wiring only: the relay, the shadow, an optional recording, signals, and the output.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{BufReader, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +14,9 @@ use clap::Args;
 use corona::config::{self, Loaded, Networks};
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Recorder, Relay, RelayOptions, feed};
-use corona::conformance::shadow::{Figures, Pages, Shadow, ShadowOptions, html, json, text};
+use corona::conformance::shadow::{
+    KeepEvents, Pages, Shadow, ShadowOptions, Stats, html, json, replay_events, text,
+};
 use tokio::sync::watch;
 
 use super::EXIT_FAILED;
@@ -29,7 +32,8 @@ use super::terminal::console::{Console, harmless_json, printable};
 
 const USAGE: &str = "\
 corona shadow [OPTIONS] --listen <HOST:PORT> --primary <HOST:PORT>
-                     --conf-dir <DIR>";
+                     --conf-dir <DIR>
+       corona shadow [OPTIONS] --events <FILE>";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,6 +44,8 @@ Examples:
   The same with a recording:
     corona shadow --listen 0.0.0.0:9191 --primary localhost:9090 \\
         --conf-dir /etc/hadoop/conf --recording monday.corec
+  The findings of an earlier run with --keep-events monday.events:
+    corona shadow --events monday.events
 
 SIGTERM and SIGINT end it, and the summary is printed.
 Exit status: 0 no unexplained differences; 1 some, or it could not start or
@@ -54,12 +60,22 @@ record everything, with one line on stderr; 2 wrong usage.";
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(super) struct Arguments {
     /// Address that clients connect to
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
-    listen: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address,
+          required_unless_present = "events")]
+    listen: Option<SocketAddr>,
 
     /// Address of the cluster manager in service
-    #[arg(long, value_name = "HOST:PORT")]
-    primary: String,
+    #[arg(long, value_name = "HOST:PORT", required_unless_present = "events")]
+    primary: Option<String>,
+
+    /// Replay the events of an earlier run, and print its report
+    ///
+    /// FILE was written with --keep-events. Nothing is relayed, and the
+    /// findings are those of the run.
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["listen", "primary", "conf_dir", "overrides", "http", "recording",
+                                "keep_events"])]
+    events: Option<PathBuf>,
 
     /// Directory of the primary's configuration
     ///
@@ -106,6 +122,16 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
+    /// Keep all inputs of the shadow in this file, for --events
+    ///
+    /// It is a recording of the traffic as well.
+    #[arg(long, value_name = "FILE")]
+    keep_events: Option<PathBuf>,
+
+    /// Maximum size of the file of --keep-events, in bytes: 64m, 1g
+    #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = parse_size)]
+    max_events: usize,
+
     /// Format of the printed report
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text,
           help_heading = "Report")]
@@ -115,7 +141,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", value_parser = parse_report, help_heading = "Report")]
     report: Option<(PathBuf, Form)>,
 
-    /// Overwrite the files of --recording and --report if they exist
+    /// Overwrite the files of --recording, --keep-events and --report if they
+    /// exist
     #[arg(long)]
     force: bool,
 
@@ -149,40 +176,54 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     // That there is a place for it is known before, not after a week.
     let file = file.map(|(path, form)| Ok::<_, anyhow::Error>((create_file(&path, force)?, form)));
     let file = file.transpose()?;
-    let (figures, recorder) = runtime.block_on(shadow(arguments))?;
+    let (stats, recorder) = match arguments.events.clone() {
+        Some(events) => (replayed(&events)?, None),
+        None => runtime.block_on(shadow(arguments))?,
+    };
     if let Some((mut file, form)) = file {
-        let written = shown(&figures, form, None)?;
+        let written = shown(&stats, form, None)?;
         file.write_all(written.as_bytes()).context("cannot write the report")?;
     }
-    console.print(&shown(&figures, output, console.width)?)?;
+    console.print(&shown(&stats, output, console.width)?)?;
     if let Some(recorder) = recorder {
         whole(&recorder)?;
     }
-    Ok(if figures.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
+    Ok(if stats.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
 /// Columns of text where nothing says how many there are.
 const USUAL_WIDTH: usize = 80;
 
-fn shown(figures: &Figures, form: Form, width: Option<usize>) -> anyhow::Result<String> {
+fn shown(stats: &Stats, form: Form, width: Option<usize>) -> anyhow::Result<String> {
     Ok(match form {
         Form::Text => {
-            let text = text(figures, width.unwrap_or(USUAL_WIDTH));
+            let text = text(stats, width.unwrap_or(USUAL_WIDTH));
             text.lines().flat_map(|line| [printable(line), "\n".into()]).collect()
         }
         Form::Json => {
-            let json = serde_json::to_string_pretty(&json(figures))?;
+            let json = serde_json::to_string_pretty(&json(stats))?;
             json.lines().flat_map(|line| [harmless_json(line), "\n".into()]).collect()
         }
-        Form::Html => html(figures, None),
+        Form::Html => html(stats, None),
     })
 }
 
-async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorder>)> {
+/// The results of a run whose events were kept.
+fn replayed(events: &Path) -> anyhow::Result<Stats> {
+    let name = events.display().to_string();
+    let name = printable(&name).into_owned();
+    let file = File::open(events).with_context(|| format!("cannot open {name}"))?;
+    replay_events(BufReader::new(file)).with_context(|| format!("cannot replay {name}"))
+}
+
+async fn shadow(arguments: Arguments) -> anyhow::Result<(Stats, Option<Recorder>)> {
     let stop = shutdown_signal().context("cannot listen for signals")?;
+    let (Some(listen), Some(primary)) = (arguments.listen, arguments.primary.clone()) else {
+        bail!("--listen and --primary are needed");
+    };
     let loaded = read(&arguments)?;
     let options = ShadowOptions {
-        primary: arguments.primary.clone(),
+        primary: primary.clone(),
         patience: Duration::from_secs(arguments.patience),
     };
     let relay = Relay::bind(RelayOptions {
@@ -191,11 +232,16 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
         callback_drivers: arguments.callback_drivers.clone(),
         callback_sources: arguments.callback_sources.clone(),
         max_connections: arguments.max_connections,
-        ..RelayOptions::new(arguments.listen, &arguments.primary)
+        ..RelayOptions::new(listen, &primary)
     });
-    let relay = relay.with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let relay = relay.with_context(|| format!("cannot listen on {listen}"))?;
     let address = relay.address();
-    let recorder = record(&arguments, address)?;
+    let recorder = record(&arguments, address, &primary)?;
+    let keep = arguments.keep_events.as_ref().map(|path| {
+        let file = create_file(path, arguments.force)?;
+        Ok::<_, anyhow::Error>(KeepEvents { file, max_bytes: arguments.max_events as u64 })
+    });
+    let keep = keep.transpose()?;
     let (own, entries) = feed(
         arguments.max_buffer,
         format!(
@@ -205,12 +251,12 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Figures, Option<Recorde
     );
     let again = arguments.clone();
     let configuration = Box::new(move || read(&again).map_err(|error| error.to_string()));
-    let shadow = Shadow::start(loaded, configuration, options, entries)?;
-    let watched = shadow.figures();
+    let shadow = Shadow::start(loaded, configuration, options, entries, keep)?;
+    let watched = shadow.stats();
     let feeds = recorder.iter().map(Recorder::feed).chain([own]).collect();
     let (stop_sender, stopped) = watch::channel(false);
     let relaying = tokio::spawn(relay.run(feeds, stopped));
-    let primary = printable(&arguments.primary).into_owned();
+    let primary = printable(&primary).into_owned();
     let pages = arguments.http.map(|address| {
         Pages::start(address, watched.clone())
             .with_context(|| format!("cannot listen on {address}"))
@@ -248,7 +294,11 @@ fn read(arguments: &Arguments) -> anyhow::Result<Loaded> {
     })
 }
 
-fn record(arguments: &Arguments, listener: SocketAddr) -> anyhow::Result<Option<Recorder>> {
+fn record(
+    arguments: &Arguments,
+    listener: SocketAddr,
+    primary: &str,
+) -> anyhow::Result<Option<Recorder>> {
     let Some(out) = &arguments.recording else { return Ok(None) };
     let file = create_file(out, arguments.force)?;
     let header = Header {
@@ -256,7 +306,7 @@ fn record(arguments: &Arguments, listener: SocketAddr) -> anyhow::Result<Option<
         origin: Origin::Relay,
         relay_callbacks: true,
         listener: listener.to_string(),
-        upstream: arguments.primary.clone(),
+        upstream: primary.to_owned(),
     };
     let recorder = Recorder::start(file, &header, arguments.max_buffer);
     Ok(Some(recorder.with_context(|| format!("cannot write {}", out.display()))?))

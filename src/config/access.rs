@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use super::typed::{NotAnAddress, Wrong};
 
 /// Restrictions on peers. By default there are none, as in the original.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessSettings {
     /// Who may make administrative calls. `corona.cm.admin.networks`
     pub admin_networks: Networks,
@@ -21,7 +22,8 @@ pub struct AccessSettings {
 }
 
 /// A set of networks; the empty set stands for all of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<String>", try_from = "Vec<String>")]
 pub struct Networks(Vec<IpNet>);
 
 impl Networks {
@@ -35,6 +37,20 @@ impl Networks {
     /// Whether everybody is allowed.
     pub fn are_all(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl From<Networks> for Vec<String> {
+    fn from(networks: Networks) -> Vec<String> {
+        networks.0.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl TryFrom<Vec<String>> for Networks {
+    type Error = ipnet::AddrParseError;
+
+    fn try_from(networks: Vec<String>) -> Result<Networks, ipnet::AddrParseError> {
+        networks.iter().map(|network| network.parse()).collect::<Result<_, _>>().map(Networks)
     }
 }
 

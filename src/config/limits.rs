@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Bounds on the texts and lists in the calls of peers. A call that exceeds one is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallSettings {
     /// Bytes of a name: of sessions, users, groups, pools, administrators.
     pub name_bytes: usize,
@@ -32,7 +34,7 @@ pub struct NameSettings {
 }
 
 /// How the racks of hosts are looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RackSettings {
     /// Look-ups of names, and runs of the script, at a time: so many of each for heartbeats, and as
     /// many for requests.

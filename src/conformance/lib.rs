@@ -11,6 +11,7 @@
 //! configuration, [`launch`] starts a manager with it, [`replay`] plays the clients against that
 //! manager and judges it, and [`trial`] does all that for one file.
 
+mod answers;
 pub mod capture;
 pub mod conversation;
 pub mod hadoop_rpc;
@@ -19,6 +20,7 @@ pub mod launch;
 pub mod recording;
 pub mod relay;
 pub mod replay;
+pub mod report;
 pub mod setup;
 pub mod shadow;
 mod traffic;

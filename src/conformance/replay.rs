@@ -10,7 +10,7 @@
 mod cluster;
 mod conclude;
 mod holdups;
-pub(crate) mod judge;
+mod judge;
 mod ledger;
 mod line;
 mod names;
@@ -22,7 +22,7 @@ pub(crate) mod report;
 mod script;
 #[cfg(test)]
 mod tests;
-pub(crate) mod values;
+mod values;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,14 +32,12 @@ use tokio::sync::{mpsc, watch};
 
 use crate::conversation::Conversation;
 
+pub use crate::report::{About, FieldPair, Fields, Finding, Rule};
 pub use holdups::{EarlierPlay, HoldUps, TOLERATED, again_if_held_up};
 use older::{Older, older_sessions, without};
 use peers::{Heard, Peers, WAITING_CALLS};
 use play::Play;
-pub use report::{
-    About, Counts, FieldPair, Fields, Finding, MAX_FINDINGS, Notices, Report, Rule, html, json,
-    text,
-};
+pub use report::{Counts, MAX_FINDINGS, Notices, Report, html, json, text};
 use script::{Step, script};
 
 /// How to play, and what is known of the recorded configuration.

@@ -137,6 +137,6 @@ fn imported(entry: Entry) -> Option<Imported> {
         Record::Gap(from, bytes, _) => event(from, What::Missing(bytes)),
         Record::End(from) => event(from, What::End),
         Record::Reset(from) => event(from, What::Reset),
-        Record::Closed | Record::Finished(_) => None,
+        Record::Closed | Record::Finished(_) | Record::Note { .. } => None,
     }
 }

@@ -11,6 +11,7 @@ use corona_wire::Framing;
 use corona_wire::value::{RawMessage, StreamReader};
 
 /// The state of cutting one direction.
+#[derive(Debug)]
 pub(crate) struct Cutter {
     service: Offered,
     state: State,
@@ -25,7 +26,7 @@ pub(crate) struct Cutter {
     at: Duration,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// `pending` starts where a message or frame starts.
     InStep,

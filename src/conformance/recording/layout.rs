@@ -149,6 +149,10 @@ pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
             out.extend(unrecorded.connections.to_be_bytes());
             out.extend(unrecorded.bytes.to_be_bytes());
         }
+        Record::Note { more, text } => {
+            out.push(u8::from(*more));
+            out.extend_from_slice(text);
+        }
         Record::Accepted | Record::Closed => {}
     }
     let length = ((out.len() - content) as u32).to_be_bytes();
@@ -195,6 +199,7 @@ pub(super) fn take_entry(bytes: &mut &[u8]) -> Option<Found> {
         ),
         7 => Record::Closed,
         8 => Record::Finished(Unrecorded { connections: content.u64()?, bytes: content.u64()? }),
+        9 => Record::Note { more: content.u8()? & 1 == 1, text: content.0.to_vec() },
         _ => return Some(Found::Unknown),
     };
     Some(Found::Entry(Entry { at, connection, record }))
@@ -210,6 +215,7 @@ fn kind_of(record: &Record) -> u8 {
         Record::Gap(..) => 6,
         Record::Closed => 7,
         Record::Finished(_) => 8,
+        Record::Note { .. } => 9,
     }
 }
 

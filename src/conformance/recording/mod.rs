@@ -60,7 +60,7 @@ pub enum Origin {
 pub struct Entry {
     /// When, since the start, in whole microseconds.
     pub at: Duration,
-    /// On which connection. 0 and without a meaning for [`Record::Finished`].
+    /// On which connection. 0 and without a meaning for [`Record::Finished`] and [`Record::Note`].
     pub connection: ConnectionId,
     /// What happened.
     pub record: Record,
@@ -90,6 +90,14 @@ pub enum Record {
     Closed,
     /// The recording was ended in order; the last record.
     Finished(Unrecorded),
+    /// A note of the program that made the recording, which nothing passed for: see `corona shadow
+    /// --keep-events`.
+    Note {
+        /// Whether the next note continues this one.
+        more: bool,
+        /// At most [`MAX_DATA_BYTES`].
+        text: Vec<u8>,
+    },
 }
 
 /// Why bytes are not in a recording.

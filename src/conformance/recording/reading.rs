@@ -154,6 +154,7 @@ impl Numbers {
                 Some(number)
             }
             Record::Closed => self.open.remove(&entry.connection),
+            Record::Note { .. } => Some(entry.connection),
             _ => self.open.get(&entry.connection).copied(),
         };
         Ok(number.map(|connection| Entry { connection, ..entry }))

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::ledger::{Page, Topic};
 use super::line::Arrival;
 use super::play::{CLOSED, Play};
-use super::report::{About, Finding, Rule};
-use super::values::show;
+use crate::answers::show;
+use crate::report::{About, Finding, Rule};
 
 impl Play {
     /// There must be no unsolicited messages.

@@ -8,20 +8,10 @@ use std::time::Duration;
 
 use super::cluster::Cluster;
 use super::names::Names;
-use super::report::Rule;
-use super::values::{handle_of, is_unknown_session, ordered, text, translate_message};
-use corona_wire::value::{Message, MessageKind, Value};
-
-/// What an answer is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The same, once names are translated.
-    Equal,
-    /// Another one, which this row allows.
-    Explained(Rule),
-    /// Another one.
-    Different,
-}
+use super::values::translate_message;
+use crate::answers::{Verdict, by_handle, handle_of, is_unknown_session, same_body};
+use crate::report::Rule;
+use corona_wire::value::{Message, Value};
 
 /// What a judgement depends on besides the answer.
 pub(super) struct Circumstances<'a> {
@@ -61,63 +51,6 @@ pub(super) fn answer(
         return Verdict::Explained(Rule::PROMPT_EXPIRY);
     }
     Verdict::Different
-}
-
-/// Judges an answer to a call on which the original closed the connection without a word.
-/// Spec: cluster-manager/01 §3.
-pub(crate) fn answer_instead_of_close(call: &Message, live: &Message) -> Verdict {
-    if live.seqid != call.seqid || live.name != call.name {
-        return Verdict::Different;
-    }
-    let is_fault = live.kind == MessageKind::Exception;
-    let rule = match call.name.as_str() {
-        // Would turn a Java client to the older method for good.
-        "sessionHeartbeatV2" if is_fault => return Verdict::Different,
-        _ if is_fault => Rule::FAULT_INSTEAD_OF_CLOSE,
-        "killSession" | "killSessions" => Rule::KILLED_UNKNOWN,
-        "getActualPoolInfo" => Rule::NO_POOLS_FILE,
-        "getActualPoolInfoV2" => Rule::NO_WHITELIST,
-        "sessionStart" if succeeded(live) => Rule::NO_POOL,
-        "sessionStart" => Rule::MALFORMED_HANDLE,
-        "nodeHeartbeat" => Rule::OFFER_CHANGED,
-        _ => return Verdict::Different,
-    };
-    Verdict::Explained(rule)
-}
-
-fn succeeded(answer: &Message) -> bool {
-    answer.body.as_ref().is_ok_and(|body| body.field("success").is_some())
-}
-
-/// Whether two bodies say the same, whatever the order of sessions and of maps.
-pub(crate) fn same_body(expected: &Message, live: &Message) -> bool {
-    match (&expected.body, &live.body) {
-        (Ok(expected), Ok(live)) if expected == live => true,
-        (Ok(expected), Ok(live)) if live_is_list_of_sessions(live) => {
-            by_handle(expected) == by_handle(live)
-        }
-        (Ok(expected), Ok(live)) => ordered(expected) == ordered(live),
-        (Err(expected), Err(live)) => expected == live,
-        _ => false,
-    }
-}
-
-/// The answer of `getSessions` is the only list; its order is not specified.
-fn live_is_list_of_sessions(body: &Value) -> bool {
-    matches!(body.field("success"), Some(Value::List(_)))
-}
-
-/// The sessions of a list by their handles; none if it is no such list, or has one twice.
-pub(crate) fn by_handle(body: &Value) -> Option<BTreeMap<String, Value>> {
-    let Some(Value::List(sessions)) = body.field("success") else { return None };
-    let mut by_handle = BTreeMap::new();
-    for session in sessions {
-        let handle = text(session, "handle")?.to_owned();
-        if by_handle.insert(handle, ordered(session)).is_some() {
-            return None;
-        }
-    }
-    Some(by_handle)
 }
 
 /// The original has not found out yet that the session is overdue. The other way round would be
@@ -266,6 +199,7 @@ mod tests {
     use super::*;
     use corona_wire::calls::ClusterManagerCall;
     use corona_wire::generated::{InetAddress, SessionInfo};
+    use corona_wire::value::MessageKind;
 
     fn message(kind: MessageKind, name: &str, body: Value) -> Message {
         Message { kind, name: name.to_owned(), seqid: 5, body: Ok(body) }
@@ -292,11 +226,6 @@ mod tests {
         let fields = gone.map(|handle| ("e", Value::Struct(vec![("handle", string(handle))])));
         let body = Value::Struct(fields.into_iter().collect());
         message(MessageKind::Reply, "sessionHeartbeat", body)
-    }
-
-    fn fault(text: &str) -> Message {
-        let body = Value::Struct(vec![("message", string(text)), ("type", Value::I32(6))]);
-        message(MessageKind::Exception, "persistState", body)
     }
 
     /// Session `a` has been silent for 2 s, which is its expiry interval; two maps are granted
@@ -376,24 +305,5 @@ mod tests {
         let mut other = reply(false);
         other.seqid += 1;
         assert_eq!(judge(None, &reply(false), &other), Verdict::Different);
-    }
-
-    #[test]
-    fn a_word_instead_of_a_closed_connection_has_a_row() {
-        let call = |name| message(MessageKind::Call, name, Value::Struct(vec![]));
-        let fault = |name: &str| Message { name: name.to_owned(), ..fault("broken") };
-        let reply = |name| message(MessageKind::Reply, name, Value::Struct(vec![]));
-        for (name, live, verdict) in [
-            (
-                "requestResource",
-                fault("requestResource"),
-                Verdict::Explained(Rule::FAULT_INSTEAD_OF_CLOSE),
-            ),
-            ("sessionHeartbeatV2", fault("sessionHeartbeatV2"), Verdict::Different),
-            ("killSession", reply("killSession"), Verdict::Explained(Rule::KILLED_UNKNOWN)),
-            ("requestResource", reply("requestResource"), Verdict::Different),
-        ] {
-            assert_eq!(answer_instead_of_close(&call(name), &live), verdict, "{name}");
-        }
     }
 }

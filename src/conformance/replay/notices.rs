@@ -7,8 +7,8 @@ use tokio::time::{Instant, timeout_at};
 use super::ledger::Topic;
 use super::peers::Heard;
 use super::play::Play;
-use super::report::{About, Finding};
 use crate::inspect::{Shape, body_text};
+use crate::report::{About, Finding};
 use corona_wire::calls::{SessionDriver, SessionDriverCall};
 use corona_wire::value::RawMessage;
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::script::is_call;
-use super::values::{handle_of, is_unknown_session, text};
+use crate::answers::{handle_of, is_unknown_session, text};
 use crate::capture::Side;
 use crate::conversation::{Conversation, Offered, Said};
 use corona_wire::value::{Message, MessageKind, Value};

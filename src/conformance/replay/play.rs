@@ -11,18 +11,19 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::cluster::Cluster;
 use super::holdups::Watch;
-use super::judge::{self, Circumstances, Verdict};
+use super::judge::{self, Circumstances};
 use super::ledger::Ledger;
 use super::line::{Arrival, Line};
 use super::names::Names;
 use super::older::Older;
 use super::peers::{Heard, Peers};
-use super::report::{About, Finding};
 use super::script::{Happening, Step, is_call};
-use super::values::{show, text, translate_message};
+use super::values::translate_message;
 use super::{NoRestart, Progress, ReplayOptions, Report};
+use crate::answers::{Verdict, answer_instead_of_close, show, text};
 use crate::capture::ConnectionId;
 use crate::inspect::{Shape, body_text};
+use crate::report::{About, Finding};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriverCall};
 use corona_wire::generated::ResourceGrant;
 use corona_wire::value::Message;
@@ -416,7 +417,7 @@ impl Play {
             None => found,
         };
         let Ok(live) = live else { return self.report.add(found) };
-        let verdict = call.as_ref().map(|call| judge::answer_instead_of_close(call, &live));
+        let verdict = call.as_ref().map(|call| answer_instead_of_close(call, &live));
         self.report.add(match verdict {
             Some(Verdict::Explained(rule)) => Finding { rule: Some(rule), ..found },
             _ => found,

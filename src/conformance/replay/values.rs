@@ -1,4 +1,4 @@
-//! Decoded answers, compared: texts translated, orders that mean nothing taken away.
+//! Recorded messages as the live run has them: names and addresses translated.
 
 use corona_wire::value::{Message, Value};
 
@@ -71,57 +71,6 @@ pub(super) fn translate_message(message: &Message, names: &Names) -> Message {
     Message { body, ..message.clone() }
 }
 
-/// The same value with maps in the order of their keys: senders may choose it.
-pub(crate) fn ordered(value: &Value) -> Value {
-    match value {
-        Value::List(values) => Value::List(values.iter().map(ordered).collect()),
-        Value::Map(pairs) => {
-            let mut pairs: Vec<_> =
-                pairs.iter().map(|(key, value)| (ordered(key), ordered(value))).collect();
-            pairs.sort_by_cached_key(|(key, _)| json(key));
-            Value::Map(pairs)
-        }
-        Value::Struct(fields) => {
-            Value::Struct(fields.iter().map(|(name, field)| (*name, ordered(field))).collect())
-        }
-        other => other.clone(),
-    }
-}
-
-/// A value for people.
-pub(crate) fn json(value: &Value) -> String {
-    serde_json::to_string(value).unwrap_or_else(|error| format!("not shown: {error}"))
-}
-
-/// A message for people.
-pub(crate) fn show(message: &Message) -> String {
-    let body = match &message.body {
-        Ok(value) => json(value),
-        Err(text) => text.clone(),
-    };
-    format!("{} {} seq={} {body}", message.kind.name(), message.name, message.seqid)
-}
-
-/// A text of a struct.
-pub(crate) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
-    match value.field(field)? {
-        Value::String(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// The session that a decoded call names: every such argument is called `handle`.
-pub(crate) fn handle_of(call: &Message) -> Option<&str> {
-    text(call.body.as_ref().ok()?, "handle")
-}
-
-/// Whether an answer is the declared exception for a session that is not known.
-pub(crate) fn is_unknown_session(answer: &Message, handle: &str) -> bool {
-    let body = answer.body.as_ref().ok();
-    let exception = body.and_then(|body| body.field("e"));
-    exception.and_then(|exception| text(exception, "handle")) == Some(handle)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,14 +111,5 @@ mod tests {
             translate(&started("202611210043.2001", "/h/202611210043.2"), &names),
             started("203001010000.1", "/h/203001010000.0")
         );
-    }
-
-    #[test]
-    fn the_order_of_a_map_means_nothing_that_of_a_list_does() {
-        let pair = |key: &str| (text_value(key), Value::I32(1));
-        let map = |keys: [&str; 2]| Value::Map(keys.map(pair).to_vec());
-        let list = |keys: [&str; 2]| Value::List(keys.map(text_value).to_vec());
-        assert_eq!(ordered(&map(["a", "b"])), ordered(&map(["b", "a"])));
-        assert_ne!(ordered(&list(["a", "b"])), ordered(&list(["b", "a"])));
     }
 }

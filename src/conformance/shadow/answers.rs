@@ -1,26 +1,27 @@
-//! The primary's answers, compared with our own.
+//! Compares the primary's answers with our own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::line::{Asked, Ours};
-use super::run::{Run, UNFOLLOWED};
+use super::comparison::{Comparison, UNFOLLOWED};
+use super::connections::{OurAnswer, PendingCall};
+use super::notices::OUT_OF_REACH;
+use crate::answers::{
+    Verdict, answer_instead_of_close, by_handle, is_unknown_session, same_body, show,
+};
 use crate::inspect::{Shape, body_text};
-use crate::replay::judge::{Verdict, answer_instead_of_close, by_handle, same_body};
-use crate::replay::values::{is_unknown_session, show};
-use crate::replay::{About, Finding, Rule};
+use crate::report::{About, Finding, Rule};
 use corona_engine::Observed;
 use corona_model::types::SessionStatus;
-use corona_wire::calls::{ClusterManager, ClusterManagerCall};
 use corona_wire::value::{Message, MessageKind, Value};
 
-impl Run {
+impl Comparison {
     /// The primary has answered a call.
-    pub(super) fn compare(&mut self, asked: &Asked, theirs: &Message) {
-        let method = asked.call.name.as_str();
-        let handle = asked.handle.as_deref();
-        let ours = match &asked.ours {
-            Ours::Nothing(reason) => {
+    pub(super) fn compare(&mut self, pending: &PendingCall, theirs: &Message) {
+        let method = pending.call.name.as_str();
+        let handle = pending.handle.as_deref();
+        let ours = match &pending.ours {
+            OurAnswer::NotCompared(reason) => {
                 let ended = method == "sessionEnd" && theirs.kind == MessageKind::Reply;
                 if let Some(handle) = handle
                     && (ended || is_unknown_session(theirs, handle))
@@ -29,22 +30,22 @@ impl Run {
                 }
                 return self.not_compared(method, reason);
             }
-            Ours::Close => {
+            OurAnswer::Close => {
                 let closed = "the connection is closed";
-                return self.answer_differs(asked, None, show(theirs), closed.to_owned());
+                return self.answer_differs(pending, None, show(theirs), closed.to_owned());
             }
-            Ours::Answer(ours) => &ours.message.decode(),
+            OurAnswer::Message(ours) => &ours.message.decode(),
         };
-        match self.judge(asked, theirs, ours) {
-            Judged::Equal => self.figures().call(method).equal += 1,
+        match self.judge(pending, theirs, ours) {
+            Judged::Equal => self.stats.call(method).equal += 1,
             Judged::NotCompared(reason) => self.not_compared(method, reason),
             Judged::Other(rule) => {
-                let at = self.figures().ran_for();
+                let at = self.now;
                 let place = format!("{method} {}", theirs.seqid);
                 let both = (show(theirs), show(ours));
                 let found = Finding::of_words(at, About::Call(method.to_owned()), place, both)
                     .with_messages(theirs, ours);
-                let arguments = body_text(&asked.call.decode(), Shape::Short);
+                let arguments = body_text(&pending.call.decode(), Shape::Short);
                 self.call_differs(method, Finding { rule, arguments, ..found });
             }
         }
@@ -57,72 +58,40 @@ impl Run {
     }
 
     /// The primary has closed the connection instead of answering.
-    pub(super) fn compare_close(&mut self, asked: &Asked) {
-        let method = asked.call.name.as_str();
+    pub(super) fn compare_close(&mut self, pending: &PendingCall) {
+        let method = pending.call.name.as_str();
         let closed = || "the connection is closed".to_owned();
-        match &asked.ours {
-            Ours::Nothing(reason) => self.not_compared(method, reason),
-            Ours::Close => self.figures().call(method).equal += 1,
-            Ours::Answer(ours) => {
+        match &pending.ours {
+            OurAnswer::NotCompared(reason) => self.not_compared(method, reason),
+            OurAnswer::Close => self.stats.call(method).equal += 1,
+            OurAnswer::Message(ours) => {
                 let ours = &ours.message.decode();
-                let rule = match answer_instead_of_close(&asked.call.decode(), ours) {
+                let rule = match answer_instead_of_close(&pending.call.decode(), ours) {
                     Verdict::Explained(rule) => Some(rule),
                     _ => None,
                 };
-                self.answer_differs(asked, rule, closed(), show(ours));
+                self.answer_differs(pending, rule, closed(), show(ours));
             }
         }
     }
 
-    /// Goes along with the primary's safe mode, of which it may be the only one to know.
-    pub(super) async fn follow_safe_mode(&mut self, asked: &Asked, theirs: &Message) {
-        let succeeded = |value: bool| {
-            let body = theirs.body.as_ref().ok();
-            body.and_then(|body| body.field("success")) == Some(&Value::Bool(value))
-        };
-        let is_call = asked.call.name == "setSafeMode";
-        let wanted = match is_call.then(|| asked.call.call::<ClusterManager>()) {
-            Some(Ok(ClusterManagerCall::SetSafeMode { safe_mode })) => Some(safe_mode),
-            _ => None,
-        };
-        let on = match wanted {
-            Some(false) => Some(false),
-            Some(true) if succeeded(true) => Some(true),
-            _ if is_safe_mode(theirs) => Some(true),
-            _ => None,
-        };
-        let is_on = self.manager.look(|engine| engine.safe_mode());
-        match (on, is_on) {
-            (Some(true), false) if !is_call => {
-                self.begin_anew("the primary is in safe mode").await;
-                self.manager.set_safe_mode(true);
-            }
-            (Some(on), is_on) if on != is_on => self.manager.set_safe_mode(on),
-            (None, true) if matches!(&asked.ours, Ours::Answer(ours) if ours.is_safe_mode) => {
-                self.manager.set_safe_mode(false);
-                self.begin_anew("the primary is no longer in safe mode").await;
-            }
-            _ => {}
-        }
-    }
-
-    /// An id of the primary is none.
+    /// The primary has handed out something that is no new session id.
     pub(super) fn id_differs(&mut self, theirs: &Message, ours: &str) {
         let method = "getNextSessionId";
-        let at = self.figures().ran_for();
+        let at = self.now;
         let both = (show(theirs), ours.to_owned());
         let place = format!("{method} {}", theirs.seqid);
         let found = Finding::of_words(at, About::Call(method.to_owned()), place, both);
         self.call_differs(method, found);
     }
 
-    fn judge(&mut self, asked: &Asked, theirs: &Message, ours: &Message) -> Judged {
+    fn judge(&mut self, pending: &PendingCall, theirs: &Message, ours: &Message) -> Judged {
         let same_head =
             (theirs.kind, &theirs.name, theirs.seqid) == (ours.kind, &ours.name, ours.seqid);
         if same_head && same_body(theirs, ours) {
             return Judged::Equal;
         }
-        if let Some(handle) = &asked.handle {
+        if let Some(handle) = &pending.handle {
             let gone = (is_unknown_session(theirs, handle), is_unknown_session(ours, handle));
             match gone {
                 (false, true) => return self.gone_here(handle),
@@ -134,7 +103,7 @@ impl Run {
             return Judged::NotCompared("calls while it was not known whether safe mode is on");
         }
         match (same_head, &theirs.body, &ours.body) {
-            (true, Ok(theirs), Ok(ours)) if asked.call.name == "getSessions" => {
+            (true, Ok(theirs), Ok(ours)) if pending.call.name == "getSessions" => {
                 self.judge_sessions(theirs, ours)
             }
             _ => Judged::Other(None),
@@ -158,7 +127,7 @@ impl Run {
         let port = self.books.sessions.get(handle).map_or(0, |session| session.driver_port);
         self.ends_here(handle);
         match self.troubled_ports.has(&port) {
-            true => Judged::NotCompared("sessions whose drivers could not be reached"),
+            true => Judged::NotCompared(OUT_OF_REACH),
             false => Judged::Other(None),
         }
     }
@@ -166,7 +135,7 @@ impl Run {
     /// A session ends, since it does not run at the primary.
     fn ends_here(&mut self, handle: &Arc<str>) {
         let status = SessionStatus::TimedOut;
-        self.manager.observe(Observed::Ended { handle: handle.clone(), status });
+        self.oracle.observe(self.now, Observed::Ended { handle: handle.clone(), status });
         self.session_ended(handle);
     }
 
@@ -183,16 +152,16 @@ impl Run {
                     Some(found) => rule = Some(found),
                     None => return Judged::Other(None),
                 },
-                None if self.unfollowed.contains_key(&name) => {}
+                None if self.unfollowed.contains(&name) => {}
                 None if self.expired.has(&name) => rule = Some(Rule::PROMPT_EXPIRY),
                 // It was ended or started by a call that was under way.
-                None if self.crossed() => {}
+                None if self.has_crossed() => {}
                 None if self.books.ended.has(&name) => return Judged::Other(None),
                 None => self.is_not_followed(handle),
             }
         }
         let only_here = |handle: &&String| !theirs.contains_key(*handle);
-        if ours.keys().any(|handle| only_here(&handle)) && !self.crossed() {
+        if ours.keys().any(|handle| only_here(&handle)) && !self.has_crossed() {
             return Judged::Other(None);
         }
         rule.map_or(Judged::Equal, |rule| Judged::Other(Some(rule)))
@@ -210,37 +179,41 @@ impl Run {
         };
         let under_way = || {
             let session = self.books.sessions.get(handle);
-            session.is_some_and(|session| session.waiting() > 0 || session.is_moving())
+            session.is_some_and(|session| session.waiting() > 0 || session.is_moving(self.now))
         };
         let same = fields(theirs).is_some() && fields(theirs) == fields(ours);
         (same && under_way()).then_some(Rule::PROMPT_GRANTS)
     }
 
     /// A call that is not compared.
-    pub(super) fn not_compared(&self, method: &str, reason: &'static str) {
-        let mut figures = self.figures();
-        figures.call(method).not_compared += 1;
-        figures.not_compared(reason);
+    pub(super) fn not_compared(&mut self, method: &str, reason: &'static str) {
+        self.stats.call(method).not_compared += 1;
+        self.stats.not_compared(reason);
     }
 
-    fn answer_differs(&self, asked: &Asked, rule: Option<Rule>, theirs: String, ours: String) {
-        let at = self.figures().ran_for();
-        let method = asked.call.name.clone();
-        let place = format!("{method} {}", asked.call.seqid);
+    fn answer_differs(
+        &mut self,
+        pending: &PendingCall,
+        rule: Option<Rule>,
+        theirs: String,
+        ours: String,
+    ) {
+        let at = self.now;
+        let method = pending.call.name.clone();
+        let place = format!("{method} {}", pending.call.seqid);
         let about = About::Call(method.clone());
         let found = Finding::of_words(at, about, place, (theirs, ours));
-        let arguments = body_text(&asked.call.decode(), Shape::Short);
+        let arguments = body_text(&pending.call.decode(), Shape::Short);
         self.call_differs(&method, Finding { rule, arguments, ..found });
     }
 
-    fn call_differs(&self, method: &str, finding: Finding) {
-        let mut figures = self.figures();
-        let tally = figures.call(method);
+    fn call_differs(&mut self, method: &str, finding: Finding) {
+        let tally = self.stats.call(method);
         match finding.rule {
             Some(_) => tally.explained += 1,
             None => tally.different += 1,
         }
-        figures.keep(finding);
+        self.stats.keep(finding);
     }
 }
 
@@ -254,7 +227,7 @@ enum Judged {
 
 /// Whether an answer is the declared exception for safe mode. Its struct has no fields, and no
 /// method has an exception of this name for anything else.
-fn is_safe_mode(answer: &Message) -> bool {
+pub(super) fn is_safe_mode(answer: &Message) -> bool {
     let body = answer.body.as_ref().ok();
     let exception = ["e", "f"].into_iter().filter_map(|name| body?.field(name));
     exception

@@ -1,26 +1,26 @@
-//! What either side has decided and the other has not yet: the grants, revocations and dead nodes
+//! Decisions of either side that the other has not made yet: the grants, revocations and dead nodes
 //! of each session.
 //!
-//! Pure data. Everything here waits for the other side for a bounded time, or for the end of its
-//! session.
+//! Pure data: time is an argument, counted from the start of the run. Every entry waits for the other side
+//! for a bounded time, or for the end of its session.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use corona_model::types::{Grant, ResourceType};
 
-/// A grant that was decided here, and that the primary has not told yet.
+/// A grant that was decided here, and of which the primary has not notified the session yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OurGrant {
     pub(super) id: i32,
-    /// Where it is in our books now.
+    /// The node that it is on in our books now.
     pub(super) node: Arc<str>,
-    /// Whether our own choice of a node was on a host that was asked for.
+    /// Whether the node that we chose is on a preferred host.
     pub(super) near: bool,
     /// Tells entries with the same id apart.
     pub(super) stamp: u64,
-    /// The session has given it back before it was told of it.
+    /// Whether the session has released it before it was notified.
     pub(super) released: bool,
 }
 
@@ -33,52 +33,52 @@ pub(super) struct OurRevocation {
     pub(super) released: bool,
 }
 
-/// What the primary has told a session.
+/// A decision of which the primary has notified a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Theirs {
+pub(super) enum TheirDecision {
     Granted(Grant),
     Revoked(Grant),
     DeadNode(Arc<str>),
 }
 
-impl Theirs {
-    /// The method that tells it.
+impl TheirDecision {
+    /// The method by which a session is notified of it.
     pub(super) fn method(&self) -> &'static str {
         match self {
-            Theirs::Granted(_) => "grantResource",
-            Theirs::Revoked(_) => "revokeResource",
-            Theirs::DeadNode(_) => "processDeadNode",
+            TheirDecision::Granted(_) => "grantResource",
+            TheirDecision::Revoked(_) => "revokeResource",
+            TheirDecision::DeadNode(_) => "processDeadNode",
         }
     }
 }
 
-/// Something that the primary has told and that is not matched yet.
+/// A decision of the primary that is not matched yet.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) since: Instant,
-    pub(super) what: Theirs,
+pub(super) struct Unmatched {
+    pub(super) since: Duration,
+    pub(super) what: TheirDecision,
 }
 
-/// One type of one session.
+/// The slots of one type of one session.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Topic {
+pub(super) struct TypeBooks {
     pub(super) grants: VecDeque<OurGrant>,
-    /// Those that the primary has not told in time. They keep their slots here, so that nothing
-    /// follows from it, until something of the primary needs the room.
+    /// Grants that the primary has not made in time. They keep their slots here, so that nothing
+    /// follows from it, until a grant of the primary needs the room.
     pub(super) overdue: BTreeMap<i32, OurGrant>,
     pub(super) revocations: VecDeque<OurRevocation>,
-    /// Requests that were granted here and wait again, since the primary chose otherwise. While
-    /// there are any, the order of requests is not what it was.
+    /// Requests that were granted here and wait again, since the primary chose differently. While
+    /// there are any, the order of requests is not the original one.
     pub(super) put_back: BTreeSet<i32>,
     /// How often in a row the primary has served another session instead.
     pub(super) passed_over: u32,
-    /// Another order than ours was told of for all decisions up to this stamp.
+    /// A different order has been reported for all decisions up to this stamp.
     out_of_order: u64,
 }
 
-impl Topic {
-    /// Takes out our grant of a request. If others should have come first, and that is not told
-    /// yet, gives the first of these as well.
+impl TypeBooks {
+    /// Takes out our grant of a request. If others should have come first, and that is not reported
+    /// yet, returns the first of these as well.
     pub(super) fn take_grant(&mut self, id: i32) -> Option<(OurGrant, Option<i32>)> {
         if let Some(late) = self.overdue.remove(&id) {
             return Some((late, None));
@@ -101,7 +101,7 @@ impl Topic {
         Some((ours, first.filter(|_| early)))
     }
 
-    /// One that is told out of order puts those around it out of order, too.
+    /// A decision that comes out of order puts those around it out of order, too.
     fn is_news(&mut self, stamp: u64, last: u64) -> bool {
         let news = stamp > self.out_of_order;
         if news {
@@ -113,45 +113,44 @@ impl Topic {
 
 /// One session that is followed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Session {
-    pub(super) topics: [Topic; 3],
+pub(super) struct SessionBooks {
+    pub(super) types: [TypeBooks; 3],
     pub(super) dead_nodes: VecDeque<(Arc<str>, u64)>,
     /// Nodes that the primary has granted something on.
     pub(super) used: HashSet<Arc<str>>,
-    /// What the primary has told, in its order, and is not matched yet.
-    pub(super) held: VecDeque<Held>,
-    /// The port of its driver.
+    /// Decisions of the primary that are not matched yet, in its order.
+    pub(super) unmatched: VecDeque<Unmatched>,
     pub(super) driver_port: u16,
-    /// Notices of the primary that its driver has not answered.
-    pub(super) telling: u32,
-    /// When either side last gave it something or took something back.
-    pub(super) moved_at: Option<Instant>,
+    /// Notifications of the primary that its driver has not answered.
+    pub(super) notifications: u32,
+    /// When either side last gave it a slot or took one back.
+    pub(super) moved_at: Option<Duration>,
 }
 
 /// How long the primary may take to count what it has decided. Spec: cluster-manager/05 §4, 09 §4.6.
-const SETTLED: std::time::Duration = std::time::Duration::from_millis(1_200);
+const SETTLED: Duration = Duration::from_millis(1_200);
 
-impl Session {
-    pub(super) fn topic(&mut self, kind: ResourceType) -> &mut Topic {
-        &mut self.topics[kind.index()]
+impl SessionBooks {
+    pub(super) fn of_type(&mut self, kind: ResourceType) -> &mut TypeBooks {
+        &mut self.types[kind.index()]
     }
 
-    /// Whether its counts may differ, since something is on its way.
-    pub(super) fn is_moving(&self) -> bool {
-        self.moved_at.is_some_and(|at| at.elapsed() < SETTLED)
+    /// Whether its counts may differ, since a decision is on its way.
+    pub(super) fn is_moving(&self, now: Duration) -> bool {
+        self.moved_at.is_some_and(|at| now.saturating_sub(at) < SETTLED)
     }
 
     /// Decisions that wait for the other side.
     pub(super) fn waiting(&self) -> usize {
-        let of = |topic: &Topic| topic.grants.len() + topic.revocations.len();
-        self.topics.iter().map(of).sum::<usize>() + self.dead_nodes.len() + self.held.len()
+        let of = |of_type: &TypeBooks| of_type.grants.len() + of_type.revocations.len();
+        self.types.iter().map(of).sum::<usize>() + self.dead_nodes.len() + self.unmatched.len()
     }
 }
 
-/// Something of ours that is due when nobody has confirmed it.
+/// The time by which the primary should have made a decision of ours as well.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
-    pub(super) at: Instant,
+    pub(super) at: Duration,
     pub(super) handle: Arc<str>,
     pub(super) what: DueWhat,
     pub(super) stamp: u64,
@@ -164,22 +163,22 @@ pub(super) enum DueWhat {
     DeadNode,
 }
 
-/// All of them.
+/// The books of all sessions.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    pub(super) sessions: HashMap<Arc<str>, Session>,
-    /// What is unconfirmed, by node: session and request.
+    pub(super) sessions: HashMap<Arc<str>, SessionBooks>,
+    /// Grants of ours that the primary has not confirmed, by node: session and request.
     pub(super) unconfirmed: HashMap<Arc<str>, BTreeSet<(Arc<str>, i32)>>,
     /// Stamps of decisions of ours that wait for the primary.
     pub(super) open: HashSet<u64>,
-    /// When they are due. Those that do not wait any more are passed over.
+    /// When they are due, in order. Those that do not wait any more are skipped.
     pub(super) due: VecDeque<Due>,
-    /// Sessions of which something is held.
-    pub(super) holding: BTreeSet<Arc<str>>,
-    /// Revocations of each type that the primary has told and that are held.
-    pub(super) held_revocations: [usize; 3],
-    /// What was given back lately.
-    pub(super) gone: Recent<(Arc<str>, i32)>,
+    /// Sessions with decisions of the primary that are not matched yet.
+    pub(super) with_unmatched: BTreeSet<Arc<str>>,
+    /// Unmatched revocations of the primary, by type.
+    pub(super) unmatched_revocations: [usize; 3],
+    /// Requests that were released lately.
+    pub(super) released: Recent<(Arc<str>, i32)>,
     /// Sessions that ended lately.
     pub(super) ended: Recent<Arc<str>>,
     stamps: u64,
@@ -204,46 +203,47 @@ impl Books {
         }
     }
 
-    /// Takes a session out with all that is noted of it.
-    pub(super) fn end(&mut self, handle: &Arc<str>) -> Option<Session> {
+    /// Removes a session with all that is noted about it.
+    pub(super) fn end(&mut self, handle: &Arc<str>, now: Duration) -> Option<SessionBooks> {
         let session = self.sessions.remove(handle)?;
-        let revocations = session.topics.iter().flat_map(|topic| &topic.revocations);
+        let revocations = session.types.iter().flat_map(|books| &books.revocations);
         let stamps = revocations.map(|ours| ours.stamp);
         for stamp in stamps.chain(session.dead_nodes.iter().map(|(_, stamp)| *stamp)) {
             self.open.remove(&stamp);
         }
-        for grant in session.topics.iter().flat_map(|topic| &topic.grants) {
+        for grant in session.types.iter().flat_map(|books| &books.grants) {
             self.open.remove(&grant.stamp);
         }
-        for topic in &session.topics {
-            for grant in topic.grants.iter().chain(topic.overdue.values()) {
+        for books in &session.types {
+            for grant in books.grants.iter().chain(books.overdue.values()) {
                 self.is_settled_on(&grant.node, handle, grant.id);
             }
         }
-        for held in &session.held {
-            if let Theirs::Revoked(grant) = &held.what {
-                self.held_revocations[grant.kind.index()] -= 1;
+        for unmatched in &session.unmatched {
+            if let TheirDecision::Revoked(grant) = &unmatched.what {
+                let count = &mut self.unmatched_revocations[grant.kind.index()];
+                *count = count.saturating_sub(1);
             }
         }
-        self.holding.remove(handle);
-        self.ended.note(handle.clone());
+        self.with_unmatched.remove(handle);
+        self.ended.note(handle.clone(), now);
         Some(session)
     }
 
     /// Decisions that wait for the other side.
     pub(super) fn waiting(&self) -> usize {
-        self.open.len() + self.holding.len()
+        self.open.len() + self.with_unmatched.len()
     }
 }
 
 /// The last so many of something.
 #[derive(Debug)]
 pub(super) struct Recent<T> {
-    order: VecDeque<(T, Instant)>,
+    order: VecDeque<(T, Duration)>,
     count: HashMap<T, u32>,
     max: usize,
     /// When the last one was forgotten that was still recent.
-    forgot_at: Option<Instant>,
+    forgot_at: Option<Duration>,
 }
 
 impl<T> Default for Recent<T> {
@@ -255,13 +255,12 @@ impl<T> Default for Recent<T> {
 /// Things that are remembered as recent.
 const MAX_RECENT: usize = 200_000;
 /// For how long.
-const RECENT: std::time::Duration = std::time::Duration::from_secs(60);
+const RECENT: Duration = Duration::from_secs(60);
 
 impl<T: Clone + Eq + std::hash::Hash> Recent<T> {
-    pub(super) fn note(&mut self, what: T) {
-        let now = Instant::now();
+    pub(super) fn note(&mut self, what: T, now: Duration) {
         while let Some((oldest, at)) = self.order.front().cloned() {
-            let recent = now.saturating_duration_since(at) < RECENT;
+            let recent = now.saturating_sub(at) < RECENT;
             if recent && self.order.len() < self.max {
                 break;
             }
@@ -285,8 +284,8 @@ impl<T: Clone + Eq + std::hash::Hash> Recent<T> {
     }
 
     /// Whether there may have been more than are remembered.
-    pub(super) fn may_lack_some(&self) -> bool {
-        self.forgot_at.is_some_and(|at| at.elapsed() < RECENT)
+    pub(super) fn may_lack_some(&self, now: Duration) -> bool {
+        self.forgot_at.is_some_and(|at| now.saturating_sub(at) < RECENT)
     }
 }
 
@@ -295,28 +294,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_recent_is_bounded_and_says_when_it_forgets() {
+    fn the_recent_is_bounded_in_number_and_time_and_reports_what_it_forgets() {
         let mut recent = Recent { max: 3, ..Recent::default() };
+        let at = Duration::from_secs;
         for number in [1, 2, 1] {
-            recent.note(number);
+            recent.note(number, at(1));
         }
-        assert!(recent.has(&1) && recent.has(&2) && !recent.may_lack_some());
-        recent.note(3);
+        assert!(recent.has(&1) && recent.has(&2) && !recent.may_lack_some(at(1)));
+        recent.note(3, at(2));
         assert!(recent.has(&1), "it was there twice");
-        recent.note(4);
-        assert!(!recent.has(&2) && recent.may_lack_some());
+        recent.note(4, at(3));
+        assert!(!recent.has(&2) && recent.may_lack_some(at(62)) && !recent.may_lack_some(at(63)));
         assert_eq!((recent.order.len(), recent.count.len()), (3, 3));
+        recent.note(5, at(62));
+        assert!(
+            !recent.has(&1) && !recent.has(&3) && recent.has(&4) && !recent.may_lack_some(at(63))
+        );
     }
 
     #[test]
-    fn another_order_is_told_once_for_all_that_it_concerns() {
-        let mut topic = Topic::default();
+    fn another_order_is_reported_once_for_all_decisions_that_it_concerns() {
+        let mut books = TypeBooks::default();
         for id in 1..=6 {
             let (node, stamp) = ("n".into(), id as u64);
             let ours = OurRevocation { id, node, stamp, released: false };
-            topic.revocations.push_back(ours);
+            books.revocations.push_back(ours);
         }
-        let mut early = |id| topic.take_revocation(id).map(|(_, first)| first);
+        let mut early = |id| books.take_revocation(id).map(|(_, first)| first);
         assert_eq!(early(1), Some(None));
         assert_eq!([early(4), early(3), early(2)], [Some(Some(2)), Some(None), Some(None)]);
         assert_eq!([early(5), early(6), early(6)], [Some(None), Some(None), None]);
@@ -329,9 +333,9 @@ mod tests {
         let stamp = books.stamp();
         let session = books.sessions.entry(handle.clone()).or_default();
         let grant = OurGrant { id: 4, node: node.clone(), near: true, stamp, released: false };
-        session.topic(ResourceType::Map).grants.push_back(grant);
+        session.of_type(ResourceType::Map).grants.push_back(grant);
         books.is_unconfirmed_on(&node, &handle, 4);
-        assert_eq!(books.end(&handle).map(|session| session.waiting()), Some(1));
+        assert_eq!(books.end(&handle, Duration::ZERO).map(|session| session.waiting()), Some(1));
         assert!(books.unconfirmed.is_empty() && books.sessions.is_empty());
         assert!(books.ended.has(&handle));
     }

@@ -1,12 +1,11 @@
-//! Grants of either side, matched, and the books made to follow the primary's.
+//! Matches the grants of both sides, and makes the books follow the primary's.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::books::{Due, DueWhat, OurGrant, Theirs};
+use super::books::{Due, DueWhat, OurGrant, TheirDecision};
+use super::comparison::Comparison;
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
-use super::run::Run;
-use crate::replay::Rule;
+use crate::report::Rule;
 use corona_engine::{Objection, Observed, Standing};
 use corona_model::types::{Grant, ResourceType};
 
@@ -16,35 +15,35 @@ const PASSED_OVER: u32 = 50;
 const GRANT: &str = "grantResource";
 const LEARNING: &str = "grants on nodes that have not sent a heartbeat yet";
 
-impl Run {
+impl Comparison {
     pub(super) fn we_grant(&mut self, handle: &Arc<str>, grant: Grant) {
         let Grant { id, node_name: node, kind, .. } = grant;
-        let near = self.manager.look(|engine| engine.is_near(handle, id, &node));
+        let near = self.oracle.engine().is_near(handle, id, &node);
         let stamp = self.books.stamp();
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
-        session.moved_at = Some(Instant::now());
+        session.moved_at = Some(self.now);
         let ours = OurGrant { id, node: node.clone(), near, stamp, released: false };
-        session.topic(kind).grants.push_back(ours);
+        session.of_type(kind).grants.push_back(ours);
         self.books.is_unconfirmed_on(&node, handle, id);
-        self.is_due(handle, DueWhat::Grant(kind), stamp, self.options.patience);
+        self.is_due(handle, DueWhat::Grant(kind), stamp, self.patience);
     }
 
     /// Returns whether the grant is dealt with.
     pub(super) fn they_grant(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
         let (id, kind) = (grant.id, grant.kind);
-        let crossed = self.crossed();
+        let crossed = self.has_crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
-        let topic = session.topic(kind);
-        if let Some((ours, first)) = topic.take_grant(id) {
-            topic.put_back.remove(&id);
-            topic.passed_over = 0;
+        let books = session.of_type(kind);
+        if let Some((ours, first)) = books.take_grant(id) {
+            books.put_back.remove(&id);
+            books.passed_over = 0;
             session.used.insert(grant.node_name.clone());
             self.books.is_settled_on(&ours.node, handle, id);
             self.books.open.remove(&ours.stamp);
             self.same_grant(handle, grant, &ours, first, crossed);
             return true;
         }
-        match self.manager.look(|engine| engine.standing(handle, id)) {
+        match self.oracle.engine().standing(handle, id) {
             Some(Standing::Waiting) => self.they_choose(handle, grant, waited),
             Some(Standing::Granted(node)) => {
                 let ours = format!("it has been granted already, on {node}");
@@ -52,12 +51,12 @@ impl Run {
                 true
             }
             Some(Standing::Lost) => {
-                // It was given up here, or revoked here and not there.
+                // The session has ended here, or it was revoked here and not there.
                 self.notice_not_compared(GRANT, GIVEN_BACK);
-                self.make_follow(handle, grant);
+                self.enter_grant(handle, grant.id, &grant.node_name);
                 true
             }
-            None if self.gone(handle, id) => {
+            None if self.was_released(handle, id) => {
                 self.notice_not_compared(GRANT, GIVEN_BACK);
                 true
             }
@@ -79,64 +78,61 @@ impl Run {
         crossed: bool,
     ) {
         if ours.released {
-            // It was told too late to be of use, and may have gone anywhere.
-            return self.figures().notice(GRANT).equal += 1;
+            // The session was notified too late to use it, and the node does not matter.
+            return self.stats.notice(GRANT).equal += 1;
         }
-        if let Err(objection) = self.manager.look(|engine| engine.check_grant(handle, grant)) {
+        if let Err(objection) = self.oracle.engine().check_grant(handle, grant) {
             return self.objected(handle, grant, &objection);
         }
-        let near = self.manager.look(|engine| engine.is_near(handle, grant.id, &grant.node_name));
-        {
-            let mut figures = self.figures();
-            figures.near.of += 1;
-            figures.near.primary += u64::from(near);
-            figures.near.ours += u64::from(ours.near);
-        }
+        let near = self.oracle.engine().is_near(handle, grant.id, &grant.node_name);
+        self.stats.near.of += 1;
+        self.stats.near.primary += u64::from(near);
+        self.stats.near.ours += u64::from(ours.near);
         if let Some(expected) = expected {
             let rule = crossed.then_some(Rule::FREE_ORDER);
             let ours = format!("request {expected} is granted before {}", grant.id);
             self.grant_differs(handle, grant, rule, &ours);
-            if grant.node_name != ours_node(self, handle, grant.id) {
+            if grant.node_name != our_node(self, handle, grant.id) {
                 self.move_to(handle, grant);
             }
             return;
         }
         if ours.node == grant.node_name {
-            return self.figures().notice(GRANT).equal += 1;
+            return self.stats.notice(GRANT).equal += 1;
         }
         let here = format!("on {}", ours.node);
         self.grant_differs(handle, grant, Some(Rule::FREE_NODE), &here);
         self.move_to(handle, grant);
     }
 
-    /// Our grant goes where the primary's is. Who is in the way there, and is not known to be there at
-    /// the primary, takes its place.
+    /// Moves our grant to the node of the primary's. A grant that is in the way there, and that the
+    /// primary has not made, moves to the node that becomes free.
     fn move_to(&mut self, handle: &Arc<str>, grant: &Grant) {
-        let from = ours_node(self, handle, grant.id);
+        let from = our_node(self, handle, grant.id);
         let node = &grant.node_name;
-        while !self.manager.look(|engine| engine.has_room(handle, grant.id, node)) {
+        while !self.oracle.engine().has_room(handle, grant.id, node) {
             let Some((other, id)) = self.in_the_way(node, grant.kind) else {
                 self.no_room(handle, grant);
                 break;
             };
-            let may = self.manager.look(|engine| {
-                engine.may_serve(&other, id, &from) && !engine.has_room(&other, id, &from)
-            });
-            match may && self.is_granted(&other, id, &from) {
+            let engine = self.oracle.engine();
+            let may_move =
+                engine.may_serve(&other, id, &from) && !engine.has_room(&other, id, &from);
+            match may_move && self.enter_grant(&other, id, &from) {
                 true => self.has_moved(&other, id, grant.kind, &from),
                 false => self.put_back(&other, id, grant.kind),
             }
         }
-        self.is_granted(handle, grant.id, node);
+        self.enter_grant(handle, grant.id, node);
     }
 
-    /// The primary has granted what waits here. Returns whether that is dealt with.
+    /// The primary has granted a request that waits here. Returns whether the grant is dealt with.
     fn they_choose(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
         let (id, kind, node) = (grant.id, grant.kind, grant.node_name.clone());
-        if let Err(objection) = self.manager.look(|engine| engine.check_grant(handle, grant)) {
+        if let Err(objection) = self.oracle.engine().check_grant(handle, grant) {
             if matches!(objection, Objection::UnknownNode(_)) && self.is_learning() {
                 self.notice_not_compared(GRANT, LEARNING);
-                self.is_lost(handle, id);
+                self.enter_loss(handle, id);
                 return true;
             }
             if !waited && !objection.can_be_followed() {
@@ -145,18 +141,19 @@ impl Run {
             self.objected(handle, grant, &objection);
             return true;
         }
-        let has_room = |run: &Run| run.manager.look(|engine| engine.has_room(handle, id, &node));
+        let has_room =
+            |comparison: &Comparison| comparison.oracle.engine().has_room(handle, id, &node);
         if has_room(self) {
             if !waited {
                 return false;
             }
             // Both saw the same for long enough: there was room, and a request.
-            let crossed = self.crossed().then_some(Rule::FREE_ORDER);
+            let crossed = self.has_crossed().then_some(Rule::FREE_ORDER);
             self.grant_differs(handle, grant, crossed, "it waits");
             self.confirm_choice(handle, grant);
             return true;
         }
-        if !waited && self.books.held_revocations[kind.index()] > 0 {
+        if !waited && self.books.unmatched_revocations[kind.index()] > 0 {
             return false;
         }
         let mut instead = None;
@@ -172,7 +169,7 @@ impl Run {
         match instead {
             Some((other, other_id)) => {
                 let same = other == *handle;
-                let rule = (!same || self.crossed() || self.is_unsettled(handle, kind))
+                let rule = (!same || self.has_crossed() || self.is_unsettled(handle, kind))
                     .then_some(Rule::FREE_ORDER);
                 let ours = format!("request {other_id} of session {other} comes first");
                 self.grant_differs(handle, grant, rule, &ours);
@@ -183,41 +180,41 @@ impl Run {
         true
     }
 
-    /// The primary's choice is entered.
+    /// Enters the primary's choice.
     fn confirm_choice(&mut self, handle: &Arc<str>, grant: &Grant) {
-        self.make_follow(handle, grant);
+        self.enter_grant(handle, grant.id, &grant.node_name);
         if let Some(session) = self.books.sessions.get_mut(handle) {
             session.used.insert(grant.node_name.clone());
-            let topic = session.topic(grant.kind);
-            topic.put_back.remove(&grant.id);
-            topic.passed_over = 0;
+            let books = session.of_type(grant.kind);
+            books.put_back.remove(&grant.id);
+            books.passed_over = 0;
         }
     }
 
     /// Enters that a request has a slot of a node at the primary. Returns whether that could be done.
-    pub(super) fn is_granted(&self, handle: &Arc<str>, id: i32, node: &Arc<str>) -> bool {
+    pub(super) fn enter_grant(&mut self, handle: &Arc<str>, id: i32, node: &Arc<str>) -> bool {
         let (handle, node) = (handle.clone(), node.clone());
-        self.manager.observe(Observed::Granted { handle, id, node })
+        self.oracle.observe(self.now, Observed::Granted { handle, id, node })
+    }
+
+    /// Enters that a request has no slot at the primary yet.
+    fn enter_wait(&mut self, handle: &Arc<str>, id: i32) {
+        self.oracle.observe(self.now, Observed::Waiting { handle: handle.clone(), id });
     }
 
     /// Enters that a request has lost its slot at the primary.
-    pub(super) fn is_lost(&self, handle: &Arc<str>, id: i32) {
-        self.manager.observe(Observed::Lost { handle: handle.clone(), id });
+    pub(super) fn enter_loss(&mut self, handle: &Arc<str>, id: i32) {
+        self.oracle.observe(self.now, Observed::Lost { handle: handle.clone(), id });
     }
 
-    pub(super) fn make_follow(&mut self, handle: &Arc<str>, grant: &Grant) {
-        self.is_granted(handle, grant.id, &grant.node_name);
-    }
-
-    /// A grant that no correct manager gives. It is followed if it can be.
+    /// A grant that no correct cluster manager gives. It is entered if it can be.
     fn objected(&mut self, handle: &Arc<str>, grant: &Grant, objection: &Objection) {
         self.grant_differs(handle, grant, None, &objection.to_string());
         if objection.can_be_followed() {
             self.confirm_choice(handle, grant);
         } else {
-            // What became of the request is not known any more.
-            let id = grant.id;
-            self.is_lost(handle, id);
+            // The state of the request is not known any more.
+            self.enter_loss(handle, grant.id);
         }
     }
 
@@ -228,27 +225,27 @@ impl Run {
         }
     }
 
-    /// Something of ours on a node that the primary has not confirmed, the newest by request.
+    /// A grant of ours on a node that the primary has not confirmed, the one with the largest id.
     fn in_the_way(&self, node: &Arc<str>, kind: ResourceType) -> Option<(Arc<str>, i32)> {
         let all = self.books.unconfirmed.get(node)?;
         let of_kind = |(handle, id): &&(Arc<str>, i32)| {
             let session = self.books.sessions.get(handle);
-            let topic = session.map(|session| &session.topics[kind.index()]);
-            topic.is_some_and(|topic| {
-                topic.overdue.contains_key(id)
-                    || topic.grants.iter().any(|ours| ours.id == *id && !ours.released)
+            let books = session.map(|session| &session.types[kind.index()]);
+            books.is_some_and(|books| {
+                books.overdue.contains_key(id)
+                    || books.grants.iter().any(|ours| ours.id == *id && !ours.released)
             })
         };
         all.iter().rev().find(of_kind).cloned()
     }
 
-    /// One of ours is on another node now.
+    /// A grant of ours is on another node now.
     fn has_moved(&mut self, handle: &Arc<str>, id: i32, kind: ResourceType, to: &Arc<str>) {
         let session = self.books.sessions.get_mut(handle);
-        let topic = session.map(|session| session.topic(kind));
-        let ours = topic.and_then(|topic| {
-            let overdue = topic.overdue.values_mut();
-            topic.grants.iter_mut().chain(overdue).find(|ours| ours.id == id)
+        let books = session.map(|session| session.of_type(kind));
+        let ours = books.and_then(|books| {
+            let overdue = books.overdue.values_mut();
+            books.grants.iter_mut().chain(overdue).find(|ours| ours.id == id)
         });
         let Some(ours) = ours else { return };
         let from = std::mem::replace(&mut ours.node, to.clone());
@@ -256,33 +253,34 @@ impl Run {
         self.books.is_unconfirmed_on(to, handle, id);
     }
 
-    /// One of ours waits again.
+    /// A request with a grant of ours waits again.
     fn put_back(&mut self, handle: &Arc<str>, id: i32, kind: ResourceType) {
         let session = self.books.sessions.get_mut(handle);
-        if let Some(overdue) = session.and_then(|session| session.topic(kind).overdue.remove(&id)) {
+        if let Some(overdue) = session.and_then(|session| session.of_type(kind).overdue.remove(&id))
+        {
             // Granted again it would be overdue again.
             self.books.is_settled_on(&overdue.node, handle, id);
-            self.is_lost(handle, id);
+            self.enter_loss(handle, id);
             return;
         }
-        self.manager.observe(Observed::Waiting { handle: handle.clone(), id });
+        self.enter_wait(handle, id);
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
-        let topic = session.topic(kind);
-        let Some(place) = topic.grants.iter().position(|ours| ours.id == id) else { return };
-        topic.put_back.insert(id);
-        if let Some(ours) = topic.grants.remove(place) {
+        let books = session.of_type(kind);
+        let Some(place) = books.grants.iter().position(|ours| ours.id == id) else { return };
+        books.put_back.insert(id);
+        if let Some(ours) = books.grants.remove(place) {
             self.books.open.remove(&ours.stamp);
             self.books.is_settled_on(&ours.node, handle, id);
         }
     }
 
-    /// The primary has served a session where we would have served another one.
+    /// The primary has served another session where we would have served this one.
     fn is_passed_over(&mut self, handle: &Arc<str>, by: &Arc<str>, kind: ResourceType) {
-        let crossed = self.crossed();
+        let crossed = self.has_crossed();
         let session = self.books.sessions.get_mut(handle).filter(|_| handle != by);
-        let Some(topic) = session.map(|session| session.topic(kind)) else { return };
-        topic.passed_over += 1;
-        if topic.passed_over == PASSED_OVER && !crossed {
+        let Some(books) = session.map(|session| session.of_type(kind)) else { return };
+        books.passed_over += 1;
+        if books.passed_over == PASSED_OVER && !crossed {
             let place = format!("{kind} grants to session {handle}");
             let theirs = format!("others come first, {PASSED_OVER} times in a row, last {by}");
             self.notice_differs(GRANT, None, place, &theirs, "this session comes first");
@@ -291,43 +289,43 @@ impl Run {
 
     fn is_unsettled(&self, handle: &Arc<str>, kind: ResourceType) -> bool {
         let session = self.books.sessions.get(handle);
-        session.is_some_and(|session| session.topics[kind.index()].put_back.len() > 1)
+        session.is_some_and(|session| session.types[kind.index()].put_back.len() > 1)
     }
 
     pub(super) fn grant_is_due(&mut self, due: &Due, kind: ResourceType) {
         let handle = &due.handle;
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
         let port = session.driver_port;
-        let grants = &mut session.topic(kind).grants;
+        let grants = &mut session.of_type(kind).grants;
         let Some(place) = grants.iter().position(|ours| ours.stamp == due.stamp) else { return };
         let Some(ours) = grants.remove(place) else { return };
         if ours.released {
             self.books.is_settled_on(&ours.node, handle, ours.id);
         } else {
-            session.topic(kind).overdue.insert(ours.id, ours.clone());
+            session.of_type(kind).overdue.insert(ours.id, ours.clone());
         }
-        match self.why_not_told(ours.released, port) {
+        match self.excuse(ours.released, port) {
             Some(reason) => self.notice_not_compared(GRANT, reason),
             None => {
                 let place = format!("{GRANT} of request {} to session {handle}", ours.id);
                 let here = format!("{kind} request {} on {}", ours.id, ours.node);
-                let patience = self.options.patience.as_secs_f64();
+                let patience = self.patience.as_secs_f64();
                 let theirs = format!("nothing within {patience} s");
                 self.notice_differs(GRANT, None, place, &theirs, &here);
             }
         }
     }
 
-    fn grant_differs(&self, handle: &Arc<str>, grant: &Grant, rule: Option<Rule>, ours: &str) {
+    fn grant_differs(&mut self, handle: &Arc<str>, grant: &Grant, rule: Option<Rule>, ours: &str) {
         let place = format!("{GRANT} of request {} to session {handle}", grant.id);
-        let theirs = describe(&Theirs::Granted(grant.clone()));
+        let theirs = describe(&TheirDecision::Granted(grant.clone()));
         self.notice_differs(GRANT, rule, place, &theirs, ours);
     }
 }
 
 /// The node of a request in our books; empty if it holds nothing.
-fn ours_node(run: &Run, handle: &str, id: i32) -> Arc<str> {
-    match run.manager.look(|engine| engine.standing(handle, id)) {
+fn our_node(comparison: &Comparison, handle: &str, id: i32) -> Arc<str> {
+    match comparison.oracle.engine().standing(handle, id) {
         Some(Standing::Granted(node)) => node,
         _ => "".into(),
     }

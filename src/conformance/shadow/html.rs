@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html as markup};
 
-use super::figures::{Figures, Tally};
+use super::stats::{Stats, Tally};
 use super::text::verdict;
 use crate::replay::report::html::{STYLE, by_method, one};
 
@@ -14,8 +14,8 @@ use crate::replay::report::html::{STYLE, by_method, one};
 const SIDES: [&str; 2] = ["Primary", "Here"];
 
 /// The page, for light and for dark windows. With `refresh` it loads itself anew after so long.
-pub fn html(figures: &Figures, refresh: Option<Duration>) -> String {
-    let agrees = figures.agrees();
+pub fn html(stats: &Stats, refresh: Option<Duration>) -> String {
+    let agrees = stats.agrees();
     let page = markup! {
         (DOCTYPE)
         html lang="en" {
@@ -28,24 +28,24 @@ pub fn html(figures: &Figures, refresh: Option<Duration>) -> String {
                 @if let Some(refresh) = refresh {
                     meta http-equiv="refresh" content=(refresh.as_secs());
                 }
-                title { (if agrees { "Agrees" } else { "Differs" }) ": " (figures.primary) }
+                title { (if agrees { "Agrees" } else { "Differs" }) ": " (stats.primary) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 main {
-                    h1 { "Shadow of " (figures.primary) }
-                    p.verdict.(if agrees { "good" } else { "bad" }) { (verdict(figures)) }
-                    (summary(figures))
-                    (tallies("Answers by method", figures.calls.iter()))
-                    (tallies("Notices by method", figures.notices.iter()))
-                    (reasons(figures))
-                    @if !figures.different.is_empty() {
+                    h1 { "Shadow of " (stats.primary) }
+                    p.verdict.(if agrees { "good" } else { "bad" }) { (verdict(stats)) }
+                    (summary(stats))
+                    (tallies("Answers by method", stats.calls.iter()))
+                    (tallies("Notices by method", stats.notices.iter()))
+                    (reasons(stats))
+                    @if !stats.different.is_empty() {
                         h2 { "Unexplained differences" }
-                        @for finding in &figures.different { (one(finding, true, SIDES)) }
+                        @for finding in &stats.different { (one(finding, true, SIDES)) }
                     }
-                    @if !figures.rows.is_empty() { (explained(figures)) }
-                    @if figures.left_out() > 0 {
-                        p { (figures.left_out()) " more are counted, but not shown." }
+                    @if !stats.rows.is_empty() { (explained(stats)) }
+                    @if stats.left_out() > 0 {
+                        p { (stats.left_out()) " more are counted, but not shown." }
                     }
                 }
                 footer {
@@ -61,16 +61,16 @@ pub fn html(figures: &Figures, refresh: Option<Duration>) -> String {
     page.into_string()
 }
 
-fn summary(figures: &Figures) -> Markup {
-    let near = figures.near;
+fn summary(stats: &Stats) -> Markup {
+    let near = stats.near;
     markup! {
         dl {
             dt { "For" }
-            dd { (span(figures.ran_for())) }
+            dd { (span(stats.ran_for)) }
             dt { "Answers" }
-            dd { (counted(figures.all_calls())) }
+            dd { (counted(stats.all_calls())) }
             dt { "Notices" }
-            dd { (counted(figures.all_notices())) }
+            dd { (counted(stats.all_notices())) }
             @if near.of > 0 {
                 dt { "Near" }
                 dd {
@@ -78,12 +78,12 @@ fn summary(figures: &Figures) -> Markup {
                 }
             }
             dt { "Sessions" }
-            dd { (figures.sessions) " compared, " (figures.unfollowed) " not compared" }
+            dd { (stats.sessions) " compared, " (stats.unfollowed) " not compared" }
             dt { "Waiting" }
-            dd { (figures.waiting) " decisions of one side that the other has not made yet" }
+            dd { (stats.waiting) " decisions of one side that the other has not made yet" }
             dt { "Behind" }
-            dd { (figures.lag.as_millis()) " ms, at most " (figures.worst_lag.as_millis()) " ms" }
-            @for beginning in &figures.last_beginnings {
+            dd { (stats.lag.as_millis()) " ms, at most " (stats.worst_lag.as_millis()) " ms" }
+            @for beginning in &stats.last_beginnings {
                 dt { "Resynchronised" }
                 dd { "after " (span(beginning.at)) ": " (beginning.why) }
             }
@@ -114,14 +114,14 @@ fn tallies<'a>(
     by_method(heading, ["Equal", "Explained", "Different", "Not compared"], rows)
 }
 
-fn reasons(figures: &Figures) -> Markup {
-    if figures.reasons.is_empty() {
+fn reasons(stats: &Stats) -> Markup {
+    if stats.reasons.is_empty() {
         return markup! {};
     }
     markup! {
         h2 { "Not compared" }
         dl {
-            @for (reason, times) in &figures.reasons {
+            @for (reason, times) in &stats.reasons {
                 dt { (times) " ×" }
                 dd { (reason) }
             }
@@ -129,18 +129,18 @@ fn reasons(figures: &Figures) -> Markup {
     }
 }
 
-fn explained(figures: &Figures) -> Markup {
+fn explained(stats: &Stats) -> Markup {
     markup! {
         h2 { "Differences that are explained" }
         p { "Rows of " code { "docs/compatibility.md" } ", with the first examples:" }
-        @for (rule, times) in &figures.rows {
+        @for (rule, times) in &stats.rows {
             details.row {
                 summary {
                     span.count { (times) " ×" } " "
                     strong { (if rule.is_free_choice() { "free choice" } else { rule.row }) } " "
                     (rule.text)
                 }
-                @for finding in figures.explained.iter().filter(|one| one.rule == Some(*rule)) {
+                @for finding in stats.explained.iter().filter(|one| one.rule == Some(*rule)) {
                     (one(finding, false, SIDES))
                 }
             }
@@ -162,23 +162,25 @@ fn span(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
-    use crate::replay::Rule;
+    use crate::report::Rule;
 
     #[test]
     fn the_page_escapes_what_peers_said_and_refreshes_only_if_told() {
-        let mut figures = Figures::new("cm:9090");
-        figures.call("<b>").different = 1;
-        figures.rows.insert(Rule::FREE_NODE, 3);
-        figures.run_differs("<script>", "one", "other");
-        let page = html(&figures, Some(Duration::from_secs(5)));
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        stats.call("<b>").different = 1;
+        stats.rows.insert(Rule::FREE_NODE, 3);
+        stats.run_differs(Duration::ZERO, "<script>", "one", "other");
+        let page = html(&stats, Some(Duration::from_secs(5)));
         assert!(
             page.contains("DIFFERS: 1 unexplained difference")
                 && page.contains("http-equiv=\"refresh\"")
         );
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
         assert!(page.contains("&lt;b&gt;") && !page.contains("<b>"), "{page}");
-        assert!(!html(&figures, None).contains("http-equiv=\"refresh\""));
+        assert!(!html(&stats, None).contains("http-equiv=\"refresh\""));
     }
 
     #[test]

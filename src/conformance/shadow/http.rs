@@ -43,7 +43,7 @@ impl Pages {
     /// Serves on `address`; port 0 is any free one.
     ///
     /// Errors: those of the system, such as a port that is taken.
-    pub fn start(address: SocketAddr, figures: Watched) -> io::Result<Pages> {
+    pub fn start(address: SocketAddr, stats: Watched) -> io::Result<Pages> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _runtime = runtime.enter();
@@ -52,7 +52,7 @@ impl Pages {
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
         let thread = thread::Builder::new().name("shadow-pages".to_owned());
-        let thread = thread.spawn(move || runtime.block_on(serve(listener, figures, stopped)))?;
+        let thread = thread.spawn(move || runtime.block_on(serve(listener, stats, stopped)))?;
         Ok(Pages { address, stop, thread })
     }
 
@@ -69,14 +69,14 @@ impl Pages {
     }
 }
 
-async fn serve(listener: TcpListener, figures: Watched, stop: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, stats: Watched, stop: watch::Receiver<bool>) {
     let connections = Connections::new(MAX_CONNECTIONS, MAX_CONNECTIONS);
     let limits = http::Limits { keep_alive: false, ..http::Limits::default() };
-    let admit = |peer: SocketAddr| Some((connections.admit(peer.ip()).ok()?, figures.clone()));
-    accept(listener, stop, admit, |stream, _, place, figures| async move {
+    let admit = |peer: SocketAddr| Some((connections.admit(peer.ip()).ok()?, stats.clone()));
+    accept(listener, stop, admit, |stream, _, place, stats| async move {
         let serving = http::serve(stream, &place, limits, |request| {
             let uri = request.uri();
-            let answer = answer(request.method(), uri.path(), uri.query(), &figures);
+            let answer = answer(request.method(), uri.path(), uri.query(), &stats);
             async move { answer }
         });
         let _ = timeout(CONNECTION, serving).await;
@@ -88,7 +88,7 @@ fn answer(
     method: &Method,
     path: &str,
     query: Option<&str>,
-    figures: &Watched,
+    stats: &Watched,
 ) -> Response<Full<Bytes>> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return plain(
@@ -100,15 +100,15 @@ fn answer(
     match path {
         "/" => {
             let refresh = (query != Some("still")).then_some(REFRESH);
-            let page = html(&figures.now(), refresh);
+            let page = html(&stats.now(), refresh);
             plain(StatusCode::OK, "text/html; charset=utf-8", page)
         }
         "/report.json" => {
-            let figures = figures.now();
-            let text = serde_json::to_string(&json(&figures)).unwrap_or_default();
+            let stats = stats.now();
+            let text = serde_json::to_string(&json(&stats)).unwrap_or_default();
             plain(StatusCode::OK, "application/json", text)
         }
-        "/metrics" => plain(StatusCode::OK, prometheus::CONTENT_TYPE, metrics(&figures.now())),
+        "/metrics" => plain(StatusCode::OK, prometheus::CONTENT_TYPE, metrics(&stats.now())),
         _ => plain(StatusCode::NOT_FOUND, "text/plain", "there are /, /report.json and /metrics\n"),
     }
 }
@@ -127,15 +127,13 @@ fn plain(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Resp
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::sync::{Arc, Mutex};
 
-    use super::super::Figures;
     use super::*;
+    use crate::shadow::tests::watched;
 
     #[test]
     fn page_json_and_metrics_are_served_and_nothing_else() {
-        let figures = Watched(Arc::new(Mutex::new(Figures::new("cm:9090"))));
-        let pages = Pages::start("127.0.0.1:0".parse().unwrap(), figures).unwrap();
+        let pages = Pages::start("127.0.0.1:0".parse().unwrap(), watched("cm:9090")).unwrap();
         for (request, begins, holds) in [
             ("GET /", "HTTP/1.1 200", "Shadow of cm:9090"),
             ("GET /?still", "HTTP/1.1 200", "NOTHING SEEN"),
@@ -155,7 +153,7 @@ mod tests {
 
     #[test]
     fn idle_connections_keep_nobody_from_the_pages() {
-        let figures = Watched(Arc::new(Mutex::new(Figures::new("cm:9090"))));
+        let figures = watched("cm:9090");
         let pages = Pages::start("127.0.0.1:0".parse().unwrap(), figures).unwrap();
         let idle: Vec<_> = (0..2 * MAX_CONNECTIONS)
             .map(|_| TcpStream::connect(pages.address()).unwrap())

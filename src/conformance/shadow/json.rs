@@ -4,44 +4,44 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
-use super::figures::{Figures, Tally};
+use super::stats::{Stats, Tally};
 use crate::replay::report::json::{Found, one};
 
 /// All of it as a value that [`serde`] turns into JSON. Members are only ever added.
-pub fn json(figures: &Figures) -> impl Serialize + '_ {
-    let began = figures.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let rows = figures.rows.iter();
-    let reasons = figures.reasons.iter();
-    let calls = figures.calls.iter().map(|(method, tally)| (method.as_str(), tally));
+pub fn json(stats: &Stats) -> impl Serialize + '_ {
+    let began = stats.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rows = stats.rows.iter();
+    let reasons = stats.reasons.iter();
+    let calls = stats.calls.iter().map(|(method, tally)| (method.as_str(), tally));
     Verdict {
-        agrees: figures.agrees(),
-        primary: &figures.primary,
+        agrees: stats.agrees(),
+        primary: &stats.primary,
         began_ms: u64::try_from(began.as_millis()).unwrap_or(u64::MAX),
-        ran_for_us: us(figures.ran_for()),
-        answers: counted(figures.all_calls()),
+        ran_for_us: us(stats.ran_for),
+        answers: counted(stats.all_calls()),
         answers_by_method: calls.map(method).collect(),
-        notices: counted(figures.all_notices()),
-        notices_by_method: figures
+        notices: counted(stats.all_notices()),
+        notices_by_method: stats
             .notices
             .iter()
             .map(|(name, tally)| method((name, tally)))
             .collect(),
         explained: rows.map(|(rule, times)| Row { row: rule.row, times: *times }).collect(),
         not_compared: reasons.map(|(reason, times)| Reason { reason, times: *times }).collect(),
-        near: Near { of: figures.near.of, primary: figures.near.primary, here: figures.near.ours },
-        sessions: figures.sessions,
-        unfollowed_sessions: figures.unfollowed,
-        waiting: figures.waiting,
-        lag_us: us(figures.lag),
-        worst_lag_us: us(figures.worst_lag),
-        beginnings: figures.beginnings,
-        last_beginnings: figures
+        near: Near { of: stats.near.of, primary: stats.near.primary, here: stats.near.ours },
+        sessions: stats.sessions,
+        unfollowed_sessions: stats.unfollowed,
+        waiting: stats.waiting,
+        lag_us: us(stats.lag),
+        worst_lag_us: us(stats.worst_lag),
+        beginnings: stats.beginnings,
+        last_beginnings: stats
             .last_beginnings
             .iter()
             .map(|one| Beginning { at_us: us(one.at), why: &one.why })
             .collect(),
-        findings: figures.different.iter().chain(&figures.explained).map(one).collect(),
-        findings_left_out: figures.left_out(),
+        findings: stats.different.iter().chain(&stats.explained).map(one).collect(),
+        findings_left_out: stats.left_out(),
     }
 }
 
@@ -125,13 +125,15 @@ fn method<'a>((method, tally): (&'a str, &Tally)) -> Method<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
 
     #[test]
     fn every_member_is_documented() {
-        let mut figures = Figures::new("cm:9090");
-        figures.begin_anew("a reason".to_owned());
-        let value = serde_json::to_value(json(&figures)).unwrap();
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        stats.restarted(Duration::ZERO, "a reason".to_owned());
+        let value = serde_json::to_value(json(&stats)).unwrap();
         let page = std::fs::read_to_string(
             std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
                 .join("docs/conformance.md"),

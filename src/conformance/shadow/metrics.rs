@@ -1,6 +1,6 @@
 //! What a shadow counts, as Prometheus reads it. A test holds `docs/conformance.md` to the names.
 
-use super::figures::{Figures, Tally};
+use super::stats::{Stats, Tally};
 use corona_web::process::process;
 use corona_web::prometheus::{Samples, Text, families};
 
@@ -30,33 +30,33 @@ families! {
 }
 
 /// All of it as text.
-pub(crate) fn metrics(figures: &Figures) -> String {
+pub(crate) fn metrics(stats: &Stats) -> String {
     let mut text = Text(String::new());
     let mut answers = text.family(ANSWERS);
-    for (method, tally) in &figures.calls {
+    for (method, tally) in &stats.calls {
         verdicts(&mut answers, method, *tally);
     }
     let mut notices = text.family(NOTICES);
-    for (method, tally) in &figures.notices {
+    for (method, tally) in &stats.notices {
         verdicts(&mut notices, method, *tally);
     }
     let mut explained = text.family(EXPLAINED);
-    for (rule, times) in &figures.rows {
+    for (rule, times) in &stats.rows {
         explained.labelled(&[("row", rule.row)], times);
     }
     let mut not_compared = text.family(NOT_COMPARED);
-    for (reason, times) in &figures.reasons {
+    for (reason, times) in &stats.reasons {
         not_compared.labelled(&[("reason", reason)], times);
     }
-    text.family(PLACED).value(figures.near.of);
+    text.family(PLACED).value(stats.near.of);
     let mut near = text.family(NEAR);
-    near.labelled(&[("by", "primary")], figures.near.primary);
-    near.labelled(&[("by", "here")], figures.near.ours);
-    text.family(BEGINNINGS).value(figures.beginnings);
-    text.family(SESSIONS).value(figures.sessions);
-    text.family(UNFOLLOWED).value(figures.unfollowed);
-    text.family(WAITING).value(figures.waiting);
-    text.family(LAG).value(figures.lag.as_secs_f64());
+    near.labelled(&[("by", "primary")], stats.near.primary);
+    near.labelled(&[("by", "here")], stats.near.ours);
+    text.family(BEGINNINGS).value(stats.beginnings);
+    text.family(SESSIONS).value(stats.sessions);
+    text.family(UNFOLLOWED).value(stats.unfollowed);
+    text.family(WAITING).value(stats.waiting);
+    text.family(LAG).value(stats.lag.as_secs_f64());
     process(&mut text);
     text.0
 }
@@ -75,13 +75,15 @@ fn verdicts(samples: &mut Samples<'_>, method: &str, tally: Tally) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
     fn every_family_is_served_and_documented() {
-        let mut figures = Figures::new("cm:9090");
-        figures.call("getSessions").equal = 3;
-        let text = metrics(&figures);
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        stats.call("getSessions").equal = 3;
+        let text = metrics(&stats);
         let page = std::fs::read_to_string(
             std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
                 .join("docs/conformance.md"),

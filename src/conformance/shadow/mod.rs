@@ -5,19 +5,22 @@
 //!
 //! Clients talk to the primary through a [relay](super::relay), callbacks included. The shadow is a
 //! listener of that relay: it reads from a bounded queue, on a thread of its own, so that nothing it
-//! does holds up a byte. What does not fit into the queue is left out; the shadow is told, forgets
-//! all it knows, and begins anew.
+//! does delays a byte. What does not fit into the queue is left out; the shadow notices, forgets
+//! everything, and restarts.
 //!
-//! * `line` cuts each connection into messages as they pass;
-//! * `run` gives each call to a [`DryRun`](corona_cluster_manager::DryRun), which is this program's
-//!   cluster manager without ends, and keeps its answer until the primary's comes;
+//! * `stepper` is the shadow itself, a pure state machine: [`Event`]s and times in, findings out;
+//! * `connections` cuts each connection into messages as they pass;
+//! * `oracle` gives each call to a [`DryRun`](corona_cluster_manager::DryRun), which is this program's
+//!   cluster manager without sockets, and its answer is kept until the primary's comes;
 //! * `answers` compares the two, exactly but for what a row of the compatibility table allows;
-//! * `notices` matches what sessions are told by the primary with what they would have been told, one
-//!   after the other; `grants` and `revocations` know what makes two of them the same;
-//! * `books` is what either side has decided and the other has not yet;
-//! * `anew` forgets all and begins again, with sessions that run and are not followed;
-//! * `ids` learns the primary's session ids, by which the shadow goes as well;
-//! * `figures` is what has come of it; `text`, `json`, `html` and `metrics` are its forms.
+//! * `notices` matches the notifications of the primary with our own decisions, one after the other;
+//!   `grants` and `revocations` know what makes two of them the same;
+//! * `books` has the decisions of either side that the other has not made yet; `comparison` holds both
+//!   sides together;
+//! * `ids` learns the primary's session ids, which the shadow uses as well;
+//! * `stats` has the results; `text`, `json`, `html` and `metrics` are its forms;
+//! * `driver` is the outermost layer, which reads the clock and asks others; `event_log` writes the
+//!   events down and replays them.
 //!
 //! # How a difference does not become a thousand
 //!
@@ -42,41 +45,53 @@
 //!
 //! Every table is bounded by what runs now, by a number, or by a time: unconfirmed decisions by the
 //! patience, what was given back and which sessions ended by a minute and a number, differences by
-//! [`figures::MAX_KEPT`]. What is beyond is counted.
+//! [`stats::MAX_KEPT`]. What is beyond is counted.
 
-mod anew;
 mod answers;
 mod books;
-pub mod figures;
+mod comparison;
+mod connections;
+mod driver;
+mod event;
+mod event_log;
 mod grants;
 mod html;
 mod http;
 mod ids;
 mod json;
-mod line;
 pub(crate) mod metrics;
 mod notices;
+mod oracle;
+#[cfg(test)]
+mod recorded_tests;
 mod revocations;
-mod run;
+pub mod stats;
+mod stepper;
 #[cfg(test)]
 mod tests;
 mod text;
 
+use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-pub use figures::Figures;
+pub use event::{Configuration, Event, Learnt, Want};
+pub use event_log::{EventsError, replay_events};
 pub use html::html;
 pub use http::Pages;
 pub use json::json;
+pub use stats::Stats;
+pub use stepper::Stepper;
 pub use text::text;
 
-use self::run::Run;
+use self::driver::{Driver, Shared};
+use self::event_log::EventLog;
 use crate::relay::Entries;
 use corona_cluster_manager::StartError;
-use corona_config::Loaded;
+use corona_config::{ConfigErrors, Loaded};
+use corona_model::types::Millis;
 
 /// How to shadow.
 #[derive(Clone, Debug)]
@@ -90,62 +105,100 @@ pub struct ShadowOptions {
 /// Reads the primary's configuration again, or says what is wrong with it.
 pub type ReadConfiguration = Box<dyn Fn() -> Result<Loaded, String> + Send>;
 
+/// A file in which the events of a run are kept.
+#[derive(Debug)]
+pub struct KeepEvents {
+    /// The file, which is empty.
+    pub file: File,
+    /// How large it may become, roughly.
+    pub max_bytes: u64,
+}
+
 /// Why there is no shadow.
 #[derive(Debug, thiserror::Error)]
 pub enum ShadowError {
     /// The cluster manager cannot start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// There is no thread for it.
+    /// The host files cannot be read.
+    #[error(transparent)]
+    Configuration(#[from] ConfigErrors),
+    /// The system provides no thread.
     #[error("cannot start a thread: {0}")]
-    Thread(#[from] io::Error),
+    Thread(io::Error),
+    /// The file of events cannot be written.
+    #[error("cannot write the events: {0}")]
+    Events(io::Error),
 }
 
 /// A shadow at work.
 #[derive(Debug)]
 pub struct Shadow {
-    figures: Arc<Mutex<Figures>>,
+    shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
 
 impl Shadow {
-    /// Starts with the primary's configuration, which is read again whenever the shadow begins anew,
-    /// since the primary may have been started with another one. `entries` is what passes the relay.
+    /// Starts with the primary's configuration, which is read again whenever the shadow restarts, since
+    /// the primary may have been started with another one. `entries` is what passes the relay.
     ///
-    /// Errors: the host files cannot be read, the clock is wrong, or there is no thread.
+    /// # Errors
+    /// The host files cannot be read, the clock is wrong, the events cannot be written, or there is no
+    /// thread.
     pub fn start(
         loaded: Loaded,
-        configuration: ReadConfiguration,
+        read: ReadConfiguration,
         options: ShadowOptions,
         entries: Entries,
+        keep: Option<KeepEvents>,
     ) -> Result<Shadow, ShadowError> {
-        let figures = Arc::new(Mutex::new(Figures::new(&options.primary)));
-        let run = Run::new(loaded, configuration, options, figures.clone())?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (started, epoch) = (entries.started(), epoch(entries.started()));
+        let configuration = Configuration::read(&loaded)?;
+        let log = keep.map(|KeepEvents { file, max_bytes }| {
+            EventLog::start(file, max_bytes, &options, &configuration, epoch)
+        });
+        let log = log.transpose().map_err(ShadowError::Events)?;
+        let stepper = Stepper::new(configuration, &options, epoch)?;
+        let shared = Arc::new(Shared::new(stepper, started));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(ShadowError::Thread)?;
         let thread = thread::Builder::new().name("shadow".to_owned());
-        let thread = thread.spawn(move || runtime.block_on(run.run(entries)))?;
-        Ok(Shadow { figures, thread })
+        let driven = shared.clone();
+        let run = move || {
+            runtime.block_on(async {
+                Driver::new(driven, &loaded, read, options, log).run(entries).await;
+            });
+        };
+        let thread = thread.spawn(run).map_err(ShadowError::Thread)?;
+        Ok(Shadow { shared, thread })
     }
 
-    /// What it has found so far. The copies are the same.
-    pub fn figures(&self) -> Watched {
-        Watched(self.figures.clone())
+    /// The results so far. Copies are the same.
+    pub fn stats(&self) -> Watched {
+        Watched(self.shared.clone())
     }
 
     /// Waits until all that passed has been looked at, which needs the end of the relay. Blocks the
-    /// thread. False when the shadow broke down.
+    /// thread. False when the shadow failed.
     pub fn finish(self) -> bool {
         self.thread.join().is_ok()
     }
 }
 
-/// The figures of a shadow at work.
+/// The time since the Unix epoch at an instant.
+fn epoch(at: Instant) -> Millis {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let then = now.saturating_sub(at.elapsed());
+    Millis(i64::try_from(then.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The results of a shadow at work.
 #[derive(Clone, Debug)]
-pub struct Watched(Arc<Mutex<Figures>>);
+pub struct Watched(Arc<Shared>);
 
 impl Watched {
-    /// As they are now.
-    pub fn now(&self) -> Figures {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The results now.
+    pub fn now(&self) -> Stats {
+        self.0.stats()
     }
 }

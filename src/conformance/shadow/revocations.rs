@@ -1,38 +1,37 @@
-//! What either side takes back: revocations and dead nodes, matched.
+//! Matches what the two sides take back: revocations and dead nodes.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::books::{Due, DueWhat, OurRevocation, Theirs};
+use super::books::{Due, DueWhat, OurRevocation, TheirDecision};
+use super::comparison::Comparison;
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
-use super::run::Run;
-use crate::replay::Rule;
+use crate::report::Rule;
 use corona_engine::Standing;
 use corona_model::types::{Grant, ResourceType};
 
 const REVOKE: &str = "revokeResource";
 const DEAD_NODE: &str = "processDeadNode";
 
-impl Run {
+impl Comparison {
     pub(super) fn we_revoke(&mut self, handle: &Arc<str>, grant: &Grant) {
         let (id, node, kind) = (grant.id, grant.node_name.clone(), grant.kind);
         let stamp = self.books.stamp();
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
-        session.moved_at = Some(Instant::now());
+        session.moved_at = Some(self.now);
         let ours = OurRevocation { id, node, stamp, released: false };
-        session.topic(kind).revocations.push_back(ours);
-        self.is_due(handle, DueWhat::Revocation(kind), stamp, self.options.patience);
+        session.of_type(kind).revocations.push_back(ours);
+        self.is_due(handle, DueWhat::Revocation(kind), stamp, self.patience);
     }
 
     /// Returns whether the revocation is dealt with.
     pub(super) fn they_revoke(&mut self, handle: &Arc<str>, grant: &Grant, waited: bool) -> bool {
         let (id, kind) = (grant.id, grant.kind);
-        let crossed = self.crossed();
+        let crossed = self.has_crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return true };
-        if let Some((ours, first)) = session.topic(kind).take_revocation(id) {
+        if let Some((ours, first)) = session.of_type(kind).take_revocation(id) {
             self.books.open.remove(&ours.stamp);
             match first {
-                None => self.figures().notice(REVOKE).equal += 1,
+                None => self.stats.notice(REVOKE).equal += 1,
                 Some(first) => {
                     let rule = crossed.then_some(Rule::FREE_ORDER);
                     let ours = format!("request {first} is revoked before {id}");
@@ -41,7 +40,7 @@ impl Run {
             }
             return true;
         }
-        let standing = self.manager.look(|engine| engine.standing(handle, id));
+        let standing = self.oracle.engine().standing(handle, id);
         match standing {
             Some(Standing::Granted(_)) if !waited => return false,
             Some(Standing::Granted(_)) => {
@@ -52,7 +51,7 @@ impl Run {
                     None => "it stays granted".to_owned(),
                 };
                 self.revocation_differs(handle, grant, rule.then_some(Rule::FREE_ORDER), &ours);
-                self.is_lost(handle, id);
+                self.enter_loss(handle, id);
             }
             Some(Standing::Waiting) => {
                 self.revocation_differs(handle, grant, None, "it is pending, and holds no slot");
@@ -60,32 +59,32 @@ impl Run {
             Some(Standing::Lost) => {
                 self.revocation_differs(handle, grant, None, "it has been revoked already");
             }
-            None if self.gone(handle, id) => self.notice_not_compared(REVOKE, GIVEN_BACK),
+            None if self.was_released(handle, id) => self.notice_not_compared(REVOKE, GIVEN_BACK),
             None => self.revocation_differs(handle, grant, None, "it was never requested"),
         }
         true
     }
 
-    /// What we have revoked of a session where the primary has revoked something else. It is given
+    /// The request that we have revoked where the primary has revoked another one. It gets its slot
     /// back.
     fn revoked_instead(&mut self, handle: &Arc<str>, kind: ResourceType) -> Option<i32> {
         let session = self.books.sessions.get_mut(handle)?;
-        let first = session.topic(kind).revocations.pop_front()?;
+        let first = session.of_type(kind).revocations.pop_front()?;
         let OurRevocation { id, node, stamp, .. } = first;
         self.books.open.remove(&stamp);
-        self.is_granted(handle, id, &node);
+        self.enter_grant(handle, id, &node);
         Some(id)
     }
 
     pub(super) fn revocation_is_due(&mut self, due: &Due, kind: ResourceType) {
         let handle = &due.handle;
-        let crossed = self.crossed();
+        let crossed = self.has_crossed();
         let Some(session) = self.books.sessions.get_mut(handle) else { return };
         let port = session.driver_port;
-        let all = &mut session.topic(kind).revocations;
+        let all = &mut session.of_type(kind).revocations;
         let Some(place) = all.iter().position(|ours| ours.stamp == due.stamp) else { return };
         let Some(ours) = all.remove(place) else { return };
-        match self.why_not_told(ours.released, port) {
+        match self.excuse(ours.released, port) {
             Some(reason) => self.notice_not_compared(REVOKE, reason),
             None => {
                 let place = format!("{REVOKE} of request {} to session {handle}", ours.id);
@@ -96,13 +95,19 @@ impl Run {
         }
         if !ours.released {
             let (id, node) = (ours.id, ours.node);
-            self.is_granted(handle, id, &node);
+            self.enter_grant(handle, id, &node);
         }
     }
 
-    fn revocation_differs(&self, handle: &Arc<str>, grant: &Grant, rule: Option<Rule>, ours: &str) {
+    fn revocation_differs(
+        &mut self,
+        handle: &Arc<str>,
+        grant: &Grant,
+        rule: Option<Rule>,
+        ours: &str,
+    ) {
         let place = format!("{REVOKE} of request {} to session {handle}", grant.id);
-        let theirs = describe(&Theirs::Revoked(grant.clone()));
+        let theirs = describe(&TheirDecision::Revoked(grant.clone()));
         self.notice_differs(REVOKE, rule, place, &theirs, ours);
     }
 
@@ -115,11 +120,11 @@ impl Run {
                 if let Some((_, stamp)) = session.dead_nodes.remove(place) {
                     self.books.open.remove(&stamp);
                 }
-                self.figures().notice(DEAD_NODE).equal += 1;
+                self.stats.notice(DEAD_NODE).equal += 1;
             }
             None if !waited => return false,
             None => {
-                let rule = self.crossed().then_some(Rule::FREE_NODE);
+                let rule = self.has_crossed().then_some(Rule::FREE_NODE);
                 let place = format!("{DEAD_NODE} to session {handle}");
                 self.notice_differs(DEAD_NODE, rule, place, &format!("{node} is dead"), "nothing");
             }

@@ -12,6 +12,15 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::relay::{Relay, RelayOptions, feed};
 
+/// The results of a shadow at work to which nothing happens.
+pub(super) fn watched(primary: &str) -> Watched {
+    let loaded = corona_config::load(None, &[]).unwrap();
+    let options = ShadowOptions { primary: primary.to_owned(), patience: PATIENCE };
+    let configuration = Configuration::read(&loaded).unwrap();
+    let stepper = Stepper::new(configuration, &options, Millis(0)).unwrap();
+    Watched(Arc::new(Shared::new(stepper, Instant::now())))
+}
+
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,13 +41,13 @@ async fn a_panic_is_a_difference_and_not_the_end() {
         load()
     });
     let options = ShadowOptions { primary: nobody, patience: PATIENCE };
-    let shadow = Shadow::start(load().unwrap(), configuration, options, entries).unwrap();
+    let shadow = Shadow::start(load().unwrap(), configuration, options, entries, None).unwrap();
 
     // The primary is not there, so the shadow begins anew, and the configuration is read.
     let mut client = TcpStream::connect(address).await.unwrap();
     let closed = timeout(PATIENCE, client.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "nobody answers");
-    let watched = shadow.figures();
+    let watched = shadow.stats();
     let begun = async {
         while watched.now().beginnings == 0 {
             sleep(Duration::from_millis(10)).await;

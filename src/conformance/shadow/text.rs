@@ -3,19 +3,19 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Figures, Tally};
-use crate::replay::Finding;
+use super::stats::{Stats, Tally};
 use crate::replay::report::text::wrapped;
+use crate::report::Finding;
 
 /// The least width that lines are wrapped to.
 const LEAST_WIDTH: usize = 40;
 
 /// All of it in lines of at most `width` columns where words allow it; differences that nothing
 /// explains one by one, the others by row.
-pub fn text(figures: &Figures, width: usize) -> String {
+pub fn text(stats: &Stats, width: usize) -> String {
     let mut whole = String::new();
     // Writing to a text does not fail.
-    let _ = write(&mut whole, figures);
+    let _ = write(&mut whole, stats);
     let width = width.max(LEAST_WIDTH);
     let mut out = String::with_capacity(whole.len());
     for line in whole.lines() {
@@ -46,25 +46,25 @@ fn wrap(out: &mut String, line: &str, width: usize) {
 /// Where what follows a head begins.
 const HEAD: usize = 12;
 
-fn write(out: &mut String, figures: &Figures) -> std::fmt::Result {
-    writeln!(out, "{}\n", verdict(figures))?;
-    writeln!(out, "Shadowed    {} for {} s", figures.primary, figures.ran_for().as_secs())?;
-    writeln!(out, "Answers     {}", counted(figures.all_calls()))?;
-    writeln!(out, "Notices     {}", counted(figures.all_notices()))?;
-    let near = figures.near;
+fn write(out: &mut String, stats: &Stats) -> std::fmt::Result {
+    writeln!(out, "{}\n", verdict(stats))?;
+    writeln!(out, "Shadowed    {} for {} s", stats.primary, stats.ran_for.as_secs())?;
+    writeln!(out, "Answers     {}", counted(stats.all_calls()))?;
+    writeln!(out, "Notices     {}", counted(stats.all_notices()))?;
+    let near = stats.near;
     if near.of > 0 {
         let (of, primary, ours) = (near.of, near.primary, near.ours);
         writeln!(out, "Near        of {of} grants: {primary} by the primary, {ours} here")?;
     }
-    if figures.beginnings > 0 {
-        writeln!(out, "Resynced    {} times", figures.beginnings)?;
-        for beginning in &figures.last_beginnings {
+    if stats.beginnings > 0 {
+        writeln!(out, "Resynced    {} times", stats.beginnings)?;
+        for beginning in &stats.last_beginnings {
             writeln!(out, "  at {} s: {}", beginning.at.as_secs(), beginning.why)?;
         }
     }
     writeln!(out)?;
-    let calls = figures.calls.iter().map(|(method, tally)| (method.as_str(), tally));
-    let notices = figures.notices.iter().map(|(method, tally)| (*method, tally));
+    let calls = stats.calls.iter().map(|(method, tally)| (method.as_str(), tally));
+    let notices = stats.notices.iter().map(|(method, tally)| (*method, tally));
     let all: Vec<(&str, &Tally)> = calls.chain(notices).collect();
     if !all.is_empty() {
         writeln!(
@@ -81,25 +81,25 @@ fn write(out: &mut String, figures: &Figures) -> std::fmt::Result {
         }
         writeln!(out)?;
     }
-    if !figures.rows.is_empty() {
+    if !stats.rows.is_empty() {
         writeln!(out, "Explained by rows of docs/compatibility.md:")?;
-        for (rule, times) in &figures.rows {
+        for (rule, times) in &stats.rows {
             let name = if rule.is_free_choice() { "free choice" } else { rule.row };
             writeln!(out, "{times:>10}  {name}: {}", rule.text)?;
         }
         writeln!(out)?;
     }
-    if !figures.reasons.is_empty() {
+    if !stats.reasons.is_empty() {
         writeln!(out, "Not compared:")?;
-        for (reason, times) in &figures.reasons {
+        for (reason, times) in &stats.reasons {
             writeln!(out, "{times:>10}  {reason}")?;
         }
         writeln!(out)?;
     }
-    for (place, finding) in figures.different.iter().enumerate() {
-        write_finding(out, place + 1, figures.different.len(), finding)?;
+    for (place, finding) in stats.different.iter().enumerate() {
+        write_finding(out, place + 1, stats.different.len(), finding)?;
     }
-    let left_out = figures.left_out();
+    let left_out = stats.left_out();
     if left_out > 0 {
         writeln!(out, "{left_out} differences of either kind are counted, but not kept.")?;
     }
@@ -107,13 +107,11 @@ fn write(out: &mut String, figures: &Figures) -> std::fmt::Result {
 }
 
 /// The verdict in a sentence.
-pub(super) fn verdict(figures: &Figures) -> String {
-    let different = figures.all_calls().plus(figures.all_notices()).different;
-    let others = (figures.different.len() as u64).max(different);
+pub(super) fn verdict(stats: &Stats) -> String {
+    let different = stats.all_calls().plus(stats.all_notices()).different;
+    let others = (stats.different.len() as u64).max(different);
     match others {
-        0 if figures.all_calls().compared() == 0 => {
-            "NOTHING SEEN: nothing was compared.".to_owned()
-        }
+        0 if stats.all_calls().compared() == 0 => "NOTHING SEEN: nothing was compared.".to_owned(),
         0 => "AGREES: no unexplained differences.".to_owned(),
         1 => "DIFFERS: 1 unexplained difference.".to_owned(),
         others => format!("DIFFERS: {others} unexplained differences."),
@@ -157,20 +155,22 @@ fn write_finding(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
-    use crate::replay::Rule;
+    use crate::report::Rule;
 
     #[test]
     fn the_summary_tells_counts_rows_reasons_and_differences() {
-        let mut figures = Figures::new("cm:9090");
-        assert!(text(&figures, 80).starts_with("NOTHING SEEN"), "{}", text(&figures, 80));
-        figures.call("nodeHeartbeat").equal = 7;
-        figures.notice("grantResource").explained = 2;
-        figures.rows.insert(Rule::FREE_NODE, 2);
-        figures.not_compared("calls of others");
-        assert!(text(&figures, 80).starts_with("AGREES"), "{}", text(&figures, 80));
-        figures.run_differs("somewhere", "this", "that");
-        let text = text(&figures, 80);
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        assert!(text(&stats, 80).starts_with("NOTHING SEEN"), "{}", text(&stats, 80));
+        stats.call("nodeHeartbeat").equal = 7;
+        stats.notice("grantResource").explained = 2;
+        stats.rows.insert(Rule::FREE_NODE, 2);
+        stats.not_compared("calls of others");
+        assert!(text(&stats, 80).starts_with("AGREES"), "{}", text(&stats, 80));
+        stats.run_differs(Duration::ZERO, "somewhere", "this", "that");
+        let text = text(&stats, 80);
         for line in [
             "DIFFERS: 1 unexplained difference.",
             "Answers     7 compared: 7 equal, 0 explained, 0 different",

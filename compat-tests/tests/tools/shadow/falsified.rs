@@ -16,14 +16,24 @@ fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
     let manager = start(&conf_dir, directory.path());
     let primary = Falsifier::start(manager.thrift(), edit);
     let conf = conf_dir.to_str().unwrap();
-    let shadow = Shadow::start(primary, &["--conf-dir", conf, "--patience", "2"]);
+    let events = directory.path().join("run.events");
+    let keep = ["--keep-events", events.to_str().unwrap()];
+    let options = [&["--conf-dir", conf, "--patience", "2"][..], &keep].concat();
+    let shadow = Shadow::start(primary, &options);
     let mut replay = Command::new(corona_program());
     replay.arg("replay").arg(conf_dir.join("traffic.pcap"));
     replay.args(["--target", &shadow.address.to_string(), "--conf-dir", conf]);
     // What it finds is the falsifier's work, and not looked at here.
     let output = replay.args(["--speed", "max", "--timeout", "4"]).output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    shadow.end()
+    let (status, summary) = shadow.end();
+    // The events of the run lead to the same findings, to the last byte.
+    let mut again = Command::new(corona_program());
+    again.args(["shadow", "--events"]).arg(&events).env_remove("COLUMNS");
+    let output = again.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), summary);
+    assert_eq!(output.status.code(), status, "{}", String::from_utf8_lossy(&output.stderr));
+    (status, summary)
 }
 
 /// Checks that a scenario is found to agree, and to differ in one place when `edit` has been at it;

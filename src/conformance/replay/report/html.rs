@@ -4,7 +4,8 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
-use super::{Counts, FieldPair, Finding, Report};
+use super::{Counts, Report};
+use crate::report::{FieldPair, Finding};
 
 /// The verdict as an HTML page, for light and for dark windows.
 pub fn html(report: &Report) -> String {

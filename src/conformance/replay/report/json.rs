@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{About, Counts, FieldPair, Finding, HoldUps, Report};
+use super::{Counts, HoldUps, Report};
+use crate::report::{About, FieldPair, Finding};
 
 /// The verdict as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(report: &Report) -> impl Serialize + '_ {

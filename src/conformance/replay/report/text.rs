@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::{About, Finding, Report};
+use super::Report;
+use crate::report::{About, Finding};
 
 /// Between the margin and what belongs to a heading.
 const INDENT: usize = 2;
@@ -265,8 +266,8 @@ fn push(lines: &mut [String], characters: &[char]) {
 #[cfg(test)]
 mod tests {
     use super::super::tests::sample;
-    use super::super::{FieldPair, Rule};
     use super::*;
+    use crate::report::{FieldPair, Rule};
 
     #[test]
     fn words_are_wrapped_and_long_ones_are_broken() {

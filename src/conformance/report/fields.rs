@@ -163,7 +163,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 fn shown(value: &Value) -> String {
-    cut(crate::replay::values::json(value), MAX_VALUE)
+    cut(crate::answers::json(value), MAX_VALUE)
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
 //! What a shadow has found so far: counts, and the first differences. Bounded, however long it runs.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use crate::replay::{About, Finding, Rule};
+use crate::report::{About, Finding, Rule};
 
-/// What became of answers or of entries of notices.
+/// The verdicts on answers, or on entries of notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// The same on both sides.
     pub equal: u64,
-    /// Others, which a row of the compatibility table allows.
+    /// Different, which a row of the compatibility table allows.
     pub explained: u64,
-    /// Others.
+    /// Different, which nothing allows.
     pub different: u64,
-    /// What could not be compared.
+    /// Not compared.
     pub not_compared: u64,
 }
 
@@ -35,33 +35,33 @@ impl Tally {
     }
 }
 
-/// Why the shadow began anew.
+/// A restart of the shadow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// When, since the start.
+    /// When, since the start of the run.
     pub at: Duration,
-    /// A sentence.
+    /// The reason, as a sentence.
     pub why: String,
 }
 
-/// Everything that a shadow has to tell.
-#[derive(Clone, Debug)]
-pub struct Figures {
-    /// The cluster manager that is compared.
+/// The results of a shadow run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stats {
+    /// The cluster manager in service.
     pub primary: String,
-    /// When it began.
+    /// When the run began.
     pub began: SystemTime,
-    began_at: Instant,
+    /// How long the run has lasted.
+    pub ran_for: Duration,
     /// Answers by method.
     pub calls: BTreeMap<String, Tally>,
-    /// Entries of notices by method: grants, revocations, dead nodes.
+    /// Entries of notifications by method: grants, revocations, dead nodes.
     pub notices: BTreeMap<&'static str, Tally>,
-    /// Why something was not compared, and how often.
+    /// How often something was not compared, by reason.
     pub reasons: BTreeMap<&'static str, u64>,
-    /// How often which row has explained something.
+    /// How often each row has explained a difference.
     pub rows: BTreeMap<Rule, u64>,
-    /// Grants of requests that named hosts and were given on both sides: how many there are, and how
-    /// many are on one of the hosts, at the primary and here.
+    /// Locality of the grants that both sides gave.
     pub near: Near,
     /// Sessions that are followed now.
     pub sessions: usize,
@@ -69,43 +69,47 @@ pub struct Figures {
     pub unfollowed: usize,
     /// Decisions of either side that wait for the other now.
     pub waiting: usize,
-    /// How far behind the clients the shadow is.
+    /// How far the shadow is behind the clients.
     pub lag: Duration,
-    /// The largest of these.
+    /// The largest lag so far.
     pub worst_lag: Duration,
-    /// How often the shadow began anew.
+    /// How often the shadow restarted.
     pub beginnings: u64,
-    /// The last few of these.
+    /// The last few restarts.
     pub last_beginnings: Vec<Beginning>,
     /// The first differences that nothing explains.
     pub different: Vec<Finding>,
-    /// The first that a row explains.
+    /// The first differences that a row explains.
     pub explained: Vec<Finding>,
+    /// Findings since the last [`Self::take_new`].
+    new: Vec<Finding>,
 }
 
-/// How many grants are near to what was asked for.
+/// How many grants are on a preferred host, or of requests that prefer none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Near {
     /// Grants.
     pub of: u64,
     /// By the primary's choice.
     pub primary: u64,
-    /// By this program's.
+    /// By this program's choice.
     pub ours: u64,
 }
 
-/// Differences of a kind that are kept; the others are counted.
+/// Differences of a kind that are kept; the others are only counted.
 pub const MAX_KEPT: usize = 200;
 /// Methods that are counted by name.
 const MAX_METHODS: usize = 100;
 const MAX_BEGINNINGS: usize = 10;
+/// Findings of one step that are handed out one by one.
+const MAX_NEW: usize = 1_000;
 
-impl Figures {
-    pub(crate) fn new(primary: &str) -> Figures {
-        Figures {
+impl Stats {
+    pub(crate) fn new(primary: &str, began: SystemTime) -> Stats {
+        Stats {
             primary: primary.to_owned(),
-            began: SystemTime::now(),
-            began_at: Instant::now(),
+            began,
+            ran_for: Duration::ZERO,
             calls: BTreeMap::new(),
             notices: BTreeMap::new(),
             reasons: BTreeMap::new(),
@@ -120,15 +124,11 @@ impl Figures {
             last_beginnings: Vec::new(),
             different: Vec::new(),
             explained: Vec::new(),
+            new: Vec::new(),
         }
     }
 
-    /// How long it has run.
-    pub fn ran_for(&self) -> Duration {
-        self.began_at.elapsed()
-    }
-
-    /// Whether nothing differs that no row explains.
+    /// Whether there is no difference that no row explains.
     pub fn agrees(&self) -> bool {
         self.different.is_empty()
     }
@@ -138,7 +138,7 @@ impl Figures {
         self.calls.values().copied().fold(Tally::default(), Tally::plus)
     }
 
-    /// All entries of notices.
+    /// All entries of notifications.
     pub fn all_notices(&self) -> Tally {
         self.notices.values().copied().fold(Tally::default(), Tally::plus)
     }
@@ -163,10 +163,13 @@ impl Figures {
         *self.reasons.entry(reason).or_default() += 1;
     }
 
-    /// Keeps a difference if there is room. It is counted elsewhere.
+    /// Keeps a difference if there is room. The caller counts it.
     pub(super) fn keep(&mut self, finding: Finding) {
         if let Some(rule) = finding.rule {
             *self.rows.entry(rule).or_default() += 1;
+        }
+        if self.new.len() < MAX_NEW {
+            self.new.push(finding.clone());
         }
         let kept = match finding.rule {
             Some(_) => &mut self.explained,
@@ -177,19 +180,23 @@ impl Figures {
         }
     }
 
+    /// Findings since the last call.
+    pub(super) fn take_new(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.new)
+    }
+
     /// A difference that concerns no single call.
-    pub(super) fn run_differs(&mut self, place: &str, primary: &str, ours: &str) {
+    pub(super) fn run_differs(&mut self, at: Duration, place: &str, primary: &str, ours: &str) {
         let both = (primary.to_owned(), ours.to_owned());
-        let at = self.ran_for();
         self.keep(Finding::of_words(at, About::Run, place.to_owned(), both));
     }
 
-    pub(super) fn begin_anew(&mut self, why: String) {
+    pub(super) fn restarted(&mut self, at: Duration, why: String) {
         self.beginnings += 1;
         if self.last_beginnings.len() >= MAX_BEGINNINGS {
             self.last_beginnings.remove(0);
         }
-        self.last_beginnings.push(Beginning { at: self.began_at.elapsed(), why });
+        self.last_beginnings.push(Beginning { at, why });
     }
 }
 
@@ -199,17 +206,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_has_a_bound_and_what_is_counted_has_none() {
-        let mut figures = Figures::new("primary");
-        for number in 0..1_000 {
-            figures.call(&format!("method{number}")).different += 1;
-            figures.run_differs("place", "one", "other");
-            figures.begin_anew(format!("reason {number}"));
+        let mut stats = Stats::new("primary", SystemTime::UNIX_EPOCH);
+        for number in 0..2_000 {
+            stats.call(&format!("method{number}")).different += 1;
+            stats.run_differs(Duration::ZERO, "place", "one", "other");
+            stats.restarted(Duration::ZERO, format!("reason {number}"));
         }
-        assert_eq!(figures.all_calls().different, 1_000);
-        assert!(figures.calls.len() <= MAX_METHODS + 1);
-        assert_eq!(figures.different.len(), MAX_KEPT);
-        assert_eq!(figures.left_out(), 1_000 - MAX_KEPT as u64);
-        assert_eq!((figures.beginnings, figures.last_beginnings.len()), (1_000, MAX_BEGINNINGS));
-        assert!(!figures.agrees());
+        assert_eq!(stats.all_calls().different, 2_000);
+        assert!(stats.calls.len() <= MAX_METHODS + 1);
+        assert_eq!((stats.different.len(), stats.take_new().len()), (MAX_KEPT, MAX_NEW));
+        assert_eq!(stats.left_out(), 2_000 - MAX_KEPT as u64);
+        assert_eq!((stats.beginnings, stats.last_beginnings.len()), (2_000, MAX_BEGINNINGS));
+        assert!(!stats.agrees());
     }
 }

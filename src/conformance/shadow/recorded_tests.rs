@@ -1,0 +1,291 @@
+//! Shadows of the original: recorded scenarios pass the stepper in virtual time, as they are and falsified.
+//! Each run is written down and replayed, and must find the same.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::event_log::{EventLog, replay_events};
+use super::*;
+use crate::capture::{Capture, ConnectionId, Limits, Opening, Side};
+use crate::conversation::{Conversation, Offered, Said, conversations};
+use crate::recording::{Record, Unrecorded};
+use crate::setup::RecordedSetup;
+use corona_cluster_manager::{Found, Lookup};
+use corona_config::Source;
+use corona_wire::value::{Message, Value};
+
+const SCENARIOS: [&str; 13] = [
+    "dead_node",
+    "exclude_hosts",
+    "fair_two_pools",
+    "fifo",
+    "grants",
+    "locality_wait",
+    "min_and_max",
+    "node_locality",
+    "preemption",
+    "session_expiry",
+    "session_lifecycle",
+    "strict_pools",
+    "wire",
+];
+
+const EPOCH: Millis = Millis(1_795_000_000_000);
+
+/// A recorded scenario, and the configuration with which it was recorded.
+fn recorded(name: &str) -> (Vec<Conversation>, Configuration) {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let directory = root.join("fixtures/recordings/scenarios").join(name);
+    let setup = RecordedSetup::read(&directory).unwrap();
+    let file = std::fs::File::open(directory.join("traffic.pcap")).unwrap();
+    let capture = Capture::read(file, &Limits::default()).unwrap();
+    let nobody = "127.0.0.1:9".parse().unwrap();
+    let overrides = setup.overrides(1.0, nobody, &directory.join("no.state"));
+    let lookup = corona_config::Lookup::AlsoByName;
+    let source = Source { conf_dir: Some(&directory), overrides: &overrides, lookup };
+    let configuration = Configuration::read(&source.load().unwrap()).unwrap();
+    (conversations(&capture, &setup.ports), configuration)
+}
+
+/// The conversations as they would have passed a relay.
+fn events(conversations: &[Conversation]) -> Vec<(Duration, Event)> {
+    let mut events = Vec::new();
+    for (number, one) in conversations.iter().enumerate() {
+        let Conversation { client, server, opened_at: at, whole, service, .. } = *one;
+        let mut push = |at, record| {
+            let connection = ConnectionId(number as u64);
+            events.push((at, Event::Passed(connection, record)));
+        };
+        let opening = Opening { client, server, at, whole };
+        push(at, Record::Opened { opening, service: Some(service) });
+        if one.accepted {
+            push(at, Record::Accepted);
+        }
+        let mut end = at;
+        for part in &one.parts {
+            end = part.at;
+            let record = match &part.what {
+                Said::Messages { raw, .. } | Said::Bytes(raw) => {
+                    Record::Data(part.from, raw.clone())
+                }
+                Said::End => Record::End(part.from),
+                Said::Reset => Record::Reset(part.from),
+                Said::Missing(_) => continue,
+            };
+            push(part.at, record);
+        }
+        push(end, Record::Closed);
+    }
+    events.sort_by_key(|(at, _)| *at);
+    events
+}
+
+/// A shadow in virtual time, whose wants are satisfied without asking anybody.
+struct Virtual {
+    stepper: Stepper,
+    configuration: Configuration,
+    log: EventLog<Vec<u8>>,
+    found: Vec<String>,
+}
+
+impl Virtual {
+    fn start(configuration: Configuration, max_bytes: u64) -> Virtual {
+        let patience = Duration::from_secs(2);
+        let options = ShadowOptions { primary: "original".to_owned(), patience };
+        let log = EventLog::start(Vec::new(), max_bytes, &options, &configuration, EPOCH).unwrap();
+        let stepper = Stepper::new(configuration.clone(), &options, EPOCH).unwrap();
+        Virtual { stepper, configuration, log, found: Vec::new() }
+    }
+
+    fn step(&mut self, at: Duration, event: Event) {
+        self.log.write(at, &event);
+        let found = self.stepper.step(at, event);
+        self.found.extend(found.iter().map(ToString::to_string));
+        while let Some(want) = self.stepper.wants().cloned() {
+            let learnt = match want {
+                Want::Sessions => Learnt::Sessions(Ok(Vec::new())),
+                Want::Configuration => {
+                    Learnt::Configuration(Ok(Box::new(self.configuration.clone())))
+                }
+                Want::Lookup(Lookup::HostFiles) => {
+                    Learnt::Found(Found::Hosts(Ok(self.configuration.hosts.clone())))
+                }
+                Want::Lookup(Lookup::Racks { .. }) => Learnt::Found(Found::Racks(Ok(Vec::new()))),
+                Want::Lookup(Lookup::IsCaller { .. }) => Learnt::Found(Found::IsCaller(true)),
+            };
+            let event = Event::Learnt(learnt);
+            self.log.write(at, &event);
+            let found = self.stepper.step(at, event);
+            self.found.extend(found.iter().map(ToString::to_string));
+        }
+    }
+}
+
+/// A shadow run over these events, with an idle step every so often. Returns its results, all findings, and
+/// the file of its events.
+fn run(
+    configuration: Configuration,
+    events: Vec<(Duration, Event)>,
+    idle: Option<Duration>,
+) -> (Stats, Vec<String>, Vec<u8>) {
+    let mut shadow = Virtual::start(configuration, u64::MAX);
+    shadow.step(Duration::ZERO, Event::Learnt(Learnt::Idle));
+    let mut now = Duration::ZERO;
+    let end = events.last().map_or(Duration::ZERO, |(at, _)| *at);
+    for (at, event) in events {
+        while let Some(idle) = idle.filter(|idle| now + *idle < at) {
+            now += idle;
+            shadow.step(now, Event::Learnt(Learnt::Idle));
+        }
+        now = at;
+        shadow.step(at, event);
+    }
+    shadow.step(end, Event::Learnt(Learnt::End));
+    let Virtual { stepper, mut log, found, .. } = shadow;
+    log.finish(end, Unrecorded::default());
+    (stepper.stats().clone(), found, log.into_inner())
+}
+
+/// Runs, replays the file of events, and checks that both find the same. Returns the results.
+fn check(name: &str, configuration: Configuration, conversations: &[Conversation]) -> Stats {
+    let (stats, found, file) = run(configuration.clone(), events(conversations), None);
+    let replayed = replay_events(&*file).unwrap();
+    assert_eq!(replayed, stats, "{name}");
+    assert_eq!(text(&replayed, 80), text(&stats, 80), "{name}");
+    // How often a shadow looks up makes no difference.
+    let often = Some(Duration::from_millis(7));
+    let (idle, found_idle, _) = run(configuration, events(conversations), often);
+    assert_eq!((idle, found_idle), (stats.clone(), found), "{name}");
+    stats
+}
+
+#[test]
+fn recorded_scenarios_replay_to_the_same_findings() {
+    for name in SCENARIOS {
+        let (conversations, configuration) = recorded(name);
+        let stats = check(name, configuration, &conversations);
+        // The original revoked 0.3 s after a request, this program when the pool had starved for 1 s.
+        let differences = if name == "preemption" { 3 } else { 0 };
+        assert_eq!(stats.different.len(), differences, "{name}: {}", text(&stats, 80));
+        assert!(stats.all_calls().compared() > 3, "{name}: {}", text(&stats, 80));
+    }
+}
+
+/// Changes each message that a cluster manager sends, and writes the bytes again.
+fn falsify(conversations: &mut [Conversation], mut edit: impl FnMut(&mut Message)) {
+    for one in conversations {
+        let service = one.service;
+        let from = if service == Offered::SessionDriver { Side::Client } else { Side::Server };
+        for part in one.parts.iter_mut().filter(|part| part.from == from) {
+            let Said::Messages { raw, messages } = &mut part.what else { continue };
+            let before = messages.clone();
+            messages.iter_mut().for_each(&mut edit);
+            if *messages != before {
+                raw.clear();
+                for message in messages {
+                    message.write(service.schema(), service.framing(), raw).unwrap();
+                }
+            }
+        }
+    }
+}
+
+fn find<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Value> {
+    let Value::Struct(fields) = value else { return None };
+    fields.iter_mut().find(|(field, _)| *field == name).map(|(_, value)| value)
+}
+
+fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
+    match find(message.body.as_mut().unwrap(), name) {
+        Some(Value::List(values)) => values,
+        other => panic!("no list {name}: {other:?}"),
+    }
+}
+
+/// Checks that a falsified scenario differs with these words, and replays to the same findings.
+fn check_falsified(name: &str, words: &str, mut edit: impl FnMut(&mut Message) -> bool) {
+    let (mut conversations, configuration) = recorded(name);
+    let mut done = false;
+    falsify(&mut conversations, |message| done = done || edit(message));
+    assert!(done, "{name} has nothing to falsify");
+    let stats = check(name, configuration, &conversations);
+    let text = text(&stats, 80);
+    assert!(!stats.agrees() && text.contains(words), "{name}: no {words:?} in {text}");
+}
+
+#[test]
+fn falsified_scenarios_replay_to_the_same_findings() {
+    check_falsified("session_lifecycle", "primary true", |message| {
+        let is_it = message.name == "getSessionInfo" && message.kind.is_answer();
+        let info = message.body.as_mut().ok().filter(|_| is_it);
+        let info = info.and_then(|body| find(body, "success"));
+        let flag = info.and_then(|info| find(info, "noPreempt"));
+        flag.map(|flag| *flag = Value::Bool(true)).is_some()
+    });
+    check_falsified("exclude_hosts", "the request was never made", |message| {
+        let is_it = message.name == "grantResource" && !message.kind.is_answer();
+        is_it
+            .then(|| {
+                let granted = list(message, "granted");
+                let mut one_more = granted[0].clone();
+                *find(&mut one_more, "id").unwrap() = Value::I32(9_999);
+                granted.push(one_more);
+            })
+            .is_some()
+    });
+    check_falsified("exclude_hosts", "it has been granted already", |message| {
+        let is_it = message.name == "grantResource" && !message.kind.is_answer();
+        is_it
+            .then(|| {
+                let granted = list(message, "granted");
+                granted.push(granted[0].clone());
+            })
+            .is_some()
+    });
+    check_falsified("preemption", "it was never requested", |message| {
+        let is_it = message.name == "revokeResource" && !message.kind.is_answer();
+        is_it
+            .then(|| {
+                let revoked = list(message, "revoked");
+                *find(&mut revoked[0], "id").unwrap() = Value::I32(9_999);
+            })
+            .is_some()
+    });
+}
+
+#[test]
+fn a_panic_and_missed_bytes_are_replayed() {
+    let (conversations, configuration) = recorded("grants");
+    let mut events = events(&conversations);
+    let (middle, end) = (events.len() / 2, events[events.len() - 1].0);
+    let at = events[middle].0;
+    let learnt = |at: Duration, learnt| (at, Event::Learnt(learnt));
+    events.insert(middle, learnt(at, Learnt::Panicked("panic: out of luck".to_owned())));
+    let later = end + Duration::from_secs(3);
+    events.push(learnt(end, Learnt::LeftOut { connections: 1, bytes: 77 }));
+    events.push(learnt(later, Learnt::Idle));
+    let (stats, _, file) = run(configuration, events, None);
+    let text = text(&stats, 80);
+    assert!(text.contains("  here      panic: out of luck\n"), "{text}");
+    assert!(text.contains("it was too slow, and missed 77 bytes and 1 connections"), "{text}");
+    let restarts = "the recorded cluster manager was not there at first";
+    assert_eq!(stats.beginnings, 2 + 2, "{restarts}");
+    assert_eq!(replay_events(&*file).unwrap(), stats);
+}
+
+#[test]
+fn the_file_of_events_has_a_bound_and_serves_as_a_recording() {
+    let (conversations, configuration) = recorded("grants");
+    let (_, _, file) = run(configuration.clone(), events(&conversations), None);
+    let traffic = crate::Traffic::read(&*file, &Limits::default()).unwrap();
+    assert_eq!(traffic.capture.connections.len(), conversations.len());
+    let mut shadow = Virtual::start(configuration, 1);
+    for (at, event) in events(&conversations) {
+        shadow.step(at, event);
+    }
+    shadow.step(Duration::from_secs(9), Event::Learnt(Learnt::End));
+    assert!(shadow.log.has_ended(), "one byte is not enough");
+    for not_events in [&b"no recording"[..], &file[..40]] {
+        assert!(replay_events(not_events).is_err());
+    }
+}
