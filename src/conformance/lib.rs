@@ -21,6 +21,8 @@ pub mod recording;
 pub mod relay;
 pub mod replay;
 pub mod report;
+#[cfg(test)]
+mod report_tests;
 pub mod setup;
 pub mod shadow;
 mod traffic;
