@@ -111,9 +111,9 @@ complete -F _corona_with_names -o bashdefault -o default corona
 fn with_names_for_zsh(script: &str) -> String {
     let script = script
         .replace(":KEY=VALUE:_default", ":KEY=VALUE:_corona_keys")
-        .replace("s handle, as the list has it:_default", "s handle:_corona_handles")
-        .replace("Handles, as the list has them:_default", "Handles:_corona_handles")
-        .replace("s name, as the list has it:_default", "s name:_corona_nodes");
+        .replace("s handle, as shown in the list:_default", "s handle:_corona_handles")
+        .replace("Handles, as shown in the list:_default", "Handles:_corona_handles")
+        .replace("s name, as shown in the list:_default", "s name:_corona_nodes");
     let functions = format!(
         r#"_corona_keys() {{
     local -a keys

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
@@ -28,6 +28,8 @@ pub trait Storage: Send + Sync + 'static {
     fn remove(&self, name: &str) -> Result<(), StorageError>;
     /// Makes the names durable: files that were created, renamed and removed.
     fn sync(&self) -> Result<(), StorageError>;
+    /// Lets others open it; nothing is written any more.
+    fn release(&self) {}
 }
 
 /// A file that is open for writing at its end.
@@ -64,8 +66,8 @@ pub enum StorageError {
 #[derive(Debug)]
 pub struct DiskStorage {
     directory: PathBuf,
-    /// Its lock ends with it. None if it is only looked at.
-    _lock: Option<File>,
+    /// Held while it is open. None if it is only looked at, or released.
+    lock: Mutex<Option<File>>,
 }
 
 /// The file whose lock says that the directory is in use.
@@ -81,7 +83,7 @@ impl DiskStorage {
             let path = path.to_owned();
             move |source| StorageError::System { path, operation, source }
         };
-        if !directory.exists() {
+        if !directory.is_dir() {
             fs::create_dir_all(directory).map_err(failed("make the directory", directory))?;
             sync_parent(directory).map_err(failed("sync the parent of", directory))?;
         }
@@ -95,7 +97,7 @@ impl DiskStorage {
             .map_err(failed("open", &path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StorageError::InUse { path: directory.to_owned() })?;
-        Ok(DiskStorage { directory: directory.to_owned(), _lock: Some(lock) })
+        Ok(DiskStorage { directory: directory.to_owned(), lock: Mutex::new(Some(lock)) })
     }
 
     /// A directory to look at only: another process may be writing to it.
@@ -103,7 +105,7 @@ impl DiskStorage {
     /// # Errors
     /// It cannot be listed.
     pub fn look(directory: &Path) -> Result<DiskStorage, StorageError> {
-        let storage = DiskStorage { directory: directory.to_owned(), _lock: None };
+        let storage = DiskStorage { directory: directory.to_owned(), lock: Mutex::new(None) };
         storage.list()?;
         Ok(storage)
     }
@@ -163,6 +165,10 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
 }
 
 impl Storage for DiskStorage {
+    fn release(&self) {
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn list(&self) -> Result<Vec<String>, StorageError> {
         self.on("", "list", |path| {
             let mut names = Vec::new();

@@ -307,6 +307,7 @@ impl Journal {
             // A panic in it has ended the journal; there is nothing left to do.
             let _ = thread.join();
         }
+        self.shared.storage.release();
     }
 }
 

@@ -391,7 +391,7 @@ async fn a_forced_or_repeated_revocation_shows() {
         *force = true;
     })
     .await;
-    check_lie("scenarios/dead_node", &["death of n1"], |steps| {
+    check_lie("scenarios/dead_node", &["dead node n1"], |steps| {
         let place = steps.iter().position(|step| match &step.what {
             Happening::Notice(call) => {
                 matches!(**call, SessionDriverCall::ProcessDeadNode { .. })
@@ -458,7 +458,7 @@ async fn a_reordered_or_missing_revocation_shows() {
 
 #[tokio::test]
 async fn a_dead_node_that_nobody_is_told_of_shows() {
-    check_lie("scenarios/dead_node", &["death of n1", "live:     []"], |steps| {
+    check_lie("scenarios/dead_node", &["dead node n1", "live:     []"], |steps| {
         steps.retain(|step| match &step.what {
             Happening::Notice(call) => !matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
             _ => true,
