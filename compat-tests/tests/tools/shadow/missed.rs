@@ -32,6 +32,8 @@ impl Primary {
             ("cm.server.http.address", "localhost:0".to_owned()),
             ("corona.proxy.job.tracker.thriftaddr", proxy.local_addr().unwrap().to_string()),
             ("cm.state", scratch.path().join("cm.state").display().to_string()),
+            // Started again, it knows nothing of before.
+            ("corona.cm.journal.dir", "none".to_owned()),
         ];
         configure(scratch.path(), 2);
         let launch = Launch {
