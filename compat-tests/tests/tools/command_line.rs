@@ -737,6 +737,17 @@ fn a_configuration_is_checked_before_it_is_used() {
     assert!(row.contains("/excluded") && row.ends_with("core-site.xml:6"), "{row}");
 }
 
+/// An example with files, with those of a directory in the place of the user's.
+fn on_this_machine(line: &str, files: &Path) -> String {
+    let at = |path: &str| format!("file://{}/{path}", files.display());
+    line.replace('\'', "")
+        .replace("hdfs://namenode:8020/user/alice", "/user/alice")
+        .replace("/user/alice", &at("alice"))
+        .replace("job.jar", &files.join("job.jar").display().to_string())
+        .replace(" logs/", &format!(" {}", at("alice/logs/")))
+        .replace(" /tmp", &format!(" {}", files.join("tmp").display()))
+}
+
 /// Every command of the documentation, in its order, does what it is there for.
 #[test]
 fn the_documentation_names_commands_that_work() {
@@ -750,6 +761,11 @@ fn the_documentation_names_commands_that_work() {
     cluster.heartbeat(NODE, NODE);
     let token = cluster.conf_dir.path().join("token");
     fs::write(&token, TOKEN).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    fs::create_dir_all(files.path().join("alice/logs")).unwrap();
+    fs::create_dir(files.path().join("tmp")).unwrap();
+    fs::write(files.path().join("alice/logs/part-00000"), "a line\n").unwrap();
+    fs::write(files.path().join("job.jar"), "a jar").unwrap();
     let text = fs::read_to_string(repository().join("docs/command-line.md")).unwrap();
     let commands: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("    corona ")).collect();
@@ -760,6 +776,9 @@ fn the_documentation_names_commands_that_work() {
         line = line.replace("--token-file token", &format!("--token-file {}", token.display()));
         if line.contains(HANDLE) {
             line = line.replace(HANDLE, &cluster.session("Sleep", "limited", 3));
+        }
+        if line.starts_with("fs ") {
+            line = on_this_machine(&line, files.path());
         }
         let told = match command.split(' ').next() {
             // It runs until it is stopped, and has tests of its own.

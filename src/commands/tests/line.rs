@@ -120,7 +120,10 @@ fn every_command_has_a_form_for_programs() {
         if command.has_subcommands() {
             let below = command.get_subcommands().filter(|below| below.get_name() != "help");
             below.for_each(|below| without(below, &path, found));
-        } else if !command.get_arguments().any(|option| option.get_long() == Some("output")) {
+        } else if !command
+            .get_arguments()
+            .any(|option| matches!(option.get_long(), Some("output" | "json")))
+        {
             found.push(path.trim_start_matches(" corona ").to_owned());
         }
     }
