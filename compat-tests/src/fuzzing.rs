@@ -59,10 +59,27 @@ pub const TARGETS: &[Target] = &[
 /// When a fixture cannot be read.
 pub fn seeds(target: &Target) -> Vec<Vec<u8>> {
     let mut seeds = (target.seeds)();
+    seeds.extend(found(target.name));
     seeds.retain(|seed| seed.len() <= LARGEST_SEED);
     seeds.sort();
     seeds.dedup();
     seeds
+}
+
+/// Inputs that a fuzzer found earlier, if there are any of this target.
+fn found(target: &str) -> Vec<Vec<u8>> {
+    let path = repository().join(format!("fixtures/fuzz/{target}.hex"));
+    if !path.exists() {
+        return Vec::new();
+    }
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    text.lines()
+        .map(|line| {
+            let digits = |at: usize| u8::from_str_radix(&line[at..at + 2], 16);
+            let bytes = (0..line.len()).step_by(2).map(digits).collect();
+            bytes.unwrap_or_else(|error| panic!("{path:?}: {error}"))
+        })
+        .collect()
 }
 
 /// Larger inputs make a fuzzer slow and show nothing more.
