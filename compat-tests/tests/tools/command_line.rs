@@ -741,11 +741,11 @@ fn a_configuration_is_checked_before_it_is_used() {
 fn on_this_machine(line: &str, files: &Path) -> String {
     let at = |path: &str| format!("file://{}/{path}", files.display());
     line.replace('\'', "")
+        .replace(" /tmp", &format!(" {}", files.join("tmp").display()))
         .replace("hdfs://namenode:8020/user/alice", "/user/alice")
         .replace("/user/alice", &at("alice"))
         .replace("job.jar", &files.join("job.jar").display().to_string())
         .replace(" logs/", &format!(" {}", at("alice/logs/")))
-        .replace(" /tmp", &format!(" {}", files.join("tmp").display()))
 }
 
 /// Every command of the documentation, in its order, does what it is there for.
