@@ -76,7 +76,7 @@ fn found(target: &str) -> Vec<Vec<u8>> {
     text.lines()
         .map(|line| {
             let digits = |at: usize| u8::from_str_radix(&line[at..at + 2], 16);
-            let bytes = (0..line.len()).step_by(2).map(digits).collect();
+            let bytes: Result<_, _> = (0..line.len()).step_by(2).map(digits).collect();
             bytes.unwrap_or_else(|error| panic!("{path:?}: {error}"))
         })
         .collect()
