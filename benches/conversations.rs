@@ -8,12 +8,12 @@
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
+mod support;
+
 use std::future::pending;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use corona::cluster_manager::{Beginning, ClusterManager};
-use corona::config;
 use corona::load::{
     self, Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, Progress,
 };
@@ -50,22 +50,7 @@ fn main() {
 
 async fn run(name: &str, measure: &str, seconds: u64, nodes: Nodes, crowds: Vec<Crowd>) {
     let directory = tempfile::tempdir().expect("a directory for the journal");
-    let path = directory.path().join("journal").display().to_string();
-    let sync = std::env::var("CORONA_JOURNAL").unwrap_or("none".to_owned());
-    let (path, sync) = match &*sync {
-        "none" => ("none", "write"),
-        sync => (&*path, sync),
-    };
-    let overrides = [
-        ("cm.server.address", "localhost:0"),
-        ("cm.server.http.address", "localhost:0"),
-        ("corona.cm.journal.dir", path),
-        ("corona.cm.journal.sync", sync),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let loaded = config::load(None, &overrides).expect("the defaults are sound");
-    let manager =
-        ClusterManager::bind(loaded, Beginning::Resume).await.expect("the manager starts");
+    let manager = support::cluster_manager(directory.path()).await;
     let port = manager.thrift_address().port();
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(manager.run(stopped));

@@ -276,7 +276,7 @@ impl Bench {
         print_holds(kind, times);
     }
 
-    /// The same for what is only looked at.
+    /// Times explanations, which change nothing, and prints how long they took.
     fn explain(&self, kind: &str, handle: &str) {
         let times = (0..5).map(|_| {
             let began = Instant::now();

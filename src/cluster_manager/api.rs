@@ -160,8 +160,8 @@ pub struct Nodes {
     pub nodes: Vec<Node>,
 }
 
-/// A node. A cluster manager serves all members; the tools leave out what the pages of the
-/// original do not tell.
+/// A node. A cluster manager serves all members; tools leave out those that
+/// the original's pages do not show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name, which it chose.
@@ -339,8 +339,8 @@ pub struct Pools {
     pub pools: Vec<Pool>,
 }
 
-/// A pool, or a group when `pool` is left out. A cluster manager serves all members; the tools
-/// leave out what the pages of the original do not tell.
+/// A pool, or a group when `pool` is left out. A cluster manager serves all members;
+/// tools leave out those that the original's pages do not show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// The group.

@@ -320,25 +320,40 @@ impl DryRun {
             Err(no_input) => return Ok(no_input.answer()),
         };
         let hosts = question.requests().iter().flat_map(|request| &request.hosts);
-        let racks = match (self.racks.known(hosts), found) {
-            (Ok(Known::All(racks)), _) => racks,
-            (Ok(Known::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
-                self.racks.remember_found(hosts, &racks);
-                racks
-            }
-            (Ok(Known::NotAll(_)), Some(Found::Racks(Err(why)))) => {
-                return Ok(translate::fault(why));
-            }
-            (Ok(Known::NotAll(hosts)), _) => {
+        let racks = match self.known_racks(hosts, found) {
+            Err(fault) => return Ok(*fault),
+            Ok(Known::All(racks)) => racks,
+            Ok(Known::NotAll(hosts)) => {
                 if let Err(refusal) = self.engine.check_session(&session) {
                     return Ok(translate::refusal(refusal));
                 }
                 return Err(Lookup::Racks { hosts, for_heartbeat: false, peer: peer.ip() });
             }
-            (Err(error), _) => return Ok(translate::fault(error.to_string())),
         };
         question.place(racks);
         Ok(self.answer(now, question))
+    }
+
+    /// The racks of hosts, as far as they are known or were just found.
+    ///
+    /// # Errors
+    /// What a call is answered whose hosts cannot have racks.
+    fn known_racks<'a>(
+        &self,
+        hosts: impl Iterator<Item = &'a Arc<str>>,
+        found: Option<Found>,
+    ) -> Result<Known, Box<Answer<Answered>>> {
+        match (self.racks.known(hosts), found) {
+            (Ok(Known::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
+                self.racks.remember_found(hosts, &racks);
+                Ok(Known::All(racks))
+            }
+            (Ok(Known::NotAll(_)), Some(Found::Racks(Err(why)))) => {
+                Err(Box::new(translate::fault(why)))
+            }
+            (Ok(known), _) => Ok(known),
+            (Err(error), _) => Err(Box::new(translate::fault(error.to_string()))),
+        }
     }
 
     fn heartbeat_node(
@@ -354,23 +369,16 @@ impl DryRun {
         };
         let Input::HeartbeatNode { report, .. } = &question.input else { return Ok(Answer::Close) };
         let host = &report.address.host;
-        let racks = match (self.racks.known(std::iter::once(host)), found) {
-            (Ok(Known::All(racks)), _) => racks,
-            (Ok(Known::NotAll(hosts)), Some(Found::Racks(Ok(racks)))) => {
-                self.racks.remember_found(hosts, &racks);
-                racks
-            }
-            (Ok(Known::NotAll(_)), Some(Found::Racks(Err(why)))) => {
-                return Ok(translate::fault(why));
-            }
-            (Ok(Known::NotAll(hosts)), _) => match self.engine.rack_wanted(&report.name, host) {
+        let racks = match self.known_racks(std::iter::once(host), found) {
+            Err(fault) => return Ok(*fault),
+            Ok(Known::All(racks)) => racks,
+            Ok(Known::NotAll(hosts)) => match self.engine.rack_wanted(&report.name, host) {
                 RackWanted::No => Vec::new(),
                 RackWanted::Known(rack) => vec![(host.clone(), rack)],
                 RackWanted::Yes => {
                     return Err(Lookup::Racks { hosts, for_heartbeat: true, peer: peer.ip() });
                 }
             },
-            (Err(error), _) => return Ok(translate::fault(error.to_string())),
         };
         question.place(racks);
         Ok(self.answer(now, question))

@@ -352,6 +352,27 @@ impl Shell {
         Ok((files, path, found))
     }
 
+    /// All files that the arguments name. What cannot be found is reported and left out.
+    async fn sources(
+        &self,
+        from: &[String],
+        output: &mut Output<'_, '_>,
+    ) -> Vec<(Arc<dyn FileSystem>, FileStatus)> {
+        let mut sources = Vec::new();
+        for text in from {
+            match self.found(text).await {
+                Ok((_, path, found)) if found.is_empty() => {
+                    output.fail(&format!("{path}: No such file or directory"));
+                }
+                Ok((files, _, found)) => {
+                    sources.extend(found.into_iter().map(|status| (files.clone(), status)));
+                }
+                Err(error) => output.fail(&worded(&error)),
+            }
+        }
+        sources
+    }
+
     async fn list(
         &self,
         text: &str,
@@ -466,18 +487,7 @@ impl Shell {
         to: &Path,
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
-        let mut sources = Vec::new();
-        for text in from {
-            match self.found(text).await {
-                Ok((_, path, found)) if found.is_empty() => {
-                    output.fail(&format!("{path}: No such file or directory"));
-                }
-                Ok((files, _, found)) => {
-                    sources.extend(found.into_iter().map(|status| (files.clone(), status)));
-                }
-                Err(error) => output.fail(&worded(&error)),
-            }
-        }
+        let sources = self.sources(from, output).await;
         let into = to.is_dir();
         if sources.len() > 1 && !into {
             output.fail("When copying multiple files, destination should be a directory.");
@@ -690,18 +700,7 @@ impl Shell {
         to: &str,
         output: &mut Output<'_, '_>,
     ) -> anyhow::Result<()> {
-        let mut sources = Vec::new();
-        for text in from {
-            match self.found(text).await {
-                Ok((_, path, found)) if found.is_empty() => {
-                    output.fail(&format!("{path}: No such file or directory"));
-                }
-                Ok((files, _, found)) => {
-                    sources.extend(found.into_iter().map(|status| (files.clone(), status)));
-                }
-                Err(error) => output.fail(&worded(&error)),
-            }
-        }
+        let sources = self.sources(from, output).await;
         let target = async {
             let (files, path) = self.systems.resolve(to)?;
             let found = files.find(&path).await?;

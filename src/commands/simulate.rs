@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::simulate_jobs;
 use super::terminal::console::{Console, FormArguments, TextForm};
+use super::terminal::progress::{bar, write_stderr};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -401,7 +402,8 @@ impl Progress {
     fn advance(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if self.visible {
-            write_stderr(&format!("\r{}", bar(done, self.total)));
+            let count = format!("{done} of {} runs", self.total);
+            write_stderr(&format!("\r{}", bar(done, self.total, &count)));
         }
     }
 
@@ -412,32 +414,9 @@ impl Progress {
     }
 }
 
-/// At most 79 columns, so that the cursor stays in the line of a terminal of 80.
-fn bar(done: u64, total: u64) -> String {
-    const WIDTH: u64 = 50;
-    let filled = (done * WIDTH).checked_div(total).unwrap_or(WIDTH).min(WIDTH) as usize;
-    let count = format!("{done} of {total} runs");
-    format!("[{:<50}] {count:.26}", "#".repeat(filled))
-}
-
-#[expect(clippy::print_stderr, reason = "progress is for people, not for what reads the output")]
-fn write_stderr(text: &str) {
-    eprint!("{text}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_bar_grows_and_stays_within_the_line() {
-        for (done, filled) in [(0, 0), (1, 0), (500, 25), (1_000, 50)] {
-            assert_eq!(bar(done, 1_000).matches('#').count(), filled, "{done}");
-        }
-        for (done, total) in [(0, 0), (u64::MAX / 50, u64::MAX / 50)] {
-            assert!(bar(done, total).chars().count() < 80);
-        }
-    }
 
     #[derive(clap::Parser)]
     struct Line {

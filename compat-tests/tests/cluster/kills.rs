@@ -1,5 +1,5 @@
-//! A cluster manager that is killed again and again under load: what sessions were told is true, and
-//! what was acknowledged to them is there.
+//! A cluster manager is killed repeatedly under load. Afterwards it still knows every grant that it
+//! announced and every call that it acknowledged.
 //!
 //! `CORONA_KILLS` is the number of kills; 5 if it is not set.
 
@@ -41,7 +41,7 @@ struct Ledger {
     released: BTreeSet<i32>,
     /// Requests that are about to be released: their grants may still arrive.
     releasing: BTreeSet<i32>,
-    /// Grants of which it was notified, and their nodes.
+    /// Grants that it was notified of, with their nodes.
     granted: BTreeMap<i32, String>,
     /// What must not happen.
     wrong: Vec<String>,
@@ -128,7 +128,7 @@ async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>
             }
         }
     });
-    // It goes on to serve after this function has returned.
+    // The driver must keep serving after this function has returned.
     Box::leak(Box::new(stop));
     let mut connection = None;
     let Ok(Reply::GetNextSessionId(handle)) =
@@ -156,7 +156,7 @@ async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>
         let asked = Call::RequestResource { handle: Some(handle.clone()), requests };
         call(&world, &mut connection, &asked).await.unwrap();
         ledger.lock().unwrap().requested.extend(ids);
-        // Of what is granted and what waits, some of each is given back, so that slots turn over.
+        // Release some granted and some waiting requests, so that slots turn over.
         let give_back: Vec<i32> = {
             let mut ledger = ledger.lock().unwrap();
             let held: Vec<i32> = ledger.granted.keys().copied().take(3).collect();

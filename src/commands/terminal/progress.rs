@@ -116,15 +116,15 @@ impl Drop for CopyProgress {
     }
 }
 
-/// At most 79 columns, so that the cursor stays in the line of a terminal of 80.
-fn bar(done: u64, all: u64, count: &str) -> String {
+/// A line with a bar: at most 79 columns, so that the cursor stays in the line of a terminal of 80.
+pub(crate) fn bar(done: u64, all: u64, count: &str) -> String {
     const WIDTH: u64 = 50;
     let filled = done.min(all).saturating_mul(WIDTH).checked_div(all).unwrap_or(WIDTH) as usize;
     format!("[{:<50}] {count:.26}", "#".repeat(filled))
 }
 
 #[expect(clippy::print_stderr, reason = "progress is for people, not for what reads the output")]
-fn write_stderr(text: &str) {
+pub(crate) fn write_stderr(text: &str) {
     eprint!("{text}");
 }
 
@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn the_bar_grows_and_stays_within_the_line() {
-        for (read, filled) in [(0, 0), (500, 25), (1_000, 50), (2_000, 50)] {
+        for (read, filled) in [(0, 0), (1, 0), (500, 25), (1_000, 50), (2_000, 50)] {
             assert_eq!(bar(read, 1_000, "x").matches('#').count(), filled, "{read}");
         }
-        for (read, size) in [(0, 0), (1 << 50, 1 << 50)] {
+        for (read, size) in [(0, 0), (1 << 50, 1 << 50), (u64::MAX / 50, u64::MAX / 50)] {
             assert!(bar(read, size, &"x".repeat(100)).chars().count() < 80);
         }
     }

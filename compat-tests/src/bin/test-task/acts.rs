@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, Itself};
 
-/// For how long processes stay that nobody ends, so that nothing stays forever.
+/// Processes that nobody ends exit after this time.
 const LEFT_BEHIND_SECONDS: &str = "600";
 
 /// Starts a process that stays in the task's group, and one that leaves it.
