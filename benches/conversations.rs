@@ -64,6 +64,7 @@ async fn run(name: &str, measure: &str, seconds: u64, nodes: Nodes, crowds: Vec<
         late_crowds: vec![],
         connections: Connections::None,
         threads: 1,
+        reconnect: Duration::ZERO,
         process_id: None,
     };
     let report = load::run(plan, &Progress::default(), pending()).await.expect("the load begins");

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corona::conformance::recording::{Header, Origin};
-use corona::conformance::relay::{Entries, Feed, Recorder, Relay, RelayOptions, feed};
+use corona::conformance::relay::{Feed, FeedEntries, Recorder, Relay, RelayOptions, feed};
 use corona::conformance::shadow::{Shadow, ShadowOptions};
 use corona::wire::calls::{ClusterManager, ClusterManagerCall, ClusterManagerReply};
 use corona::wire::generated as wire;
@@ -98,7 +98,7 @@ fn recorder(relay_callbacks: bool) -> Recorder {
     Recorder::start(file, &header, MAX_BYTES).expect("the file is written")
 }
 
-fn shadow(upstream: SocketAddr, entries: Entries) -> Shadow {
+fn shadow(upstream: SocketAddr, entries: FeedEntries) -> Shadow {
     let load = || corona::config::load(None, &[]).map_err(|_| "wrong defaults".to_owned());
     let options =
         ShadowOptions { primary: upstream.to_string(), patience: Duration::from_secs(10) };

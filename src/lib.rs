@@ -22,5 +22,6 @@ pub use corona_model as model;
 pub use corona_process as process;
 pub use corona_session_driver as session_driver;
 pub use corona_simulation as simulation;
+pub use corona_task as task;
 pub use corona_task_tracker as task_tracker;
 pub use corona_wire as wire;

@@ -5,9 +5,7 @@ mod commands;
 
 use std::process::ExitCode;
 
-/// A cluster manager makes many small allocations that another thread frees.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use corona_allocator as _;
 
 fn main() -> ExitCode {
     commands::main(std::env::args_os())

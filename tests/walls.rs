@@ -6,13 +6,27 @@ use std::path::{Path, PathBuf};
 
 /// What a room may depend on within the workspace. Tests of a room may use more.
 const FLOORS: &[(&str, &[&str])] = &[
+    ("allocator", &[]),
     ("model", &[]),
     ("process", &[]),
     ("engine", &["model"]),
     ("simulation", &["engine", "model", "process"]),
     ("config", &["model"]),
     ("mapreduce", &["config"]),
-    ("job_tracker", &["hadoop", "mapreduce", "model"]),
+    (
+        "job_tracker",
+        &[
+            "config",
+            "filesystem",
+            "hadoop",
+            "journal",
+            "mapreduce",
+            "model",
+            "net",
+            "process",
+            "session_driver",
+        ],
+    ),
     ("job_simulation", &["engine", "job_tracker", "mapreduce", "model", "process", "simulation"]),
     ("net", &[]),
     ("wire", &["net"]),
@@ -20,7 +34,11 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("filesystem", &["hadoop", "model"]),
     ("journal", &[]),
     ("web", &["model", "process"]),
-    ("cluster_manager", &["config", "engine", "journal", "model", "net", "process", "web", "wire"]),
+    ("standby", &["model"]),
+    (
+        "cluster_manager",
+        &["config", "engine", "journal", "model", "net", "process", "standby", "web", "wire"],
+    ),
     ("session_driver", &["model", "wire"]),
     (
         "conformance",
@@ -38,6 +56,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
     ("load", &["model", "net", "process", "session_driver", "wire"]),
+    ("task", &["config", "filesystem", "hadoop", "mapreduce", "process"]),
     (
         "task_tracker",
         &["config", "filesystem", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"],
@@ -66,6 +85,7 @@ const PURE: &[&str] = &[
 
 const WALLS: &[Wall] = &[
     Wall { room: "model", forbidden: PURE, why: "the model is plain data" },
+    Wall { room: "standby", forbidden: PURE, why: "roles are decided without socket and clock" },
     Wall { room: "engine", forbidden: PURE, why: "the engine is pure and deterministic" },
     Wall {
         room: "mapreduce",
@@ -98,6 +118,29 @@ const WALLS: &[Wall] = &[
         why: "a session knows the wire's calls and the plain types, and any cluster manager",
     },
 ];
+
+/// Rooms whose time is an argument, and the files in them that may read the clock: the outermost layer, and
+/// tests of it.
+const CLOCKS: &[(&str, &[&str])] = &[
+    ("conformance/replay", &["live.rs"]),
+    ("conformance/shadow", &["driver.rs", "http.rs", "mod.rs", "tests.rs"]),
+];
+
+#[test]
+fn only_the_outermost_layer_reads_a_clock() {
+    for (name, allowed) in CLOCKS {
+        for file in sources(&room(name)) {
+            if allowed.iter().any(|allowed| file.ends_with(allowed)) {
+                continue;
+            }
+            let text = fs::read_to_string(&file).unwrap();
+            for clock in ["Instant::now", "SystemTime::now", "sleep(", "sleep_until", "timeout_at"]
+            {
+                assert!(!text.contains(clock), "{}: {clock}", file.display());
+            }
+        }
+    }
+}
 
 #[test]
 fn no_room_reaches_through_a_wall() {

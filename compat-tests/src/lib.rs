@@ -10,6 +10,7 @@ pub mod fuzzing;
 pub mod serving;
 pub mod skipping;
 pub mod task_tracker;
+pub mod zookeeper;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use corona::conformance::capture::{Ending, Limits};
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::open;
 use corona::conformance::replay::Report;
 use corona::conformance::trial::{Program, against_program, fitting};
@@ -63,7 +64,7 @@ pub fn repository() -> &'static Path {
 ///
 /// # Panics
 /// When the program does not start.
-pub fn start_plain() -> Running {
+pub fn start_plain() -> LaunchedManager {
     start_with(&[])
 }
 
@@ -71,7 +72,7 @@ pub fn start_plain() -> Running {
 ///
 /// # Panics
 /// When the program does not start.
-pub fn start_with(settings: &[(&str, &str)]) -> Running {
+pub fn start_with(settings: &[(&str, &str)]) -> LaunchedManager {
     // Tests run side by side, and none of them resumes from the journal of another one.
     let own = [
         ("cm.server.address", "localhost:0"),

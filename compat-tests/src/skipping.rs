@@ -11,6 +11,10 @@ pub enum Missing {
     SmallDisks,
     /// Prometheus' tool for rules. Its Debian package, `prometheus`, would start a server.
     Promtool,
+    /// A real HDFS, which `CORONA_TARGET_HDFS` names.
+    Hdfs,
+    /// The server of ZooKeeper, which `CORONA_SKIP_CLIENTS=1` leaves out.
+    ZooKeeper,
     /// Clients in Java and Python, which `CORONA_SKIP_CLIENTS=1` leaves out.
     Clients,
 }
@@ -20,13 +24,15 @@ impl Missing {
         match self {
             Missing::SmallDisks => "this user may not mount a small disk (unshare --mount)",
             Missing::Promtool => "promtool is not installed (Debian: prometheus)",
+            Missing::Hdfs => "CORONA_TARGET_HDFS names no HDFS",
+            Missing::ZooKeeper => "ZooKeeper is not installed (Debian: zookeeper)",
             Missing::Clients => "CORONA_SKIP_CLIENTS=1 leaves out clients in Java and Python",
         }
     }
 
     /// Whether `scripts/test` could have provided it.
     fn is_avoidable(self) -> bool {
-        self == Missing::Clients
+        matches!(self, Missing::Clients | Missing::ZooKeeper)
     }
 }
 

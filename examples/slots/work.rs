@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use corona::engine::types::{Grant, ResourceType, SessionStatus};
-use corona::session_driver::{Ending, Event, Events, Lost, Options, SessionDriver, SlotRequest};
+use corona::session_driver::{
+    Ending, Event, Lost, Options, SessionDriver, SessionEvents, SlotRequest,
+};
 use tokio::time::{interval, sleep_until};
 
 use crate::screen::{NodeLine, Picture, Screen};
@@ -12,7 +14,7 @@ use crate::screen::{NodeLine, Picture, Screen};
 /// Pieces of work, the slots that they run on, and the session that gets those slots.
 pub(crate) struct Work {
     driver: SessionDriver,
-    events: Events,
+    events: SessionEvents,
     near: Vec<String>,
     hold: Duration,
     started: Instant,

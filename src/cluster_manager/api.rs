@@ -44,8 +44,9 @@ pub use self::operation::{
     SilentHosts,
 };
 pub use self::status::{
-    JournalRecovery, JournalStatus, OperationAttempt, OperationStatus, Problem,
-    ProxyJobTrackerStatus, SafeModeStatus, Severity, StateFileStatus, Status,
+    HaStatus, JournalRecovery, JournalStatus, OperationAttempt, OperationStatus, Problem,
+    ProxyJobTrackerStatus, SafeModeStatus, Severity, StandbyOfLeader, StandbyState, StandbyStatus,
+    StateFileStatus, Status,
 };
 use corona_model::types::ResourceType;
 

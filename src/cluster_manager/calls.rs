@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::core::Core;
+use super::core::{Applied, Core};
 use super::large_calls::{self, Entrance, SLICE};
 use super::racks::{Known, Purpose, RackError, Racks};
 use super::translate;
@@ -30,6 +30,21 @@ pub(super) struct Calls {
     pub(super) entrance: Entrance,
 }
 
+/// An answer, and what has to be committed before it leaves.
+#[derive(Debug)]
+pub(super) struct Due {
+    pub(super) answer: Answer<Answered>,
+    /// The record of the journal that the answer depends on; 0 for none. `None` if it shows the present
+    /// state, and so depends on all records so far.
+    pub(super) record: Option<u64>,
+}
+
+impl From<Answer<Answered>> for Due {
+    fn from(answer: Answer<Answered>) -> Due {
+        Due { answer, record: None }
+    }
+}
+
 impl Calls {
     /// The answer to a call that exceeds a bound, or that its caller may not make.
     pub(super) async fn objection(
@@ -49,41 +64,42 @@ impl Calls {
 
     /// Answers a call to which there is no objection. `setSafeMode` and `persistState` are none of
     /// these calls.
-    pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+    pub(super) async fn answer(&self, peer: SocketAddr, call: Call) -> Due {
         match call {
             Call::RequestResource { handle: Some(handle), requests: Some(requests) }
                 if large_calls::is_large(&requests) =>
             {
-                self.request_in_slices(peer, handle.into(), requests).await
+                self.request_in_slices(peer, handle.into(), requests).await.into()
             }
             Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
                 self.request(peer, handle, requests).await
             }
             Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } if ids.len() > SLICE => {
-                self.release_in_slices(peer, handle.into(), ids).await
+                self.release_in_slices(peer, handle.into(), ids).await.into()
             }
             Call::NodeHeartbeat { .. } => self.heartbeat_node(peer, call).await,
             Call::NodeFeedback { handle, types: Some(types), reports: Some(reports) } => {
                 self.feedback(peer, handle.unwrap_or_default(), types, reports).await
             }
-            Call::RefreshNodes => self.refresh_nodes().await,
-            Call::GetSessions => self.get_sessions().await,
+            Call::RefreshNodes => self.refresh_nodes().await.into(),
+            Call::GetSessions => self.get_sessions().await.into(),
             Call::GetSessionInfo { handle: Some(handle) } => {
                 match self.core.look(|engine, _| engine.session_info(&handle)) {
-                    Ok(info) => Answer::Reply(Answered::GetSessionInfo(
-                        translate::session_info_to_wire(info),
-                    )),
-                    Err(refusal) => refused("getSessionInfo", refusal),
+                    Ok(info) => {
+                        let info = translate::session_info_to_wire(info);
+                        Answer::Reply(Answered::GetSessionInfo(info)).into()
+                    }
+                    Err(refusal) => refused("getSessionInfo", refusal).into(),
                 }
             }
             Call::KillSession { id: Some(id) } => {
                 tracing::info!("Killing session {id}");
                 self.ask(Call::KillSession { id: Some(id) })
             }
-            Call::KillSessions { args: Some(args) } => self.kill_sessions(peer, args).await,
+            Call::KillSessions { args: Some(args) } => self.kill_sessions(peer, args).await.into(),
             Call::GetActualPoolInfo { args: Some(args) } => match self.actual_pool(&args) {
-                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)),
-                Err(refusal) => refused("getActualPoolInfo", refusal),
+                Ok((pool, _)) => Answer::Reply(Answered::GetActualPoolInfo(pool)).into(),
+                Err(refusal) => refused("getActualPoolInfo", refusal).into(),
             },
             Call::GetActualPoolInfoV2 { args: Some(args) } => match self.actual_pool(&args) {
                 Ok((pool_info_string, whitelist)) => {
@@ -91,8 +107,9 @@ impl Calls {
                         pool_info_string,
                         whitelist,
                     }))
+                    .into()
                 }
-                Err(refusal) => refused("getActualPoolInfoV2", refusal),
+                Err(refusal) => refused("getActualPoolInfoV2", refusal).into(),
             },
             Call::SessionStart { .. } => {
                 let _turn = self.entrance.new_work.acquire().await;
@@ -103,19 +120,19 @@ impl Calls {
     }
 
     /// Applies a call that is an input as it stands.
-    pub(super) fn ask(&self, call: Call) -> Answer<Answered> {
+    pub(super) fn ask(&self, call: Call) -> Due {
         match translate::calls::input(call) {
             Ok(question) => self.apply(question),
-            Err(no_input) => no_input.answer(),
+            Err(no_input) => no_input.answer().into(),
         }
     }
 
-    fn apply(&self, Question { input, form }: Question) -> Answer<Answered> {
-        let reply = self.core.apply(input);
+    fn apply(&self, Question { input, form }: Question) -> Due {
+        let Applied { reply, record } = self.core.apply_recorded(input);
         if let Err(refusal) = &reply {
             log_refusal(form.method, refusal);
         }
-        translate::calls::answer(form, reply)
+        Due { answer: translate::calls::answer(form, reply), record: Some(record) }
     }
 
     async fn request(
@@ -123,25 +140,25 @@ impl Calls {
         peer: SocketAddr,
         handle: String,
         requests: Vec<wire::ResourceRequest>,
-    ) -> Answer<Answered> {
+    ) -> Due {
         for request in &requests {
             if let Err(excess) = self.entrance.door.check_request(request) {
                 tracing::warn!("requestResource of {handle} from {peer}: {excess}");
-                return excess.of_session();
+                return excess.of_session().into();
             }
         }
         let session: Arc<str> = handle.as_str().into();
         let call = Call::RequestResource { handle: Some(handle), requests: Some(requests) };
         let mut question = match translate::calls::input(call) {
             Ok(question) => question,
-            Err(no_input) => return no_input.answer(),
+            Err(no_input) => return no_input.answer().into(),
         };
         let hosts = question.requests().iter().flat_map(|request| &request.hosts);
         let racks = match self.racks.known(hosts) {
             Ok(Known::All(racks)) => Ok(racks),
             Ok(Known::NotAll(hosts)) => {
                 if let Err(refusal) = self.core.look(|engine, _| engine.check_session(&session)) {
-                    return refused("requestResource", refusal);
+                    return refused("requestResource", refusal).into();
                 }
                 self.racks.search(Purpose::Request, peer.ip()).racks_of(hosts).await
             }
@@ -153,16 +170,18 @@ impl Calls {
                 let _turn = self.entrance.new_work.acquire().await;
                 self.apply(question)
             }
-            Err(error) => no_rack(&error),
+            Err(error) => no_rack(&error).into(),
         }
     }
 
-    async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+    async fn heartbeat_node(&self, peer: SocketAddr, call: Call) -> Due {
         let mut question = match translate::calls::input(call) {
             Ok(question) => question,
-            Err(no_input) => return no_input.answer(),
+            Err(no_input) => return no_input.answer().into(),
         };
-        let Input::HeartbeatNode { report, .. } = &question.input else { return Answer::Close };
+        let Input::HeartbeatNode { report, .. } = &question.input else {
+            return Answer::Close.into();
+        };
         let host = &report.address.host;
         let racks = match self.racks.known(std::iter::once(host)) {
             Ok(Known::All(racks)) => Ok(racks),
@@ -182,7 +201,7 @@ impl Calls {
                 question.place(racks);
                 self.apply(question)
             }
-            Err(error) => no_rack(&error),
+            Err(error) => no_rack(&error).into(),
         }
     }
 
@@ -287,9 +306,9 @@ mod tests {
             Call::ReleaseResource { handle: handle(), ids: Some(vec![1]) },
             Call::SessionEnd { handle: handle(), status: None },
         ] {
-            assert!(matches!(calls.answer(peer, call).await, Answer::Exception(_)));
+            assert!(matches!(calls.answer(peer, call).await.answer, Answer::Exception(_)));
         }
         drop(others);
-        assert!(matches!(request.await, Answer::Exception(_)));
+        assert!(matches!(request.await.answer, Answer::Exception(_)));
     }
 }

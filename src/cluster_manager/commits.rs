@@ -1,27 +1,51 @@
 //! How far the journal is committed, for all that must not leave before.
 
 use std::future::pending;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// The number of the last committed record.
+use super::ha::lease::Lease;
+
+/// The number of the last committed record, and whether anything may leave at all.
 #[derive(Clone, Debug)]
-pub(super) struct Commits(watch::Receiver<u64>);
+pub(super) struct Commits {
+    committed: watch::Receiver<u64>,
+    /// Of one of several instances.
+    lease: Option<Arc<Lease>>,
+}
 
 impl Commits {
     /// Without a journal everything counts as committed.
     pub(super) fn everything() -> Commits {
-        Commits(watch::channel(u64::MAX).1)
+        Commits::of(watch::channel(u64::MAX).1)
     }
 
     /// Of a journal.
     pub(super) fn of(committed: watch::Receiver<u64>) -> Commits {
-        Commits(committed)
+        Commits { committed, lease: None }
+    }
+
+    /// The same for an instance that may lose its leadership.
+    pub(super) fn within(self, lease: Arc<Lease>) -> Commits {
+        Commits { lease: Some(lease), ..self }
+    }
+
+    /// Whether something may leave now. To be looked at just before it does.
+    pub(super) fn may_leave(&self) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.holds())
+    }
+
+    /// Waits for ever if nothing may leave any more. The process is about to end then.
+    pub(super) async fn check_lease(&self) {
+        if !self.may_leave() {
+            pending().await
+        }
     }
 
     /// Whether a record is committed.
     pub(super) fn has(&self, number: u64) -> bool {
-        number <= *self.0.borrow()
+        number <= *self.committed.borrow()
     }
 
     /// Waits until a record is committed: for ever if the journal has failed, so that nothing leaves
@@ -30,7 +54,7 @@ impl Commits {
         if self.has(number) {
             return;
         }
-        if self.0.clone().wait_for(|committed| number <= *committed).await.is_err() {
+        if self.committed.clone().wait_for(|committed| number <= *committed).await.is_err() {
             pending().await
         }
     }

@@ -57,6 +57,14 @@ struct State {
     is_broken: bool,
 }
 
+/// What the engine has replied to an input.
+#[derive(Debug)]
+pub(super) struct Applied {
+    pub(super) reply: Result<Reply, Refusal>,
+    /// The record of the journal that must be committed before the reply leaves; 0 for none.
+    pub(super) record: u64,
+}
+
 /// A panic in the engine after which it cannot be used any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the engine failed with a {panic}; {damage}")]
@@ -102,8 +110,13 @@ impl Core {
 
     /// Applies one input.
     pub(super) fn apply(&self, input: Input) -> Result<Reply, Refusal> {
+        self.apply_recorded(input).reply
+    }
+
+    /// Applies one input, and returns which record its reply has to wait for.
+    pub(super) fn apply_recorded(&self, input: Input) -> Applied {
         let mut state = self.state();
-        let (reply, records) = self.apply_to(&mut state, input);
+        let (applied, records) = self.apply_to(&mut state, input);
         let sooner = match (state.engine.next_deadline(), state.wakes_at) {
             (Some(deadline), Some(wakes_at)) => deadline < wakes_at,
             (Some(_), None) => true,
@@ -114,12 +127,23 @@ impl Core {
         }
         drop(state);
         self.outlet.records(&records);
-        reply
+        applied
     }
 
-    /// Waits until nothing of what was applied so far can be lost any more. Nobody is answered before.
+    /// Waits until nothing of what was applied so far can be lost any more. Replies wait for this if
+    /// they show the present state.
     pub(super) async fn committed(&self) {
         self.commits.wait_for(self.recorded.load(Ordering::Acquire)).await;
+    }
+
+    /// Waits until a record is committed: see [`Applied::record`].
+    pub(super) async fn committed_up_to(&self, record: u64) {
+        self.commits.wait_for(record).await;
+    }
+
+    /// Whether replies may still leave.
+    pub(super) fn may_reply(&self) -> bool {
+        self.commits.may_leave()
     }
 
     /// Looks at the engine at the present time.
@@ -241,9 +265,9 @@ impl Core {
         state.wakes_at
     }
 
-    /// Applies an input and hands its effects on. The records are returned, for
+    /// Applies an input and hands its effects on. The engine's records are returned, for
     /// [`Outlet::records`] when the mutex is free again.
-    fn apply_to(&self, state: &mut State, input: Input) -> (Result<Reply, Refusal>, Vec<Record>) {
+    fn apply_to(&self, state: &mut State, input: Input) -> (Applied, Vec<Record>) {
         let at = Instant::now();
         let now = self.clock.at(at);
         let concerns_others = concerns_others(&input);
@@ -260,8 +284,8 @@ impl Core {
         let outcome =
             applied.unwrap_or_else(|panic| self.after_panic(state, concerns_others, panic));
         state.arrivals.note(state.engine.inputs(), at);
-        let recorded = self.outlet.after(&outcome.reply);
-        self.recorded.fetch_max(recorded, Ordering::AcqRel);
+        let record = self.outlet.after(&outcome.reply);
+        self.recorded.fetch_max(record, Ordering::AcqRel);
         let mut records = Vec::new();
         for effect in outcome.effects {
             match effect {
@@ -276,7 +300,7 @@ impl Core {
                 }
             }
         }
-        (outcome.reply, records)
+        (Applied { reply: outcome.reply, record }, records)
     }
 
     /// Decides whether the engine can still be used after a panic in it, and resumes the panic,

@@ -8,8 +8,10 @@
 
 pub(crate) mod appender;
 mod entry;
-mod follower;
-mod images;
+#[cfg(test)]
+pub(crate) mod faults;
+pub(crate) mod follower;
+pub(crate) mod images;
 pub(crate) mod opening;
 pub(crate) mod outbox;
 pub(crate) mod show;
@@ -80,6 +82,7 @@ impl Kept {
             bytes: files.bytes,
             tail_bytes: status.tail_bytes,
             pending_bytes: status.pending_bytes as u64,
+            stalled_ms: status.stalled.as_millis() as u64,
             writes: status.writes,
             syncs: status.syncs,
             image_record: (status.image > 0).then_some(status.image),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 
-use super::calls::{Calls, no_rack, refused};
+use super::calls::{Calls, Due, no_rack, refused};
 use super::door::Door;
 use super::racks::{Known, Purpose};
 use super::translate;
@@ -188,12 +188,12 @@ impl Calls {
         handle: String,
         types: Vec<wire::ResourceType>,
         reports: Vec<wire::NodeUsageReport>,
-    ) -> Answer<Answered> {
+    ) -> Due {
         let mut excesses =
             reports.iter().filter_map(|report| self.entrance.door.check_report(report).err());
         if let Some(excess) = excesses.next() {
             tracing::warn!("nodeFeedback of {handle} from {peer}: {excess}");
-            return excess.of_session();
+            return excess.of_session().into();
         }
         tracing::info!("Received feedback from session {handle}");
         if reports.len() <= SLICE {
@@ -210,11 +210,11 @@ impl Calls {
         loop {
             let slice: Vec<_> = reports.by_ref().take(SLICE).collect();
             if slice.is_empty() {
-                return Answer::Reply(Answered::NodeFeedback);
+                return Answer::Reply(Answered::NodeFeedback).into();
             }
             let _slice = self.entrance.slice_of(peer).await;
             if let Err(refusal) = self.core.apply(input(slice)) {
-                return refused("nodeFeedback", refusal);
+                return refused("nodeFeedback", refusal).into();
             }
             yield_now().await;
         }

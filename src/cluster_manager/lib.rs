@@ -12,6 +12,7 @@ mod commits;
 mod core;
 mod door;
 mod dry_run;
+mod ha;
 mod journal;
 mod large_calls;
 mod live;
@@ -57,10 +58,13 @@ pub use self::core::EngineBroken;
 pub use self::dry_run::{
     Called, Decision, DecisionSettings, DryRun, Found, HostRacks, Lookup, Lookups,
 };
+use self::ha::Takeover;
+use self::ha::standing::Standing;
+pub use self::ha::{Again, End, Gateway, Instance, InstanceFailure};
 use self::journal::Kept;
 use self::journal::appender::{Acknowledged, Journaled};
 pub use self::journal::opening::JournalError;
-use self::journal::opening::{self, Opened, outbox_of};
+use self::journal::opening::{self, Disk, Opened, outbox_of};
 use self::journal::outbox::Outbox;
 pub use self::journal::show::JournalRecord;
 use self::large_calls::Entrance;
@@ -82,7 +86,7 @@ pub use self::state_file::{StateFileError, Wrong, rewritten_state};
 use self::unreachable::end_unreachable;
 use self::web::events::Events;
 use self::web::{Pages, Parts};
-use corona_config::{ClusterManagerSettings, ConfigErrors, Interfaces, Loaded};
+use corona_config::{ClusterManagerSettings, ConfigErrors, HaAck, Interfaces, Loaded};
 use corona_engine::{Engine, Input, Start};
 use corona_model::settings::Hosts;
 use corona_model::types::Millis;
@@ -193,6 +197,9 @@ pub enum StartError {
         /// Why.
         error: JournalError,
     },
+    /// It is not configured as one of several instances.
+    #[error("corona.cm.ha.zookeeper or the journal is not configured")]
+    NoInstance,
     /// The clock shows no time.
     #[error("the machine's clock is wrong: {0}")]
     Clock(Wrong),
@@ -202,19 +209,26 @@ impl ClusterManager {
     /// Restores the state if requested, and opens both ports. Nothing is served before
     /// [`Self::run`]. Must be called within a tokio runtime.
     pub fn bind(loaded: Loaded, beginning: Beginning) -> Boxed<'static, Result<Self, StartError>> {
-        Box::pin(ClusterManager::bind_with(loaded, beginning, Resolver::system()))
+        let disk = Disk::system();
+        Box::pin(ClusterManager::bind_with(loaded, beginning, Resolver::system(), disk, None))
     }
 
-    /// The same, with another way to find the addresses of names.
+    /// The same, with another way to find the addresses of names, another disk for the journal, and what
+    /// an instance takes over from its time as a standby.
     async fn bind_with(
         loaded: Loaded,
         beginning: Beginning,
         resolver: Resolver,
+        disk: Disk,
+        mut takeover: Option<Takeover>,
     ) -> Result<Self, StartError> {
         let settings = loaded.settings.clone();
+        let taken = takeover.as_mut().and_then(|takeover| takeover.opened.take());
+        let goes_on = taken.is_some() || takeover.as_ref().is_some_and(|one| one.goes_on);
+        let beginning = if goes_on { Beginning::Resume } else { beginning };
         let state_path = std::path::absolute(&settings.state_file)
             .unwrap_or_else(|_| settings.state_file.clone());
-        let is_there = state_path.exists();
+        let is_there = state_path.exists() && !goes_on;
         if matches!(beginning, Beginning::Resume | Beginning::Fresh) && is_there {
             return Err(StartError::StateFileExists { path: state_path });
         }
@@ -235,7 +249,8 @@ impl ClusterManager {
             directory.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
         let resumes = !from_file && beginning != Beginning::Fresh;
         let mut journal = match &directory {
-            Some(path) if resumes => Some(open_journal(path, &settings).await?),
+            _ if taken.is_some() => taken,
+            Some(path) if resumes => Some(open_journal(&disk, path, &settings).await?),
             _ => None,
         };
         let resumed = journal.as_mut().and_then(Opened::take_state);
@@ -254,8 +269,12 @@ impl ClusterManager {
             tracing::info!("Starting Cluster Manager with clean state");
             (new_engine(&settings, clock.now(), hosts.clone())?, Outbox::default(), clock)
         };
-        let web = bind_web(&settings).await?;
-        let thrift = bind_thrift(&settings)?;
+        let (web, thrift, handed, ha) = match takeover {
+            Some(Takeover { web, thrift, handed, standing, ack, .. }) => {
+                (web, thrift, Some(handed), Some((standing, ack)))
+            }
+            None => (bind_web(&settings).await?, bind_thrift(&settings)?, None, None),
+        };
 
         let metrics = Arc::new(Metrics::new());
         let limits = limits(&settings);
@@ -269,27 +288,28 @@ impl ClusterManager {
             (None, _) => None,
             (Some(_), Some(opened)) if is_resumed => Some(opened),
             (Some(path), opened) => {
-                Some(start_journal(path, &settings, opened, &engine, &outbox).await?)
+                Some(start_journal(&disk, path, &settings, opened, &engine, &outbox).await?)
             }
         };
         let journal = journal.map(|opened| Arc::new(Kept::new(opened, settings.journal.clone())));
         let acknowledged = journal.as_ref().map(|_| Arc::new(Acknowledged::default()));
-        let recorded = match &journal {
-            Some(kept) => {
-                let commits = Commits::of(kept.journal().committed());
-                Recorded { commits, acknowledged: acknowledged.clone() }
-            }
-            None => Recorded::nowhere(),
+        let commits = match &journal {
+            Some(kept) => commits_of(kept, ha.as_ref()),
+            None => Commits::everything(),
         };
+        let recorded = Recorded { commits: commits.clone(), acknowledged: acknowledged.clone() };
         let patience = patience(&settings);
         let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, recorded);
-        let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
+        let events = Events::new(clock.now(), settings.web.max_subscribers, commits);
+        let events = Arc::new(events);
         let kinds = engine.legal_types();
         let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
         let outlet: Arc<dyn Outlet> = match (&journal, acknowledged) {
             (Some(kept), Some(acknowledged)) => {
                 let journal = kept.journal().clone();
-                Arc::new(Journaled::new(live, journal, acknowledged, outbox.last()))
+                let commits = commits_of(kept, ha.as_ref());
+                let serial = outbox.last();
+                Arc::new(Journaled::new(live, journal, commits, acknowledged, serial))
             }
             _ => Arc::new(live),
         };
@@ -347,7 +367,10 @@ impl ClusterManager {
             })
         };
         let thrift_address = address(&thrift, SERVER_ADDRESS)?;
-        let thrift = Server::with_memory(thrift, rpc, limits, memory);
+        let mut thrift = Server::with_memory(thrift, rpc, limits, memory);
+        if let Some(handed) = handed {
+            thrift = thrift.with_handed(handed);
+        }
         let reloader = Arc::new(Reloader::new(&loaded, core.clone()));
         // Last, so that a start that fails leaves the file for the next one.
         if from_file && beginning == Beginning::StateFileIfPresent {
@@ -368,6 +391,7 @@ impl ClusterManager {
             persist,
             operations,
             journal: journal.clone(),
+            ha: ha.map(|(standing, _)| standing),
         };
         Ok(ClusterManager {
             thrift_address,
@@ -393,6 +417,11 @@ impl ClusterManager {
     /// Where the pages are.
     pub fn web_address(&self) -> SocketAddr {
         self.web_address
+    }
+
+    /// The journal, if one is kept.
+    fn journal(&self) -> Option<Arc<corona_journal::Journal>> {
+        self.journal.as_ref().map(|kept| kept.journal().clone())
     }
 
     /// A way to have the scheduling files read again at once.
@@ -489,11 +518,12 @@ impl ClusterManager {
 
 /// Opens the journal and goes through it.
 async fn open_journal(
+    disk: &Disk,
     path: &Path,
     settings: &ClusterManagerSettings,
 ) -> Result<Opened, StartError> {
-    let (directory, options) = (path.to_owned(), settings.journal.clone());
-    let opened = blocking(move || opening::open(&directory, &options, hash_seed())).await;
+    let (disk, directory, options) = (disk.clone(), path.to_owned(), settings.journal.clone());
+    let opened = blocking(move || opening::open(&disk, &directory, &options, hash_seed())).await;
     let opened = opened.map_err(|error| StartError::Journal { path: path.to_owned(), error })?;
     if let Some(resumed) = &opened.recovered {
         resumed.log(path);
@@ -504,6 +534,7 @@ async fn open_journal(
 /// Starts a new journal: in one that was opened and is empty, else in the place of the one that may be
 /// there, which is set aside.
 async fn start_journal(
+    disk: &Disk,
     path: &Path,
     settings: &ClusterManagerSettings,
     empty: Option<Opened>,
@@ -512,10 +543,10 @@ async fn start_journal(
 ) -> Result<Opened, StartError> {
     let failed = |error| StartError::Journal { path: path.to_owned(), error };
     let first = opening::first_record(engine, outbox.clone()).map_err(failed)?;
-    let (directory, options) = (path.to_owned(), settings.journal.clone());
+    let (disk, directory, options) = (disk.clone(), path.to_owned(), settings.journal.clone());
     let started = blocking(move || match empty {
         Some(opened) => opening::begin(opened, &first).map(|opened| (opened, None)),
-        None => opening::start_new(&directory, &options, &first),
+        None => opening::start_new(&disk, &directory, &options, &first),
     })
     .await;
     let (opened, aside) = started.map_err(failed)?;
@@ -526,6 +557,19 @@ async fn start_journal(
     Ok(opened)
 }
 
+/// How far replies and notifications may leave.
+fn commits_of(kept: &Kept, ha: Option<&(Arc<Standing>, HaAck)>) -> Commits {
+    let committed = kept.journal().committed();
+    match ha {
+        None => Commits::of(committed),
+        Some((standing, HaAck::None)) => Commits::of(committed).within(standing.lease().clone()),
+        Some((standing, HaAck::Standby)) => {
+            Commits::of(standing.released()).within(standing.lease().clone())
+        }
+    }
+}
+
+const REPLICATION_ADDRESS: &str = "corona.cm.ha.replication.address";
 const SERVER_ADDRESS: &str = "cm.server.address";
 const HTTP_ADDRESS: &str = "cm.server.http.address";
 

@@ -44,6 +44,23 @@ impl Live {
     ) {
         self.notifier.enqueue(&handle, to, notification, place);
     }
+
+    /// Counts what has happened, and publishes it once the record `committed` of the journal is.
+    pub(super) fn record_from(
+        &self,
+        committed: u64,
+        now: Millis,
+        record: &Record,
+        arrivals: &Arrivals,
+    ) {
+        if self.events.publish(now, record, committed) {
+            self.metrics.events.add(1);
+        }
+        if let Record::Assigned { kind, asked, .. } = record {
+            let waits = &self.metrics.request_to_grant[kind.index()];
+            arrivals.waits(asked, now, |wait, count| waits.record_times(wait, count));
+        }
+    }
 }
 
 impl Outlet for Live {
@@ -60,13 +77,7 @@ impl Outlet for Live {
     }
 
     fn record(&self, now: Millis, record: &Record, arrivals: &Arrivals) {
-        if self.events.publish(now, record) {
-            self.metrics.events.add(1);
-        }
-        if let Record::Assigned { kind, asked, .. } = record {
-            let waits = &self.metrics.request_to_grant[kind.index()];
-            arrivals.waits(asked, now, |wait, count| waits.record_times(wait, count));
-        }
+        self.record_from(0, now, record, arrivals);
     }
 
     fn records(&self, records: &[Record]) {

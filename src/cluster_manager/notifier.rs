@@ -130,6 +130,7 @@ pub(super) struct Recorded {
 
 impl Recorded {
     /// Without a journal.
+    #[cfg(test)]
     pub(super) fn nowhere() -> Recorded {
         Recorded { commits: Commits::everything(), acknowledged: None }
     }
@@ -515,7 +516,9 @@ impl Conversation {
     /// counts only if a fresh one fails as well.
     async fn deliver(&mut self, call: &Notification) -> Result<(), Failure> {
         let call = translate::notification(&self.handle, call);
+        let commits = &self.notifier.recorded.commits;
         if let Some(mut kept) = self.connection.take() {
+            commits.check_lease().await;
             match kept.call(&call).await {
                 Ok(_) => {
                     self.connection = Some(kept);
@@ -540,6 +543,7 @@ impl Conversation {
             addresses.iter().map(|address| (*address, port).into()).collect();
         let mut connection = Client::connect(&addresses[..], options).await?;
         connection.hold_in(memory).map_err(CallError::Io)?;
+        self.notifier.recorded.commits.check_lease().await;
         connection.call(&call).await?;
         self.connection = Some(connection);
         Ok(())

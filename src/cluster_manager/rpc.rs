@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::calls::Calls;
+use super::calls::{Calls, Due};
 use super::metrics::{Metrics, place_of_call};
 use super::notifier::Notifier;
 use super::operations::{Operation, Operations};
@@ -31,10 +31,17 @@ pub(super) struct Rpc {
 impl Handler<ClusterManager> for Rpc {
     async fn call(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
         let (method, started) = (place_of_call(&call), Instant::now());
-        let answer = self.answer(peer, call).await;
-        self.calls.core.committed().await;
+        let Due { answer, record } = self.answer(peer, call).await;
+        match record {
+            Some(record) => self.calls.core.committed_up_to(record).await,
+            None => self.calls.core.committed().await,
+        }
         self.metrics.count_call(method, started.elapsed(), &answer);
         answer
+    }
+
+    fn may_reply(&self) -> bool {
+        self.calls.core.may_reply()
     }
 
     /// These may wait for the resolver, the topology script or other calls, and change nothing before.
@@ -50,13 +57,13 @@ impl Handler<ClusterManager> for Rpc {
 }
 
 impl Rpc {
-    async fn answer(&self, peer: SocketAddr, call: Call) -> Answer<Answered> {
+    async fn answer(&self, peer: SocketAddr, call: Call) -> Due {
         if let Some(answer) = self.calls.objection(peer, &call).await {
-            return answer;
+            return answer.into();
         }
         match call {
-            Call::SetSafeMode { safe_mode: on } => self.set_safe_mode(peer, on).await,
-            Call::PersistState => self.persist_state(peer).await,
+            Call::SetSafeMode { safe_mode: on } => self.set_safe_mode(peer, on).await.into(),
+            Call::PersistState => self.persist_state(peer).await.into(),
             call => {
                 let named = named_session(&call);
                 let operation = match &call {
@@ -64,14 +71,14 @@ impl Rpc {
                     Call::RestartNodes { args: Some(_) } => Some(Operation::RestartNodes),
                     _ => None,
                 };
-                let answer = self.calls.answer(peer, call).await;
-                if let (Some(handle), Answer::Reply(_)) = (named, &answer) {
+                let due = self.calls.answer(peer, call).await;
+                if let (Some(handle), Answer::Reply(_)) = (named, &due.answer) {
                     self.note_peer(&handle, peer);
                 }
                 if let Some(operation) = operation {
-                    self.note_answer(peer, operation, &answer);
+                    self.note_answer(peer, operation, &due.answer);
                 }
-                answer
+                due
             }
         }
     }

@@ -10,6 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::journal::faults::Faults;
+use super::journal::opening::Disk;
 use super::names::Resolver;
 use super::{Beginning, ClusterManager, Failure};
 use corona_wire::calls::{
@@ -36,7 +38,9 @@ async fn start(
     let overrides: Vec<(String, String)> =
         ports.iter().chain(settings).map(|(key, value)| ((*key).into(), (*value).into())).collect();
     let loaded = corona_config::load(None, &overrides).unwrap();
-    let manager = ClusterManager::bind_with(loaded, Beginning::Resume, resolver).await.unwrap();
+    let manager =
+        ClusterManager::bind_with(loaded, Beginning::Resume, resolver, Disk::system(), None).await;
+    let manager = manager.unwrap();
     let (thrift, web) = (manager.thrift_address(), manager.web_address());
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move { manager.run(stopped).await.unwrap() });
@@ -350,7 +354,13 @@ struct Serving {
 
 impl Serving {
     async fn start(loaded: corona_config::Loaded, beginning: Beginning) -> Serving {
-        let manager = ClusterManager::bind(loaded, beginning).await.unwrap();
+        Serving::start_on(Disk::system(), loaded, beginning).await
+    }
+
+    async fn start_on(disk: Disk, loaded: corona_config::Loaded, beginning: Beginning) -> Serving {
+        let resolver = Resolver::system();
+        let manager =
+            ClusterManager::bind_with(loaded, beginning, resolver, disk, None).await.unwrap();
         let (thrift, web) = (manager.thrift_address(), manager.web_address());
         let core = manager.core.clone();
         let (stop, stopped) = watch::channel(false);
@@ -414,7 +424,15 @@ async fn a_start_resumes_where_the_journal_ends() {
     // The configuration has changed meanwhile, and the host files as well.
     std::fs::write(directory.path().join("hosts"), "127.0.0.1\n").unwrap();
     let hosts = directory.path().join("hosts").display().to_string();
-    let changed = [("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":2}}"#), ("cm.hosts", &hosts)];
+    let pools = directory.path().join("pools.xml");
+    let group = "<group name='new'><maxMAP>400</maxMAP></group>";
+    std::fs::write(&pools, format!("<configuration>{group}</configuration>")).unwrap();
+    let pools = pools.display().to_string();
+    let changed = [
+        ("cm.cpu.to.resource.partitioning", r#"{"1":{"MAP":2}}"#),
+        ("cm.hosts", &hosts),
+        ("cm.pools.config.file", &pools),
+    ];
     let two = Serving::start(in_directory(directory.path(), &changed), Beginning::Resume).await;
     two.core.look(|engine, _| {
         assert!(engine.is_running(&healthy) && engine.is_running(&silent));
@@ -425,6 +443,7 @@ async fn a_start_resumes_where_the_journal_ends() {
         }
         let slots = engine.slots(corona_model::types::ResourceType::Map);
         assert_eq!((slots.used, slots.total), (4, 4000), "by the new settings");
+        assert!(engine.settings().pools.groups.contains_key("new"), "the pools file is in force");
         engine.audit().unwrap();
     });
     let host_files = async || two.core.look(|engine, _| engine.hosts().include.len() == 1);
@@ -436,7 +455,16 @@ async fn a_start_resumes_where_the_journal_ends() {
     let next = begin(&mut client, "127.0.0.1", 9).await;
     let number = |handle: &str| handle.rsplit('.').next().unwrap().parse::<u32>().unwrap();
     assert!(number(&next) > number(&ended), "{next} after {ended}");
+    let path = two.journal().await.directory;
+    let settings = two.core.look(|engine, _| engine.settings().clone());
     two.stop().await;
+    // Settings and host files of a start are in the journal like any other input.
+    let storage = corona_journal::DiskStorage::look(std::path::Path::new(&path)).unwrap();
+    let mut reader = crate::journal::follower::Reader::new(7);
+    corona_journal::show(&storage, |entry| Ok(reader.visit(entry)?)).unwrap();
+    let found = reader.finish().expect("a state").engine;
+    assert_eq!(*found.settings(), settings);
+    assert_eq!(found.hosts().include.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -573,6 +601,106 @@ async fn a_journal_that_fails_ends_the_service() {
     let ended = timeout(NORMAL, ended).await.expect("it ends by itself").unwrap();
     let Err(Failure::Journal(failed)) = ended else { panic!("{ended:?}") };
     assert!(failed.to_string().contains("cannot create"), "{failed}");
+}
+
+/// A full disk, one that has become read-only, one that is not ours any more, and a sync that fails: what
+/// waits for the journal is never answered, heartbeats that change nothing still are until the end, and the
+/// process ends with one line that names the file. A sync is not tried twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_fault_of_the_disk_ends_the_service() {
+    use std::io::ErrorKind;
+    for (sync, writes_fail, kind) in [
+        ("write", true, ErrorKind::StorageFull),
+        ("always", true, ErrorKind::StorageFull),
+        ("write", true, ErrorKind::ReadOnlyFilesystem),
+        ("write", true, ErrorKind::PermissionDenied),
+        ("write", false, ErrorKind::Other),
+        ("always", false, ErrorKind::Other),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let faults = Faults::default();
+        let loaded = || in_directory(directory.path(), &[("corona.cm.journal.sync", sync)]);
+        let one = Serving::start_on(faults.disk(), loaded(), Beginning::Resume).await;
+        let mut client = peer([127, 0, 0, 1], one.thrift).await;
+        let acknowledged = begin(&mut client, "127.0.0.1", 9).await;
+        match writes_fail {
+            true => faults.fail_writes(kind),
+            false => faults.fail_syncs(kind),
+        }
+        let mut answered = 0;
+        let asking = async {
+            while client.call(&Call::GetNextSessionId).await.is_ok() {
+                answered += 1;
+            }
+        };
+        timeout(4 * NORMAL, asking).await.expect("nobody is answered any more");
+        // With `write`, a failure of the disk in the background is noticed with the next sync.
+        let at_once = writes_fail || sync == "always";
+        assert!(!at_once || answered == 0, "{sync} {kind:?}: {answered}");
+        let Serving { ended, core, stop, .. } = one;
+        let ended = timeout(NORMAL, ended).await.expect("it ends by itself").unwrap();
+        let Err(failure @ Failure::Journal(_)) = ended else { panic!("{ended:?}") };
+        let line = failure.to_string();
+        let operation = if writes_fail { "write" } else { "sync" };
+        let named = format!("00000000000000000001.journal: cannot {operation}: ");
+        assert!(line.starts_with("the journal failed: ") && line.contains(&named), "{line}");
+        assert!(!line.contains('\n'), "{line}");
+        if !writes_fail {
+            assert_eq!(faults.syncs(), (1, 0), "{sync}: nothing is tried after it");
+        }
+        drop((core, client, stop));
+        let path = directory.path().join("cm.state.journal");
+        until("the journal is free", async || corona_journal::DiskStorage::open(&path).is_ok())
+            .await;
+        // On a sound disk everything that was acknowledged is there.
+        let two = Serving::start(loaded(), Beginning::Resume).await;
+        assert!(two.core.look(|engine, _| engine.is_running(&acknowledged)), "{sync} {kind:?}");
+        two.stop().await;
+    }
+}
+
+/// Lets a held disk go on when a test fails, so that the test ends.
+struct Release(Faults);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.hold(false);
+    }
+}
+
+/// While the disk accepts nothing, heartbeats that change nothing are answered; what changes something
+/// waits, and is answered as soon as the disk goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_disk_delays_only_what_it_must_keep() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::default();
+    let loaded = in_directory(directory.path(), &[]);
+    let one = Serving::start_on(faults.disk(), loaded, Beginning::Resume).await;
+    add_node(one.thrift).await;
+    faults.hold(true);
+    let _release = Release(faults.clone());
+    let mut asking = peer([127, 0, 0, 1], one.thrift).await;
+    let asking = tokio::spawn(async move { asking.call(&Call::GetNextSessionId).await });
+    for _ in 0..3 {
+        timeout(NORMAL, add_node(one.thrift)).await.expect("the node says nothing new");
+    }
+    until("the status shows that it stalls", async || {
+        let journal = one.journal().await;
+        journal.stalled_ms > 0 && journal.committed_record < journal.last_record
+    })
+    .await;
+    let page = fetch(one.web, "/").await;
+    let journal = ["<dt>Journal</dt>", "<dt>Last image</dt>", "<dt>Recovery at the start</dt>"];
+    assert!(journal.iter().all(|part| page.contains(part)), "{page}");
+    let metrics = fetch(one.web, "/metrics").await;
+    // The pass for the new node may be among them.
+    let uncommitted = ["1", "2"]
+        .map(|count| metrics.contains(&format!("\ncorona_journal_uncommitted_records {count}\n")));
+    assert!(uncommitted.contains(&true), "{metrics}");
+    assert!(!asking.is_finished());
+    faults.hold(false);
+    timeout(NORMAL, asking).await.expect("in time").unwrap().unwrap();
+    one.stop().await;
 }
 
 /// Whoever supervises the process starts it again; nobody is served from books that may be wrong.

@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use corona::wire::Exception;
 use corona::wire::calls::{
@@ -19,7 +20,7 @@ use super::EXIT_FAILED;
 use super::cluster::{CallAndPageArguments, Cluster, ClusterArguments, block_on, mismatch};
 use super::status::{self, ShownArguments};
 use super::terminal::console::{Console, FormArguments, TextForm, printable};
-use super::web::Web;
+use super::web::{Answer, Web};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,6 +77,12 @@ enum Action {
     RefreshNodes(Plain),
     /// Restart the task trackers of all nodes, in batches
     RestartNodes(Restart),
+    /// Have the leader hand over to a standby
+    ///
+    /// The leader answers the calls in flight, waits until the standby has
+    /// everything, and becomes a standby itself. It is refused if no standby may
+    /// take over. Needs the address of the leader's pages.
+    StepDown(Plain),
     /// Turn safe mode on in the proxy job tracker only
     ///
     /// For a proxy job tracker that was down when safe mode was set. --address
@@ -146,6 +153,11 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::RefreshNodes(Plain { form, cluster }) => (Operation::RefreshNodes, form, cluster),
         Action::RestartNodes(Restart { batch, force, form, cluster }) => {
             (Operation::RestartNodes { batch, force }, form, cluster)
+        }
+        Action::StepDown(Plain { form, cluster }) => {
+            let (_, pages) = cluster.after(before).find()?;
+            let outcome = block_on(step_down(pages))?;
+            return show(&outcome, form.output, console);
         }
         Action::ForceSetSafeModeOnPjt(Plain { form, cluster }) => {
             (Operation::ForceOnPjt(true), form, cluster)
@@ -288,6 +300,16 @@ impl Operation {
             Operation::ForceOnPjt(_) => return None,
         };
         Some(why.to_owned())
+    }
+}
+
+async fn step_down(pages: Option<Web>) -> anyhow::Result<Outcome> {
+    let pages =
+        pages.context("the address of the leader's pages is not known: add --http-address")?;
+    match pages.send_form::<serde_json::Value>("/api/v1/step-down", &[]).await? {
+        Answer::Found(_) => Ok(Outcome::Done("The leader hands over to a standby\n")),
+        Answer::NotFound(why) => bail!("{why}"),
+        Answer::NoApi => bail!("{} know no fail-over", pages.who()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use corona::cluster_manager::{Beginning, ClusterManager, ReloadRequest};
+use corona::cluster_manager::{Again, Beginning, ClusterManager, End, Instance, ReloadRequest};
 use corona::config;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,7 +99,7 @@ struct Start {
 /// # Errors
 /// When it cannot start; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let _log = arguments.log.init()?;
+    let log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
     allow_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -107,32 +107,104 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the threads of the service")?;
-    runtime.block_on(async {
+    let again = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(start, stop).await
-    })
+    })?;
+    match again {
+        None => Ok(()),
+        Some(again) => {
+            drop(log);
+            start_again(&again)
+        }
+    }
 }
 
-/// Runs the service until `stop` is done.
-async fn serve(start: Start, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
+/// How the process that started this one has ended, if it was the same service.
+const AGAIN: &str = "CORONA_HA_AGAIN";
+const STEPPED_DOWN: &str = "stepped down";
+
+/// Replaces this process by a new one of the same program with the same arguments: nothing is left of
+/// what has led.
+fn start_again(again: &Again) -> anyhow::Result<()> {
+    use std::os::unix::process::CommandExt;
+
+    let why = match again {
+        Again::SteppedDown => STEPPED_DOWN,
+        Again::Fenced(why) => why,
+    };
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| "corona".into());
+    let mut command = std::process::Command::new("/proc/self/exe");
+    let error = command.arg0(name).args(arguments).env(AGAIN, why).exec();
+    Err(error).context("cannot start again as a standby")
+}
+
+fn again_of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Again> {
+    let why = variable(AGAIN)?.to_string_lossy().into_owned();
+    Some(if why == STEPPED_DOWN { Again::SteppedDown } else { Again::Fenced(why) })
+}
+
+/// Runs the service until `stop` is done. Returns how it is to start again, if it is.
+async fn serve(
+    start: Start,
+    stop: impl Future<Output = StopSignal>,
+) -> anyhow::Result<Option<Again>> {
     let loaded = usable(config::load(start.conf_dir.as_deref(), &pairs(start.overrides)))?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     tracing::info!("STARTUP_MSG: Starting ClusterManager, corona {}", env!("CARGO_PKG_VERSION"));
+    if loaded.settings.ha.is_some() {
+        return serve_instance(loaded, start.beginning, stop).await;
+    }
     let manager = ClusterManager::bind(loaded, start.beginning).await?;
-    let (thrift, web) = (manager.thrift_address(), manager.web_address());
-    announce(&format!(
-        "corona cluster manager ready: thrift {thrift} http {web}\npages http://{}/",
-        shown_address(web)
-    ));
-    tell_systemd(NotifyState::Ready);
+    announce_ready(manager.thrift_address(), manager.web_address());
     let hangups = reload_on_hangup(manager.reload_request())?;
     let (stop_sender, stop_receiver) = watch::channel(false);
     let serving = manager.run(stop_receiver);
     let served = serve_until("ClusterManager", serving, stop, &stop_sender).await;
     hangups.abort();
-    Ok(served??)
+    served??;
+    Ok(None)
+}
+
+/// Runs one of several instances until `stop` is done, or it has led.
+async fn serve_instance(
+    loaded: config::Loaded,
+    beginning: Beginning,
+    stop: impl Future<Output = StopSignal>,
+) -> anyhow::Result<Option<Again>> {
+    let again = again_of_environment(|name| std::env::var_os(name));
+    let instance = Instance::bind(loaded, beginning, again).await?;
+    announce_ready(instance.thrift_address()?, instance.web_address()?);
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    let (leads, mut request) = watch::channel(None::<ReloadRequest>);
+    let hangups = tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            // A standby reads the files when it leads.
+            if let Some(request) = &*request.borrow_and_update() {
+                request.send();
+            }
+        }
+    });
+    let (stop_sender, stop_receiver) = watch::channel(false);
+    let on_lead = Box::new(move |request| drop(leads.send_replace(Some(request))));
+    let serving = instance.run(stop_receiver, on_lead);
+    let served = serve_until("ClusterManager", serving, stop, &stop_sender).await;
+    hangups.abort();
+    match served?? {
+        End::Stopped => Ok(None),
+        End::Again(again) => Ok(Some(again)),
+    }
+}
+
+fn announce_ready(thrift: SocketAddr, web: SocketAddr) {
+    announce(&format!(
+        "corona cluster manager ready: thrift {thrift} http {web}\npages http://{}/",
+        shown_address(web)
+    ));
+    tell_systemd(NotifyState::Ready);
 }
 
 /// The address of a listener in a form that works on this machine.

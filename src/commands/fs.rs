@@ -2,6 +2,7 @@
 //!
 //! Messages are those of the original's `hadoop fs` where it has one.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use corona::config::ClientSource;
 use corona::filesystem::{
-    Copied, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem, FileSystemSettings,
-    FileSystems, FsError, FsPath, LocalFiles, copy_to_local, expand, put,
+    Answer, Copied, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem,
+    FileSystemSettings, FileSystems, FsError, FsPath, LocalFiles, copy_to_local, expand, put,
+    put_reader,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -19,7 +21,7 @@ use serde::Serialize;
 
 use super::EXIT_FAILED;
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override, parse_size};
-use super::terminal::console::{Console, printable};
+use super::terminal::console::{Console, TextForm, printable};
 use super::terminal::progress::CopyProgress;
 
 const EXAMPLES: &str = "\
@@ -31,10 +33,13 @@ Examples:
   corona fs --conf-dir /etc/hadoop/conf ls /user
   corona fs put job.jar hdfs://namenode:8020/user/alice/
   corona fs get 'logs/part-*' /tmp
+  date | corona fs put - /tmp/now
 
 Exit status: 0 done; 1 failed, with a line on stderr for each path; 2 wrong
 usage.";
 
+/// Names stdin as a source, and stdout as a target.
+const STANDARD: &str = "-";
 /// The most files of a directory or a pattern.
 const MAX_FILES: usize = 1_000_000;
 /// Directories inside one another that are copied.
@@ -46,6 +51,9 @@ const MAX_DEPTH: usize = 200;
 pub(super) struct Arguments {
     #[command(flatten)]
     configuration: Configuration,
+
+    #[command(flatten)]
+    form: Form,
 
     #[command(subcommand)]
     action: Action,
@@ -66,8 +74,17 @@ struct Configuration {
     /// Set a configuration key, overriding the files; may be repeated
     #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override, global = true)]
     overrides: Vec<Override>,
+}
 
-    /// Print JSON for programs
+/// The form of the result. Contents of files are printed as they are in both forms.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Output")]
+struct Form {
+    /// Output as text for people or as JSON for programs
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = TextForm::Text, global = true)]
+    output: TextForm,
+
+    /// The same as --output json
     #[arg(long, global = true)]
     json: bool,
 }
@@ -88,7 +105,7 @@ enum Action {
         #[arg(required = true)]
         paths: Vec<String>,
     },
-    /// Print files
+    /// Print files, as they are also with --output json
     Cat {
         /// The files
         #[arg(required = true)]
@@ -96,13 +113,13 @@ enum Action {
     },
     /// Copy files or directories to this machine
     Get {
-        /// The files or directories, then where to
+        /// The files or directories, then where to; - prints files
         #[arg(required = true, num_args = 2.., value_name = "FROM... TO")]
         paths: Vec<String>,
     },
     /// Copy files or directories of this machine
     Put {
-        /// Replace files that exist
+        /// Replace files that exist, and add to directories that do
         #[arg(short, long)]
         force: bool,
         /// Replicas of each block [default: dfs.replication]
@@ -111,7 +128,7 @@ enum Action {
         /// Size of a block, such as 64m [default: dfs.block.size]
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         block_size: Option<usize>,
-        /// The files or directories, then where to
+        /// The files or directories, then where to; - reads stdin
         #[arg(required = true, num_args = 2.., value_name = "FROM... TO")]
         paths: Vec<String>,
     },
@@ -156,6 +173,17 @@ impl Action {
             Action::Mkdir { .. } => "mkdir",
             Action::Rm { .. } => "rm",
             Action::Mv { .. } => "mv",
+        }
+    }
+}
+
+impl Action {
+    /// Whether stdout gets what files have.
+    fn prints_contents(&self) -> bool {
+        match self {
+            Action::Cat { .. } => true,
+            Action::Get { paths } => paths.last().is_some_and(|to| to == STANDARD),
+            _ => false,
         }
     }
 }
@@ -208,7 +236,8 @@ struct Done {
 /// # Errors
 /// The configuration cannot be read, or the output cannot be written.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let Configuration { conf_dir, conf_file, overrides, json } = arguments.configuration;
+    let Configuration { conf_dir, conf_file, overrides } = arguments.configuration;
+    let json = arguments.form.json || arguments.form.output == TextForm::Json;
     let conf_dir = existing_conf_dir(conf_dir, |name| std::env::var_os(name))?;
     let overrides = pairs(overrides);
     let source =
@@ -233,12 +262,14 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         done: Vec::new(),
         has_failed: false,
     };
+    let is_contents = arguments.action.prints_contents();
     let done = runtime.block_on(shell.act(arguments.action, &mut output));
     let (has_failed, entries, finished) = (output.has_failed, output.entries, output.done);
     // A name look-up that hangs must not delay the end.
     runtime.shutdown_background();
     done?;
-    if json {
+    // What follows the contents of files would look like a part of them.
+    if json && !is_contents {
         match entries.is_empty() && !finished.is_empty() {
             true => console.print_json(&finished)?,
             false => console.print_json(&entries)?,
@@ -255,6 +286,12 @@ struct Output<'a, 'b> {
     entries: Vec<Entry>,
     done: Vec<Done>,
     has_failed: bool,
+}
+
+impl Done {
+    fn copied(from: &str, to: &FsPath, bytes: u64) -> Done {
+        Done { path: from.to_owned(), to: Some(to.to_string()), bytes: Some(bytes) }
+    }
 }
 
 impl Output<'_, '_> {
@@ -308,8 +345,14 @@ impl Shell {
                 }
             }
             Action::Get { mut paths } => {
-                let to = PathBuf::from(paths.pop().unwrap_or_default());
-                self.get(&paths, &to, output).await?;
+                let to = paths.pop().unwrap_or_default();
+                if to == STANDARD {
+                    for path in &paths {
+                        self.cat(path, output).await?;
+                    }
+                } else {
+                    self.get(&paths, Path::new(&to), output).await?;
+                }
             }
             Action::Put { force, replication, block_size, mut paths } => {
                 let to = paths.pop().unwrap_or_default();
@@ -432,15 +475,20 @@ impl Shell {
                         continue;
                     }
                     let kind = if status.is_directory { "directory" } else { "regular file" };
+                    output.say(&status.path.to_string())?;
+                    let size = match status.is_directory {
+                        true => String::new(),
+                        false => format!(
+                            ", {} bytes, replication {}, blocks of {} bytes",
+                            status.bytes, status.replication, status.block_bytes
+                        ),
+                    };
+                    output.say(&format!("  {kind}{size}"))?;
                     output.say(&format!(
-                        "{}: {kind}, {} bytes, {} {}:{}, replication {}, block size {}, modified {}",
-                        status.path,
-                        status.bytes,
+                        "  {} {}:{}, modified {}",
                         status.mode(),
                         status.owner,
                         status.group,
-                        status.replication,
-                        status.block_bytes,
                         date(status.modified_ms, "%Y-%m-%d %H:%M:%S"),
                     ))?;
                 }
@@ -474,8 +522,11 @@ impl Shell {
                     continue;
                 }
             };
-            if let Err(error) = print_all(&mut *reader, output).await? {
-                output.fail(&worded(&error));
+            match print_all(&mut *reader, output).await? {
+                Ok(true) => {}
+                // Nobody reads what would follow.
+                Ok(false) => break,
+                Err(error) => output.fail(&worded(&error)),
             }
         }
         Ok(())
@@ -493,11 +544,12 @@ impl Shell {
             output.fail("When copying multiple files, destination should be a directory.");
             return Ok(());
         }
+        let mut progress = CopyProgress::new();
         for (files, status) in sources {
             let to = if into { to.join(status.path.name()) } else { to.to_owned() };
             let mut waiting = vec![(status, to, 0)];
             while let Some((status, to, depth)) = waiting.pop() {
-                let copied = self.get_one(&*files, &status, &to, depth).await;
+                let copied = self.get_one(&*files, &status, &to, depth, &mut progress).await;
                 match copied {
                     Ok(Got::File(bytes)) => output.done.push(Done {
                         path: status.path.to_string(),
@@ -523,6 +575,7 @@ impl Shell {
         status: &FileStatus,
         to: &Path,
         depth: usize,
+        progress: &mut CopyProgress,
     ) -> Result<Got, FsError> {
         if status.is_directory {
             if depth > MAX_DEPTH {
@@ -537,8 +590,8 @@ impl Shell {
             let message = format!("Target {} already exists", to.display());
             return Err(FsError::new(ErrorKind::AlreadyExists, "get", "", message));
         }
-        let mut progress = CopyProgress::new(status.path.name());
-        let mut show = |copied: Copied| progress.show(copied.bytes, copied.of);
+        let name = status.path.name();
+        let mut show = |copied: Copied| progress.show(name, copied.bytes, copied.of);
         copy_to_local(files, &status.path, to, u64::MAX, &mut show).await.map(Got::File)
     }
 
@@ -566,8 +619,24 @@ impl Shell {
             output.fail("When copying multiple files, destination should be a directory.");
             return Ok(());
         }
+        let mut progress = CopyProgress::new();
+        if let [source] = from
+            && source == STANDARD
+        {
+            match put_stdin(&*files, &path, into, options, &mut progress).await {
+                Ok(bytes) => output.done.push(Done::copied(STANDARD, &path, bytes)),
+                Err(error) => output.fail(&target_worded(&error, &path)),
+            }
+            return Ok(());
+        }
         for from in from {
-            let from = PathBuf::from(from);
+            let from = match local_path(from) {
+                Ok(from) => from,
+                Err(error) => {
+                    output.fail(&worded(&error));
+                    continue;
+                }
+            };
             let name = from.canonicalize().unwrap_or_else(|_| from.clone());
             let name = name.file_name().map(|name| name.to_string_lossy().into_owned());
             let to = match name {
@@ -576,22 +645,18 @@ impl Shell {
             };
             let mut waiting = vec![(from, to, 0)];
             while let Some((from, to, depth)) = waiting.pop() {
-                match self.put_one(&from, &*files, &to, options.clone(), depth).await {
-                    Ok(Sent::File(bytes)) => output.done.push(Done {
-                        path: from.display().to_string(),
-                        to: Some(to.to_string()),
-                        bytes: Some(bytes),
-                    }),
+                let sent = self.put_one(&from, &*files, &to, &options, depth, &mut progress);
+                match sent.await {
+                    Ok(Sent::File(bytes)) => {
+                        output.done.push(Done::copied(&from.display().to_string(), &to, bytes));
+                    }
                     Ok(Sent::Directory(names)) => {
                         waiting.extend(names.into_iter().rev().map(|name| {
                             let to = to.join(&name);
                             (from.join(name), to, depth + 1)
                         }));
                     }
-                    Err(error) if error.kind == ErrorKind::AlreadyExists => {
-                        output.fail(&format!("Target {to} already exists"));
-                    }
-                    Err(error) => output.fail(&worded(&error)),
+                    Err(error) => output.fail(&target_worded(&error, &to)),
                 }
             }
         }
@@ -603,22 +668,35 @@ impl Shell {
         from: &Path,
         files: &dyn FileSystem,
         to: &FsPath,
-        options: CreateOptions,
+        options: &CreateOptions,
         depth: usize,
+        progress: &mut CopyProgress,
     ) -> Result<Sent, FsError> {
-        let failed = |error: std::io::Error| FsError::io("put", from.display(), &error);
-        if std::fs::metadata(from).map_err(failed)?.is_dir() {
+        let metadata = std::fs::metadata(from).map_err(|error| {
+            let message = match error.kind() {
+                std::io::ErrorKind::NotFound => "File does not exist.".to_owned(),
+                _ => error.to_string(),
+            };
+            FsError { message, ..FsError::io("put", from.display(), &error) }
+        })?;
+        if metadata.is_dir() {
             if depth > MAX_DEPTH {
                 let message = format!("more than {MAX_DEPTH} directories inside one another");
                 return Err(FsError::new(ErrorKind::Invalid, "put", from.display(), message));
+            }
+            // As in the original: what a directory has already is not mixed with what is copied.
+            if depth == 0
+                && !options.overwrite
+                && files.find(to).await?.is_some_and(|found| found.is_directory)
+            {
+                return Err(FsError::new(ErrorKind::IsADirectory, "put", to, "Is a directory"));
             }
             files.mkdirs(to, None).await?;
             let entries = self.local_entries(from).await?;
             return Ok(Sent::Directory(entries));
         }
-        let mut progress = CopyProgress::new(to.name());
-        let mut show = |copied: Copied| progress.show(copied.bytes, copied.of);
-        put(from, files, to, &self.local, options, &mut show).await.map(Sent::File)
+        let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
+        put(from, files, to, &self.local, options.clone(), &mut show).await.map(Sent::File)
     }
 
     /// The names in a directory of this machine, without files of checksums.
@@ -745,6 +823,43 @@ impl Shell {
     }
 }
 
+/// Copies stdin to a file, which has its name when stdin has ended.
+async fn put_stdin(
+    files: &dyn FileSystem,
+    to: &FsPath,
+    is_directory: bool,
+    options: CreateOptions,
+    progress: &mut CopyProgress,
+) -> Result<u64, FsError> {
+    if is_directory {
+        let message = "When source is stdin, destination must be a file.";
+        return Err(FsError::new(ErrorKind::Invalid, "put", "", message));
+    }
+    let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
+    let mut stdin = Stdin { position: 0, waiting: Vec::new() };
+    put_reader(&mut stdin, files, to, options, &mut show).await
+}
+
+/// A source of `put`: a path of this machine, or a `file:` path.
+fn local_path(text: &str) -> Result<PathBuf, FsError> {
+    match text.starts_with("file:") {
+        true => Ok(PathBuf::from(FsPath::parse(text)?.path())),
+        false => Ok(PathBuf::from(text)),
+    }
+}
+
+/// A failure of a copy to this target, as `hadoop fs` words it.
+fn target_worded(error: &FsError, to: &FsPath) -> String {
+    match error.kind {
+        ErrorKind::AlreadyExists => format!("Target {to} already exists"),
+        ErrorKind::IsADirectory => format!("Target {to} is a directory"),
+        ErrorKind::NotFound if error.call == "put" => {
+            format!("File {} does not exist.", error.path)
+        }
+        _ => worded(error),
+    }
+}
+
 enum Got {
     File(u64),
     Directory(Vec<FileStatus>),
@@ -755,18 +870,63 @@ enum Sent {
     Directory(Vec<String>),
 }
 
-/// Prints the rest of a file. The outer error is that of the output.
+/// Prints the rest of a file. The outer error is that of the output. False: nobody reads it.
 async fn print_all(
     reader: &mut dyn FileReader,
     output: &mut Output<'_, '_>,
-) -> anyhow::Result<Result<(), FsError>> {
+) -> anyhow::Result<Result<bool, FsError>> {
     let mut piece = vec![0; 64 << 10];
     loop {
-        match reader.read(&mut piece).await {
-            Ok(0) => return Ok(Ok(())),
-            Ok(read) => output.console.print_bytes(piece.get(..read).unwrap_or_default())?,
+        let read = match reader.read(&mut piece).await {
+            Ok(0) => return Ok(Ok(true)),
+            Ok(read) => read,
             Err(error) => return Ok(Err(error)),
+        };
+        if !output.console.print_bytes(piece.get(..read).unwrap_or_default())? {
+            return Ok(Ok(false));
         }
+    }
+}
+
+/// Stdin as a file that is copied. It is read on a thread of its own, which may never return.
+struct Stdin {
+    position: u64,
+    waiting: Vec<u8>,
+}
+
+impl FileReader for Stdin {
+    fn length(&self) -> u64 {
+        self.position
+    }
+
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn seek(&mut self, _position: u64) {}
+
+    fn read_until(&mut self, _end: u64) {}
+
+    fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> Answer<'a, usize> {
+        Box::pin(async move {
+            if self.waiting.is_empty() {
+                let read = tokio::task::spawn_blocking(|| {
+                    let mut piece = vec![0; 64 << 10];
+                    std::io::stdin().lock().read(&mut piece).map(|read| {
+                        piece.truncate(read);
+                        piece
+                    })
+                });
+                let read = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+                self.waiting = read.map_err(|error| FsError::io("read", "stdin", &error))?;
+            }
+            let length = self.waiting.len().min(buffer.len());
+            for (to, from) in buffer.iter_mut().zip(self.waiting.drain(..length)) {
+                *to = from;
+            }
+            self.position += length as u64;
+            Ok(length)
+        })
     }
 }
 

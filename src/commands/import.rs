@@ -37,11 +37,11 @@ Exit status: 0 done; 1 not done, with one line on stderr; 2 wrong usage.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The packet capture
+    /// Packet capture to read
     #[arg(value_name = "CAPTURE")]
     capture: PathBuf,
 
-    /// The file to write
+    /// Recording to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 

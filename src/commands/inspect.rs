@@ -52,15 +52,15 @@ pub(super) struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Only calls about this session, and their replies
+    /// Show only calls about this session, and their replies
     #[arg(long, value_name = "HANDLE")]
     session: Option<String>,
 
-    /// Only calls about this node, by name or host, and their replies
+    /// Show only calls about this node, by name or host, and their replies
     #[arg(long, value_name = "NODE")]
     node: Option<String>,
 
-    /// Only calls of this method, and their replies
+    /// Show only calls of this method, and their replies
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
 

@@ -14,10 +14,13 @@ mod daemon;
 mod demo;
 mod events;
 mod fs;
+mod gateway;
 mod import;
 mod inspect;
 mod java;
 mod java_pages;
+mod job_tracker;
+mod jobs;
 mod journal;
 mod load;
 mod logging;
@@ -34,6 +37,7 @@ mod signals;
 mod simulate;
 mod simulate_jobs;
 mod status;
+mod task_child;
 mod task_tracker;
 mod terminal;
 #[cfg(test)]
@@ -99,6 +103,8 @@ struct Cli {
 enum Command {
     ClusterManager(cluster_manager::Arguments),
     TaskTracker(task_tracker::Arguments),
+    JobTracker(job_tracker::Arguments),
+    Gateway(gateway::Arguments),
     Status(status::Arguments),
     Events(events::Arguments),
     Admin(admin::Arguments),
@@ -106,6 +112,7 @@ enum Command {
     Nodes(nodes::Arguments),
     Pools(pools::Arguments),
     CheckConfig(check_config::Arguments),
+    Jobs(jobs::Arguments),
     Journal(journal::Arguments),
     Client(client::Arguments),
     Fs(fs::Arguments),
@@ -121,6 +128,8 @@ enum Command {
     Version(version::Arguments),
     #[command(hide = true)]
     ManPages(man_pages::Arguments),
+    #[command(hide = true)]
+    TaskChild(task_child::Arguments),
 }
 
 impl Command {
@@ -132,6 +141,10 @@ impl Command {
             Command::TaskTracker(arguments) => {
                 task_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
             }
+            Command::JobTracker(arguments) => {
+                job_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
+            }
+            Command::Gateway(arguments) => gateway::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Status(arguments) => status::run(arguments, console),
             Command::Events(arguments) => events::run(arguments, console),
             Command::Admin(arguments) => admin::run(arguments, console),
@@ -139,6 +152,7 @@ impl Command {
             Command::Nodes(arguments) => nodes::run(arguments, console),
             Command::Pools(arguments) => pools::run(arguments, console),
             Command::CheckConfig(arguments) => check_config::run(arguments, console),
+            Command::Jobs(arguments) => jobs::run(arguments, console),
             Command::Journal(arguments) => journal::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
             Command::Fs(arguments) => fs::run(arguments, console),
@@ -155,6 +169,7 @@ impl Command {
             Command::Completions(arguments) => completions::run(arguments, console),
             Command::Version(arguments) => version::run(arguments, console),
             Command::ManPages(arguments) => man_pages::run(&arguments, console),
+            Command::TaskChild(arguments) => task_child::run(&arguments),
         }
     }
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use corona::config::Networks;
 use corona::conformance::recording::{Header, Origin};
-use corona::conformance::relay::{Recorded, Recorder, Relay, RelayOptions};
+use corona::conformance::relay::{Recorder, RecorderSummary, Relay, RelayOptions};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -61,7 +61,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "HOST:PORT")]
     upstream: String,
 
-    /// The file to write
+    /// Recording to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 
@@ -99,7 +99,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NETWORKS", requires = "relay_callbacks", value_parser = parse_networks)]
     callback_sources: Option<Networks>,
 
-    /// Maximum of data that waits for the disk, in bytes: 64m, 1g
+    /// Limit of the buffer between the relay and the disk, in bytes: 64m, 1g
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     max_buffer: usize,
 
@@ -197,12 +197,12 @@ async fn relay(
 const SIGXFSZ: i32 = 25;
 
 fn conclude(
-    recorded: &Recorded,
+    recorded: &RecorderSummary,
     out: &std::path::Path,
     form: TextForm,
     console: &mut Console<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let Recorded { connections, bytes, unrecorded, failure } = recorded;
+    let RecorderSummary { connections, bytes, unrecorded, failure } = recorded;
     let out = out.display().to_string();
     let out = super::terminal::console::printable(&out);
     let (lost, of) = (unrecorded.bytes, unrecorded.connections);

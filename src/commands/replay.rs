@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use corona::conformance::Traffic;
 use corona::conformance::capture::Limits;
 use corona::conformance::conversation::{Conversation, Offered};
-use corona::conformance::replay::{self, ReplayOptions, Report, again_if_held_up};
+use corona::conformance::replay::{self, ReplayOptions, Report, repeat_if_stalled};
 use corona::conformance::trial::{Program, against_address, against_program, fitting};
 
 use super::EXIT_FAILED;
@@ -80,13 +80,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_speed)]
     speed: f64,
 
-    /// How many seconds longer than recorded a reply or notification may take
+    /// Accept replies and notifications at most this many seconds late
     #[arg(long, value_name = "SECONDS", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
-    /// Repeat a replay that found differences while the machine was too busy to
-    /// keep the recorded times, at most this many times
+    /// Repeat a replay that differs at most this many times, if the machine was
+    /// too busy to keep the recorded times
     #[arg(long, value_name = "N", default_value_t = 0, requires = "spawn",
           value_parser = clap::value_parser!(u8).range(0..=20))]
     retries: u8,
@@ -96,7 +96,7 @@ pub(super) struct Arguments {
           help_heading = "Report")]
     output: Form,
 
-    /// In text, also list each explained difference
+    /// List each explained difference, too (in text)
     #[arg(long, help_heading = "Report")]
     full: bool,
 
@@ -228,7 +228,7 @@ fn play(
     let version = format!("corona {}", env!("CARGO_PKG_VERSION"));
     let options = ReplayOptions { target: version, ..options };
     let mut failed = None;
-    let report = again_if_held_up(1 + usize::from(arguments.retries), Report::agrees, || {
+    let report = repeat_if_stalled(1 + usize::from(arguments.retries), Report::agrees, || {
         let played = against_program(conversations, options.clone(), &program, follow);
         // A replay without a verdict was not stalled, so it is the last one.
         runtime.block_on(unless_stopped(played)).unwrap_or_else(|error| {

@@ -15,7 +15,7 @@ use corona::config::{self, Loaded, Networks};
 use corona::conformance::recording::{Header, Origin};
 use corona::conformance::relay::{Recorder, Relay, RelayOptions, feed};
 use corona::conformance::shadow::{
-    KeepEvents, Pages, Shadow, ShadowOptions, Stats, html, json, replay_events, text,
+    KeepEvents, Shadow, ShadowOptions, ShadowPages, Stats, html, json, replay_events, text,
 };
 use tokio::sync::watch;
 
@@ -108,7 +108,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NETWORKS", value_parser = parse_networks)]
     callback_sources: Option<Networks>,
 
-    /// How many seconds after this program the primary may make the same decision
+    /// Wait this many seconds for the primary to make the same decision
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
@@ -146,7 +146,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     force: bool,
 
-    /// Maximum of data that waits for the shadow, and for the disk, in bytes: 64m, 1g
+    /// Limit of each buffer, for the shadow and for the disk, in bytes: 64m, 1g
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = parse_size)]
     max_buffer: usize,
 
@@ -258,7 +258,7 @@ async fn shadow(arguments: Arguments) -> anyhow::Result<(Stats, Option<Recorder>
     let relaying = tokio::spawn(relay.run(feeds, stopped));
     let primary = printable(&primary).into_owned();
     let pages = arguments.http.map(|address| {
-        Pages::start(address, watched.clone())
+        ShadowPages::start(address, watched.clone())
             .with_context(|| format!("cannot listen on {address}"))
     });
     let pages = pages.transpose()?;

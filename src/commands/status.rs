@@ -305,16 +305,55 @@ fn our_lines(status: &api::Status) -> Vec<Line> {
     const START_MS: i64 = 10_000;
     let first = (status.process_started_ms - status.first_started_ms > START_MS)
         .then(|| Date(status.first_started_ms).to_string());
-    vec![
+    let mut lines = vec![
         ("Version", Some(status.version.clone())),
         ("Up", Some(format!("{up}, {}", since(status.process_started_ms)))),
         ("First started", first),
         ("Safe mode", Some(safe_mode)),
         ("Proxy job tracker", Some(format!("{}, {flag}", proxy.address))),
+    ];
+    lines.extend(status.ha.iter().flat_map(role_lines));
+    lines.extend(status.journal.iter().flat_map(|journal| journal_lines(journal, now_ms)));
+    lines.extend([
         ("State file", Some(format!("{}, {saved}", file.path))),
         ("Nodes", Some(status.nodes.to_string())),
         ("Sessions", Some(status.sessions.to_string())),
         ("Notifications", Some(format!("{} pending", status.pending_notifications))),
+    ]);
+    lines
+}
+
+/// The role among several instances, and the standbys.
+fn role_lines(ha: &api::HaStatus) -> [Line; 2] {
+    let standby = |one: &api::StandbyOfLeader| {
+        let may = if one.in_sync { "may take over" } else { "copying" };
+        format!("{} ({may})", one.instance)
+    };
+    let standbys: Vec<String> = ha.standbys.iter().map(standby).collect();
+    let standbys = if standbys.is_empty() { "none".to_owned() } else { standbys.join(", ") };
+    [
+        ("Role", Some(format!("{}, instance {}, epoch {}", ha.role, ha.instance, ha.epoch))),
+        ("Standbys", Some(standbys)),
+    ]
+}
+
+/// The journal, its last image, and the recovery of this process; nothing if none is kept.
+fn journal_lines(journal: &api::JournalStatus, now_ms: i64) -> [Line; 3] {
+    let image = match journal.image_ms {
+        Some(then_ms) => format!("made {}", Ago { now_ms, then_ms }),
+        None => "none yet".to_owned(),
+    };
+    let recovery = journal.recovery.as_ref();
+    [
+        (
+            "Journal",
+            Some(format!("{}, {}, sync {}", journal.directory, Bytes(journal.bytes), journal.sync)),
+        ),
+        ("Last image", Some(format!("{image}, {} of records since", Bytes(journal.tail_bytes)))),
+        (
+            "Recovery",
+            recovery.map(|it| format!("took {} ms, with {} records", it.took_ms, it.records)),
+        ),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::Source;
 use super::files::FileReader;
+use super::high_availability::GatewaySettings;
 use super::problem::{ConfigErrors, warnings_or_errors};
 use super::properties::Properties;
 use super::settings::SettingsReader;
@@ -22,6 +23,8 @@ pub struct ClientSettings {
     pub http_address: HostPort,
     /// The proxy job tracker's Thrift service.
     pub proxy_job_tracker_address: HostPort,
+    /// The job tracker service.
+    pub job_tracker: HostPort,
     /// Nodes that restart together by default, at least 1.
     pub restart_batch: u32,
 }
@@ -42,6 +45,11 @@ impl ClientSource<'_> {
     /// that cannot be read, or a token that is too short.
     pub fn operator_token(&self) -> Result<Option<String>, ConfigErrors> {
         self.read(|reader| reader.read_operator_token())
+    }
+
+    /// What `corona gateway` needs. Errors: as [`Self::load`].
+    pub fn gateway(&self) -> Result<GatewaySettings, ConfigErrors> {
+        self.read(|reader| reader.read_gateway())
     }
 
     /// Reads the property files. Errors: a file that cannot be read, or a wrong value of a key that

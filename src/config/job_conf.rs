@@ -64,6 +64,11 @@ impl JobConf {
         }
     }
 
+    /// The names of all properties.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.properties.raw().map(|(name, _)| name)
+    }
+
     /// The value of a key, or its default; empty where it has none.
     pub fn text(&self, key: &Key) -> String {
         self.get(key.name).unwrap_or_else(|| key.default.to_owned())

@@ -5,7 +5,8 @@
 
 use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
 use Use::{
-    Accepted, Client, Files, FilesOwn, Job, JobTracker, Own, Tracker, TrackerOwn, Unsupported, Used,
+    Accepted, Client, Files, FilesOwn, Job, JobService, JobServiceOwn, JobTracker, Own, Tracker,
+    TrackerOwn, Unsupported, Used,
 };
 
 /// A key that may stand in a property file.
@@ -115,6 +116,10 @@ pub enum Use {
     Job,
     /// The job engine, from the `job.xml` of each job.
     JobTracker,
+    /// The job tracker service, as the original's job tracker does.
+    JobService,
+    /// The job tracker service; the original does not know it.
+    JobServiceOwn,
 }
 
 impl Use {
@@ -132,6 +137,8 @@ impl Use {
             Files => "files",
             FilesOwn => "files, own",
             JobTracker => "job tracker, by job",
+            JobService => "job tracker",
+            JobServiceOwn => "job tracker, own",
         }
     }
 }
@@ -323,6 +330,26 @@ keys! {
         "Size of a file of the journal after which the next one is started.";
     JOURNAL_IMAGE_BYTES = "corona.cm.journal.image.bytes", Long { least: 65_536, most: 1 << 40 }, "33554432", "bytes", Own,
         "An image of the state is made when the records behind the last one have this size. It bounds the time of a start and the size of the journal.";
+    HA_ZOOKEEPER = "corona.cm.ha.zookeeper", List, "", "", Own,
+        "ZooKeeper servers, as host:port with commas between, through which several cluster managers choose a leader. Unset: there is one cluster manager.";
+    HA_PATH = "corona.cm.ha.path", Text, "/corona/cluster-manager", "", Own,
+        "Node of ZooKeeper under which the instances of one cluster meet.";
+    HA_SESSION_TIMEOUT = "corona.cm.ha.session.timeout.ms", Long { least: 1000, most: 600_000 }, "6000", "ms", Own,
+        "Timeout of the ZooKeeper session. A standby takes over when the leader was not heard for it; a leader that hears nothing from ZooKeeper stops after two thirds of it.";
+    HA_ADDRESS = "corona.cm.ha.replication.address", Text, "", "", Own,
+        "Address of this instance, as host:port, at which the others connect: to copy the journal, and to relay connections. It is the name of the instance. Needed with corona.cm.ha.zookeeper.";
+    HA_INSTANCES = "corona.cm.ha.instances", List, "127.0.0.0/8, ::1", "", Own,
+        "Networks of the instances. Only they may copy the journal, and only they are believed which peer they relay.";
+    HA_ACK = "corona.cm.ha.ack", Text, "none", "", Own,
+        "When a reply or notification may leave: none, when the leader has its record; standby, when each standby that may take over has it as well.";
+    HA_ACK_TIMEOUT = "corona.cm.ha.ack.timeout.ms", Long { least: 10, most: 600_000 }, "2000", "ms", Own,
+        "A standby that does not store a record for longer is disconnected, and may not take over until it has copied the journal again.";
+    HA_HOLD = "corona.cm.ha.hold.ms", Long { least: 0, most: 600_000 }, "15000", "ms", Own,
+        "How long a standby or gateway holds a new connection while there is no leader, before it closes the connection.";
+    HA_MAX_LAG = "corona.cm.ha.max.lag.bytes", Long { least: 1 << 20, most: 1 << 40 }, "268435456", "bytes", Own,
+        "Bytes of records that may wait to be sent to a standby; with more it is disconnected.";
+    HA_GATEWAY_ADDRESS = "corona.gateway.address", Address, "localhost:8888", "", Client,
+        "Address at which corona gateway listens for the programs of its machine.";
     MAX_SESSIONS = "corona.cm.max.sessions", int(1), "100000", "sessions", Own,
         "Maximum number of running sessions, and of sessions that are killed in one call.";
     MAX_REQUESTS = "corona.cm.max.requests.per.session", int(1), "5000000", "requests", Own,
@@ -450,6 +477,8 @@ keys! {
 
     TT_RPC_TOTAL = "corona.tt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", TrackerOwn,
         "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
+    TT_NATIVE_TASKS = "corona.tt.native.tasks", Text, "none", "", TrackerOwn,
+        "Which jobs run without Java: `none`; `jobs`: those that set `corona.task.native`; `streaming`: also streaming jobs that native tasks can run.";
     TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "false", "", TrackerOwn,
         "Whether this node runs remote job trackers. Without it no JOBTRACKER slots are offered.";
     TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,
@@ -525,6 +554,50 @@ keys! {
         "Whether files of failed attempts, and of their job, are kept when the job is over.";
     JOB_COMMAND = "corona.task.command", Text, "", "", Job,
         "A program to run instead of Java, with its arguments separated by blanks.";
+    JOB_NATIVE = "corona.task.native", Boolean, "false", "", Job,
+        "Whether the tasks of the job are native ones, which a node must allow by `corona.tt.native.tasks`.";
+    JOB_MAPPER = "corona.task.mapper", Text, "", "", Job,
+        "Built-in mapper of native tasks, instead of a program: `cat`, `wc`, `sort` or `grep TEXT`.";
+    JOB_COMBINER = "corona.task.combiner", Text, "", "", Job,
+        "Built-in combiner of native tasks: `wc`.";
+    JOB_REDUCER = "corona.task.reducer", Text, "", "", Job,
+        "Built-in reducer of native tasks: `cat`, `wc` or `sort`.";
+    JOB_MAX_RECORD = "corona.task.max.record.bytes", int(1024), "67108864", "bytes", Job,
+        "The largest line, key or value of a native task. A task with a larger one fails.";
+    JOB_STDERR_LINES = "corona.task.stderr.lines", int(0), "20", "lines", Job,
+        "Last lines of the stderr of a program that become part of the reason why its task failed.";
+    JOB_SORT_MB = "io.sort.mb", Int { least: 1, most: 2047 }, "100", "MiB", Job,
+        "Memory in which a native map sorts its output.";
+    JOB_SORT_SPILL = "io.sort.spill.percent", Text, "0.80", "", Job,
+        "The part of that memory which is filled before it is written to disk.";
+    JOB_SORT_FACTOR = "io.sort.factor", Int { least: 2, most: 10_000 }, "10", "files", Job,
+        "Files that a native task merges at a time.";
+    JOB_COMBINE_SPILLS = "min.num.spills.for.combine", int(1), "3", "spills", Job,
+        "Spills from which on a native map combines once more when it merges them.";
+    JOB_COMPRESS_MAP_OUTPUT = "mapred.compress.map.output", Boolean, "false", "", Job,
+        "Whether outputs of maps are compressed.";
+    JOB_COMPRESS_OUTPUT = "mapred.output.compress", Boolean, "false", "", Job,
+        "Whether the output of the job is compressed.";
+    JOB_PARALLEL_COPIES = "mapred.reduce.parallel.copies", Int { least: 1, most: 1000 }, "5", "connections", Job,
+        "Connections over which a native reduce fetches outputs of maps.";
+    JOB_SHUFFLE_MEMORY = "mapred.job.reduce.total.mem.bytes", long(0), "0", "bytes", Job,
+        "Memory of a native reduce, of which the shuffle gets a part. 0: what `-Xmx` in `mapred.child.java.opts` says.";
+    JOB_SHUFFLE_INPUT_PERCENT = "mapred.job.shuffle.input.buffer.percent", Text, "0.70", "", Job,
+        "The part of the memory of a native reduce which holds fetched outputs of maps.";
+    JOB_SHUFFLE_MERGE_PERCENT = "mapred.job.shuffle.merge.percent", Text, "0.66", "", Job,
+        "How full that memory may be before what it holds is merged to disk.";
+    JOB_SHUFFLE_CONNECT_TIMEOUT = "mapreduce.reduce.shuffle.connect.timeout", span(1), "180000", "ms", Job,
+        "How long a native reduce tries to connect to a node.";
+    JOB_SHUFFLE_READ_TIMEOUT = "mapreduce.reduce.shuffle.read.timeout", span(1), "180000", "ms", Job,
+        "How long a node may send nothing to a native reduce.";
+    JOB_SHUFFLE_MAX_FAILURES = "mapreduce.reduce.shuffle.maxfetchfailures", int(1), "10", "failures", Job,
+        "Failed connections for one output after which a native reduce reports it, and then every so many.";
+    JOB_SHUFFLE_ABORT = "corona.task.shuffle.abort.failures", int(1), "30", "failures", Job,
+        "Failures to fetch one output after which a native reduce fails; a tenth of the number of maps if that is more.";
+    JOB_SHUFFLE_PAUSE = "corona.task.shuffle.retry.ms", span(1), "10000", "ms", Job,
+        "Pause after a failed fetch from a node, which grows by three tenths with each further failure, ten times at most.";
+    JOB_REPORT_INTERVAL = "corona.task.report.ms", span(1), "3000", "ms", Job,
+        "Pause between reports of a native task to its task tracker.";
 
     FS_UGI = "hadoop.job.ugi", Text, "", "", Files,
         "The user and its groups, separated by commas, for HDFS; unset: those of the process.";
@@ -663,6 +736,70 @@ keys! {
         "The longest name of a counter or a group. Counters with longer ones are left out.";
     JOB_MAX_TEXT = "corona.jt.max.text.bytes", int(64), "32768", "bytes", JobTracker,
         "What is kept of the diagnostics of an attempt, and of what it says that it does.";
+
+    JT_ADDRESS = "corona.jt.address", Address, "localhost:8021", "", JobServiceOwn,
+        "Address of the job tracker service, as clients name it in mapred.job.tracker and task trackers reach it. It listens on this address. Port 0: any free one, and the same one after a restart.";
+    JT_HTTP_ADDRESS = "mapred.job.tracker.http.address", Address, "localhost:50030", "", JobService,
+        "Address of its pages, and the name in the tracking URLs of jobs. Port 0 as above. The original's default is 0.0.0.0:50030.";
+    JT_NOTIFICATION_PORT = "corona.jt.notification.port", Int { least: 0, most: 65_535 }, "0", "", JobServiceOwn,
+        "Port for the cluster manager's notifications. 0: any free one, and the same one after a restart.";
+    JT_DATA_DIR = "corona.jt.data.dir", Path, "${hadoop.tmp.dir}/corona-job-tracker", "", JobServiceOwn,
+        "Directory of what must survive a restart: a journal for each job that runs. One service at a time can use it.";
+    JT_JOURNAL_SYNC = "corona.jt.journal.sync", Text, "write", "", JobServiceOwn,
+        "When an input of a job counts as safe: write (when it is in the file) or always (when it is on the disk).";
+    JT_SYSTEM_DIR = "corona.system.dir", Text, "/tmp/hadoop/mapred/system", "", JobService,
+        "Directory of the files of jobs, in the default file system unless it names one. Every user must be able to make entries in it.";
+    JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,
+        "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: one of this program, which they refuse unless their configuration says not to compare.";
+    JT_HEARTBEAT = "corona.jobtracker.heartbeat.interval", span(1), "3000", "ms", JobService,
+        "Time between the heartbeats of a task tracker to the job tracker of a job.";
+    JT_MAX_EVENTS = "corona.jobtracker.tce.per.rpc", int(1), "100", "events", JobService,
+        "Completion events in one reply to a reduce.";
+    JT_MAX_JOBS = "corona.jt.max.jobs", int(1), "5000", "jobs", JobServiceOwn,
+        "Jobs that may run at a time. Further ones are refused.";
+    JT_MAX_JOBS_PER_USER = "corona.jt.max.jobs.per.user", int(1), "1000", "jobs", JobServiceOwn,
+        "Jobs of one user that may run at a time.";
+    JT_MAX_TASKS = "corona.jt.max.tasks.per.job", int(1), "500000", "tasks", JobServiceOwn,
+        "Maps and reduces of one job. Larger jobs are refused.";
+    JT_MAX_SPLIT_BYTES = "corona.jt.max.split.file.bytes", long(65_536), "268435456", "bytes", JobServiceOwn,
+        "Maximum size of a job's split file, which is kept in memory while the job runs.";
+    JT_MAX_QUEUED = "corona.jt.max.queued.inputs", int(1), "1000", "calls", JobServiceOwn,
+        "Calls for one job that may wait. Further ones wait to be queued, and fail after ten seconds.";
+    JT_FINISHED_JOBS = "corona.jt.finished.jobs", int(0), "1000", "jobs", JobServiceOwn,
+        "Finished jobs whose status and counters clients can ask for.";
+    JT_FINISHED_TASKS = "corona.jt.finished.tasks", int(0), "100000", "tasks", JobServiceOwn,
+        "Tasks of finished jobs, all together, whose reports, events and diagnostics clients can ask for. The oldest jobs lose theirs first.";
+    JT_MAX_HEAP = "mapred.child.java.max.memory.mb", int(1), "4096", "MiB", JobService,
+        "Largest Java heap (-Xmx) that the options of a job's tasks may name. Jobs with a larger one are refused.";
+    JT_CONNECT_TIMEOUT = "corona.jt.launch.connect.timeout.ms", span(1), "10000", "ms", JobServiceOwn,
+        "How long a connection to a task tracker is tried.";
+    JT_CALL_TIMEOUT = "corona.jt.launch.call.timeout.ms", span(1), "60000", "ms", JobServiceOwn,
+        "How long a task tracker may take for a call with orders.";
+    JT_RPC_TOTAL = "corona.jt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", JobServiceOwn,
+        "Maximum bytes of unfinished calls of all connections together. Above it, the connections that hold the most are closed.";
+    JT_SUBMITTERS = "corona.jt.submitters", Text, "*", "", JobServiceOwn,
+        "Who may submit: users with commas between, a blank, groups with commas between; * for everybody. Clients name their user themselves.";
+    JT_VIEWERS = "corona.jt.viewers", Text, "*", "", JobServiceOwn,
+        "Who may see the jobs of others, in the same form.";
+    JT_ADMINISTRATORS = "corona.jt.administrators", Text, "", "", JobServiceOwn,
+        "Who may kill and change the jobs of others, in the same form. The user of the service may.";
+
+    JOB_QUEUE = "mapred.job.queue.name", Text, "default", "", JobTracker,
+        "The queue that clients see. It is the pool if no pool is set and it is not default.";
+    JOB_REDUCES = "mapred.reduce.tasks", int(0), "1", "tasks", JobTracker,
+        "The reduces of the job.";
+    JOB_NAME = "mapred.job.name", Text, "", "", JobTracker,
+        "The job's name for people.";
+    JOB_PRIORITY = "mapred.job.priority", Text, "NORMAL", "", JobTracker,
+        "The priority of the job's session: VERY_LOW, LOW, NORMAL, HIGH or VERY_HIGH.";
+    JOB_END_URL = "job.end.notification.url", Text, "", "", JobTracker,
+        "An http address that is fetched when the job has ended, $jobId and $jobStatus replaced.";
+    JOB_HISTORY_LOCATION = "hadoop.job.history.user.location", Text, "", "", JobTracker,
+        "Where the user's copy of the job's history goes, in _logs/history below it; none: no copy. Unset: the output directory.";
+    JOB_END_RETRIES = "job.end.retry.attempts", Int { least: 0, most: 100 }, "0", "attempts", JobTracker,
+        "Further tries if that fails.";
+    JOB_END_PAUSE = "job.end.retry.interval", span(0), "30000", "ms", JobTracker,
+        "The pause between them.";
 }
 
 /// The key with this name.

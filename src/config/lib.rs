@@ -21,8 +21,10 @@ mod client;
 mod file_systems;
 mod files;
 mod general;
+mod high_availability;
 mod hosts;
 mod job_conf;
+mod job_tracker;
 mod journal;
 pub mod keys;
 mod limits;
@@ -43,8 +45,10 @@ mod xml;
 pub use access::{AccessSettings, Networks};
 pub use client::{ClientSettings, ClientSource};
 pub use files::FileStamp;
+pub use high_availability::{GatewaySettings, HaAck, HaSettings, ZooKeeperSettings};
 pub use hosts::{HostFile, HostFiles, LoadedHosts};
 pub use job_conf::{JobConf, SiteProperties, WriteError};
+pub use job_tracker::{AccessList, JobTrackerServiceSettings, LoadedJobTracker};
 pub use journal::{JournalSettings, JournalSync};
 pub use limits::{CallSettings, NameSettings, RackSettings};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity, SimilarKey};
@@ -52,7 +56,7 @@ pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
 pub use task_tracker::{
     ChildSettings, JobFileSettings, JobTrackerSettings, LoadedTaskTracker, LocalSettings,
-    MemorySettings, TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
+    MemorySettings, NativeTasks, TaskLogSettings, TaskTrackerSettings, TrackerHttpSettings,
 };
 pub use topology::Topology;
 pub use typed::{HostPort, NotAnAddress};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::access::{self, AccessSettings};
 use super::client::ClientSettings;
+use super::high_availability::{self, GatewaySettings, HaSettings, ZooKeeperSettings};
 use super::hosts::{HostFile, HostFiles};
 use super::journal::{self, JournalSettings};
 use super::keys::{self, Key, Kind, Use};
@@ -56,6 +57,8 @@ pub struct ClusterManagerSettings {
     pub compress_state: bool,
     /// How the journal is kept.
     pub journal: JournalSettings,
+    /// How it is one of several instances; `None` if it is the only one.
+    pub ha: Option<HaSettings>,
     /// Where the general scheduling file and the pools file are looked for.
     pub scheduling_files: SchedulingFiles,
     /// How often both are looked at for changes.
@@ -155,6 +158,7 @@ impl<'a> SettingsReader<'a> {
             state_file: self.text(&keys::STATE_FILE).into(),
             compress_state: self.value(&keys::COMPRESS_STATE, typed::boolean),
             journal: self.journal(),
+            ha: self.ha(),
             scheduling_files: SchedulingFiles {
                 general: self.text(&keys::GENERAL_FILE),
                 general_set_in: self.property(&keys::GENERAL_FILE).origin,
@@ -265,6 +269,7 @@ impl<'a> SettingsReader<'a> {
             server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
             http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
             proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            job_tracker: self.value(&keys::JT_ADDRESS, typed::address),
             restart_batch: self.number(&keys::RESTART_BATCH),
         }
     }
@@ -398,6 +403,48 @@ impl<'a> SettingsReader<'a> {
             sync_interval: self.span(&keys::JOURNAL_SYNC_INTERVAL),
             segment_bytes: self.number(&keys::JOURNAL_SEGMENT_BYTES),
             image_bytes: self.number(&keys::JOURNAL_IMAGE_BYTES),
+        }
+    }
+
+    fn zookeeper(&mut self) -> Option<ZooKeeperSettings> {
+        let servers = self.value(&keys::HA_ZOOKEEPER, high_availability::servers);
+        let path = self.value(&keys::HA_PATH, high_availability::path);
+        let session_timeout = self.span(&keys::HA_SESSION_TIMEOUT);
+        Some(ZooKeeperSettings { servers: servers?, path, session_timeout })
+    }
+
+    /// With servers, an address and a journal are needed.
+    fn ha(&mut self) -> Option<HaSettings> {
+        let zookeeper = self.zookeeper();
+        let address = self.value(&keys::HA_ADDRESS, high_availability::address);
+        let instances = self.value(&keys::HA_INSTANCES, high_availability::instances);
+        let ack = self.value(&keys::HA_ACK, high_availability::ack);
+        let ack_timeout = self.span(&keys::HA_ACK_TIMEOUT);
+        let hold = self.span(&keys::HA_HOLD);
+        let max_lag_bytes = self.number(&keys::HA_MAX_LAG);
+        let zookeeper = zookeeper?;
+        let property = self.property(&keys::HA_ZOOKEEPER);
+        let Some(address) = address else {
+            let expected = format!("{} to be set as well", keys::HA_ADDRESS.name);
+            let wrong = Wrong::new("makes this one of several instances", expected);
+            self.problems.push(wrong_value(&keys::HA_ZOOKEEPER, property, wrong));
+            return None;
+        };
+        let journal = self.text(&keys::JOURNAL_DIR);
+        if journal::directory(&journal, Path::new("")).is_none() {
+            let wrong = Wrong::new("makes this one of several instances", "a journal to copy");
+            self.problems.push(wrong_value(&keys::HA_ZOOKEEPER, property, wrong));
+        }
+        Some(HaSettings { zookeeper, address, instances, ack, ack_timeout, hold, max_lag_bytes })
+    }
+
+    /// Only what a gateway needs; other keys are not looked at.
+    pub(super) fn read_gateway(mut self) -> GatewaySettings {
+        GatewaySettings {
+            address: self.value(&keys::HA_GATEWAY_ADDRESS, typed::address),
+            zookeeper: self.zookeeper(),
+            hold: self.span(&keys::HA_HOLD),
+            max_connections: self.number(&keys::WIRE_MAX_CONNECTIONS),
         }
     }
 
@@ -555,6 +602,7 @@ impl<'a> SettingsReader<'a> {
             match key.usage {
                 Use::Used | Use::Own | Use::Client | Use::Files | Use::FilesOwn => {}
                 Use::Tracker | Use::TrackerOwn | Use::Job | Use::JobTracker => {}
+                Use::JobService | Use::JobServiceOwn => {}
                 Use::Accepted => {
                     let property = self.property(key);
                     if let Err(wrong) = typed::check(key.kind, &property.value, key.unit) {

@@ -15,6 +15,10 @@ pub(super) fn similar<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) 
         let name_chars: Vec<char> = name.chars().flat_map(char::to_lowercase).collect();
         // One error in a short name, three in a long one.
         let most = (typed.len().max(name_chars.len()) / 7).clamp(1, 3);
+        // Each character more costs at least one change.
+        if typed.len().abs_diff(name_chars.len()) > most {
+            return None;
+        }
         let distance = distance(&typed, &name_chars);
         (distance <= most && distance < typed.len()).then_some((distance, name))
     });

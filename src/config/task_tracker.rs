@@ -136,6 +136,20 @@ pub struct ChildSettings {
     pub library_path: String,
     /// What a task may do between SIGTERM and SIGKILL.
     pub sigkill_delay: Duration,
+    /// Which jobs run without Java.
+    pub native_tasks: NativeTasks,
+}
+
+/// Which jobs run without Java.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NativeTasks {
+    /// None.
+    #[default]
+    None,
+    /// Those that ask for it.
+    Jobs,
+    /// Also streaming jobs that native tasks can run.
+    Streaming,
 }
 
 /// How remote job trackers are run.
@@ -258,6 +272,12 @@ impl SettingsReader<'_> {
                     .filter(|path| !path.is_empty()),
                 library_path: self.text(&keys::TT_LIBRARY_PATH),
                 sigkill_delay: self.span(&keys::TT_SIGKILL_DELAY),
+                native_tasks: self.value(&keys::TT_NATIVE_TASKS, |text| match text.trim() {
+                    "none" => Ok(NativeTasks::None),
+                    "jobs" => Ok(NativeTasks::Jobs),
+                    "streaming" => Ok(NativeTasks::Streaming),
+                    _ => Err(Wrong::new("is none of them", "none, jobs or streaming")),
+                }),
             },
             remote_job_trackers: self.remote_job_trackers(),
             logs: self.task_logs(),
@@ -425,6 +445,7 @@ mod tests {
         ("corona.tt.java.home", "/seven", "java_home: Some(\"/seven\")"),
         ("corona.tt.child.class.path", "/seven", "class_path: Some(\"/seven\")"),
         ("corona.tt.library.path", "/seven", "library_path: \"/seven\""),
+        ("corona.tt.native.tasks", "streaming", "native_tasks: Streaming"),
         ("corona.tt.fetch.timeout.ms", "1234", "timeout: 1.234s"),
         ("corona.tt.fetch.max.bytes", "7", "max_bytes: 7,"),
         ("corona.tt.unpack.max.bytes", "7", "max_unpacked_bytes: 7"),

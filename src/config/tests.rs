@@ -80,6 +80,7 @@ fn without_any_file_the_defaults_are_those_of_the_original() {
             segment_bytes: 16 << 20,
             image_bytes: 32 << 20,
         },
+        ha: None,
         scheduling_files: SchedulingFiles {
             general: "corona.xml".into(),
             general_set_in: Origin::Default,

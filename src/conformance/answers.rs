@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::report::Rule;
 use corona_wire::value::{Message, MessageKind, Value};
 
-/// What an answer is worth.
+/// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The same, once names are translated.
+    /// Equal once names are translated.
     Equal,
-    /// Another one, which this row allows.
+    /// A difference that this row allows.
     Explained(Rule),
-    /// Another one.
+    /// A difference that no row allows.
     Different,
 }
 

@@ -30,7 +30,7 @@ pub struct Launch {
 
 /// A cluster manager that is ready. It is ended when this is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct LaunchedManager {
     child: Child,
     thrift: SocketAddr,
     http: Option<SocketAddr>,
@@ -45,7 +45,7 @@ pub enum LaunchError {
     Start {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: std::io::Error,
     },
@@ -70,7 +70,7 @@ const LOG_LINES: usize = 200;
 
 impl Launch {
     /// Starts the program and waits for its line with `thrift ADDRESS` and `http ADDRESS`.
-    pub fn start(&self) -> Result<Running, LaunchError> {
+    pub fn start(&self) -> Result<LaunchedManager, LaunchError> {
         let mut command = Command::new(&self.program);
         command.arg("cluster-manager").env_remove("HADOOP_CONF_DIR");
         if let Some(conf_dir) = &self.conf_dir {
@@ -99,7 +99,7 @@ impl Launch {
             let log = log.clone();
             thread::spawn(move || log.follow(stdout, Some(found)));
         }
-        let mut running = Running { child, thrift: NOWHERE, http: None, log };
+        let mut running = LaunchedManager { child, thrift: NOWHERE, http: None, log };
         match ready.recv_timeout(self.ready_within) {
             Ok((thrift, http)) => {
                 running.thrift = reachable(thrift);
@@ -110,7 +110,7 @@ impl Launch {
             Err(RecvTimeoutError::Disconnected) => {
                 let status = running.ended_within(Duration::from_secs(5));
                 let status = status.map_or("stdout closed".to_owned(), |status| status.to_string());
-                // Its last words may still be on their way. Whoever it started may keep them open.
+                // The last lines of its log may still be in the pipe, which processes that it started may keep open.
                 let _ = log_ends.recv_timeout(Duration::from_secs(1));
                 Err(LaunchError::Ended { status, log: running.log() })
             }
@@ -120,7 +120,7 @@ impl Launch {
 
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-impl Running {
+impl LaunchedManager {
     /// Where it takes calls.
     pub fn thrift(&self) -> SocketAddr {
         self.thrift
@@ -177,7 +177,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for LaunchedManager {
     fn drop(&mut self) {
         self.stop();
     }
@@ -212,7 +212,7 @@ fn addresses(line: &str) -> Option<(SocketAddr, Option<SocketAddr>)> {
     Some((after("thrift")?, after("http")))
 }
 
-type Found = SyncSender<(SocketAddr, Option<SocketAddr>)>;
+type FoundAddresses = SyncSender<(SocketAddr, Option<SocketAddr>)>;
 
 /// The last lines of a program's output.
 #[derive(Clone, Debug, Default)]
@@ -220,7 +220,7 @@ struct Log(Arc<Mutex<VecDeque<String>>>);
 
 impl Log {
     /// Reads to the end, so that the program never waits for a reader.
-    fn follow(&self, output: impl Read, mut found: Option<Found>) {
+    fn follow(&self, output: impl Read, mut found: Option<FoundAddresses>) {
         let mut lines = BufReader::new(output);
         let mut line = Vec::new();
         while matches!(lines.read_until(b'\n', &mut line), Ok(size) if size > 0) {
@@ -229,7 +229,7 @@ impl Log {
             if let Some(addresses) = addresses(&text)
                 && let Some(found) = found.take()
             {
-                // Nobody waits any more when the deadline has passed.
+                // The receiver is gone when the deadline has passed.
                 let _ = found.try_send(addresses);
             }
             self.push(text);
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_metrics_tell_for_how_long_it_was_held_up() {
+    fn the_metrics_contain_the_time_of_stalls() {
         let text = "HTTP/1.1 200 OK\r\n\r\n# TYPE corona_held_up_seconds_total counter\n\
             corona_held_up_seconds_total 1.25\ncorona_x 3\n";
         assert_eq!(held_up(text), Some(Duration::from_millis(1_250)));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_at_once_is_told_with_its_log() {
+    fn a_program_that_ends_at_once_is_reported_with_its_log() {
         let launch = Launch {
             program: "/bin/sh".into(),
             conf_dir: None,

@@ -1,8 +1,8 @@
-//! Conformance: what passed between the programs of a cluster, taken from packet captures, played
-//! against a cluster manager, and compared with what that one does.
+//! Conformance: the traffic between the programs of a cluster, taken from packet captures, played
+//! against a cluster manager, and compared with its behaviour.
 //!
-//! Knows the wire and what each call means to a peer. It knows nothing of the engine or of the
-//! live service: they are what is judged here. Only [`shadow`] does, which runs one beside a cluster
+//! It knows the wire and the meaning of each call to a peer. It knows nothing of the engine or of the
+//! live service, because it judges them. Only [`shadow`] does, which runs a second one beside a cluster
 //! manager in service.
 //!
 //! The path of a recording: [`open`] opens any file of traffic, [`capture`] turns packets into

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::replay::{self, Counts, EarlierPlay, HoldUps, Notices, Report};
-use crate::report::{About, FieldPair, Fields, Finding, Rule};
-use crate::shadow::stats::{Beginning, Near, Stats, Tally};
+use crate::replay::{self, Counts, EarlierPlay, Notices, Report, Stalls};
+use crate::report::{FieldPair, Fields, Finding, Rule, Subject};
+use crate::shadow::stats::{AnswerCounts, Near, Resync, Stats};
 use crate::shadow::{html, json, text};
 
 fn check(name: &str, written: &str) {
@@ -37,7 +37,7 @@ fn findings() -> Vec<Finding> {
         let found = Finding::of_words(Duration::from_millis(at_ms), about, place.to_owned(), both);
         Finding { rule, ..found }
     };
-    let call = |method: &str| About::Call(method.to_owned());
+    let call = |method: &str| Subject::Call(method.to_owned());
     let with_fields = Finding {
         arguments: "handle: \"202611210043.1\", requestList: [{id: 1}, {id: 2}]".to_owned(),
         fields: Fields {
@@ -58,16 +58,16 @@ fn findings() -> Vec<Finding> {
         with_fields,
         wide,
         finding(2_000, call("releaseResource"), "releaseResource 9 on connection 4", None),
-        finding(2_250, About::Notice, "MAP grants to session 202611210043.1", None),
-        finding(2_500, About::Notice, "MAP grants to session 2", Some(Rule::FREE_NODE)),
-        finding(2_600, About::Notice, "MAP grants to session 3", Some(Rule::FREE_NODE)),
-        finding(3_000, About::Run, "connection 7, at the end", None),
+        finding(2_250, Subject::Notice, "MAP grants to session 202611210043.1", None),
+        finding(2_500, Subject::Notice, "MAP grants to session 2", Some(Rule::FREE_NODE)),
+        finding(2_600, Subject::Notice, "MAP grants to session 3", Some(Rule::FREE_NODE)),
+        finding(3_000, Subject::Run, "connection 7, at the end", None),
         finding(3_250, call("sessionHeartbeat"), "sessionHeartbeat 3", Some(Rule::PROMPT_EXPIRY)),
     ]
 }
 
 fn replayed() -> Report {
-    let held_up = HoldUps {
+    let held_up = Stalls {
         pauses: 2,
         longest: Duration::from_millis(70),
         total: Duration::from_millis(130),
@@ -95,8 +95,8 @@ fn replayed() -> Report {
         explained,
         different,
         left_out: 4,
-        hold_ups: held_up,
-        earlier: vec![EarlierPlay { different: 5, hold_ups: held_up }],
+        stalls: held_up,
+        earlier: vec![EarlierPlay { different: 5, stalls: held_up }],
         not_compared: vec!["Notices: the recording does not have them, ".repeat(4), "<i>".into()],
     }
 }
@@ -120,7 +120,7 @@ fn reports_of_replays_stay_as_they_are() {
 }
 
 fn shadowed() -> Stats {
-    let tally = |equal, explained, different, not_compared| Tally {
+    let tally = |equal, explained, different, not_compared| AnswerCounts {
         equal,
         explained,
         different,
@@ -151,8 +151,8 @@ fn shadowed() -> Stats {
     stats.worst_lag = Duration::from_millis(1_234);
     stats.beginnings = 12;
     stats.last_beginnings = vec![
-        Beginning { at: Duration::from_secs(65), why: "the primary is in <safe> mode".into() },
-        Beginning { at: Duration::from_secs(90_061), why: "a reason of words ".repeat(8) },
+        Resync { at: Duration::from_secs(65), why: "the primary is in <safe> mode".into() },
+        Resync { at: Duration::from_secs(90_061), why: "a reason of words ".repeat(8) },
     ];
     stats.explained = explained;
     stats.different = different;

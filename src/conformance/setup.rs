@@ -1,4 +1,4 @@
-//! The configuration that a recording was made with: what a replay needs to know of it, and what
+//! The configuration that a recording was made with: the values that a replay needs, and those that
 //! must be changed to start another cluster manager with it on this machine.
 //!
 //! Knows configuration keys by name, since it hands them on as overrides; their meaning is the
@@ -54,7 +54,7 @@ impl RecordedSetup {
         })
     }
 
-    /// What a replay at this speed needs to know.
+    /// The options of a replay at this speed.
     pub fn options(&self, name: &str, speed: f64) -> ReplayOptions {
         ReplayOptions {
             name: name.to_owned(),

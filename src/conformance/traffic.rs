@@ -1,7 +1,7 @@
 //! Opens files of traffic: packet captures (pcap and pcapng) and recordings, each optionally
 //! compressed with gzip. Their first bytes distinguish them.
 //!
-//! Knows of each kind only how it begins. What comes out is the same for all of them: a
+//! It knows only how each kind begins. The result is the same for all of them: a
 //! [`Capture`], and from it conversations.
 
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use crate::capture::{
 use crate::conversation::{Conversation, Offered, Ports, conversations_of_known_servers};
 use crate::recording::{self, Entry, Header, MAGIC, Record, Unrecorded};
 
-/// What a file of traffic holds.
+/// The contents of a file of traffic.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     /// The connections.
     pub capture: Capture,
-    /// What the file says of itself, if it is a recording.
+    /// The header, if the file is a recording.
     pub recording: Option<Header>,
     /// What a recording's writer said was not recorded; none for a packet capture, or if the
     /// writer did not come to its end.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::Traffic;
 use crate::conversation::Conversation;
-use crate::launch::{Launch, LaunchError, Running};
+use crate::launch::{Launch, LaunchError, LaunchedManager};
 use crate::recording::{Header, Origin};
 use crate::replay::{NoRestart, Progress, ReplayOptions, Report, Stage};
 use crate::setup::RecordedSetup;
@@ -25,13 +25,13 @@ pub struct Program {
     pub path: PathBuf,
     /// The directory of the recorded configuration.
     pub conf_dir: PathBuf,
-    /// What was read there.
+    /// The configuration there.
     pub setup: RecordedSetup,
     /// How long a start may take.
     pub ready_within: Duration,
 }
 
-/// Why there is no verdict.
+/// The reason why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// Servers of the replay cannot be set up.
@@ -49,17 +49,17 @@ pub enum TrialError {
     /// There is no way to the cluster manager's machine.
     #[error("no address of this machine leads to {0}: {1}")]
     NoWay(IpAddr, io::Error),
-    /// Nobody answers there.
+    /// No cluster manager answers there.
     #[error("no cluster manager answers at {target}: {why}")]
     NoAnswer {
         /// Where.
         target: SocketAddr,
-        /// What happened instead.
+        /// The error.
         why: String,
     },
 }
 
-/// What the kind of file says about how its traffic can be compared.
+/// The options for a file: traffic without callbacks cannot be compared in full.
 pub fn fitting(options: ReplayOptions, traffic: &Traffic) -> ReplayOptions {
     let without_callbacks =
         |header: &Header| header.origin == Origin::Relay && !header.relay_callbacks;
@@ -90,7 +90,7 @@ pub async fn against_program(
     let again = Launch { arguments: vec!["--recover-from-disk".into()], ..launch };
     let target = manager.thrift();
     // A program without this metric counts as not stalled.
-    let account = |manager: &Running| manager.held_up().unwrap_or_default();
+    let account = |manager: &LaunchedManager| manager.held_up().unwrap_or_default();
     let mut held_up = Duration::ZERO;
     let restart = async || {
         held_up += account(&manager);
@@ -103,7 +103,7 @@ pub async fn against_program(
     if !manager.is_alive() {
         return Err(TrialError::Ended(manager.log()));
     }
-    report.hold_ups.manager = held_up + account(&manager);
+    report.stalls.manager = held_up + account(&manager);
     Ok(report)
 }
 
@@ -157,7 +157,7 @@ async fn sessions_at(target: SocketAddr) -> Result<usize, TrialError> {
     sessions.map(|sessions| sessions.len()).map_err(|error| no_answer(error.to_string()))
 }
 
-/// A directory that only this process uses, removed when this is dropped.
+/// A directory that only this process uses; it is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -181,7 +181,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What stays behind is small, and in the directory for temporary files.
+        // A directory that cannot be removed is small, and a temporary one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn somebody_has_to_answer() {
+    async fn a_target_that_does_not_answer_is_an_error() {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let refused = against_address(&[], ReplayOptions::default(), nobody, |_| {}).await;
         let refused = refused.unwrap_err().to_string();

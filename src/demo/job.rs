@@ -13,8 +13,8 @@ use super::settings::SESSION_EXPIRY_MS;
 use super::stage::{Stage, add};
 use corona_model::types::{Grant, PoolName, ResourceType, SessionPriority, SessionStatus};
 use corona_session_driver::{
-    DriverError, Ending, Event, Events, Lost, NodeUsage, Options, SessionDriver, SlotRequest,
-    Timers,
+    DriverError, Ending, Event, Lost, NodeUsage, Options, SessionDriver, SessionEvents,
+    SlotRequest, Timers,
 };
 
 /// Failed tasks of a job on one node after which it uses the node no more and reports it.
@@ -26,7 +26,7 @@ const LOOK_SECONDS: f64 = 1.0;
 /// Copies of each block of the input.
 const COPIES: usize = 3;
 
-/// What a job is to do.
+/// The work of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) name: Arc<str>,
@@ -56,7 +56,7 @@ struct Piece {
     fails: bool,
 }
 
-/// What a job knows about a node on which its tasks failed.
+/// A job's failures on one node.
 #[derive(Debug, Default)]
 struct Trouble {
     host: Arc<str>,
@@ -127,7 +127,7 @@ struct Job {
     plan: Plan,
     random: Random,
     driver: SessionDriver,
-    events: Events,
+    events: SessionEvents,
     /// By the id of the request.
     pieces: HashMap<i32, Piece>,
     ends: BTreeSet<(Instant, i32)>,

@@ -59,7 +59,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two reports of the state, in seconds of the demo.
 const STATUS_SECONDS: f64 = 10.0;
 
-/// What a demo is to be like.
+/// Options of a demo.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Port of the pages; 0: any free one.

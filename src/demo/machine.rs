@@ -1,4 +1,4 @@
-//! The emulated nodes: what they have, what runs on them, and their heartbeats.
+//! The emulated nodes: their resources, their tasks and their heartbeats.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What a demo reports: as a sentence for people, or serialised for programs.
+//! The events that a demo reports: as a sentence for people, or serialised for programs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -194,7 +194,7 @@ impl fmt::Display for News {
     }
 }
 
-/// What happened in all.
+/// The counts of the whole demo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// How long the demo ran.

@@ -45,7 +45,7 @@ async fn listen(
     let read = async {
         let mut body = sender.send_request(request).await?.into_body();
         if let Some(listening) = listening.take() {
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             let _ = listening.send(());
         }
         let (mut lines, mut observer) = (Lines::default(), Observer { stage, starving: vec![] });
@@ -60,7 +60,7 @@ async fn listen(
         }
         Ok(())
     };
-    // What ends the connection shows in the stream, too.
+    // An error of the connection shows in the stream, too.
     let driven = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await

@@ -1,4 +1,4 @@
-//! The story: what happens to the cluster, in this order, again and again with other nodes.
+//! The story: events of the cluster in this order, repeated with other nodes.
 
 use std::sync::Arc;
 use std::time::Instant;

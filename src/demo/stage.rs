@@ -1,4 +1,4 @@
-//! What all parts of a demo share.
+//! The state that all parts of a demo share.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(super) struct Stage {
     news: mpsc::Sender<News>,
 }
 
-/// What happened so far.
+/// The counts so far.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) started: AtomicU64,

@@ -27,7 +27,7 @@ const USUAL_SLOTS: f64 = 150.0;
 /// Jobs out of a hundred that fail.
 const FAILING: usize = 4;
 
-/// Who submits jobs, and which.
+/// The users that submit jobs, and their jobs.
 struct Team {
     group: &'static str,
     pool: &'static str,

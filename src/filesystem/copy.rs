@@ -96,32 +96,45 @@ pub async fn put(
     options: CreateOptions,
     progress: &mut (dyn FnMut(Copied) + Send),
 ) -> Result<u64, FsError> {
-    let exists = || FsError::new(ErrorKind::AlreadyExists, "put", path, "File exists");
-    if !options.overwrite && files.find(path).await?.is_some() {
-        return Err(exists());
-    }
     let source =
         fs::canonicalize(from).map_err(|error| FsError::io("open", from.display(), &error))?;
     let mut reader = local.open(&FsPath::local(&source)?).await?;
     let raw = File::open(&source).map_err(|error| FsError::io("open", from.display(), &error))?;
+    let options = CreateOptions { replay: Replay::From(Arc::new(raw)), ..options };
+    put_reader(&mut *reader, files, path, options, progress).await
+}
+
+/// Copies the rest of what is read to a path of a file system, as [`put`] does.
+pub async fn put_reader(
+    reader: &mut dyn FileReader,
+    files: &dyn FileSystem,
+    path: &FsPath,
+    options: CreateOptions,
+    progress: &mut (dyn FnMut(Copied) + Send),
+) -> Result<u64, FsError> {
+    let exists = || FsError::new(ErrorKind::AlreadyExists, "put", path, "File exists");
+    let is_directory = || FsError::new(ErrorKind::IsADirectory, "put", path, "Is a directory");
+    match files.find(path).await? {
+        Some(found) if found.is_directory => return Err(is_directory()),
+        Some(_) if !options.overwrite => return Err(exists()),
+        _ => {}
+    }
     let directory = path.parent().ok_or_else(exists)?;
     // The final name is for whole files. Spec: hdfs/01 §1.6.6.
     let unfinished = directory.join(&format!("{}.{:x}.tmp", path.name(), crate::hdfs::random()));
     let overwrite = options.overwrite;
-    let options =
-        CreateOptions { overwrite: false, replay: Replay::From(Arc::new(raw)), ..options };
+    let options = CreateOptions { overwrite: false, ..options };
     let mut writer = files.create(&unfinished, options).await?;
-    let of = reader.length();
     let (mut piece, mut bytes) = (vec![0; STEP_BYTES], 0);
     let copied: Result<(), FsError> = async {
         loop {
-            let filled = fill(&mut *reader, &mut piece).await?;
+            let filled = fill(reader, &mut piece).await?;
             if filled == 0 {
                 return Ok(());
             }
             writer.write(piece.get(..filled).unwrap_or_default()).await?;
             bytes += filled as u64;
-            progress(Copied { bytes, of });
+            progress(Copied { bytes, of: reader.length() });
         }
     }
     .await;
@@ -132,10 +145,8 @@ pub async fn put(
     let renamed: Result<(), FsError> = async {
         // A rename onto a file is refused, and one onto a directory moves into it.
         match files.find(path).await? {
+            Some(found) if found.is_directory => return Err(is_directory()),
             Some(_) if !overwrite => return Err(exists()),
-            Some(found) if found.is_directory => {
-                return Err(FsError::new(ErrorKind::IsADirectory, "put", path, "Is a directory"));
-            }
             Some(_) => drop(files.delete(path, false).await?),
             None => {}
         }

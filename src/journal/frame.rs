@@ -7,6 +7,7 @@
 //! | image | `CORONAIM`, version (4), number (8), length (8), CRC-32 of the payload (4), CRC-32 of these 32 bytes (4), payload |
 
 use crc32fast::Hasher;
+use thiserror::Error;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"CORONAJL";
 const IMAGE_MAGIC: &[u8; 8] = b"CORONAIM";
@@ -15,7 +16,7 @@ pub(crate) const VERSION: u32 = 1;
 /// Bytes before the first record of a segment.
 pub(crate) const SEGMENT_HEADER: usize = 24;
 /// Bytes of a record before its payload.
-pub(crate) const RECORD_HEADER: usize = 24;
+pub const RECORD_HEADER: usize = 24;
 const IMAGE_HEADER: usize = 36;
 /// Bytes of a payload at most.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 30;
@@ -66,6 +67,30 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<Frame<'_>> {
     }
     let checksum = crc32fast::hash(&bytes[8..RECORD_HEADER + length]);
     (checksum == u32_at(bytes, 4)?).then_some(Frame { number, durable, payload })
+}
+
+/// Goes through whole records as [`Tapped`](super::Tapped) has them: their numbers and what they hold.
+/// Ends at the first bytes that are no whole record, with an error.
+pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), NoRecord>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let found = read_record(rest);
+        rest = found.map_or(&[], |record| &rest[record.len()..]);
+        Some(found.map(|record| (record.number, record.payload)).ok_or(NoRecord))
+    })
+}
+
+/// Bytes that are no whole record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a record is not whole")]
+pub struct NoRecord;
+
+/// Appends a record in the form that [`records`] reads.
+pub fn frame_record(out: &mut Vec<u8>, number: u64, payload: &[u8]) {
+    write_record(out, number, 0, payload);
 }
 
 /// The header of a segment.
@@ -190,6 +215,17 @@ mod tests {
         let image = [image_header(9, b"abc"), b"abc".to_vec()].concat();
         assert_eq!(&image[..28], b"CORONAIM\x01\0\0\0\x09\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
         assert_eq!(read_image(&image), Ok((9, &b"abc"[..])));
+    }
+
+    #[test]
+    fn records_are_read_until_one_is_not_whole() {
+        let mut bytes = Vec::new();
+        frame_record(&mut bytes, 7, b"ab");
+        frame_record(&mut bytes, 8, b"");
+        let whole = bytes.clone();
+        assert_eq!(records(&whole).collect::<Vec<_>>(), [Ok((7, &b"ab"[..])), Ok((8, &b""[..]))]);
+        bytes.pop();
+        assert_eq!(records(&bytes).collect::<Vec<_>>(), [Ok((7, &b"ab"[..])), Err(NoRecord)]);
     }
 
     #[test]

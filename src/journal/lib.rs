@@ -47,12 +47,15 @@ mod frame;
 mod log;
 mod recovery;
 mod storage;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use self::check::{Repaired, Report, SegmentReport, check, repair, show};
-pub use self::frame::image_name;
+pub use self::frame::{NoRecord, RECORD_HEADER, frame_record, image_name, records};
+pub use self::log::seed;
 pub use self::recovery::{Entry, OpenError, Recovered, Rejected};
 pub use self::storage::{DiskStorage, Storage, StorageError, StorageFile};
+pub use self::tap::{Tap, Tapped};
 pub use self::writer::{Failed, Journal, Options, Status, Sync};

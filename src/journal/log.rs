@@ -122,6 +122,15 @@ pub(crate) fn store_image(
     remove_superfluous(storage)
 }
 
+/// Makes a journal that goes on from an image of another one: the next record has the number behind it.
+/// The storage must hold no journal.
+///
+/// # Errors
+/// The storage cannot be written.
+pub fn seed(storage: &dyn Storage, number: u64, image: &[u8]) -> Result<(), StorageError> {
+    store_image(storage, number, image)
+}
+
 /// Removes images except the last two, and segments whose records are all in the older of these.
 fn remove_superfluous(storage: &dyn Storage) -> Result<(), StorageError> {
     let files = Files::of(storage)?;

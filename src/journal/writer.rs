@@ -13,6 +13,7 @@ use super::frame;
 use super::log::{Log, store_image};
 use super::recovery::{self, Entry, OpenError, Recovered, Rejected};
 use super::storage::{Storage, StorageError, StorageFile};
+use super::tap::{self, Feed, Tap, Tapped};
 
 /// When a record counts as committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +75,8 @@ pub struct Status {
     pub writes: u64,
     /// Times so far that records were made durable.
     pub syncs: u64,
+    /// For how long records have waited without any being written; zero if none waits.
+    pub stalled: Duration,
 }
 
 /// A journal that is open for writing. It is closed when it is dropped, without waiting for errors.
@@ -106,6 +109,8 @@ struct State {
     unsynced: Option<(Arc<dyn StorageFile>, u64)>,
     /// Somebody waits for durability before the interval is over.
     hurry: bool,
+    /// Since when records wait that are not committed, or when some were committed last.
+    waiting_since: Option<Instant>,
     closing: bool,
     written_all: bool,
     failed: Option<Failed>,
@@ -113,6 +118,8 @@ struct State {
     bytes: u64,
     /// The last record that [`Journal::read`] has shown, and `bytes` at that time.
     read: (u64, u64),
+    /// Those who read along.
+    taps: Vec<Feed>,
 }
 
 impl fmt::Debug for Journal {
@@ -129,9 +136,20 @@ impl Journal {
     pub fn open(
         storage: impl Storage,
         options: Options,
+        visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
+    ) -> Result<(Journal, Recovered), OpenError> {
+        Journal::open_on(Arc::new(storage), options, visit)
+    }
+
+    /// The same, on a storage that others have as well.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        options: Options,
         mut visit: impl FnMut(Entry<'_>) -> Result<(), Rejected>,
     ) -> Result<(Journal, Recovered), OpenError> {
-        let storage: Arc<dyn Storage> = Arc::new(storage);
         let (log, recovered) = Log::open(storage.clone(), options.segment_bytes, &mut visit)?;
         let last = log.last();
         let status = Status {
@@ -188,6 +206,9 @@ impl Journal {
         let number = state.status.appended + 1;
         let durable = state.status.durable;
         let was_empty = state.buffer.is_empty();
+        if state.waiting_since.is_none() {
+            state.waiting_since = Some(Instant::now());
+        }
         frame::write_record(&mut state.buffer, number, durable, payload);
         state.status.appended = number;
         state.status.pending_bytes = state.buffer.len();
@@ -199,6 +220,14 @@ impl Journal {
             self.shared.to_write.notify_one();
         }
         Ok(number)
+    }
+
+    /// Reads along: every record that is not in a [`Journal::read`] made from now on, in order, when it is
+    /// committed, and perhaps some that are. A reader that is `max_bytes` behind is given up.
+    pub fn tap(&self, max_bytes: usize) -> Tap {
+        let (feed, tap) = tap::tap(max_bytes);
+        self.shared.lock().taps.push(feed);
+        tap
     }
 
     /// The number of the last committed record, as it grows.
@@ -264,7 +293,9 @@ impl Journal {
 
     /// What it is doing.
     pub fn status(&self) -> Status {
-        self.shared.lock().status.clone()
+        let state = self.shared.lock();
+        let stalled = state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
+        Status { stalled, ..state.status.clone() }
     }
 
     /// Shows the newest whole image, if there is one, and all records behind it that are committed now,
@@ -365,7 +396,10 @@ impl Shared {
                 return;
             }
             let mut state = self.lock();
+            // While something waits to be made durable, the other thread wakes up by itself.
+            let sync_is_due = !is_durable && state.unsynced.is_none();
             state.status.committed = last;
+            state.waiting_since = (last < state.status.appended).then(Instant::now);
             state.status.segment_bytes = log.segment_length();
             state.status.writes += 1;
             if is_durable {
@@ -374,11 +408,15 @@ impl Shared {
             } else {
                 state.unsynced = Some((log.segment().clone(), last));
             }
+            if !state.taps.is_empty() {
+                let tapped = Tapped { last, bytes: batch.as_slice().into() };
+                state.taps.retain(|feed| feed.send(&tapped));
+            }
             drop(state);
             self.committed.send_replace(last);
             if is_durable {
                 self.synced.notify_all();
-            } else {
+            } else if sync_is_due {
                 self.to_sync.notify_one();
             }
         }

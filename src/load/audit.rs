@@ -4,21 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::faults::FaultKind;
-use super::session::Session;
-use super::world::{Failure, World};
+use super::session::LoadSession;
+use super::world::{Failure, LoadWorld};
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
 
 /// Requests the slot counts of all sessions, and records those that have more than possible: more
 /// than all their requests minus the answered releases.
-pub(super) async fn audit(world: &World) -> Result<(), Failure> {
+pub(super) async fn audit(world: &LoadWorld) -> Result<(), Failure> {
     let mut caller = world.connect().await?;
-    let released: Vec<(Arc<Session>, u64)> = world
+    let released: Vec<(Arc<LoadSession>, u64)> = world
         .sessions()
         .into_iter()
         .map(|session| (session.clone(), session.acknowledged()))
         .collect();
     let measure = world.meter.measure("getSessions");
-    let reply = caller.call(&measure, Call::GetSessions).await;
+    let (reply, _) = world.call(&mut caller, &measure, Call::GetSessions).await;
     let reply = reply.map_err(|error| Failure(format!("getSessions: {error}")))?;
     let Reply::GetSessions(running) = reply else { return Ok(()) };
     let in_use: HashMap<&str, u64> = running

@@ -10,14 +10,14 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::meter::Count;
-use super::world::World;
+use super::world::LoadWorld;
 use corona_net::accept::Acceptor;
 use corona_wire::calls::{SessionDriver, SessionDriverCall as Call, SessionDriverReply as Reply};
 use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
 
 /// Where sessions listen, each kind at its own address.
 #[derive(Debug)]
-pub(super) struct Callbacks {
+pub(super) struct CallbackServer {
     pub(super) prompt: SocketAddr,
     pub(super) dead: SocketAddr,
     pub(super) stuck: SocketAddr,
@@ -27,9 +27,9 @@ pub(super) struct Callbacks {
     _stop: watch::Sender<bool>,
 }
 
-impl Callbacks {
+impl CallbackServer {
     /// Opens the listeners on this address of the machine.
-    pub(super) fn open(world: Arc<World>, address: IpAddr) -> io::Result<Callbacks> {
+    pub(super) fn open(world: Arc<LoadWorld>, address: IpAddr) -> io::Result<CallbackServer> {
         let any = SocketAddr::new(address, 0);
         let listener = listen(ListenOn::Address(any))?;
         let prompt = listener.local_addr()?;
@@ -48,7 +48,13 @@ impl Callbacks {
         dead.bind(&any.into())?;
         let dead_address = dead.local_addr()?.as_socket();
         let dead_address = dead_address.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Callbacks { prompt, dead: dead_address, stuck: stuck_address, _dead: dead, _stop: stop })
+        Ok(CallbackServer {
+            prompt,
+            dead: dead_address,
+            stuck: stuck_address,
+            _dead: dead,
+            _stop: stop,
+        })
     }
 }
 
@@ -70,7 +76,7 @@ async fn accept_and_ignore(listener: TcpListener, mut stopped: watch::Receiver<b
 }
 
 struct Notified {
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     after_end: Arc<Count>,
 }
 

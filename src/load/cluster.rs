@@ -1,4 +1,4 @@
-//! The emulated nodes: who they are, and how many of their slots are held.
+//! The emulated nodes: their names and addresses, and how many of their slots are held.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
@@ -20,7 +20,7 @@ const NODES_OF_A_RACK: u32 = 40;
 
 /// All nodes of a run.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct LoadedCluster {
     map_slots: u32,
     cpus: i16,
     nodes: Box<[Node]>,
@@ -35,15 +35,15 @@ pub(super) struct Cluster {
 struct Node {
     maps: AtomicU32,
     most_maps: AtomicU32,
-    /// Slots that a session lost. It may have been told after another session was told that it has
+    /// Slots that a session lost. Its notification may arrive after that of another session that received
     /// the slot now.
     lost_maps: AtomicU32,
 }
 
-impl Cluster {
-    pub(super) fn new(plan: &Nodes) -> Cluster {
+impl LoadedCluster {
+    pub(super) fn new(plan: &Nodes) -> LoadedCluster {
         let nodes = std::iter::repeat_with(Node::default).take(plan.count).collect();
-        Cluster { map_slots: plan.map_slots, cpus: plan.cpus, nodes, held: AtomicI64::new(0) }
+        LoadedCluster { map_slots: plan.map_slots, cpus: plan.cpus, nodes, held: AtomicI64::new(0) }
     }
 
     /// How many nodes there are.
@@ -51,7 +51,7 @@ impl Cluster {
         u32::try_from(self.nodes.len()).unwrap_or(FOREIGN)
     }
 
-    /// What a node says of itself.
+    /// The contents of a node's heartbeat.
     pub(super) fn info(&self, number: u32) -> ClusterNodeInfo {
         // More than any cluster manager keeps in reserve.
         let specs = ComputeSpecs {
@@ -176,7 +176,7 @@ fn draw(seed: u64, id: i32, place: u32, bound: u32) -> u32 {
     ((u128::from(z) * u128::from(bound)) >> 64) as u32
 }
 
-/// What the names of nodes begin with. They are the same in each run, so that a run takes the place
+/// The prefix of node names. They are the same in each run, so that a run takes the place
 /// of one before it.
 const NAME: &str = "load-node-";
 
@@ -184,7 +184,7 @@ fn name(number: u32) -> String {
     format!("{NAME}{number}")
 }
 
-/// Literal addresses: nobody looks them up.
+/// Literal addresses, which need no lookup.
 pub(super) fn host(number: u32) -> String {
     let [_, a, b, c] = number.to_be_bytes();
     format!("10.{a}.{b}.{c}")
@@ -207,9 +207,9 @@ mod tests {
     use super::*;
     use crate::plan::Heartbeats;
 
-    fn cluster(count: usize) -> Cluster {
+    fn cluster(count: usize) -> LoadedCluster {
         let heartbeats = Heartbeats::Every(Duration::from_secs(3));
-        Cluster::new(&Nodes { count, cpus: 4, map_slots: 2, connections: 1, heartbeats })
+        LoadedCluster::new(&Nodes { count, cpus: 4, map_slots: 2, connections: 1, heartbeats })
     }
 
     fn grant(node: &ClusterNodeInfo) -> ResourceGrant {
@@ -248,13 +248,13 @@ mod tests {
 
     #[test]
     fn more_than_a_node_has_is_a_fault_unless_a_session_lost_a_slot() {
-        let over = |happen: fn(&Cluster)| {
+        let over = |happen: fn(&LoadedCluster)| {
             let (cluster, faults) = (cluster(2), Faults::default());
             happen(&cluster);
             cluster.judge(&faults);
             faults.list()
         };
-        let three = |cluster: &Cluster| (0..3).for_each(|_| cluster.hold(1, true));
+        let three = |cluster: &LoadedCluster| (0..3).for_each(|_| cluster.hold(1, true));
         let [fault] = &over(three)[..] else { panic!("one fault") };
         assert_eq!((fault.kind, fault.count), (FaultKind::OverCapacity, 1));
         assert_eq!(fault.first, "3 MAP slots of load-node-1 were held at the same time; it has 2");

@@ -7,27 +7,27 @@ use super::report::{Report, Timing};
 
 /// One measure, before and after.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    /// What was measured, with the part of the run where it has several.
+pub struct LoadComparison {
+    /// The name of the timing, with the part of the run if it has several.
     pub name: String,
     /// How often in a second.
-    pub per_second: Figure,
+    pub per_second: Change,
     /// Microseconds.
-    pub median_us: Figure,
+    pub median_us: Change,
     /// Microseconds.
-    pub percentile_99_us: Figure,
+    pub percentile_99_us: Change,
 }
 
 /// The same number before and after: medians of all runs that have it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct Change {
     /// Before.
     pub before: f64,
     /// After.
     pub after: f64,
 }
 
-impl Figure {
+impl Change {
     /// How many times as much it is after. None where it was nothing.
     pub fn ratio(self) -> Option<f64> {
         (self.before > 0.0).then(|| self.after / self.before)
@@ -35,7 +35,7 @@ impl Figure {
 }
 
 /// Compares what both sides measured, in the order of the first report.
-pub fn compare(before: &[Report], after: &[Report]) -> Vec<Comparison> {
+pub fn compare(before: &[Report], after: &[Report]) -> Vec<LoadComparison> {
     let Some(first) = before.first() else { return vec![] };
     let compared = first.measures.iter().filter_map(|timing| {
         let of = |reports: &[Report], number: fn(&Timing) -> f64| {
@@ -43,14 +43,14 @@ pub fn compare(before: &[Report], after: &[Report]) -> Vec<Comparison> {
             let same = measures.filter(|one| one.name == timing.name && one.part == timing.part);
             median(same.map(number).collect())
         };
-        let figure =
-            |number| Some(Figure { before: of(before, number)?, after: of(after, number)? });
+        let change =
+            |number| Some(Change { before: of(before, number)?, after: of(after, number)? });
         let part = timing.part.as_ref().map(|part| format!("{part} ")).unwrap_or_default();
-        Some(Comparison {
+        Some(LoadComparison {
             name: part + &timing.name,
-            per_second: figure(|timing| timing.per_second)?,
-            median_us: figure(|timing| timing.median_us)?,
-            percentile_99_us: figure(|timing| timing.percentile_99_us)?,
+            per_second: change(|timing| timing.per_second)?,
+            median_us: change(|timing| timing.median_us)?,
+            percentile_99_us: change(|timing| timing.percentile_99_us)?,
         })
     });
     compared.collect()
@@ -104,10 +104,10 @@ mod tests {
         let after = [10.0, 8.0, 100.0].map(|number| report(&[("a", number), ("c", 1.0)]));
         let [a] = &compare(&before, &after)[..] else { panic!("one is on both sides") };
         assert_eq!(a.name, "a");
-        assert_eq!(a.per_second, Figure { before: 2.0, after: 10.0 });
-        assert_eq!(a.median_us, Figure { before: 4.0, after: 20.0 });
+        assert_eq!(a.per_second, Change { before: 2.0, after: 10.0 });
+        assert_eq!(a.median_us, Change { before: 4.0, after: 20.0 });
         assert_eq!(a.percentile_99_us.ratio(), Some(5.0));
-        assert_eq!(Figure { before: 0.0, after: 1.0 }.ratio(), None);
+        assert_eq!(Change { before: 0.0, after: 1.0 }.ratio(), None);
         assert_eq!(compare(&[], &after), []);
         assert_eq!(compare(&before, &[]), []);
     }

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::faults::FaultKind;
 use super::machine::ProcessUse;
 use super::meter::Count;
-use super::world::{Caller, Failure, World};
+use super::world::{Caller, Failure, LoadWorld};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall as Call};
 use corona_wire::client::PreparedCall;
 
@@ -18,7 +18,7 @@ use corona_wire::client::PreparedCall;
 const CALM: Duration = Duration::from_millis(200);
 
 /// Lets so many nodes lose their connections and come back at the same time, again and again.
-pub(super) async fn storms(world: Arc<World>, nodes: usize) {
+pub(super) async fn storms(world: Arc<LoadWorld>, nodes: usize) {
     let calls: Option<Vec<_>> = (0..nodes).map(|number| heartbeat(&world, number)).collect();
     let Some(calls) = calls.map(Arc::new) else { return };
     let (all, one) =
@@ -67,7 +67,7 @@ pub(super) struct Idle {
 
 impl Idle {
     /// Opens so many, one after the other.
-    pub(super) async fn open(world: &World, count: usize) -> Result<Idle, Failure> {
+    pub(super) async fn open(world: &LoadWorld, count: usize) -> Result<Idle, Failure> {
         let used = || Some(ProcessUse::of(world.plan.process_id?)?.resident_bytes);
         let before = used();
         let mut callers = Vec::with_capacity(count);
@@ -89,7 +89,7 @@ impl Idle {
     }
 
     /// Sends one more heartbeat over each; one that does not work is a fault.
-    pub(super) async fn close(self, world: &World) {
+    pub(super) async fn close(self, world: &LoadWorld) {
         for (mut caller, call) in self.callers {
             if let Err(failure) = say(&mut caller, &call).await {
                 let what = || format!("a connection that was idle: {failure}");
@@ -99,7 +99,7 @@ impl Idle {
     }
 }
 
-fn heartbeat(world: &World, number: usize) -> Option<PreparedCall<ClusterManager>> {
+fn heartbeat(world: &LoadWorld, number: usize) -> Option<PreparedCall<ClusterManager>> {
     let node = Some(world.cluster.info(u32::try_from(number).ok()?));
     PreparedCall::new(&Call::NodeHeartbeat { node }).ok()
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::callbacks::Callbacks;
+use super::callbacks::CallbackServer;
 use super::faults::FaultKind;
 use super::meter::{Count, Measure};
 use super::plan::{Crowd, Driver};
-use super::session::{Next, Session};
-use super::world::{Caller, Failure, Phase, World};
+use super::session::{LoadSession, Next};
+use super::world::{Caller, Failure, LoadWorld, Phase};
 use corona_model::types::ResourceType;
 use corona_wire::Exception;
 use corona_wire::calls::{ClusterManagerCall as Call, ClusterManagerReply as Reply};
@@ -27,7 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(20);
 /// After a failure, before the next session is started.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A crowd in a run: what its sessions share.
+/// A crowd in a run: the state that its sessions share.
 #[derive(Debug)]
 pub(super) struct CrowdRun {
     pub(super) plan: Crowd,
@@ -48,7 +48,7 @@ pub(super) struct CrowdRun {
 }
 
 impl CrowdRun {
-    pub(super) fn new(world: &World, plan: Crowd) -> CrowdRun {
+    pub(super) fn new(world: &LoadWorld, plan: Crowd) -> CrowdRun {
         let measure = |name: &str| world.meter.measure(name);
         let count = |name| world.meter.count(name);
         CrowdRun {
@@ -92,9 +92,9 @@ impl CrowdRun {
 /// Runs sessions one after the other, after a delay, until the run stops; then gives everything back, says so over
 /// `drained`, and ends the last one when it is time.
 pub(super) async fn run(
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     crowd: Arc<CrowdRun>,
-    callbacks: Arc<Callbacks>,
+    callbacks: Arc<CallbackServer>,
     (number, delay): (u64, Duration),
     drained: mpsc::Sender<()>,
 ) {
@@ -109,9 +109,9 @@ pub(super) async fn run(
 }
 
 struct Worker {
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     crowd: Arc<CrowdRun>,
-    callbacks: Arc<Callbacks>,
+    callbacks: Arc<CallbackServer>,
     number: u64,
     drained: Option<mpsc::Sender<()>>,
 }
@@ -164,22 +164,30 @@ impl Worker {
         let mut caller = self.world.connect().await?;
         let begin = Instant::now();
         let start = self.crowd.start.clone();
-        let reply = caller.call(&start, Call::GetNextSessionId).await?;
+        let (reply, _) = self.world.call(&mut caller, &start, Call::GetNextSessionId).await;
+        let reply = reply?;
         let Reply::GetNextSessionId(handle) = reply else { return Ok(()) };
         let (world, crowd) = (self.world.clone(), self.crowd.clone());
         let seed = self.number;
-        let session = Arc::new(Session::new(world, crowd, handle.clone(), seed));
+        let session = Arc::new(LoadSession::new(world, crowd, handle.clone(), seed));
         self.world.register(&session);
         let info = Some(self.info());
         let started = Call::SessionStart { handle: Some(handle.clone()), info };
-        let lived = match caller.call(&start, started).await {
-            Ok(_) => self.live(&mut caller, &session, phase, begin).await,
-            Err(error) => Err(error.into()),
+        let lived = match self.world.call(&mut caller, &start, started).await {
+            // The first attempt was not answered, and has started the session.
+            (Ok(_), _) | (Err(CallError::Exception(_)), true) => {
+                self.live(&mut caller, &session, phase, begin).await
+            }
+            (Err(error), _) => Err(error.into()),
         };
         let status = Some(SessionStatus::SUCCESSFUL);
         let ending = Call::SessionEnd { handle: Some(handle.clone()), status };
         let ended = match lived {
-            Ok(()) => caller.call(&self.crowd.end, ending).await.map(drop).map_err(Stop::from),
+            Ok(()) => match self.world.call(&mut caller, &self.crowd.end, ending).await {
+                // The first attempt was not answered, and has ended the session.
+                (Ok(_), _) | (Err(CallError::Exception(_)), true) => Ok(()),
+                (Err(error), _) => Err(error.into()),
+            },
             failed => failed,
         };
         session.abandon();
@@ -212,7 +220,7 @@ impl Worker {
     async fn live(
         &mut self,
         caller: &mut Caller,
-        session: &Session,
+        session: &LoadSession,
         phase: &mut watch::Receiver<Phase>,
         begin: Instant,
     ) -> Result<(), Stop> {
@@ -245,7 +253,7 @@ impl Worker {
     async fn job(
         &self,
         caller: &mut Caller,
-        session: &Session,
+        session: &LoadSession,
         phase: &mut watch::Receiver<Phase>,
         heartbeat_due: &mut Instant,
     ) -> Result<bool, Stop> {
@@ -261,7 +269,7 @@ impl Worker {
                     return Ok(false);
                 }
                 let call = Call::RequestResource { handle: handle(), requests };
-                caller.call(&self.crowd.request, call).await?;
+                self.world.call(caller, &self.crowd.request, call).await.0?;
                 if let Next::Release(ids) = session.next(Instant::now()) {
                     self.release(caller, session, ids).await?;
                 }
@@ -270,7 +278,7 @@ impl Worker {
         while self.world.is_running() {
             if Instant::now() >= *heartbeat_due {
                 let call = Call::SessionHeartbeat { handle: handle() };
-                caller.call(&self.crowd.heartbeat, call).await?;
+                self.world.call(caller, &self.crowd.heartbeat, call).await.0?;
                 *heartbeat_due = Instant::now() + HEARTBEAT;
             }
             let wait_until = match session.next(Instant::now()) {
@@ -293,12 +301,12 @@ impl Worker {
     async fn release(
         &self,
         caller: &mut Caller,
-        session: &Session,
+        session: &LoadSession,
         ids: Vec<i32>,
     ) -> Result<(), CallError> {
         let count = ids.len();
         let call = Call::ReleaseResource { handle: Some(session.handle.clone()), ids: Some(ids) };
-        caller.call(&self.crowd.release, call).await?;
+        self.world.call(caller, &self.crowd.release, call).await.0?;
         session.acknowledge(count);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What must not happen under any load. One of these makes a run a failure, whatever its numbers are.
+//! Faults: events that must not happen under any load. One of them makes a run a failure, whatever its timings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -62,7 +62,7 @@ impl FaultKind {
 /// How often something went wrong, and the first instance of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What.
+    /// The kind.
     pub kind: FaultKind,
     /// How often; at least once.
     pub count: u64,
@@ -70,7 +70,7 @@ pub struct Fault {
     pub first: String,
 }
 
-/// What went wrong so far.
+/// The faults so far.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     counts: [AtomicU64; FaultKind::ALL.len()],
@@ -95,7 +95,7 @@ impl Faults {
         }
     }
 
-    /// What went wrong, the gravest first.
+    /// The faults, the gravest first.
     pub(super) fn list(&self) -> Vec<Fault> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let faults = FaultKind::ALL.iter().zip(&self.counts).zip(first.iter());

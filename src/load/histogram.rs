@@ -36,8 +36,8 @@ impl Histogram {
         self.longest_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// What was counted since the last time, which is then forgotten. What is recorded meanwhile
-    /// is in this or in the next.
+    /// The counts since the last call, which resets them. Values that are recorded meanwhile
+    /// are in this result or in the next.
     pub(super) fn take(&self) -> Times {
         let counts = self.buckets.iter().enumerate().filter_map(|(bucket, counter)| {
             let count = counter.swap(0, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! The ledger of an emulated session: what it asked for, what came of it, and what must not have
-//! come. The session driver's books put right in silence what a peer does wrong; here it is told.
+//! The ledger of an emulated session: its requests, their grants, and grants that must not have
+//! come. The session driver's books correct a peer's faults silently; this ledger reports them.
 //!
 //! Pure: no sockets, no clock, no locks. Spec: cluster-manager/02 §3.6 to §3.8, 05 §4, §5.
 
 use corona_model::types::ResourceType;
-use corona_session_driver::slots::{GrantOutcome, Slots, Standing};
+use corona_session_driver::slots::{GrantOutcome, RequestStanding, Slots};
 
 /// A request that a session made.
 #[derive(Clone, Copy, Debug)]
@@ -13,23 +13,23 @@ struct Asked {
     kind: ResourceType,
 }
 
-/// By what two grants of the same request are told apart.
+/// The part of a grant that distinguishes two grants of the same request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slip {
     /// The node, by its number in the run.
     pub(super) node: u32,
     /// `grantedTime`, its lower half.
     pub(super) granted_ms: u32,
-    /// The port from which the cluster manager told it.
-    pub(super) told_from: u16,
+    /// The port from which the cluster manager sent it.
+    pub(super) from_port: u16,
 }
 
-/// What a grant means to the session.
+/// The meaning of a grant to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// The slot is the session's from now on. Tells when it was asked for.
     Fresh {
-        /// Microseconds, as given to [`Ledger::ask`].
+        /// Microseconds, as given to [`SlotLedger::ask`].
         asked_us: u32,
     },
     /// The request was withdrawn while the grant was on its way: nothing to do.
@@ -49,15 +49,15 @@ const REMEMBERED: usize = 1 << 14;
 
 /// The requests of one session. Ids count from 1.
 #[derive(Debug)]
-pub(super) struct Ledger(Slots<Asked, Slip>);
+pub(super) struct SlotLedger(Slots<Asked, Slip>);
 
-impl Default for Ledger {
-    fn default() -> Ledger {
-        Ledger(Slots::starting_at(1))
+impl Default for SlotLedger {
+    fn default() -> SlotLedger {
+        SlotLedger(Slots::starting_at(1))
     }
 }
 
-impl Ledger {
+impl SlotLedger {
     /// Requests that wait for a grant.
     pub(super) fn waiting(&self) -> usize {
         self.0.waiting()
@@ -92,10 +92,12 @@ impl Ledger {
             GrantOutcome::Fresh(asked) => Taken::Fresh { asked_us: asked.asked_us },
             GrantOutcome::Late => Taken::Late,
             GrantOutcome::Again(
-                Standing::Granted(first) | Standing::Lost(first) | Standing::Releasing(Some(first)),
+                RequestStanding::Granted(first)
+                | RequestStanding::Lost(first)
+                | RequestStanding::Releasing(Some(first)),
             ) => {
-                let told_from = first.told_from;
-                let same = Slip { told_from, ..slip } == *first && slip.told_from != told_from;
+                let from_port = first.from_port;
+                let same = Slip { from_port, ..slip } == *first && slip.from_port != from_port;
                 if same { Taken::Repeated } else { Taken::Twice }
             }
             GrantOutcome::Again(_) | GrantOutcome::Forgotten => Taken::Twice,
@@ -108,7 +110,7 @@ impl Ledger {
     pub(super) fn release(&mut self, id: i32) -> Option<Option<(u32, ResourceType)>> {
         let (asked, before) = self.0.release(id)?;
         let slot = match before {
-            Standing::Granted(slip) => Some((slip.node, asked.kind)),
+            RequestStanding::Granted(slip) => Some((slip.node, asked.kind)),
             _ => None,
         };
         self.0.forget_beyond(REMEMBERED);
@@ -122,17 +124,17 @@ impl Ledger {
 
     /// A node is gone. Gives the ids and types of what was held there.
     pub(super) fn lose_node(&mut self, node: u32) -> Vec<(i32, ResourceType)> {
-        let is_there = |standing: &Standing<Slip>| matches!(standing, Standing::Granted(slip) if slip.node == node);
+        let is_there = |standing: &RequestStanding<Slip>| matches!(standing, RequestStanding::Granted(slip) if slip.node == node);
         let ids = self.ids(is_there);
         ids.into_iter().filter_map(|id| Some((id, self.revoke(id)?.1))).collect()
     }
 
     /// The ids of all that is outstanding.
     pub(super) fn outstanding_ids(&self) -> Vec<i32> {
-        self.ids(|standing| !matches!(standing, Standing::Releasing(_)))
+        self.ids(|standing| !matches!(standing, RequestStanding::Releasing(_)))
     }
 
-    fn ids(&self, wanted: impl Fn(&Standing<Slip>) -> bool) -> Vec<i32> {
+    fn ids(&self, wanted: impl Fn(&RequestStanding<Slip>) -> bool) -> Vec<i32> {
         self.0.iter().filter(|(_, _, standing)| wanted(standing)).map(|(id, ..)| id).collect()
     }
 }
@@ -143,19 +145,19 @@ mod tests {
     use super::*;
 
     fn slip(node: u32) -> Slip {
-        Slip { node, granted_ms: 5, told_from: 1 }
+        Slip { node, granted_ms: 5, from_port: 1 }
     }
 
     /// A ledger with `asked` maps asked for at 100 + their id.
-    fn ledger(asked: u32) -> Ledger {
-        let mut ledger = Ledger::default();
+    fn ledger(asked: u32) -> SlotLedger {
+        let mut ledger = SlotLedger::default();
         for id in 1..=asked {
             assert_eq!(ledger.ask(Map, 100 + id), Some(id as i32));
         }
         ledger
     }
 
-    fn numbers(ledger: &Ledger) -> (usize, usize) {
+    fn numbers(ledger: &SlotLedger) -> (usize, usize) {
         (ledger.waiting(), ledger.outstanding())
     }
 
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_second_grant_is_a_fault_unless_it_is_the_same_over_another_connection() {
-        type End = (&'static str, fn(&mut Ledger));
+        type End = (&'static str, fn(&mut SlotLedger));
         let end: [End; 3] = [
             ("held", |_| {}),
             ("released", |ledger| assert_eq!(ledger.release(1), Some(Some((7, Map))))),
@@ -189,9 +191,9 @@ mod tests {
             for (second, expected) in [
                 (slip(7), Taken::Twice),
                 (slip(8), Taken::Twice),
-                (Slip { told_from: 2, ..slip(7) }, Taken::Repeated),
-                (Slip { told_from: 2, ..slip(8) }, Taken::Twice),
-                (Slip { told_from: 2, granted_ms: 6, ..slip(7) }, Taken::Twice),
+                (Slip { from_port: 2, ..slip(7) }, Taken::Repeated),
+                (Slip { from_port: 2, ..slip(8) }, Taken::Twice),
+                (Slip { from_port: 2, granted_ms: 6, ..slip(7) }, Taken::Twice),
             ] {
                 assert_eq!(ledger.grant(1, Map, second), expected, "{name} {second:?}");
             }

@@ -1,5 +1,5 @@
 //! Load for any cluster manager, the original or ours: thousands of emulated task trackers and job
-//! trackers over the real wire, what that took, and whether what came back was right.
+//! trackers over the real wire, the time that this took, and whether the replies were right.
 //!
 //! A [`Plan`] contains everything that a run will do, [`run`] does it, and a [`Report`] has the
 //! results. Nodes send heartbeats over shared connections (`nodes`); each session is one task with
@@ -32,7 +32,7 @@ mod session;
 mod tests;
 mod world;
 
-pub use compare::{Comparison, Figure, compare};
+pub use compare::{Change, LoadComparison, compare};
 pub use faults::{Fault, FaultKind};
 pub use machine::ProcessUse;
 pub use plan::{
@@ -44,7 +44,7 @@ pub use run::{LoadError, Progress, run};
 
 use std::time::Duration;
 
-/// What the start of a run may take: every connection, and the first heartbeat of every node.
+/// The time limit of a run's start: every connection, and the first heartbeat of every node.
 const SET_UP_TIME: Duration = Duration::from_secs(60);
-/// What the end of a run may take: giving everything back, and the ends of sessions.
+/// The time limit of a run's end: the release of all slots, and the ends of sessions.
 const ENDING_TIME: Duration = Duration::from_secs(60);

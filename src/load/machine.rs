@@ -1,4 +1,4 @@
-//! What the machine allows this process, and what the process of the cluster manager takes of it.
+//! The machine's limits for this process, and the resources that the cluster manager's process uses.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub(super) fn allow_connections(connections: usize) -> Result<(), u64> {
     Ok(())
 }
 
-/// What a process has used of its machine.
+/// The resources that a process has used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUse {
     /// Seconds on processors, all threads together, in the measured time.
@@ -38,7 +38,7 @@ pub struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// What a process has used since its start. None when it is not there, or on a system without
+    /// The resources that a process has used since its start. None if it is gone, or on a system without
     /// `/proc`.
     pub(super) fn of(process_id: u32) -> Option<ProcessUse> {
         let used = Usage::of(process_id);

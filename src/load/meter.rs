@@ -1,4 +1,4 @@
-//! What is measured, by name, while the measured time runs.
+//! Measurements by name, while the measured time runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,13 +94,13 @@ impl Meter {
         self.open.store(open, Ordering::Relaxed);
     }
 
-    /// What was measured since the last time, by name.
+    /// The measurements since the last call, by name.
     pub(super) fn take(&self) -> Vec<(String, Times)> {
         let measures = locked(&self.measures);
         measures.iter().map(|measure| (measure.name.clone(), measure.times.take())).collect()
     }
 
-    /// What was counted.
+    /// The counters.
     pub(super) fn counted(&self) -> Vec<(&'static str, u64)> {
         let counts = locked(&self.counts);
         counts.iter().map(|count| (count.name, count.number.load(Ordering::Relaxed))).collect()

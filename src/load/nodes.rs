@@ -10,7 +10,7 @@ use tokio::time::{sleep, sleep_until};
 use super::faults::FaultKind;
 use super::meter::{Count, Measure};
 use super::plan::Heartbeats;
-use super::world::{Caller, Failure, Phase, World};
+use super::world::{Caller, Failure, LoadWorld, Phase, is_disconnected};
 use corona_wire::Exception;
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The nodes that share one connection.
 struct Group {
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     nodes: Vec<Node>,
     heartbeat: Arc<Measure>,
     overdue: Arc<Count>,
@@ -36,7 +36,7 @@ struct Node {
 /// Joins the nodes of connection `number` to the cluster, says over `joined` how that went, and
 /// sends their heartbeats until the end.
 pub(super) async fn run(
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     number: usize,
     joined: mpsc::Sender<Result<(), Failure>>,
 ) {
@@ -51,6 +51,12 @@ pub(super) async fn run(
         drop(joined);
         loop {
             if let Err(error) = group.beat(&mut caller).await {
+                if is_disconnected(&error)
+                    && let Some(again) = group.world.reconnect().await
+                {
+                    caller = again;
+                    continue;
+                }
                 group.blame(FaultKind::CallFailed, &error);
                 caller = group.reconnect().await;
             }
@@ -63,7 +69,7 @@ pub(super) async fn run(
 }
 
 impl Group {
-    fn new(world: Arc<World>, number: usize) -> Group {
+    fn new(world: Arc<LoadWorld>, number: usize) -> Group {
         let (count, connections) = (world.cluster.count(), world.plan.nodes.connections);
         let numbers = (0..count).skip(number).step_by(connections.max(1));
         let node = |number| {

@@ -1,4 +1,4 @@
-//! What a run puts on a cluster manager: complete and bounded before anything is sent.
+//! The load of a run: complete and bounded before anything is sent.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use thiserror::Error;
 /// A run of load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What people call it, such as `churn`.
+    /// The scenario's name, such as `churn`.
     pub scenario: &'static str,
     /// The cluster manager's Thrift service.
     pub manager: SocketAddr,
@@ -28,6 +28,9 @@ pub struct Plan {
     pub connections: Connections,
     /// Threads that make the load.
     pub threads: usize,
+    /// For how long nodes and sessions try to reconnect when a connection is lost, and repeat the call: the
+    /// cluster manager may be restarted meanwhile. Zero: a lost connection is a fault.
+    pub reconnect: Duration,
     /// The process of the cluster manager, if it is on this machine and of interest.
     pub process_id: Option<u32>,
 }
@@ -78,7 +81,7 @@ pub struct Crowd {
     pub name: &'static str,
     /// How many run at a time.
     pub sessions: usize,
-    /// What each does.
+    /// The work of each.
     pub job: Job,
     /// Jobs that one session does, one after the other, before it ends and a new one starts. None:
     /// one session does them all.
@@ -125,13 +128,13 @@ pub enum Placement {
 pub enum Driver {
     /// At once.
     Prompt,
-    /// Nobody listens at its address.
+    /// There is no listener at its address.
     Dead,
     /// Its listener takes connections and neither reads nor answers.
     Stuck,
 }
 
-/// What a plan may not ask for.
+/// An error in a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} must be from {least} to {most}, not {found}")]
 pub struct PlanError {
@@ -149,6 +152,7 @@ impl Plan {
     pub fn check(&self) -> Result<(), PlanError> {
         within("the seconds of warm-up", self.warm_up.as_secs(), 0, LONGEST_SECONDS)?;
         within("the seconds of the run", self.duration.as_secs(), 1, LONGEST_SECONDS)?;
+        within("seconds to reconnect", self.reconnect.as_secs(), 0, LONGEST_SECONDS)?;
         within("threads", self.threads as u64, 1, 64)?;
         let Nodes { count, cpus, map_slots, connections, .. } = self.nodes;
         // Without a node nothing is granted, so that nothing could be right or wrong.
@@ -225,7 +229,7 @@ fn within(what: &'static str, found: u64, least: u64, most: u64) -> Result<(), P
 }
 
 impl Plan {
-    /// What it will do, one line each, at most 79 columns.
+    /// The load, one line for each part, at most 79 columns.
     pub fn describe(&self) -> Vec<String> {
         let mut lines = match self.connections {
             Connections::None => vec![self.nodes.describe()],

@@ -100,7 +100,7 @@ fn latencies(svg: &mut String, measures: &[&Timing], area: &Area) {
         tick(svg, area, x(share), label);
     }
     for (line, timing) in measures.iter().enumerate() {
-        // What is rarer than one of all is the longest; it would be a flat line to the edge.
+        // A value rarer than one in all is the longest; it would be a flat line to the edge.
         let rarest = 100.0 * (1.0 - 1.0 / timing.count.max(1) as f64);
         let told = timing.percentiles.iter().filter(|(share, _)| *share <= rarest);
         let mut path: Vec<(f64, f64)> = told.map(|(share, us)| (x(*share), y(*us))).collect();

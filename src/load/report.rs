@@ -12,24 +12,24 @@ use super::machine::ProcessUse;
 /// The result of a run, for people, as JSON, and for comparisons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What was run, such as `churn`.
+    /// The name of the scenario, such as `churn`.
     pub scenario: String,
     /// The cluster manager's address.
     pub manager: String,
-    /// What was put on it, one line each.
+    /// The load, one line for each part.
     pub plan: Vec<String>,
     /// How long was measured.
     pub measured_ms: u64,
-    /// What took time, in a fixed order; what never happened is left out.
+    /// Timings in a fixed order, without those that never occurred.
     pub measures: Vec<Timing>,
-    /// What was counted, by name; without zeros.
+    /// Counters by name, without zeros.
     pub counts: BTreeMap<String, u64>,
     /// The resources that the cluster manager's process used, if requested and known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessUse>,
     /// How often each measure was seen in each step of time, for plots.
     pub timeline: Timeline,
-    /// What must not have happened, the gravest first. Empty when all was well.
+    /// Faults, the gravest first. Empty if there were none.
     pub errors: Vec<Fault>,
     /// The run was stopped before its time.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -39,7 +39,7 @@ pub struct Report {
 /// How long something took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// What.
+    /// The name of the timing.
     pub name: String,
     /// In which part of the run; left out where it has only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub struct Timing {
     pub percentiles: Vec<(f64, f64)>,
 }
 
-/// What happened when.
+/// The counts of each measure over the time of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     /// The length of a step.

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::callbacks::Callbacks;
+use super::callbacks::CallbackServer;
 use super::connections::{self, Idle};
 use super::crowd::{self, CrowdRun};
 use super::faults::FaultKind;
@@ -21,7 +21,7 @@ use super::machine::{ProcessUse, allow_connections};
 use super::meter::locked;
 use super::plan::{Connections, Crowd, Driver, Plan, PlanError};
 use super::report::{Report, Timeline, Timing};
-use super::world::{Phase, World};
+use super::world::{LoadWorld, Phase};
 use super::{ENDING_TIME, SET_UP_TIME, audit, nodes};
 
 /// Why there is no report.
@@ -49,12 +49,12 @@ pub enum LoadError {
     SetUp {
         /// Its address.
         manager: String,
-        /// What went wrong.
+        /// The faults.
         what: String,
     },
 }
 
-/// Where a run is, for somebody who watches.
+/// The progress of a run, for an operator who watches it.
 #[derive(Debug, Default)]
 pub struct Progress {
     line: Mutex<String>,
@@ -93,7 +93,7 @@ async fn run_until(
     plan.check()?;
     let needed = plan.most_connections();
     allow_connections(needed).map_err(|most| LoadError::OpenFiles { needed, most })?;
-    let world = Arc::new(World::new(plan));
+    let world = Arc::new(LoadWorld::new(plan));
     let mut run = Run { world, progress, tasks: JoinSet::new(), stopped_early: false };
     let result = run.play(stop).await;
     run.world.phase.send_replace(Phase::Over);
@@ -102,7 +102,7 @@ async fn run_until(
 }
 
 struct Run<'a> {
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     progress: &'a Progress,
     tasks: JoinSet<()>,
     stopped_early: bool,
@@ -110,7 +110,7 @@ struct Run<'a> {
 
 /// Where crowds say that they have given everything back.
 struct Crowds {
-    callbacks: Arc<Callbacks>,
+    callbacks: Arc<CallbackServer>,
     drained: mpsc::Sender<()>,
     runs: Vec<Arc<CrowdRun>>,
     started: u64,
@@ -152,7 +152,7 @@ impl Run<'_> {
         self.progress.say("giving everything back".into());
         self.world.phase.send_replace(Phase::Stopping);
         drop(crowds.drained);
-        // Nobody sends anything: the channel closes when the last of them is done.
+        // No message is sent: the channel closes when the last task is done.
         if timeout(ENDING_TIME / 3, all_drained.recv()).await.is_err() {
             let what = || "sessions could not give everything back in time".to_owned();
             self.world.faults.note(FaultKind::CallFailed, what);
@@ -189,10 +189,10 @@ impl Run<'_> {
     }
 
     /// Every node joins; the listener opens on the address from which they are connected.
-    async fn set_up(&mut self) -> Result<(Callbacks, Option<Idle>), LoadError> {
+    async fn set_up(&mut self) -> Result<(CallbackServer, Option<Idle>), LoadError> {
         let first = self.world.connect().await;
         let first = first.map_err(|failure| self.set_up_error(failure.0))?;
-        let callbacks = Callbacks::open(self.world.clone(), first.local.ip())?;
+        let callbacks = CallbackServer::open(self.world.clone(), first.local.ip())?;
         drop(first);
         let connections = self.world.plan.nodes.connections;
         let (joined, mut joins) = mpsc::channel(64);
@@ -363,9 +363,9 @@ const AUDIT_EVERY: Duration = Duration::from_secs(10);
 /// Requests may wait beside free slots for so long, such as for a nearer node.
 const STALL: Duration = Duration::from_secs(15);
 
-/// What somebody sees who looks at a run now and then.
+/// A sample of a run's progress.
 struct Watch {
-    world: Arc<World>,
+    world: Arc<LoadWorld>,
     timeline: Timeline,
     seen: BTreeMap<String, u64>,
     looked: Instant,
@@ -376,7 +376,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(world: Arc<World>) -> Watch {
+    fn new(world: Arc<LoadWorld>) -> Watch {
         let (looked, audited) = (Instant::now(), Instant::now());
         let (timeline, seen) = (Timeline::default(), BTreeMap::new());
         Watch { world, timeline, seen, looked, audited, granted: 0, still_since: None }

@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 use super::cluster::FOREIGN;
 use super::crowd::CrowdRun;
 use super::faults::FaultKind;
-use super::ledger::{Ledger, Slip, Taken};
+use super::ledger::{Slip, SlotLedger, Taken};
 use super::meter::locked;
-use super::world::World;
+use super::world::LoadWorld;
 use corona_model::types::ResourceType;
 use corona_wire::generated::{self as wire, ResourceGrant, ResourceRequest};
 
@@ -21,8 +21,8 @@ const BATCH_LINGER: Duration = Duration::from_millis(5);
 
 /// An emulated session.
 #[derive(Debug)]
-pub(super) struct Session {
-    world: Arc<World>,
+pub(super) struct LoadSession {
+    world: Arc<LoadWorld>,
     crowd: Arc<CrowdRun>,
     pub(super) handle: String,
     seed: u64,
@@ -34,12 +34,12 @@ pub(super) struct Session {
 
 #[derive(Debug, Default)]
 struct State {
-    ledger: Ledger,
-    /// What is to be released, and when.
+    ledger: SlotLedger,
+    /// The slots to release, and their times.
     due: VecDeque<(Instant, i32)>,
 }
 
-/// What a session has to do next.
+/// The next step of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Release these.
@@ -50,15 +50,15 @@ pub(super) enum Next {
     Done,
 }
 
-impl Session {
+impl LoadSession {
     pub(super) fn new(
-        world: Arc<World>,
+        world: Arc<LoadWorld>,
         crowd: Arc<CrowdRun>,
         handle: String,
         seed: u64,
-    ) -> Session {
+    ) -> LoadSession {
         let (state, wake) = (Mutex::default(), Notify::new());
-        Session { world, crowd, handle, seed, state, wake, acknowledged: AtomicU64::new(0) }
+        LoadSession { world, crowd, handle, seed, state, wake, acknowledged: AtomicU64::new(0) }
     }
 
     /// Files the next requests of a job, to be sent at once; none when its ids have run out.
@@ -83,7 +83,7 @@ impl Session {
             ResourceType::Map => (wire::ResourceType::MAP, 10),
             _ => (wire::ResourceType::REDUCE, 50),
         };
-        // What a Java job tracker asks for. Spec: cluster-manager/05 §6.
+        // The requests of a Java job tracker. Spec: cluster-manager/05 §6.
         let specs = wire::ComputeSpecs::new(1, network, 1024, 10);
         ResourceRequest {
             id,
@@ -94,8 +94,8 @@ impl Session {
         }
     }
 
-    /// Takes grants in, told from this port.
-    pub(super) fn granted(&self, grants: &[ResourceGrant], told_from: u16) {
+    /// Takes grants that came from this port.
+    pub(super) fn granted(&self, grants: &[ResourceGrant], from_port: u16) {
         let now = Instant::now();
         let now_us = self.world.micros();
         let due_at = now + self.crowd.plan.job.hold;
@@ -109,7 +109,7 @@ impl Session {
             });
             let kind = kind_of(grant);
             let granted_ms = grant.granted_time as u32;
-            let slip = Slip { node, granted_ms, told_from };
+            let slip = Slip { node, granted_ms, from_port };
             match state.ledger.grant(grant.id, kind, slip) {
                 Taken::Fresh { asked_us } => {
                     fresh += 1;
@@ -176,7 +176,7 @@ impl Session {
         self.wake.notify_one();
     }
 
-    /// What is to be done now.
+    /// The next step at this time.
     pub(super) fn next(&self, now: Instant) -> Next {
         let batch = self.crowd.plan.job.release_batch as usize;
         let mut state = locked(&self.state);
@@ -208,7 +208,7 @@ impl Session {
 
     /// Puts ids down as released in the ledger and in the books of the nodes. Gives those that were
     /// outstanding.
-    fn strike(&self, ledger: &mut Ledger, ids: Vec<i32>) -> Vec<i32> {
+    fn strike(&self, ledger: &mut SlotLedger, ids: Vec<i32>) -> Vec<i32> {
         let mut struck = Vec::with_capacity(ids.len());
         for id in ids {
             let Some(slot) = ledger.release(id) else { continue };
@@ -248,6 +248,6 @@ impl Session {
 }
 
 fn kind_of(grant: &ResourceGrant) -> ResourceType {
-    // A type that nobody knows is not one that was asked for.
+    // An unknown type was not requested.
     ResourceType::from_number(grant.type_.0).unwrap_or(ResourceType::JobTracker)
 }

@@ -225,6 +225,7 @@ fn plan(manager: SocketAddr, crowds: Vec<Crowd>) -> Plan {
         late_crowds: vec![],
         connections: Connections::None,
         threads: 1,
+        reconnect: Duration::ZERO,
         process_id: None,
     }
 }

@@ -1,4 +1,4 @@
-//! What all parts of a run share.
+//! The state that all parts of a run share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::cluster::Cluster;
+use super::cluster::LoadedCluster;
 use super::faults::Faults;
 use super::meter::{Measure, Meter};
 use super::plan::Plan;
-use super::session::Session;
+use super::session::LoadSession;
 use corona_wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
 };
@@ -36,27 +36,29 @@ pub(super) enum Phase {
 
 /// Connections that are being opened at a time: no more than wait to be accepted at most servers.
 const OPENING: usize = 100;
+/// Between two attempts to reconnect.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// For a connection and for an answer. A call that takes longer has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What all parts of a run share.
+/// The state that all parts of a run share.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct LoadWorld {
     pub(super) plan: Plan,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: LoadedCluster,
     pub(super) meter: Meter,
     pub(super) faults: Faults,
     pub(super) phase: watch::Sender<Phase>,
     /// Sessions by their handles, for the listener.
-    sessions: RwLock<HashMap<String, Arc<Session>>>,
+    sessions: RwLock<HashMap<String, Arc<LoadSession>>>,
     opening: Semaphore,
     started: Instant,
 }
 
-impl World {
-    pub(super) fn new(plan: Plan) -> World {
-        World {
-            cluster: Cluster::new(&plan.nodes),
+impl LoadWorld {
+    pub(super) fn new(plan: Plan) -> LoadWorld {
+        LoadWorld {
+            cluster: LoadedCluster::new(&plan.nodes),
             plan,
             meter: Meter::default(),
             faults: Faults::default(),
@@ -77,10 +79,20 @@ impl World {
         *self.phase.borrow() == Phase::Running
     }
 
-    /// Opens a connection to the cluster manager, when it is this one's turn.
+    /// Opens a connection to the cluster manager, when it is this one's turn. Repeats that for as long as
+    /// the plan allows the cluster manager to be away.
     pub(super) async fn connect(&self) -> Result<Caller, Failure> {
-        let _turn = self.opening.acquire().await;
-        self.connect_at_once().await
+        let due = Instant::now() + self.plan.reconnect;
+        loop {
+            let connected = {
+                let _turn = self.opening.acquire().await;
+                self.connect_at_once().await
+            };
+            if connected.is_ok() || Instant::now() >= due {
+                return connected;
+            }
+            sleep(RECONNECT_PAUSE).await;
+        }
     }
 
     /// Opens a connection to the cluster manager however many others do.
@@ -97,8 +109,41 @@ impl World {
         Ok(Caller { client: Client::over(stream, options), local })
     }
 
+    /// Opens a connection in place of one that was lost, as nodes and job trackers do while the cluster
+    /// manager is restarted. `None` if the plan does not expect that, or it takes too long.
+    pub(super) async fn reconnect(&self) -> Option<Caller> {
+        match self.plan.reconnect.is_zero() {
+            true => None,
+            false => self.connect().await.ok(),
+        }
+    }
+
+    /// Makes a call and measures it. If the connection is lost, the call is repeated over a new one, as
+    /// long as the plan allows. Returns whether it was repeated as well: the first attempt may have taken
+    /// effect.
+    pub(super) async fn call(
+        &self,
+        caller: &mut Caller,
+        measure: &Measure,
+        call: Call,
+    ) -> (Result<Reply, CallError>, bool) {
+        let mut repeated = false;
+        loop {
+            match caller.call(measure, &call).await {
+                Err(error) if is_disconnected(&error) => match self.reconnect().await {
+                    Some(again) => {
+                        self.meter.count("calls repeated after a lost connection").add(1);
+                        (*caller, repeated) = (again, true);
+                    }
+                    None => return (Err(error), repeated),
+                },
+                answered => return (answered, repeated),
+            }
+        }
+    }
+
     /// Lets notifications for a session in.
-    pub(super) fn register(&self, session: &Arc<Session>) {
+    pub(super) fn register(&self, session: &Arc<LoadSession>) {
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         sessions.insert(session.handle.clone(), session.clone());
     }
@@ -109,16 +154,21 @@ impl World {
     }
 
     /// The session with this handle.
-    pub(super) fn session(&self, handle: &str) -> Option<Arc<Session>> {
+    pub(super) fn session(&self, handle: &str) -> Option<Arc<LoadSession>> {
         let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
         sessions.get(handle).cloned()
     }
 
     /// All sessions that are registered.
-    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+    pub(super) fn sessions(&self) -> Vec<Arc<LoadSession>> {
         let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
         sessions.values().cloned().collect()
     }
+}
+
+/// Whether the connection of a call is lost, so that the call may be repeated over another one.
+pub(super) fn is_disconnected(error: &CallError) -> bool {
+    matches!(error, CallError::Closed | CallError::Io(_) | CallError::Spent)
 }
 
 /// Why something did not work: a sentence for people.
@@ -140,9 +190,13 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Makes a call and measures it.
-    pub(super) async fn call(&mut self, measure: &Measure, call: Call) -> Result<Reply, CallError> {
+    pub(super) async fn call(
+        &mut self,
+        measure: &Measure,
+        call: &Call,
+    ) -> Result<Reply, CallError> {
         let begin = Instant::now();
-        let reply = self.client.call(&call).await;
+        let reply = self.client.call(call).await;
         if reply.is_ok() {
             measure.record_since(begin);
         }

@@ -9,6 +9,7 @@ pub mod events;
 pub mod exact;
 pub mod history;
 pub mod ids;
+pub mod native;
 pub mod ranges;
 pub mod settings;
 pub mod splits;

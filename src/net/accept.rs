@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -17,6 +17,8 @@ use super::Counters;
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
+    /// Connections that others have accepted.
+    handed: Option<mpsc::Receiver<(TcpStream, SocketAddr)>>,
     pause: Duration,
     /// When to accept again after a failure.
     resume: Option<Instant>,
@@ -34,7 +36,20 @@ pub struct Failure {
 impl Acceptor {
     /// Accepts from this listener, which is closed when the acceptor is dropped.
     pub fn new(listener: TcpListener) -> Acceptor {
-        Acceptor { listener, pause: Duration::ZERO, resume: None }
+        Acceptor { listener, handed: None, pause: Duration::ZERO, resume: None }
+    }
+
+    /// Takes connections that others have accepted as well, each with the address of its peer.
+    pub fn with_handed(self, handed: mpsc::Receiver<(TcpStream, SocketAddr)>) -> Acceptor {
+        Acceptor { handed: Some(handed), ..self }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 
     /// The next connection. Failures until then go to `failed`. Dropping the future loses nothing,
@@ -45,7 +60,20 @@ impl Acceptor {
                 sleep_until(resume).await;
                 self.resume = None;
             }
-            match self.listener.accept().await {
+            let accepted = match &mut self.handed {
+                None => self.listener.accept().await,
+                Some(handed) => tokio::select! {
+                    accepted = self.listener.accept() => accepted,
+                    connection = handed.recv() => match connection {
+                        Some(connection) => return connection,
+                        None => {
+                            self.handed = None;
+                            continue;
+                        }
+                    },
+                },
+            };
+            match accepted {
                 Ok(accepted) => {
                     self.pause = Duration::ZERO;
                     return accepted;
@@ -63,13 +91,19 @@ impl Acceptor {
     }
 }
 
+impl From<TcpListener> for Acceptor {
+    fn from(listener: TcpListener) -> Acceptor {
+        Acceptor::new(listener)
+    }
+}
+
 /// Accepts connections until `stop` becomes true or its sender is dropped, and runs `serve` for
 /// each as a task, at most `max_connections` at once. Further connections are closed at once.
 /// Refusals and failures are counted; `service` names the server in the log.
 ///
 /// Then the listener is closed. Returns the connections that are still served.
 pub async fn accept_until_stopped<F>(
-    listener: TcpListener,
+    listener: impl Into<Acceptor>,
     mut stop: watch::Receiver<bool>,
     max_connections: usize,
     counters: &Counters,
@@ -80,7 +114,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = JoinSet::new();
-    let mut acceptor = Acceptor::new(listener);
+    let mut acceptor = listener.into();
     let failed = |Failure { error, lasts }| {
         counters.count_accept_error();
         if lasts {

@@ -3,8 +3,9 @@
 //!
 //! [`accept`] is the one accept loop. Servers of messages count their connections ([`Counters`]),
 //! account for their memory ([`memory`]) and share scarce work fairly between peers ([`permits`]).
-//! Servers of pages limit connections by peer ([`connections`]) and serve HTTP/1.1 ([`http`]). This
-//! crate knows nothing of Thrift, Hadoop or pages.
+//! Servers of pages limit connections by peer ([`connections`]) and serve HTTP/1.1 ([`http`]). Relays pass
+//! bytes on ([`relay`]) and say for whom ([`proxy_protocol`]). This crate knows nothing of Thrift, Hadoop
+//! or pages.
 
 pub mod accept;
 pub mod connections;
@@ -13,6 +14,8 @@ pub mod http;
 mod listen;
 pub mod memory;
 pub mod permits;
+pub mod proxy_protocol;
+pub mod relay;
 mod write_timeout;
 
 use std::net::{IpAddr, Ipv6Addr};

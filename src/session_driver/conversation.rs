@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::driver::{Registration, Shared, StartError};
+use super::driver::{Beginning, Registration, Resumed, SharedDriver, StartError};
 use super::events::Ending;
 use super::host::{DriverHost, Notification, Registered};
-use super::link::{CallFailure, Connector, Link, Proxy, Trouble};
+use super::link::{CallFailure, Connector, Link, LinkError, Proxy};
 use super::options::{Options, Timers};
-use super::outgoing::Call;
+use super::outgoing::OutgoingCall;
 use super::translate;
 use corona_model::types::{ResourceType, SessionStatus};
 use corona_wire::calls::{ClusterManagerCall, ClusterManagerReply};
@@ -23,7 +23,7 @@ use corona_wire::generated::HeartbeatArgs;
 
 /// The talk of one session.
 pub(super) struct Conversation {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDriver>,
     tell_end: watch::Sender<Option<Arc<Ending>>>,
     ending: watch::Receiver<Option<SessionStatus>>,
     link: Link,
@@ -49,7 +49,7 @@ pub(super) struct Conversation {
 
 impl Conversation {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedDriver>,
         tell_end: watch::Sender<Option<Arc<Ending>>>,
         connector: Connector,
         options: &Options,
@@ -76,10 +76,11 @@ impl Conversation {
     pub(super) async fn run(
         mut self,
         host: DriverHost,
+        beginning: Beginning,
         incoming: mpsc::Sender<Notification>,
         tell_start: oneshot::Sender<Result<Registration, StartError>>,
     ) {
-        let (registration, registered) = match self.open(&host, incoming).await {
+        let (registration, registered) = match self.open(&host, beginning, incoming).await {
             Ok(opened) => opened,
             Err(error) => {
                 let in_doubt = matches!(error, StartError::Failed(CallFailure::Call(_)));
@@ -91,7 +92,8 @@ impl Conversation {
             }
         };
         drop(host);
-        tracing::info!("Started session {}", self.handle);
+        let verb = if self.in_doubt { "Resumed" } else { "Started" };
+        tracing::info!("{verb} session {}", self.handle);
         // An owner that dropped the start has requested the end.
         let _ = tell_start.send(Ok(registration));
         let overdue = overdue(self.shared.ending(), self.timers.end_timeout);
@@ -108,42 +110,30 @@ impl Conversation {
     async fn open(
         &mut self,
         host: &DriverHost,
+        beginning: Beginning,
         incoming: mpsc::Sender<Notification>,
     ) -> Result<(Registration, Registered), StartError> {
         let mut given_up = self.ending.clone();
-        self.handle = tokio::select! {
-            biased;
-            _ = given_up.wait_for(Option::is_some) => return Err(StartError::Cancelled),
-            handle = self.next_session_id() => handle?,
+        self.handle = match &beginning {
+            Beginning::Named(handle) => handle.clone(),
+            Beginning::Resumed(resumed) => resumed.handle.clone(),
+            Beginning::New => tokio::select! {
+                biased;
+                _ = given_up.wait_for(Option::is_some) => return Err(StartError::Cancelled),
+                handle = id_from(&mut self.link, &self.proxy, &self.timers) => handle?,
+            },
         };
         // Grants may come before the answer to the start.
         let registered = host
             .register(&self.handle, incoming)
             .ok_or_else(|| StartError::HandleTaken(self.handle.clone()))?;
-        Ok((self.start_session().await?, registered))
-    }
-
-    async fn next_session_id(&mut self) -> Result<Arc<str>, StartError> {
-        let mut failures = 0;
-        loop {
-            let result = self.link.call(&ClusterManagerCall::GetNextSessionId).await;
-            self.link.close();
-            let failure = match result {
-                Ok(ClusterManagerReply::GetNextSessionId(handle)) => return Ok(handle.into()),
-                Ok(_) => CallFailure::Call(CallError::MissingResult),
-                Err(Trouble::SafeMode) => {
-                    self.wait_in_safe_mode().await?;
-                    continue;
-                }
-                Err(trouble) => trouble.into_failure(),
-            };
-            tracing::warn!("Cannot get a session id from the cluster manager: {failure}");
-            if failures > self.timers.retry_max {
-                return Err(StartError::Unreachable { attempts: failures + 1, failure });
-            }
-            self.proxy.wait_while_in_safe_mode().await?;
-            failures += 1;
+        if let Beginning::Resumed(resumed) = beginning {
+            // No heartbeat before the call with requests that waits.
+            self.in_doubt = true;
+            let Resumed { handle, pool, session_log, .. } = *resumed;
+            return Ok((Registration { handle, pool, session_log }, registered));
         }
+        Ok((self.start_session().await?, registered))
     }
 
     /// A call in flight is not abandoned, because it may start the session.
@@ -157,15 +147,15 @@ impl Conversation {
             match result {
                 Ok(ClusterManagerReply::SessionStart(data)) => break data,
                 Ok(_) => return Err(StartError::Failed(CallError::MissingResult.into())),
-                Err(Trouble::SafeMode) => {
+                Err(LinkError::SafeMode) => {
                     let mut given_up = self.ending.clone();
                     tokio::select! {
                         biased;
                         _ = given_up.wait_for(Option::is_some) => return Err(StartError::Cancelled),
-                        waited = self.wait_in_safe_mode() => waited?,
+                        waited = wait_in_safe_mode(&self.proxy, &self.timers) => waited?,
                     }
                 }
-                Err(Trouble::InvalidSession(text)) => return Err(StartError::Refused(text)),
+                Err(LinkError::InvalidSession(text)) => return Err(StartError::Refused(text)),
                 Err(trouble) => return Err(StartError::Failed(trouble.into_failure())),
             }
         };
@@ -175,17 +165,9 @@ impl Conversation {
         Ok(Registration { handle: self.handle.clone(), pool, session_log })
     }
 
-    /// The original asks again at once when the flag is not set. Here that takes a pause.
-    async fn wait_in_safe_mode(&self) -> Result<(), StartError> {
-        if !self.proxy.wait_while_in_safe_mode().await? {
-            sleep(self.timers.poll_interval).await;
-        }
-        Ok(())
-    }
-
     /// The start of the session was not answered, so that it may live.
     async fn end_what_may_have_started(&mut self) {
-        let end = Call::End(SessionStatus::Killed).to_wire(&self.handle);
+        let end = OutgoingCall::End(SessionStatus::Killed).to_wire(&self.handle);
         let ended = timeout(self.timers.end_timeout, self.link.call(&end)).await;
         tracing::debug!("Session {} may have started and was ended: {ended:?}", self.handle);
     }
@@ -200,12 +182,12 @@ impl Conversation {
             let Err(trouble) = self.turn(now).await else { continue };
             self.next_attempt = Some(later(Instant::now(), self.timers.poll_interval));
             let failure = match trouble {
-                Trouble::InvalidSession(text) => {
+                LinkError::InvalidSession(text) => {
                     // A session that should end and no longer exists has reached the wanted end.
                     let status = self.status_to_end_with();
                     return status.map_or_else(|| self.refused(text), Ending::Ended);
                 }
-                Trouble::SafeMode => {
+                LinkError::SafeMode => {
                     tracing::info!("Cluster Manager is in Safe Mode");
                     self.sit_out_safe_mode().await;
                     continue;
@@ -259,7 +241,7 @@ impl Conversation {
     }
 
     /// A heartbeat if one is due, then the calls that wait.
-    async fn turn(&mut self, now: Instant) -> Result<(), Trouble> {
+    async fn turn(&mut self, now: Instant) -> Result<(), LinkError> {
         let heartbeat_due = self.next_heartbeat <= now;
         if heartbeat_due && !self.in_doubt {
             self.heartbeat().await?;
@@ -273,13 +255,13 @@ impl Conversation {
         self.make_calls().await
     }
 
-    async fn heartbeat(&mut self) -> Result<(), Trouble> {
+    async fn heartbeat(&mut self) -> Result<(), LinkError> {
         let handle = Some(self.handle.to_string());
         if self.shared.state().heartbeats_v2 {
             let args = Some(self.progress());
             let call = ClusterManagerCall::SessionHeartbeatV2 { handle: handle.clone(), args };
             match self.link.call(&call).await {
-                Err(Trouble::Fault(fault)) => {
+                Err(LinkError::Fault(fault)) => {
                     tracing::info!(
                         "heartbeatV2 is not supported by CM for session {}: {fault}",
                         self.handle
@@ -292,7 +274,7 @@ impl Conversation {
         self.link.call(&ClusterManagerCall::SessionHeartbeat { handle }).await.map(drop)
     }
 
-    /// What a heartbeat says.
+    /// The contents of a heartbeat.
     fn progress(&self) -> HeartbeatArgs {
         let state = self.shared.state();
         let usages = ResourceType::ALL
@@ -305,24 +287,24 @@ impl Conversation {
         }
     }
 
-    async fn make_calls(&mut self) -> Result<(), Trouble> {
+    async fn make_calls(&mut self) -> Result<(), LinkError> {
         while let Some(call) = self.next_call() {
             let result = self.link.call(&call.to_wire(&self.handle)).await;
             match result {
                 Ok(_) => {}
-                Err(Trouble::InvalidSession(text)) if call.is_end() => {
+                Err(LinkError::InvalidSession(text)) if call.is_end() => {
                     tracing::warn!("sessionEnd: no such session: {text}");
                 }
                 Err(trouble) => {
                     let carried_out = matches!(
                         trouble,
-                        Trouble::Fault(_) | Trouble::Failed(CallFailure::Call(_))
+                        LinkError::Fault(_) | LinkError::Failed(CallFailure::Call(_))
                     );
-                    self.in_doubt |= carried_out && matches!(*call, Call::Request(_));
+                    self.in_doubt |= carried_out && matches!(*call, OutgoingCall::Request(_));
                     return Err(trouble);
                 }
             }
-            if matches!(*call, Call::Request(_)) {
+            if matches!(*call, OutgoingCall::Request(_)) {
                 self.in_doubt = false;
             }
             self.shared.answered(&call);
@@ -331,7 +313,7 @@ impl Conversation {
         Ok(())
     }
 
-    fn next_call(&self) -> Option<Arc<Call>> {
+    fn next_call(&self) -> Option<Arc<OutgoingCall>> {
         self.shared.state().queue.head()
     }
 
@@ -361,8 +343,8 @@ impl Conversation {
             match self.make_calls().await {
                 Ok(()) => return Ending::Ended(status),
                 // The session no longer exists, which was the aim.
-                Err(Trouble::InvalidSession(_)) => return Ending::Ended(status),
-                Err(Trouble::SafeMode) => {
+                Err(LinkError::InvalidSession(_)) => return Ending::Ended(status),
+                Err(LinkError::SafeMode) => {
                     self.link.close();
                     if !matches!(self.proxy.wait_while_in_safe_mode().await, Ok(true)) {
                         sleep(self.timers.poll_interval).await;
@@ -388,6 +370,48 @@ impl Conversation {
     fn status_to_end_with(&self) -> Option<SessionStatus> {
         *self.ending.borrow()
     }
+}
+
+/// An id for a session that is started later.
+pub(super) async fn next_session_id(
+    connector: Connector,
+    options: &Options,
+) -> Result<Arc<str>, StartError> {
+    let timers = &options.timers;
+    let mut link = Link::new(connector.clone(), options.cluster_manager.clone(), timers);
+    let proxy = Proxy::new(connector, options.proxy_job_tracker.clone(), timers);
+    id_from(&mut link, &proxy, timers).await
+}
+
+async fn id_from(link: &mut Link, proxy: &Proxy, timers: &Timers) -> Result<Arc<str>, StartError> {
+    let mut failures = 0;
+    loop {
+        let result = link.call(&ClusterManagerCall::GetNextSessionId).await;
+        link.close();
+        let failure = match result {
+            Ok(ClusterManagerReply::GetNextSessionId(handle)) => return Ok(handle.into()),
+            Ok(_) => CallFailure::Call(CallError::MissingResult),
+            Err(LinkError::SafeMode) => {
+                wait_in_safe_mode(proxy, timers).await?;
+                continue;
+            }
+            Err(trouble) => trouble.into_failure(),
+        };
+        tracing::warn!("Cannot get a session id from the cluster manager: {failure}");
+        if failures > timers.retry_max {
+            return Err(StartError::Unreachable { attempts: failures + 1, failure });
+        }
+        proxy.wait_while_in_safe_mode().await?;
+        failures += 1;
+    }
+}
+
+/// The original asks again at once when the flag is not set. Here that takes a pause.
+async fn wait_in_safe_mode(proxy: &Proxy, timers: &Timers) -> Result<(), StartError> {
+    if !proxy.wait_while_in_safe_mode().await? {
+        sleep(timers.poll_interval).await;
+    }
+    Ok(())
 }
 
 /// Waits until the session should have ended since long.

@@ -1,5 +1,6 @@
 //! A session as its owner sees it, and what it shares with the task that talks for it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,19 +8,19 @@ use jiff::Zoned;
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use super::books::{Books, GrantNews, IdsExhausted, Lost, SlotRequest};
+use super::books::{GrantNews, IdsExhausted, Lost, SlotBooks, SlotRequest};
 use super::conversation::Conversation;
-use super::events::{Ending, Event, Events, ending};
+use super::events::{Ending, Event, SessionEvents, ending};
 use super::host::{DriverHost, Notification};
 use super::link::{CallFailure, ProxyError};
 use super::options::{Bounds, Endpoint, Options};
-use super::outgoing::{Call, Info, InfoUpdate, NodeUsage, Queue};
-use corona_model::types::{PerType, PoolName, ResourceType, SessionStatus};
+use super::outgoing::{Info, InfoUpdate, NodeUsage, OutgoingCall, Queue};
+use corona_model::types::{Grant, PerType, PoolName, ResourceRequest, ResourceType, SessionStatus};
 
 /// A session at a cluster manager.
 ///
 /// Its calls never wait: they are queued, and a task sends them, in order, on one connection, until
-/// each has been answered. The session's [`Events`] report the results. Heartbeats are sent
+/// each has been answered. The session's [`SessionEvents`] report the results. Heartbeats are sent
 /// automatically.
 ///
 /// Dropping it ends the session as killed, in the background: the task continues for at most
@@ -33,12 +34,38 @@ pub struct SessionDriver {
     ended: watch::Receiver<Option<Arc<Ending>>>,
 }
 
-/// What the cluster manager said when the session started.
+/// The cluster manager's reply when the session started.
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) handle: Arc<str>,
     pub(super) pool: PoolName,
     pub(super) session_log: String,
+}
+
+/// A session that an earlier process started and did not end.
+#[derive(Clone, Debug)]
+pub struct Resumed {
+    /// Its id.
+    pub handle: Arc<str>,
+    /// Its pool.
+    pub pool: PoolName,
+    /// Where the cluster manager wants its logs to be.
+    pub session_log: String,
+    /// The last id that a request has used; 0 if there was none.
+    pub last_id: i32,
+    /// The requests that are not released, with their grants.
+    pub open: Vec<(ResourceRequest, Option<Grant>)>,
+}
+
+/// How a session comes about.
+#[derive(Debug)]
+pub(super) enum Beginning {
+    /// The cluster manager gives it an id, and starts it.
+    New,
+    /// It has this id, and is to be started.
+    Named(Arc<str>),
+    /// It has been started already.
+    Resumed(Box<Resumed>),
 }
 
 /// Why there is no session.
@@ -76,7 +103,7 @@ pub enum StartError {
 /// Why a call did not join the queue.
 #[derive(Clone, Debug, Error)]
 pub enum DriverError {
-    /// The session has ended, or is about to end. [`Events`] have the reason.
+    /// The session has ended, or is about to end. [`SessionEvents`] have the reason.
     #[error("the session has ended")]
     Over,
     /// Too many calls wait. See [`Bounds::max_outgoing`].
@@ -113,7 +140,7 @@ impl SessionDriver {
     /// future to give up. If the session has started by then it is ended.
     ///
     /// Must be called within a tokio runtime, which then runs a task for the session.
-    pub async fn start(options: Options) -> Result<(SessionDriver, Events), StartError> {
+    pub async fn start(options: Options) -> Result<(SessionDriver, SessionEvents), StartError> {
         let host = DriverHost::open(&options.cluster_manager, &options.listen).await;
         host.map_err(StartError::Listen)?.start(options).await
     }
@@ -121,17 +148,22 @@ impl SessionDriver {
     pub(super) async fn start_at(
         host: DriverHost,
         options: Options,
-    ) -> Result<(SessionDriver, Events), StartError> {
-        let info = info(&host, &options);
+        beginning: Beginning,
+    ) -> Result<(SessionDriver, SessionEvents), StartError> {
+        let mut info = info(&host, &options);
+        if let Beginning::Resumed(resumed) = &beginning {
+            info.pool = resumed.pool.clone();
+        }
         let (arrive, incoming) = mpsc::channel(options.bounds.max_incoming.max(1));
         let (tell_end, ended) = watch::channel(None);
         let (tell_start, started) = oneshot::channel();
-        let shared = EndOnDrop(Arc::new(Shared::new(info, &options)));
+        let shared = EndOnDrop(Arc::new(SharedDriver::new(info, &options)));
+        let beginning = shared.0.begin(beginning);
         let talk = Conversation::new(shared.0.clone(), tell_end, host.connector(), &options);
-        tokio::spawn(talk.run(host, arrive, tell_start));
+        tokio::spawn(talk.run(host, beginning, arrive, tell_start));
         let registration = started.await.unwrap_or(Err(StartError::Cancelled))?;
         let events =
-            Events { shared: shared.0.clone(), incoming, ended: ended.clone(), over: false };
+            SessionEvents { shared: shared.0.clone(), incoming, ended: ended.clone(), over: false };
         Ok((SessionDriver { shared, registration, ended }, events))
     }
 
@@ -162,7 +194,7 @@ impl SessionDriver {
         let requests = state.books.want(slots)?;
         let ids = requests.iter().map(|request| request.id).collect();
         for requests in requests.chunks(self.shared.0.bounds.max_ids_per_call.max(1)) {
-            state.queue.push(Call::Request(requests.to_vec()));
+            state.queue.push(OutgoingCall::Request(requests.to_vec()));
         }
         drop(state);
         self.shared.0.wake.notify_one();
@@ -196,25 +228,25 @@ impl SessionDriver {
 
     /// Tells the cluster manager how nodes did.
     pub fn feedback(&self, usages: Vec<NodeUsage>) -> Result<(), DriverError> {
-        self.push(|_| Call::Feedback(usages))
+        self.push(|_| OutgoingCall::Feedback(usages))
     }
 
     /// Tells the cluster manager what has changed about the session.
     pub fn update_info(&self, update: InfoUpdate) -> Result<(), DriverError> {
         self.push(|state| {
             state.info.update(update);
-            Call::UpdateInfo(state.info.clone())
+            OutgoingCall::UpdateInfo(state.info.clone())
         })
     }
 
     /// Ends another session as timed out, such as that of a job tracker that this session had
     /// started and that no longer exists.
     pub fn end_other(&self, handle: impl Into<Arc<str>>) -> Result<(), DriverError> {
-        self.push(|_| Call::EndOther(handle.into()))
+        self.push(|_| OutgoingCall::EndOther(handle.into()))
     }
 
     /// Looks at the books. The session waits for `look` to return.
-    pub fn look<T>(&self, look: impl FnOnce(&Books) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&SlotBooks) -> T) -> T {
         look(&self.shared.0.state().books)
     }
 
@@ -226,6 +258,15 @@ impl SessionDriver {
             failed_attempts: state.failed_attempts,
             heartbeats_v2: state.heartbeats_v2,
         }
+    }
+
+    /// Leaves the session as it is at the cluster manager: nothing ends it from now on, and nothing is
+    /// said about it any more but heartbeats. Another process can go on with it, see
+    /// [`DriverHost::resume`].
+    pub fn leave(&self) {
+        let mut state = self.shared.0.state();
+        state.is_ending = true;
+        state.queue = Queue::default();
     }
 
     /// Ends the session and waits for how that went, at most
@@ -253,7 +294,7 @@ impl SessionDriver {
         Ok(state)
     }
 
-    fn push(&self, call: impl FnOnce(&mut State) -> Call) -> Result<(), DriverError> {
+    fn push(&self, call: impl FnOnce(&mut State) -> OutgoingCall) -> Result<(), DriverError> {
         let mut state = self.open()?;
         let call = call(&mut state);
         state.queue.push(call);
@@ -282,9 +323,9 @@ fn info(host: &DriverHost, options: &Options) -> Info {
     }
 }
 
-/// What the owner, the events and the task of a session share.
+/// The state that the owner, the events and the task of a session share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedDriver {
     state: Mutex<State>,
     /// A call has joined the queue.
     pub(super) wake: Notify,
@@ -298,7 +339,7 @@ pub(super) struct Shared {
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) books: Books,
+    pub(super) books: SlotBooks,
     pub(super) queue: Queue,
     pub(super) info: Info,
     pub(super) usages: PerType<Vec<i64>>,
@@ -307,10 +348,10 @@ pub(super) struct State {
     is_ending: bool,
 }
 
-impl Shared {
-    fn new(info: Info, options: &Options) -> Shared {
+impl SharedDriver {
+    fn new(info: Info, options: &Options) -> SharedDriver {
         let state = State {
-            books: Books::default(),
+            books: SlotBooks::default(),
             queue: Queue::default(),
             info,
             usages: PerType([(); 3].map(|()| vec![0; 3])),
@@ -318,7 +359,7 @@ impl Shared {
             heartbeats_v2: true,
             is_ending: false,
         };
-        Shared {
+        SharedDriver {
             state: Mutex::new(state),
             wake: Notify::new(),
             room: Notify::new(),
@@ -326,6 +367,23 @@ impl Shared {
             release_lost: options.release_lost,
             bounds: options.bounds.clone(),
         }
+    }
+
+    /// Enters what an earlier process knew. What it may have requested or released without the cluster
+    /// manager's knowledge is told first: the call with requests, which may be empty, also settles the
+    /// number that heartbeats have to name. Spec: cluster-manager/02 §3.6 to §3.8.
+    fn begin(&self, beginning: Beginning) -> Beginning {
+        let Beginning::Resumed(resumed) = &beginning else { return beginning };
+        let mut state = self.state();
+        state.books = SlotBooks::restored(resumed.last_id, resumed.open.clone());
+        let open: BTreeSet<i32> = resumed.open.iter().map(|(request, _)| request.id).collect();
+        let released: Vec<i32> = (1..=resumed.last_id).filter(|id| !open.contains(id)).collect();
+        for ids in released.chunks(self.bounds.max_ids_per_call.max(1)) {
+            state.queue.push(OutgoingCall::Release(ids.to_vec()));
+        }
+        state.queue.push(OutgoingCall::Request(Vec::new()));
+        drop(state);
+        beginning
     }
 
     /// Held for short changes only. `look` may panic in the owner's code: it cannot have changed
@@ -352,13 +410,13 @@ impl Shared {
     }
 
     /// A call was answered.
-    pub(super) fn answered(&self, call: &Arc<Call>) {
+    pub(super) fn answered(&self, call: &Arc<OutgoingCall>) {
         let mut state = self.state();
         match &**call {
-            Call::Request(requests) => {
+            OutgoingCall::Request(requests) => {
                 state.books.requested(requests.iter().map(|request| request.id));
             }
-            Call::Release(ids) => state.books.released(ids.iter().copied()),
+            OutgoingCall::Release(ids) => state.books.released(ids.iter().copied()),
             _ => {}
         }
         state.queue.answered(call);
@@ -407,7 +465,7 @@ impl Shared {
             return;
         }
         for ids in ids.chunks(self.bounds.max_ids_per_call.max(1)) {
-            state.queue.push(Call::Release(ids.to_vec()));
+            state.queue.push(OutgoingCall::Release(ids.to_vec()));
         }
         self.wake.notify_one();
     }
@@ -415,7 +473,7 @@ impl Shared {
 
 /// Ends a session whose owner, or whose start, was dropped.
 #[derive(Debug)]
-struct EndOnDrop(Arc<Shared>);
+struct EndOnDrop(Arc<SharedDriver>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {

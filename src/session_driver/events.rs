@@ -1,4 +1,4 @@
-//! What a session learns: grants, losses and its end.
+//! The events of a session: grants, losses and its end.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
 use super::books::Lost;
-use super::driver::Shared;
+use super::driver::SharedDriver;
 use super::host::Notification;
 use super::link::CallFailure;
 use corona_model::types::{Grant, SessionStatus};
@@ -24,7 +24,7 @@ pub enum Event {
     DeadNode {
         /// The node's name, as in grants.
         node: Arc<str>,
-        /// What was held there; may be empty.
+        /// The slots that were held there; may be empty.
         lost: Vec<Lost>,
     },
     /// The session is over. Nothing comes after this.
@@ -76,14 +76,14 @@ pub enum Ending {
 /// Dropping it ends the session as killed, because slots that are not used would be held for
 /// nothing.
 #[derive(Debug)]
-pub struct Events {
-    pub(super) shared: Arc<Shared>,
+pub struct SessionEvents {
+    pub(super) shared: Arc<SharedDriver>,
     pub(super) incoming: mpsc::Receiver<Notification>,
     pub(super) ended: watch::Receiver<Option<Arc<Ending>>>,
     pub(super) over: bool,
 }
 
-impl Events {
+impl SessionEvents {
     /// Waits for the next event. `None` after [`Event::Ended`].
     ///
     /// The books change when an event is taken, not when it arrives: a grant counts as held, also
@@ -108,7 +108,7 @@ impl Events {
     }
 }
 
-impl Drop for Events {
+impl Drop for SessionEvents {
     fn drop(&mut self) {
         self.shared.begin_end(SessionStatus::Killed);
     }
@@ -122,8 +122,8 @@ pub(super) async fn ending(ended: &mut watch::Receiver<Option<Arc<Ending>>>) -> 
     }
 }
 
-/// What is taken in may need a call to be made, so that there must be room for one.
-async fn take(shared: &Shared, incoming: &mut mpsc::Receiver<Notification>) -> Notification {
+/// Taking an event may cause a call, so that there must be room for one.
+async fn take(shared: &SharedDriver, incoming: &mut mpsc::Receiver<Notification>) -> Notification {
     shared.room_for_a_call().await;
     match incoming.recv().await {
         Some(notification) => notification,

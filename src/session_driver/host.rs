@@ -15,8 +15,9 @@ use tokio::net::{UdpSocket, lookup_host};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::driver::{SessionDriver, StartError};
-use super::events::Events;
+use super::conversation;
+use super::driver::{Beginning, Resumed, SessionDriver, StartError};
+use super::events::SessionEvents;
 use super::link::Connector;
 use super::options::{Endpoint, Listen, Options};
 use super::translate;
@@ -74,7 +75,7 @@ impl DriverHost {
         let host = options.advertised_host.clone().unwrap_or_else(|| address.to_string());
         let router = Arc::new(Router::default());
         let callbacks =
-            Callbacks { router: router.clone(), max_reply_delay: options.max_reply_delay };
+            SessionCallbacks { router: router.clone(), max_reply_delay: options.max_reply_delay };
         let server = Server::new(listener, callbacks, options.limits.clone());
         let counters = server.counters();
         let (stop, stopped) = watch::channel(false);
@@ -86,8 +87,41 @@ impl DriverHost {
     }
 
     /// Starts a session that is notified here. See [`SessionDriver::start`].
-    pub async fn start(&self, options: Options) -> Result<(SessionDriver, Events), StartError> {
-        SessionDriver::start_at(self.clone(), options).await
+    pub async fn start(
+        &self,
+        options: Options,
+    ) -> Result<(SessionDriver, SessionEvents), StartError> {
+        SessionDriver::start_at(self.clone(), options, Beginning::New).await
+    }
+
+    /// An id for a session, which is not started yet. See [`DriverHost::start_named`]. It tries as
+    /// often as [`SessionDriver::start`].
+    pub async fn next_session_id(&self, options: &Options) -> Result<Arc<str>, StartError> {
+        conversation::next_session_id(self.connector(), options).await
+    }
+
+    /// Starts a session with an id from [`DriverHost::next_session_id`].
+    pub async fn start_named(
+        &self,
+        handle: Arc<str>,
+        options: Options,
+    ) -> Result<(SessionDriver, SessionEvents), StartError> {
+        SessionDriver::start_at(self.clone(), options, Beginning::Named(handle)).await
+    }
+
+    /// Goes on with a session that an earlier process started. The cluster manager is told again
+    /// what is released, in case that it was not. Requests without a grant may have been granted
+    /// without anybody's knowledge: release them and request again. The listener must have the
+    /// address that the session started with, or the cluster manager cannot notify it.
+    ///
+    /// Errors: there is a session with this id here.
+    pub async fn resume(
+        &self,
+        session: Resumed,
+        options: Options,
+    ) -> Result<(SessionDriver, SessionEvents), StartError> {
+        let beginning = Beginning::Resumed(Box::new(session));
+        SessionDriver::start_at(self.clone(), options, beginning).await
     }
 
     /// The address that the cluster manager receives for callbacks.
@@ -95,7 +129,7 @@ impl DriverHost {
         &self.inner.advertised
     }
 
-    /// What the listener has counted.
+    /// The listener's counters.
     pub fn counters(&self) -> &Counters {
         &self.inner.counters
     }
@@ -176,12 +210,12 @@ impl Router {
     }
 }
 
-struct Callbacks {
+struct SessionCallbacks {
     router: Arc<Router>,
     max_reply_delay: Duration,
 }
 
-impl Handler<calls::SessionDriver> for Callbacks {
+impl Handler<calls::SessionDriver> for SessionCallbacks {
     async fn call(&self, _peer: SocketAddr, call: SessionDriverCall) -> Answer<SessionDriverReply> {
         let (handle, notification, reply) = match call {
             SessionDriverCall::GrantResource { handle, granted } => {

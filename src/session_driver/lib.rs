@@ -28,7 +28,7 @@
 //! # }
 //! ```
 //!
-//! [`SessionDriver`] takes the owner's requests, [`Events`] report what happens, [`books`] track
+//! [`SessionDriver`] takes the owner's requests, [`SessionEvents`] report what happens, [`books`] track
 //! every slot from the request to the release, on [`slots`]. A session is one task; a [`DriverHost`] receives the
 //! notifications of many.
 //!
@@ -49,9 +49,9 @@ pub mod slots;
 mod tests;
 mod translate;
 
-pub use books::{Books, Lost, SlotRequest};
-pub use driver::{DriverError, SessionDriver, StartError, Traffic};
-pub use events::{Ending, Event, Events};
+pub use books::{Lost, SlotBooks, SlotRequest};
+pub use driver::{DriverError, Resumed, SessionDriver, StartError, Traffic};
+pub use events::{Ending, Event, SessionEvents};
 pub use host::DriverHost;
 pub use link::{CallFailure, ProxyError};
 pub use options::{Bounds, Endpoint, EndpointError, Listen, Options, Timers};

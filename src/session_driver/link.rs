@@ -36,7 +36,7 @@ pub enum CallFailure {
 
 /// Why a call has no result, as far as a session cares.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum LinkError {
     SafeMode,
     /// With the handle, or with a sentence.
     InvalidSession(String),
@@ -45,36 +45,36 @@ pub(super) enum Trouble {
     Failed(CallFailure),
 }
 
-impl Trouble {
+impl LinkError {
     /// For where all that matters is that the call did not get through.
     pub(super) fn into_failure(self) -> CallFailure {
         match self {
-            Trouble::Failed(failure) => failure,
-            Trouble::Fault(fault) => CallError::Fault(fault).into(),
-            Trouble::SafeMode => CallError::Exception(Exception::safe_mode()).into(),
-            Trouble::InvalidSession(text) => {
+            LinkError::Failed(failure) => failure,
+            LinkError::Fault(fault) => CallError::Fault(fault).into(),
+            LinkError::SafeMode => CallError::Exception(Exception::safe_mode()).into(),
+            LinkError::InvalidSession(text) => {
                 CallError::Exception(Exception::invalid_session_handle(text)).into()
             }
         }
     }
 }
 
-impl From<CallError> for Trouble {
-    fn from(error: CallError) -> Trouble {
+impl From<CallError> for LinkError {
+    fn from(error: CallError) -> LinkError {
         match error {
-            CallError::Exception(Exception::SafeMode(_)) => Trouble::SafeMode,
+            CallError::Exception(Exception::SafeMode(_)) => LinkError::SafeMode,
             CallError::Exception(Exception::InvalidSessionHandle(invalid)) => {
-                Trouble::InvalidSession(invalid.handle)
+                LinkError::InvalidSession(invalid.handle)
             }
-            CallError::Fault(fault) => Trouble::Fault(fault),
-            error => Trouble::Failed(error.into()),
+            CallError::Fault(fault) => LinkError::Fault(fault),
+            error => LinkError::Failed(error.into()),
         }
     }
 }
 
-impl From<ConnectError> for Trouble {
-    fn from(error: ConnectError) -> Trouble {
-        Trouble::Failed(error.into())
+impl From<ConnectError> for LinkError {
+    fn from(error: ConnectError) -> LinkError {
+        LinkError::Failed(error.into())
     }
 }
 
@@ -137,7 +137,7 @@ impl Link {
     pub(super) async fn call(
         &mut self,
         call: &ClusterManagerCall,
-    ) -> Result<ClusterManagerReply, Trouble> {
+    ) -> Result<ClusterManagerReply, LinkError> {
         if let Some(kept) = self.connection.as_mut().filter(|kept| kept.is_usable()) {
             match kept.call(call).await {
                 Err(CallError::Closed | CallError::Io(_)) => {}

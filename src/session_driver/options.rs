@@ -1,4 +1,4 @@
-//! What a session says of itself, where its peers are, and how patient it is. Plain data.
+//! Options of a session: its identity, the addresses of its peers, and its timeouts. Plain data.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ impl Endpoint {
         Endpoint { host: host.into(), port }
     }
 
-    /// What sockets take.
+    /// The addresses that sockets take.
     pub(super) fn pair(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
@@ -208,7 +208,7 @@ pub struct Listen {
     pub port: u16,
     /// The host that the cluster manager receives, if it differs from the listener's.
     pub advertised_host: Option<String>,
-    /// What callers may cost. The original's `cm.server.sotimeout` is the idle time-out.
+    /// Limits on callers. The original's `cm.server.sotimeout` is the idle timeout.
     pub limits: Limits,
     /// How long an answer is held back while a session's queue is full, before the connection is
     /// closed. The cluster manager gives up an unanswered call after its own

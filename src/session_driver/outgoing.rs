@@ -1,4 +1,4 @@
-//! The calls that a session makes: what they are, and the queue in which they wait.
+//! The calls that a session makes, and the queue in which they wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use corona_model::types::{
 use corona_wire::calls::ClusterManagerCall;
 use corona_wire::generated as wire;
 
-/// What a session has seen of a node: tasks by what became of them. Counts of one session.
+/// The usage of a node by one session: its tasks, counted by result.
 /// Spec: cluster-manager/01 §5.3, 02 §5.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUsage {
@@ -109,7 +109,7 @@ impl Info {
 
 /// A call that waits. It carries what was meant when it was made.
 #[derive(Clone, Debug)]
-pub(super) enum Call {
+pub(super) enum OutgoingCall {
     UpdateInfo(Info),
     Request(Vec<ResourceRequest>),
     Release(Vec<i32>),
@@ -119,21 +119,21 @@ pub(super) enum Call {
     EndOther(Arc<str>),
 }
 
-impl Call {
+impl OutgoingCall {
     pub(super) fn to_wire(&self, handle: &str) -> ClusterManagerCall {
         let own = Some(handle.to_owned());
         match self {
-            Call::UpdateInfo(info) => {
+            OutgoingCall::UpdateInfo(info) => {
                 ClusterManagerCall::SessionUpdateInfo { handle: own, info: Some(info.to_wire()) }
             }
-            Call::Request(requests) => ClusterManagerCall::RequestResource {
+            OutgoingCall::Request(requests) => ClusterManagerCall::RequestResource {
                 handle: own,
                 requests: Some(requests.iter().map(translate::request).collect()),
             },
-            Call::Release(ids) => {
+            OutgoingCall::Release(ids) => {
                 ClusterManagerCall::ReleaseResource { handle: own, ids: Some(ids.clone()) }
             }
-            Call::Feedback(usages) => ClusterManagerCall::NodeFeedback {
+            OutgoingCall::Feedback(usages) => ClusterManagerCall::NodeFeedback {
                 handle: own,
                 // The original always names these two.
                 types: Some(
@@ -141,11 +141,11 @@ impl Call {
                 ),
                 reports: Some(usages.iter().map(translate::usage).collect()),
             },
-            Call::End(status) => ClusterManagerCall::SessionEnd {
+            OutgoingCall::End(status) => ClusterManagerCall::SessionEnd {
                 handle: own,
                 status: Some(translate::status(*status)),
             },
-            Call::EndOther(other) => ClusterManagerCall::SessionEnd {
+            OutgoingCall::EndOther(other) => ClusterManagerCall::SessionEnd {
                 handle: Some(other.to_string()),
                 status: Some(translate::status(SessionStatus::TimedOut)),
             },
@@ -154,14 +154,14 @@ impl Call {
 
     /// Whether the answer that there is no such session leaves this one alive.
     pub(super) fn is_end(&self) -> bool {
-        matches!(self, Call::End(_) | Call::EndOther(_))
+        matches!(self, OutgoingCall::End(_) | OutgoingCall::EndOther(_))
     }
 }
 
 /// Calls in the order in which they are to be made.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    calls: VecDeque<Arc<Call>>,
+    calls: VecDeque<Arc<OutgoingCall>>,
 }
 
 impl Queue {
@@ -169,16 +169,16 @@ impl Queue {
         self.calls.len()
     }
 
-    pub(super) fn push(&mut self, call: Call) {
+    pub(super) fn push(&mut self, call: OutgoingCall) {
         self.calls.push_back(Arc::new(call));
     }
 
-    pub(super) fn head(&self) -> Option<Arc<Call>> {
+    pub(super) fn head(&self) -> Option<Arc<OutgoingCall>> {
         self.calls.front().cloned()
     }
 
     /// Takes out a call that has been answered, unless the queue was cleared meanwhile.
-    pub(super) fn answered(&mut self, call: &Arc<Call>) {
+    pub(super) fn answered(&mut self, call: &Arc<OutgoingCall>) {
         if self.calls.front().is_some_and(|head| Arc::ptr_eq(head, call)) {
             self.calls.pop_front();
         }
@@ -186,8 +186,10 @@ impl Queue {
 
     /// Forgets what no longer matters when the session ends.
     pub(super) fn clear_for_end(&mut self, status: SessionStatus) {
-        let matters = |call: &Arc<Call>| matches!(**call, Call::Feedback(_) | Call::EndOther(_));
+        let matters = |call: &Arc<OutgoingCall>| {
+            matches!(**call, OutgoingCall::Feedback(_) | OutgoingCall::EndOther(_))
+        };
         self.calls.retain(matters);
-        self.push(Call::End(status));
+        self.push(OutgoingCall::End(status));
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Pure: no sockets, no clock, no locks. Notifications may arrive twice, late, or for slots that were
 //! never requested; what they mean is an outcome, and what to do about it is the caller's business.
-//! What is kept of a request (`R`) and of a grant (`G`) is the caller's choice.
+//! The caller chooses the types that represent a request (`R`) and a grant (`G`).
 //! Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §4, §5.
 
 use std::collections::BTreeMap;
 
 /// Where a request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing<G> {
+pub enum RequestStanding<G> {
     /// The cluster manager has not acknowledged it.
     Wanted,
     /// The cluster manager knows it and has granted nothing yet.
@@ -23,19 +23,22 @@ pub enum Standing<G> {
     Releasing(Option<G>),
 }
 
-impl<G> Standing<G> {
+impl<G> RequestStanding<G> {
     /// Whether the slot is held or waited for.
     pub fn is_open(&self) -> bool {
-        matches!(self, Standing::Wanted | Standing::Pending | Standing::Granted(_))
+        matches!(
+            self,
+            RequestStanding::Wanted | RequestStanding::Pending | RequestStanding::Granted(_)
+        )
     }
 
     /// Whether a grant is waited for.
     pub fn is_waiting(&self) -> bool {
-        matches!(self, Standing::Wanted | Standing::Pending)
+        matches!(self, RequestStanding::Wanted | RequestStanding::Pending)
     }
 }
 
-/// What a grant means.
+/// The meaning of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantOutcome<'a, R, G> {
     /// The slot is the session's from now on.
@@ -43,7 +46,7 @@ pub enum GrantOutcome<'a, R, G> {
     /// The request was released before any grant came.
     Late,
     /// There was a grant before; this is where the request stands since.
-    Again(&'a Standing<G>),
+    Again(&'a RequestStanding<G>),
     /// The request was released and forgotten.
     Forgotten,
     /// There never was such a request.
@@ -56,7 +59,7 @@ pub struct Slots<R, G> {
     first_id: i32,
     /// The id of the next request; beyond `i32::MAX` when all are used.
     next_id: i64,
-    requests: BTreeMap<i32, (R, Standing<G>)>,
+    requests: BTreeMap<i32, (R, RequestStanding<G>)>,
     waiting: usize,
     releasing: usize,
 }
@@ -66,6 +69,21 @@ impl<R, G: Clone> Slots<R, G> {
     pub fn starting_at(first_id: i32) -> Slots<R, G> {
         let requests = BTreeMap::new();
         Slots { first_id, next_id: first_id.into(), requests, waiting: 0, releasing: 0 }
+    }
+
+    /// The slots of an earlier run that used the ids from 1 up to `last_id`: these requests are not
+    /// released, granted or not.
+    pub fn restored(
+        last_id: i32,
+        open: impl IntoIterator<Item = (i32, R, Option<G>)>,
+    ) -> Slots<R, G> {
+        let mut slots = Slots { next_id: i64::from(last_id) + 1, ..Slots::starting_at(1) };
+        for (id, request, grant) in open {
+            slots.waiting += usize::from(grant.is_none());
+            let standing = grant.map_or(RequestStanding::Pending, RequestStanding::Granted);
+            slots.requests.insert(id, (request, standing));
+        }
+        slots
     }
 
     /// Requests made so far, the forgotten ones included.
@@ -94,14 +112,15 @@ impl<R, G: Clone> Slots<R, G> {
         let id = i32::try_from(self.next_id).ok()?;
         self.next_id += 1;
         self.waiting += 1;
-        let (request, _) = self.requests.entry(id).or_insert((request(id), Standing::Wanted));
+        let (request, _) =
+            self.requests.entry(id).or_insert((request(id), RequestStanding::Wanted));
         Some(request)
     }
 
     /// The cluster manager has acknowledged the request.
     pub fn acknowledge(&mut self, id: i32) {
-        if let Some((_, standing @ Standing::Wanted)) = self.requests.get_mut(&id) {
-            *standing = Standing::Pending;
+        if let Some((_, standing @ RequestStanding::Wanted)) = self.requests.get_mut(&id) {
+            *standing = RequestStanding::Pending;
         }
     }
 
@@ -112,12 +131,12 @@ impl<R, G: Clone> Slots<R, G> {
             return if asked { GrantOutcome::Forgotten } else { GrantOutcome::Stray };
         };
         match standing {
-            Standing::Wanted | Standing::Pending => {
+            RequestStanding::Wanted | RequestStanding::Pending => {
                 self.waiting -= 1;
-                *standing = Standing::Granted(grant.clone());
+                *standing = RequestStanding::Granted(grant.clone());
                 GrantOutcome::Fresh(request)
             }
-            Standing::Releasing(first @ None) => {
+            RequestStanding::Releasing(first @ None) => {
                 *first = Some(grant.clone());
                 GrantOutcome::Late
             }
@@ -130,31 +149,31 @@ impl<R, G: Clone> Slots<R, G> {
     pub fn lose(&mut self, id: i32, told: Option<&G>) -> Option<(G, &R)> {
         let (request, standing) = self.requests.get_mut(&id)?;
         let grant = match standing {
-            Standing::Granted(grant) => grant.clone(),
-            Standing::Wanted | Standing::Pending => {
+            RequestStanding::Granted(grant) => grant.clone(),
+            RequestStanding::Wanted | RequestStanding::Pending => {
                 let told = told?.clone();
                 self.waiting -= 1;
                 told
             }
-            Standing::Lost(_) | Standing::Releasing(_) => return None,
+            RequestStanding::Lost(_) | RequestStanding::Releasing(_) => return None,
         };
-        *standing = Standing::Lost(grant.clone());
+        *standing = RequestStanding::Lost(grant.clone());
         Some((grant, request))
     }
 
     /// Releases a request. Returns it and where it stood; none when there is nothing to release.
-    pub fn release(&mut self, id: i32) -> Option<(&R, Standing<G>)> {
+    pub fn release(&mut self, id: i32) -> Option<(&R, RequestStanding<G>)> {
         let (request, standing) = self.requests.get_mut(&id)?;
         let grant = match standing {
-            Standing::Wanted | Standing::Pending => {
+            RequestStanding::Wanted | RequestStanding::Pending => {
                 self.waiting -= 1;
                 None
             }
-            Standing::Granted(grant) | Standing::Lost(grant) => Some(grant.clone()),
-            Standing::Releasing(_) => return None,
+            RequestStanding::Granted(grant) | RequestStanding::Lost(grant) => Some(grant.clone()),
+            RequestStanding::Releasing(_) => return None,
         };
         self.releasing += 1;
-        let before = std::mem::replace(standing, Standing::Releasing(grant));
+        let before = std::mem::replace(standing, RequestStanding::Releasing(grant));
         Some((request, before))
     }
 
@@ -178,18 +197,18 @@ impl<R, G: Clone> Slots<R, G> {
     }
 
     /// A request and where it stands; none once it is forgotten.
-    pub fn get(&self, id: i32) -> Option<&(R, Standing<G>)> {
+    pub fn get(&self, id: i32) -> Option<&(R, RequestStanding<G>)> {
         self.requests.get(&id)
     }
 
     /// All requests that are not forgotten, in the order of their ids.
-    pub fn iter(&self) -> impl Iterator<Item = (i32, &R, &Standing<G>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &R, &RequestStanding<G>)> {
         self.requests.iter().map(|(id, (request, standing))| (*id, request, standing))
     }
 }
 
-fn is_releasing<G>(standing: &Standing<G>) -> bool {
-    matches!(standing, Standing::Releasing(_))
+fn is_releasing<G>(standing: &RequestStanding<G>) -> bool {
+    matches!(standing, RequestStanding::Releasing(_))
 }
 
 #[cfg(test)]
@@ -213,13 +232,13 @@ mod tests {
         let mut slots = slots(3);
         assert_eq!((slots.asked(), numbers(&slots)), (3, (3, 3, 3)));
         slots.acknowledge(1);
-        assert_eq!(slots.get(1), Some(&(1, Standing::Pending)));
+        assert_eq!(slots.get(1), Some(&(1, RequestStanding::Pending)));
         assert_eq!(slots.grant(1, &'a'), GrantOutcome::Fresh(&1));
-        assert_eq!(slots.grant(1, &'b'), GrantOutcome::Again(&Standing::Granted('a')));
+        assert_eq!(slots.grant(1, &'b'), GrantOutcome::Again(&RequestStanding::Granted('a')));
         assert_eq!(slots.lose(1, Some(&'b')), Some(('a', &1)));
         assert_eq!(slots.lose(1, Some(&'b')), None);
         assert_eq!(numbers(&slots), (2, 3, 3));
-        assert_eq!(slots.release(1), Some((&1, Standing::Lost('a'))));
+        assert_eq!(slots.release(1), Some((&1, RequestStanding::Lost('a'))));
         assert_eq!(slots.release(1), None);
         assert_eq!(numbers(&slots), (2, 2, 3));
         slots.forget(1);
@@ -246,9 +265,12 @@ mod tests {
     #[test]
     fn one_grant_may_come_after_the_release() {
         let mut slots = slots(1);
-        assert_eq!(slots.release(1), Some((&1, Standing::Wanted)));
+        assert_eq!(slots.release(1), Some((&1, RequestStanding::Wanted)));
         assert_eq!(slots.grant(1, &'a'), GrantOutcome::Late);
-        assert_eq!(slots.grant(1, &'b'), GrantOutcome::Again(&Standing::Releasing(Some('a'))));
+        assert_eq!(
+            slots.grant(1, &'b'),
+            GrantOutcome::Again(&RequestStanding::Releasing(Some('a')))
+        );
         assert_eq!(numbers(&slots), (0, 0, 1));
     }
 
@@ -260,9 +282,19 @@ mod tests {
         }
         slots.forget_beyond(3);
         assert_eq!(slots.iter().map(|(id, ..)| id).collect::<Vec<_>>(), [3, 4, 5]);
-        // What is not released stays, and what is behind it.
+        // Slots that are not released stay, and so do those behind them.
         slots.forget_beyond(0);
         assert_eq!((numbers(&slots), slots.asked()), ((2, 2, 3), 5));
+        assert_eq!(slots.want(|id| id), Some(&6));
+    }
+
+    #[test]
+    fn slots_of_an_earlier_run_go_on() {
+        let mut slots = Plain::restored(5, [(2, 2, None), (4, 4, Some('a'))]);
+        assert_eq!((numbers(&slots), slots.asked()), ((1, 2, 2), 5));
+        assert_eq!(slots.grant(2, &'b'), GrantOutcome::Fresh(&2));
+        assert_eq!(slots.grant(4, &'b'), GrantOutcome::Again(&RequestStanding::Granted('a')));
+        assert_eq!(slots.grant(3, &'b'), GrantOutcome::Forgotten);
         assert_eq!(slots.want(|id| id), Some(&6));
     }
 

@@ -167,11 +167,11 @@ impl From<Counts> for TypeCounts {
 
 /// Requests that could be served but are not: allowed only while they wait for a near node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct WaitLimits {
     waiting_since: BTreeMap<(Name, ResourceType), Millis>,
 }
 
-impl Patience {
+impl WaitLimits {
     /// A session that gets a grant may start to wait again.
     pub(super) fn note(&mut self, input: &Input, outcome: &Outcome) {
         if matches!(input, Input::SettingsChanged { .. }) {
@@ -356,7 +356,7 @@ fn pool_shares(model: &Model, kind: ResourceType) -> Vec<(&PoolName, f64)> {
             None => groups.push((&name.group, vec![name])),
         }
     }
-    let of_groups: Vec<shares::Claim> = groups
+    let of_groups: Vec<shares::ModelClaim> = groups
         .iter()
         .map(|(group, _)| {
             let limits = configured.groups.get(*group).cloned().unwrap_or_default();
@@ -366,7 +366,7 @@ fn pool_shares(model: &Model, kind: ResourceType) -> Vec<(&PoolName, f64)> {
         .collect();
     let mut result = Vec::new();
     for ((_, pools), share) in groups.iter().zip(shares::fair(f64::from(slots), &of_groups)) {
-        let claims: Vec<shares::Claim> = pools
+        let claims: Vec<shares::ModelClaim> = pools
             .iter()
             .map(|pool| {
                 let PoolSettings { minimum, maximum, weight, priority, .. } =
@@ -387,8 +387,8 @@ fn claim(
     maximum: PerType<i32>,
     weight: f64,
     priority: i32,
-) -> shares::Claim {
-    shares::Claim {
+) -> shares::ModelClaim {
+    shares::ModelClaim {
         requested: counts[kind].requested as f64,
         minimum: f64::from(minimum[kind]),
         maximum: f64::from(maximum[kind]),

@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde::{Deserialize, Serialize};
 
 pub use self::digest::Digest;
-use self::invariants::{Fairness, Patience, compare, explained};
+use self::invariants::{Fairness, WaitLimits, compare, explained};
 use self::model::Model;
 use self::peers::{BEGIN, ID_PREFIX, Peers};
 pub use self::random::Random;
@@ -263,7 +263,7 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 struct Watch<S> {
     subject: S,
     model: Model,
-    patience: Patience,
+    patience: WaitLimits,
     fairness: Fairness,
     summary: Summary,
     audit_every: u64,
@@ -276,7 +276,7 @@ impl<S: Subject> Watch<S> {
         Watch {
             subject,
             model: Model::new(settings, ID_PREFIX.into()),
-            patience: Patience::default(),
+            patience: WaitLimits::default(),
             fairness: Fairness::default(),
             summary: Summary::default(),
             audit_every,

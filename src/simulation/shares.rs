@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 /// One of those among which slots are shared.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
+pub(super) struct ModelClaim {
     pub(super) requested: f64,
     pub(super) minimum: f64,
     pub(super) maximum: f64,
@@ -15,7 +15,7 @@ pub(super) struct Claim {
     pub(super) priority: i32,
 }
 
-impl Claim {
+impl ModelClaim {
     fn at(&self, ratio: f64) -> f64 {
         (self.weight * ratio).max(self.minimum).min(self.maximum).min(self.requested)
     }
@@ -26,7 +26,7 @@ impl Claim {
 }
 
 /// Shares in proportion to the weights within the limits.
-pub(super) fn fair(total: f64, claims: &[Claim]) -> Vec<f64> {
+pub(super) fn fair(total: f64, claims: &[ModelClaim]) -> Vec<f64> {
     let (mut low, mut high) = (0.0, f64::from(1 << 25));
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
@@ -40,7 +40,7 @@ pub(super) fn fair(total: f64, claims: &[Claim]) -> Vec<f64> {
 }
 
 /// Minima for all, then the rest by priority.
-pub(super) fn by_priority(total: f64, claims: &[Claim]) -> Vec<f64> {
+pub(super) fn by_priority(total: f64, claims: &[ModelClaim]) -> Vec<f64> {
     let guaranteed: f64 = claims.iter().map(|claim| claim.minimum.min(claim.requested)).sum();
     let mut left = total - guaranteed;
     if left <= 0.0 {
@@ -51,7 +51,7 @@ pub(super) fn by_priority(total: f64, claims: &[Claim]) -> Vec<f64> {
     order.sort_by_key(|index| Reverse(claims[*index].priority));
     let mut shares = vec![0.0; claims.len()];
     for class in order.chunk_by(|a, b| claims[*a].priority == claims[*b].priority) {
-        let members: Vec<Claim> = class.iter().map(|index| claims[*index]).collect();
+        let members: Vec<ModelClaim> = class.iter().map(|index| claims[*index]).collect();
         let wanted: f64 = members.iter().map(|c| (c.ceiling() - c.minimum).max(0.0)).sum();
         let own: f64 = members.iter().map(|c| c.ceiling().min(c.minimum)).sum();
         let given: Vec<f64> = if left <= 0.0 {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn shares_fill_up_to_the_limits() {
-        let claim = |requested, minimum, maximum, weight, priority| Claim {
+        let claim = |requested, minimum, maximum, weight, priority| ModelClaim {
             requested,
             minimum,
             maximum,

@@ -1,9 +1,11 @@
 //! The simulation itself: it repeats, it passes, and it finds what is broken.
 
+use std::sync::Arc;
+
 use super::*;
-use corona_engine::codec;
+use corona_engine::{Observed, Reply, codec};
 use corona_model::settings::UNLIMITED;
-use corona_model::types::PerType;
+use corona_model::types::{PerType, SessionStatus};
 
 const SHORT: u64 = 1_500;
 
@@ -388,4 +390,71 @@ fn histories_survive_json() {
         let text = serde_json::to_string(&history).unwrap();
         assert_eq!(serde_json::from_str::<History>(&text).unwrap(), history);
     }
+}
+
+/// What the inputs of a run have named, for decisions of another cluster manager about it.
+#[derive(Default)]
+struct Named {
+    requests: Vec<(Arc<str>, i32)>,
+    nodes: Vec<Arc<str>>,
+}
+
+impl Named {
+    fn note(&mut self, input: &Input) {
+        match input {
+            Input::RequestResources { handle, requests, .. }
+            | Input::MoreRequests { handle, requests, .. } => {
+                self.requests.extend(requests.iter().map(|request| (handle.clone(), request.id)));
+            }
+            Input::HeartbeatNode { report, .. } => self.nodes.push(report.name.clone()),
+            _ => {}
+        }
+    }
+
+    fn observed(&self, random: &mut Random) -> Option<Observed> {
+        if self.requests.is_empty() || self.nodes.is_empty() {
+            return None;
+        }
+        // Mostly what was named last: earlier sessions have ended.
+        let late = self.requests.len().saturating_sub(40);
+        let (handle, id) = random.pick(&self.requests[late..]).clone();
+        Some(match random.below(20) {
+            0..=9 => Observed::Granted { handle, id, node: random.pick(&self.nodes).clone() },
+            10..=13 => Observed::Waiting { handle, id },
+            14..=17 => Observed::Lost { handle, id },
+            18 => Observed::Ended { handle, status: SessionStatus::Killed },
+            _ => Observed::Identity { id_prefix: ID_PREFIX.into(), sessions_numbered: 1 << 20 },
+        })
+    }
+}
+
+/// A shadow enters what another cluster manager has decided, whether or not it fits to its own decisions.
+#[test]
+fn observed_decisions_keep_the_books_and_the_images_exact() {
+    let mut entered = 0;
+    for seed in 1..=60 {
+        let mut history = History { settings: Settings::default(), inputs: Vec::new() };
+        attempt(Plan { seed, steps: 400 }, new_engine, 1, Some(&mut history)).unwrap();
+        let mut random = Random::new(!seed);
+        let mut named = Named::default();
+        let mut first = new_engine(&history.settings);
+        let mut second = new_engine(&history.settings);
+        for (step, (now, input)) in history.inputs.into_iter().enumerate() {
+            named.note(&input);
+            let observed = random.percent(30).then(|| named.observed(&mut random)).flatten();
+            for input in std::iter::once(input).chain(observed.map(Input::Observed)) {
+                let outcome = first.apply(now, input.clone());
+                assert_eq!(second.apply(now, input), outcome, "seed {seed}, step {step}");
+                entered += u32::from(outcome.reply == Ok(Reply::Observed { entered: true }));
+            }
+            if step % 16 == 0 {
+                first.audit().unwrap_or_else(|wrong| panic!("seed {seed}, step {step}: {wrong}"));
+            }
+            if random.percent(5) {
+                second = restored(&second);
+            }
+        }
+        assert_eq!(first.image(), second.image(), "seed {seed}");
+    }
+    assert!(entered > 500, "{entered}");
 }

@@ -114,7 +114,7 @@ fn empty(aside: &Path) {
     for entry in entries.flatten() {
         let path = entry.path();
         if let Err(error) = delete(&path) {
-            warn!(path = %path.display(), %error, "cannot delete");
+            warn!(path = %path.display(), %error, "cannot delete a file or directory, retrying with the next deletion");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::ids::{AttemptId, JobId};
 
 /// All that belongs to jobs.
 pub const TRACKER: &str = "taskTracker";
-/// What waits for its deletion.
+/// Files that wait for their deletion.
 pub const DISCARDED: &str = "toBeDeleted";
 /// One file for each process that was started, for the next run of the task tracker to find.
 pub const PROCESSES: &str = "corona-processes";
@@ -27,7 +27,7 @@ pub fn job_xml(id: &JobId) -> PathBuf {
     job(id).join(JOB_XML)
 }
 
-/// What the tasks of a job share: `job.local.dir`.
+/// The directory that the tasks of a job share: `job.local.dir`.
 pub fn job_work(id: &JobId) -> PathBuf {
     job(id).join(WORK)
 }

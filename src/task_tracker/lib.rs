@@ -1,13 +1,13 @@
-//! The task tracker: what a node does with the tasks that job trackers send it.
+//! The task tracker: it runs the tasks that job trackers send to a node.
 //!
 //! * [`ids`]: names of jobs and attempts, checked, since they become names of directories.
 //! * [`layout`]: the paths of all files, relative to a local directory.
 //! * [`local_dirs`]: the local directories: which are usable, where new files go, where files are.
 //! * [`deletion`]: moves files aside at once and deletes them later.
 //! * [`job_files`]: files of jobs, from `file:` natively, from elsewhere through a Hadoop install.
-//! * [`localise`]: what a task needs of its job, brought to this machine, each thing once.
+//! * [`localise`]: the files of jobs that tasks need, each copied to this machine once.
 //! * [`child`]: processes of tasks, their command lines, logs and memory.
-//! * [`figures`]: what the node has and how busy it is.
+//! * [`machine_stats`]: the resources of the node and their use.
 //! * `programs`: programs that are run for their output.
 //! * [`map_output`]: the places of the parts of finished maps' outputs.
 //! * [`http`]: serves these, and the logs of tasks.
@@ -26,13 +26,13 @@
 pub mod attempt;
 pub mod child;
 pub mod deletion;
-pub mod figures;
 pub mod http;
 pub mod job_files;
 pub mod job_trackers;
 pub mod layout;
 pub mod local_dirs;
 pub mod localise;
+pub mod machine_stats;
 pub mod map_output;
 pub mod node;
 pub mod pages;

@@ -45,7 +45,7 @@ pub struct DirChange {
 pub struct Space {
     /// All there is.
     pub total_bytes: u64,
-    /// What a process without privileges can still write.
+    /// The bytes that an unprivileged process can still write.
     pub free_bytes: u64,
 }
 
@@ -71,7 +71,7 @@ pub enum LocalDirError {
     NoRoom {
         /// The file, relative to a local directory.
         path: PathBuf,
-        /// What the last one that was tried said.
+        /// The error of the last directory that was tried.
         reason: String,
     },
 }

@@ -63,7 +63,7 @@ pub enum MapOutputError {
     Index {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         error: DecodeError,
     },
     /// There are not so many parts.
@@ -185,7 +185,7 @@ impl Indexes {
     }
 }
 
-/// What an index takes, in bytes.
+/// The size of an index, in bytes.
 fn size(index: &SpillIndex) -> u64 {
     (size_of::<IndexRecord>() * index.records.len() + 256) as u64
 }

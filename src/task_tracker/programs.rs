@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// What is kept of each stream of output.
+/// The number of bytes that are kept of each stream of output.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 /// How a program ended, and what it printed, each stream up to 64 KiB.
@@ -67,7 +67,7 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// What a stream says, up to a bound; the rest is read and thrown away.
+/// The text of a stream, up to a bound; the rest is read and dropped.
 async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let mut kept = Vec::new();

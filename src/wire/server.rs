@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::inbox::Inbox;
@@ -21,7 +21,7 @@ pub use super::limits::Limits;
 use super::message::{self, Incoming};
 use super::scan::Malformed;
 use super::service::{ApplicationFault, Exception, Framing, Service};
-use corona_net::accept::accept_until_stopped;
+use corona_net::accept::{Acceptor, accept_until_stopped};
 use corona_net::memory::{Holding, Memory};
 use corona_net::peer_of;
 use corona_net::permits::{Permit, Permits};
@@ -43,6 +43,12 @@ pub trait Handler<S: Service>: Send + Sync + 'static {
     /// or takes too much memory. Only for calls that change nothing before their last wait.
     fn may_be_dropped(&self, _call: &S::Call) -> bool {
         false
+    }
+
+    /// Whether replies may still leave. Looked at just before bytes are handed to the system; if not,
+    /// the connection is closed.
+    fn may_reply(&self) -> bool {
+        true
     }
 }
 
@@ -86,7 +92,7 @@ impl<R> From<Result<R, Exception>> for Answer<R> {
 /// A server of the service `S`, ready to run.
 #[derive(Debug)]
 pub struct Server<H> {
-    listener: TcpListener,
+    listener: Acceptor,
     shared: Arc<Shared<H>>,
 }
 
@@ -145,7 +151,12 @@ impl<H> Server<H> {
         let (long, huge) = (Lane::new(64, 16), Lane::new(2, 1));
         let counters = memory.counters().clone();
         let shared = Shared { handler, limits, counters, memory, long, huge };
-        Server { listener, shared: Arc::new(shared) }
+        Server { listener: Acceptor::new(listener), shared: Arc::new(shared) }
+    }
+
+    /// Serves connections that others have accepted as well, each with the address of its peer.
+    pub fn with_handed(self, handed: mpsc::Receiver<(TcpStream, SocketAddr)>) -> Server<H> {
+        Server { listener: self.listener.with_handed(handed), ..self }
     }
 
     /// What it counts; may be read while it runs and after.
@@ -264,7 +275,7 @@ impl<H> Connection<H> {
         let mut stopped = pin!(stop.wait_for(|stop| *stop));
         let ending = loop {
             let handled = self.handle_arrived::<S>(&stop_now).await;
-            let written = self.write().await;
+            let written = self.write::<S>().await;
             if let Err(ending) = handled.and(written) {
                 break ending;
             }
@@ -289,7 +300,7 @@ impl<H> Connection<H> {
             tokio::task::coop::consume_budget().await;
             let inflight = self.inbox.len() + self.replies.len();
             if self.replies.len() >= WRITE_BYTES || inflight > max_inflight {
-                self.write().await?;
+                self.write::<S>().await?;
             }
             let Some(bytes) = self.inbox.next_bytes() else { return Ok(()) };
             // Given back when the call has been answered.
@@ -392,26 +403,24 @@ impl<H> Connection<H> {
     }
 
     /// Writes the replies that wait.
-    async fn write(&mut self) -> Result<(), Ending> {
+    async fn write<S>(&mut self) -> Result<(), Ending>
+    where
+        S: Service,
+        H: Handler<S>,
+    {
         if self.replies.is_empty() {
             return Ok(());
         }
         // Nearly always the socket accepts all bytes at once, without waiting.
-        let written = match self.stream.try_write(&self.replies) {
-            Ok(written) => written,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => return Err(Ending::Broken),
-        };
+        let written = self.write_some::<S>(&self.replies)?;
         if let rest @ [_, ..] = &self.replies[written..] {
             let due = self.account.shared.limits.write_timeout;
             tokio::select! {
                 biased;
                 () = self.account.held.revoked() => return Err(Ending::Memory),
-                written = timeout(due, self.stream.write_all(rest)) => match written {
-                    Err(_) => return Err(Ending::SlowReader),
-                    Ok(Err(_)) => return Err(Ending::Broken),
-                    Ok(Ok(())) => {}
-                },
+                written = timeout(due, self.write_rest::<S>(rest)) => {
+                    written.map_err(|_| Ending::SlowReader)??;
+                }
             }
         }
         self.replies.clear();
@@ -419,6 +428,35 @@ impl<H> Connection<H> {
             self.replies = vec![];
         }
         Ok(self.account.held.set(self.inbox.len())?)
+    }
+
+    /// Writes what the system takes without waiting, if replies may still leave.
+    fn write_some<S>(&self, bytes: &[u8]) -> Result<usize, Ending>
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        if !self.account.shared.handler.may_reply() {
+            return Err(Ending::Handler);
+        }
+        match self.stream.try_write(bytes) {
+            Ok(written) => Ok(written),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(_) => Err(Ending::Broken),
+        }
+    }
+
+    async fn write_rest<S>(&self, mut rest: &[u8]) -> Result<(), Ending>
+    where
+        S: Service,
+        H: Handler<S>,
+    {
+        while !rest.is_empty() {
+            self.stream.writable().await.map_err(|_| Ending::Broken)?;
+            let written = self.write_some::<S>(rest)?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Waits for bytes from the peer.

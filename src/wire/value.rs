@@ -376,6 +376,16 @@ impl StreamReader {
         inbox.take(|bytes| read_raw(bytes, service, *bounds))
     }
 
+    /// The next message as a typed call, whatever kind it claims to be, as a server reads it. `Err` inside:
+    /// the reply of a server that refuses it.
+    pub fn next_call<S: Service>(
+        &mut self,
+    ) -> Result<Option<Result<S::Call, ApplicationFault>>, Malformed> {
+        let StreamReader { inbox, bounds, .. } = self;
+        let incoming = inbox.take(|bytes| message::read_call::<S>(bytes, *bounds))?;
+        Ok(incoming.map(|incoming| incoming.call.map(|(_, call)| call)))
+    }
+
     /// Whether no part of a message waits for the rest of it.
     pub fn is_empty(&self) -> bool {
         self.inbox.is_empty()

@@ -69,11 +69,8 @@ impl Home {
     /// With local directories that are disks of so many bytes, which nobody else sees: see
     /// [`Node::inside`]. `None` where the system does not let this user mount anything.
     pub fn on_small_disks(mut self, bytes: u64) -> Option<Home> {
-        let mut try_it = in_own_mounts();
-        try_it.args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
-        let tried = try_it.stdout(Stdio::null()).stderr(Stdio::null()).status();
         self.disk_bytes = Some(bytes);
-        tried.is_ok_and(|status| status.success()).then_some(self)
+        may_mount().then_some(self)
     }
 
     /// With this setting.
@@ -196,10 +193,18 @@ impl Home {
 }
 
 /// The start of a command that sees mounts of its own.
-fn in_own_mounts() -> Command {
+pub fn in_own_mounts() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount"]);
     command
+}
+
+/// Whether the system lets this user mount file systems that no other process sees.
+pub fn may_mount() -> bool {
+    let mut try_it = in_own_mounts();
+    try_it.args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]);
+    let tried = try_it.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    tried.is_ok_and(|status| status.success())
 }
 
 /// Processes of tasks of the task tracker that lives here.

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
 use compat_tests::serving::serve;
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
+use corona::load::{
+    self, Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, Progress,
+};
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,
     SessionDriverCall, SessionDriverReply,
@@ -25,26 +28,26 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const NODES: usize = 4;
-const SLOTS: usize = 4;
-const SESSIONS: usize = 6;
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const NODES: usize = 4;
+pub(super) const SLOTS: usize = 4;
+pub(super) const SESSIONS: usize = 6;
 /// Grants that are made between two kills.
 const GRANTS_BETWEEN: u64 = 60;
 
 /// What a session knows.
 #[derive(Debug, Default)]
-struct Ledger {
+pub(super) struct Ledger {
     /// Requests that the cluster manager has acknowledged.
-    requested: BTreeSet<i32>,
+    pub(super) requested: BTreeSet<i32>,
     /// Requests whose release it has acknowledged.
-    released: BTreeSet<i32>,
+    pub(super) released: BTreeSet<i32>,
     /// Requests that are about to be released: their grants may still arrive.
     releasing: BTreeSet<i32>,
     /// Grants that it was notified of, with their nodes.
-    granted: BTreeMap<i32, String>,
+    pub(super) granted: BTreeMap<i32, String>,
     /// What must not happen.
-    wrong: Vec<String>,
+    pub(super) wrong: Vec<String>,
 }
 
 impl Ledger {
@@ -66,14 +69,14 @@ impl Ledger {
 
 /// The address of the cluster manager, and whether all is to come to an end.
 #[derive(Debug)]
-struct World {
-    manager: SocketAddr,
-    quiet: AtomicBool,
-    grants: AtomicU64,
+pub(super) struct World {
+    pub(super) manager: SocketAddr,
+    pub(super) quiet: AtomicBool,
+    pub(super) grants: AtomicU64,
 }
 
 /// Repeats a call until it is answered, as job trackers do.
-async fn call(
+pub(super) async fn call(
     world: &World,
     connection: &mut Option<Client<ClusterManager>>,
     call: &Call,
@@ -94,7 +97,7 @@ async fn call(
     }
 }
 
-async fn node(world: Arc<World>, number: usize) {
+pub(super) async fn node(world: Arc<World>, number: usize) {
     let name = format!("node{number}");
     let specs = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
     let apps = [(wire::ResourceType::MAP, format!("{name}:1"))].into();
@@ -109,7 +112,7 @@ async fn node(world: Arc<World>, number: usize) {
 }
 
 /// Requests, releases and heartbeats until the end, and returns its id with what it knows.
-async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
+pub(super) async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let (heard, counted) = (ledger.clone(), world.clone());
     let (driver, stop) = serve::<SessionDriver>(move |_: SocketAddr, call| {
@@ -185,6 +188,11 @@ async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>
 }
 
 async fn get(web: SocketAddr, path: &str) -> Json {
+    let body = get_text(web, path).await;
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+}
+
+async fn get_text(web: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(web).await.unwrap();
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n",
@@ -194,8 +202,7 @@ async fn get(web: SocketAddr, path: &str) -> Json {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {answer}"))
+    answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
 }
 
 fn launch(directory: &std::path::Path, port: u16) -> Launch {
@@ -222,15 +229,98 @@ fn launch(directory: &std::path::Path, port: u16) -> Launch {
     }
 }
 
-async fn started(launch: Launch) -> Running {
+pub(super) async fn started(launch: Launch) -> LaunchedManager {
     let running = tokio::task::spawn_blocking(move || launch.start()).await.unwrap();
     running.unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn kills() -> u64 {
+    std::env::var("CORONA_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(5)
+}
+
+/// Sessions of the load generator that hold slots, request and release all the time.
+fn load_on(manager: SocketAddr) -> Plan {
+    let job = Job {
+        maps: 200,
+        reduces: 0,
+        hosts: 3,
+        placement: Placement::Scattered,
+        hold: Duration::from_millis(20),
+        request_batch: 50,
+        release_batch: 5,
+        pause: Duration::ZERO,
+    };
+    let crowd = |name, sessions, jobs_per_session| Crowd {
+        name,
+        sessions,
+        job: job.clone(),
+        jobs_per_session,
+        driver: Driver::Prompt,
+    };
+    Plan {
+        scenario: "kills",
+        manager,
+        warm_up: Duration::ZERO,
+        // It is stopped after the last kill.
+        duration: Duration::from_secs(3_600),
+        nodes: Nodes {
+            count: 40,
+            cpus: 1,
+            map_slots: SLOTS as u32,
+            connections: 4,
+            heartbeats: Heartbeats::Every(Duration::from_millis(200)),
+        },
+        crowds: vec![crowd("long", 6, None), crowd("short", 4, Some(1))],
+        late_crowds: vec![],
+        connections: Connections::None,
+        threads: 1,
+        reconnect: PATIENCE,
+        process_id: None,
+    }
+}
+
+/// The load generator checks every grant and, at the end, what the cluster manager counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_load_generator_finds_nothing_wrong_when_the_process_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut running = started(launch(directory.path(), 0)).await;
+    let manager = running.thrift();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    // It stays on one thread.
+    let load = tokio::task::spawn_blocking(move || {
+        let stop = async { drop(stopped.await) };
+        let progress = Progress::default();
+        tokio::runtime::Handle::current().block_on(load::run(load_on(manager), &progress, stop))
+    });
+    for kill in 0..kills() {
+        // At another place of the work each time; some jobs take a part of a second.
+        let before = grants_of(&running).await;
+        let deadline = Instant::now() + PATIENCE;
+        while grants_of(&running).await < before + 300 + 37 * (kill % 7) {
+            assert!(Instant::now() < deadline, "no grants any more: {}", running.log());
+            assert!(!load.is_finished(), "the load has ended");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        running.stop();
+        running = started(launch(directory.path(), manager.port())).await;
+    }
+    stop.send(()).unwrap();
+    let report = load.await.unwrap().expect("the load began");
+    assert_eq!(report.errors, [], "{}", running.log());
+    let repeated = report.counts.get("calls repeated after a lost connection");
+    assert!(repeated.is_some(), "{:?}", report.counts);
+}
+
+/// Grants that this process has made.
+async fn grants_of(running: &LaunchedManager) -> u64 {
+    let metrics = get_text(running.http().expect("pages"), "/metrics").await;
+    let line =
+        metrics.lines().find_map(|line| line.strip_prefix("corona_grants_total{type=\"MAP\"} "));
+    line.expect("the metric").parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
-    let kills = std::env::var("CORONA_KILLS").ok().and_then(|kills| kills.parse().ok());
-    let kills = kills.unwrap_or(5);
     let directory = tempfile::tempdir().unwrap();
     let mut running = started(launch(directory.path(), 0)).await;
     let world = Arc::new(World {
@@ -247,7 +337,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         sessions.spawn(session(world.clone(), number));
     }
     let port = world.manager.port();
-    for kill in 0..kills {
+    for kill in 0..kills() {
         let before = world.grants.load(Ordering::SeqCst);
         let deadline = Instant::now() + PATIENCE;
         // At another place of the work each time.
@@ -261,6 +351,16 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         let status = get(running.http().expect("pages"), "/api/v1/status").await;
         assert!(status["journal"]["recovery"].is_object(), "it has resumed: {status}");
     }
+    check_ledgers(&world, nodes, sessions, running.http().expect("pages")).await;
+}
+
+/// Ends the load, and compares what the sessions know with what the cluster manager shows.
+pub(super) async fn check_ledgers(
+    world: &World,
+    mut nodes: JoinSet<()>,
+    mut sessions: JoinSet<(String, Arc<Mutex<Ledger>>)>,
+    web: SocketAddr,
+) {
     world.quiet.store(true, Ordering::SeqCst);
     let mut ledgers = Vec::new();
     while let Some(ended) = sessions.join_next().await {
@@ -269,7 +369,6 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     while let Some(ended) = nodes.join_next().await {
         ended.unwrap();
     }
-    let web = running.http().expect("pages");
     let deadline = Instant::now() + PATIENCE;
     loop {
         let status = get(web, "/api/v1/status").await;

@@ -2,6 +2,7 @@
 //! others wrote.
 
 mod any_manager;
+mod failover;
 mod hostile;
 mod kills;
 mod monitoring;

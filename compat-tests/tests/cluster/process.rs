@@ -8,6 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
+use compat_tests::skipping::{Missing, skip};
+use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
+use corona::wire::calls::{ClusterManager, ClusterManagerCall as Call};
+use corona::wire::client::{Client, ClientOptions};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -190,4 +194,71 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     let mut child = child;
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// A cluster manager whose journal is on a disk of its own, mounted in this way.
+fn on_own_disk(directory: &Path, mount: &str) -> Command {
+    std::fs::create_dir_all(directory.join("disk")).unwrap();
+    let script = format!("mount -t tmpfs -o {mount} tmpfs disk && exec \"$@\"");
+    let mut command = in_own_mounts();
+    command.args(["sh", "-c", &script, "sh"]).arg(corona_program()).arg("cluster-manager");
+    command.args(FREE_PORTS).args(["-D", "corona.cm.journal.dir=disk/journal"]);
+    command.current_dir(directory).env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[tokio::test]
+async fn a_full_disk_of_the_journal_ends_the_process_with_one_line() {
+    if !may_mount() {
+        return skip("a_full_disk_of_the_journal", Missing::SmallDisks);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (mut child, line) = start(&mut on_own_disk(directory.path(), "size=128k"));
+    let mut stderr = child.stderr.take().unwrap();
+    let log = std::thread::spawn(move || {
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).map(|_| log)
+    });
+    let thrift = SocketAddr::from(([127, 0, 0, 1], address(&line, "thrift").port()));
+    let mut client =
+        Client::<ClusterManager>::connect(thrift, ClientOptions::default()).await.unwrap();
+    let mut answered = 0;
+    while client.call(&Call::GetNextSessionId).await.is_ok() {
+        answered += 1;
+        assert!(answered < 100_000, "the disk is not small");
+    }
+    assert!(answered > 100, "{answered}");
+    assert_eq!(wait(child), Some(1));
+    let log = log.join().unwrap().unwrap();
+    let last = log.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("the journal failed: ")
+            && last.contains(".journal: cannot write: No space left on device"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_journal_that_cannot_be_used_is_one_line_and_no_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let (child, _) = start(&mut cluster_manager(directory.path(), &FREE_PORTS));
+    let second = cluster_manager(directory.path(), &FREE_PORTS).output().unwrap();
+    let mut refused = vec![("another process uses this journal", second)];
+    if may_mount() {
+        let read_only = on_own_disk(directory.path(), "ro").output().unwrap();
+        refused.push(("disk/journal: cannot make the directory: Read-only file system", read_only));
+    }
+    std::fs::write(directory.path().join("file"), "").unwrap();
+    let in_a_file = [&FREE_PORTS[..], &["-D", "corona.cm.journal.dir=file/journal"]].concat();
+    let in_a_file = cluster_manager(directory.path(), &in_a_file).output().unwrap();
+    refused.push(("file/journal: cannot make the directory: Not a directory", in_a_file));
+    for (why, Output { status, stderr, .. }) in refused {
+        assert_eq!(status.code(), Some(1), "{why}");
+        let log = String::from_utf8(stderr).unwrap();
+        let last = log.lines().last().unwrap_or_default();
+        assert!(last.contains(why) && last.contains("(corona.cm.journal.dir)"), "{log}");
+    }
+    send("TERM", &child);
+    assert_eq!(wait(child), Some(0));
 }

@@ -61,25 +61,36 @@ async fn a_stopped_process_keeps_its_nodes_and_sessions() {
     client.call(&Call::NodeHeartbeat { node: Some(node()) }).await.unwrap();
     client.call(&Call::SessionHeartbeat { handle: Some(handle.clone()) }).await.unwrap();
 
+    // The grant is made in a pass of its own, after the reply.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while held(&mut client).await != [(handle.clone(), Some(1))] {
+        assert!(tokio::time::Instant::now() < deadline, "{}", manager.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
     send("STOP", manager.process_id());
     tokio::time::sleep(EXPIRY + Duration::from_secs(2)).await;
     send("CONT", manager.process_id());
 
-    let Ok(Reply::GetSessions(sessions)) = client.call(&Call::GetSessions).await else {
-        panic!("no sessions");
-    };
-    let held = |session: &wire::RunningSession| {
-        let resources = session.running_resources.clone().unwrap_or_default();
-        (session.handle.clone(), resources.get(&wire::ResourceType::MAP).copied())
-    };
-    let held: Vec<_> = sessions.iter().map(held).collect();
-    assert_eq!(held, [(handle, Some(1))], "{}", manager.log());
+    assert_eq!(held(&mut client).await, [(handle, Some(1))], "{}", manager.log());
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while !manager.log().contains("The process was stalled for ") {
         assert!(tokio::time::Instant::now() < deadline, "{}", manager.log());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!manager.log().contains("Timing out"), "{}", manager.log());
+}
+
+/// The sessions, with how many MAP slots each holds.
+async fn held(client: &mut Client<ClusterManager>) -> Vec<(String, Option<i32>)> {
+    let Ok(Reply::GetSessions(sessions)) = client.call(&Call::GetSessions).await else {
+        panic!("no sessions");
+    };
+    let held = |session: wire::RunningSession| {
+        let resources = session.running_resources.unwrap_or_default();
+        (session.handle, resources.get(&wire::ResourceType::MAP).copied())
+    };
+    sessions.into_iter().map(held).collect()
 }
 
 fn node() -> wire::ClusterNodeInfo {

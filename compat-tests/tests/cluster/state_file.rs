@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
 use compat_tests::serving::{free_port, serve, serve_on};
-use corona::conformance::launch::{Launch, LaunchError, Running};
+use corona::conformance::launch::{Launch, LaunchError, LaunchedManager};
 use corona::wire::Exception;
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
@@ -108,7 +108,7 @@ impl World {
 /// A running cluster manager. It closes connections that are idle for half a second, so each call
 /// has its own.
 struct Manager {
-    running: Running,
+    running: LaunchedManager,
 }
 
 impl Manager {

@@ -1,3 +1,4 @@
 //! The built program as a node of a cluster.
 
+mod job_tracker;
 mod task_tracker;

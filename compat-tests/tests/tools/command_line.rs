@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use compat_tests::{corona_program, repository};
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::Service;
 use corona::wire::calls::{
     ClusterManager, ProxyJobTracker, ProxyJobTrackerReply, SessionDriver, SessionDriverCall,
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cluster of one cluster manager, and what it calls.
 struct Cluster {
-    manager: Running,
+    manager: LaunchedManager,
     conf_dir: tempfile::TempDir,
     driver: Listener,
     runtime: Runtime,

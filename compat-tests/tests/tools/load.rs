@@ -4,10 +4,10 @@
 use std::process::{Command, Output};
 
 use compat_tests::{corona_program, start_plain};
-use corona::conformance::launch::Running;
+use corona::conformance::launch::LaunchedManager;
 use corona::load::Report;
 
-fn load(manager: &Running, scenario: &str, options: &[&str]) -> Output {
+fn load(manager: &LaunchedManager, scenario: &str, options: &[&str]) -> Output {
     let mut command = Command::new(corona_program());
     command.args(["load", scenario, "--address", &manager.thrift().to_string()]);
     command.args(["--warm-up", "0", "--threads", "1"]).args(options);
@@ -17,7 +17,7 @@ fn load(manager: &Running, scenario: &str, options: &[&str]) -> Output {
     command.output().expect("the program can be started")
 }
 
-fn report(manager: &Running, scenario: &str, options: &[&str]) -> Report {
+fn report(manager: &LaunchedManager, scenario: &str, options: &[&str]) -> Report {
     let output = load(manager, scenario, &[options, &["--output", "json"]].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     let report: Report = serde_json::from_slice(&output.stdout)

@@ -1,6 +1,7 @@
 //! The built program's tools: the client commands, recording and replaying, the shadow, load and
 //! the demonstration; and the fuzz targets.
 
+mod any_hdfs;
 mod command_line;
 mod compatibility;
 mod demo;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use compat_tests::{corona_program, replay, repository};
-use corona::conformance::replay::{Report, Rule, again_if_held_up};
+use corona::conformance::replay::{Report, Rule, repeat_if_stalled};
 
 /// A recording and what is expected of it.
 struct Case {
@@ -99,7 +99,7 @@ impl Case {
         let expected = |report: &Report| {
             report.agrees() == self.differs_because.is_none() && self.explains(report)
         };
-        again_if_held_up(PLAYS, expected, || replay(self.name, self.speed))
+        repeat_if_stalled(PLAYS, expected, || replay(self.name, self.speed))
     }
 
     /// Whether only rows explain something that may.

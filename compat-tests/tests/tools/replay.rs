@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use compat_tests::{corona_program, repository};
 use corona::conformance::capture::{ConnectionId, Limits};
 use corona::conformance::conversation::{Conversation, Said};
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::open;
 use corona::conformance::recording::{Entry, Header, Origin, Record, RecordingWriter, Unrecorded};
 use corona::conformance::setup::RecordedSetup;
@@ -52,7 +52,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// The program with a recorded configuration, on free ports.
-fn start(conf_dir: &Path, scratch: &Path) -> Running {
+fn start(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
     let setup = RecordedSetup::read(conf_dir).unwrap();
     let nobody = "127.0.0.1:9".parse().unwrap();
     let launch = Launch {

@@ -33,6 +33,9 @@ pub struct Status {
     /// The journal; left out when none is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalStatus>,
+    /// The part in fail-over; left out when this is the only instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ha: Option<HaStatus>,
     /// The state file.
     pub state_file: StateFileStatus,
     /// Outcomes of administrative calls since the start of the process, one entry for each kind
@@ -96,6 +99,9 @@ pub struct JournalStatus {
     pub tail_bytes: u64,
     /// Bytes that wait to be written.
     pub pending_bytes: u64,
+    /// For how long the disk has accepted none of the records that wait; 0 if none waits.
+    #[serde(default)]
+    pub stalled_ms: u64,
     /// Writes since the start of the process, each of one or more records.
     pub writes: u64,
     /// Number of times that records were brought to the disk since the start of the process.
@@ -118,6 +124,72 @@ pub struct JournalStatus {
     /// How this process resumed from the journal; left out when it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<JournalRecovery>,
+}
+
+/// The leader's part in fail-over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaStatus {
+    /// `leader`.
+    pub role: String,
+    /// The name of this instance.
+    pub instance: String,
+    /// The number of the leadership.
+    pub epoch: u64,
+    /// The standbys that have a copy of the journal.
+    pub standbys: Vec<StandbyOfLeader>,
+}
+
+/// A standby as its leader sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyOfLeader {
+    /// The name of the instance.
+    pub instance: String,
+    /// The number of the last record that it has stored.
+    pub acknowledged_record: u64,
+    /// Whether it may take over.
+    pub in_sync: bool,
+}
+
+/// What an instance that does not lead answers to all paths of the API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyStatus {
+    /// What this instance is, and where the leader's pages are.
+    pub error: String,
+    /// The version of the program.
+    pub version: String,
+    /// The part in fail-over.
+    pub ha: StandbyState,
+}
+
+/// The part of an instance that does not lead: `/api/v1/ha`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyState {
+    /// `standby` or `fenced`.
+    pub role: String,
+    /// The name of this instance.
+    pub instance: String,
+    /// The name of the leader; left out if none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+    /// The leader's pages; left out if no leader is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader_pages: Option<String>,
+    /// The number of the leadership; left out if no leader is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// Whether ZooKeeper can be reached.
+    pub zookeeper_connected: bool,
+    /// Whether records of the leader arrive.
+    pub copying: bool,
+    /// Whether the copy of the journal is complete.
+    pub copy_complete: bool,
+    /// The number of the last record of the copy.
+    pub last_record: u64,
+    /// Connections that are relayed to the leader or wait for one.
+    pub relayed_connections: u64,
+    /// Why this instance was fenced; left out if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fenced_because: Option<String>,
 }
 
 /// How a process resumed from the journal.

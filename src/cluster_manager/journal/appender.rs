@@ -50,6 +50,7 @@ impl Acknowledged {
 pub(crate) struct Journaled {
     live: Live,
     journal: Arc<Journal>,
+    commits: Commits,
     acknowledged: Arc<Acknowledged>,
     pending: Mutex<Pending>,
 }
@@ -86,16 +87,17 @@ impl std::fmt::Debug for Journaled {
 }
 
 impl Journaled {
-    /// `serial` is the serial number of the last notification so far.
+    /// `commits` is how far replies may leave, `serial` the serial number of the last notification so far.
     pub(crate) fn new(
         live: Live,
         journal: Arc<Journal>,
+        commits: Commits,
         acknowledged: Arc<Acknowledged>,
         serial: u64,
     ) -> Journaled {
         let number = journal.status().appended;
         let pending = Mutex::new(Pending { number, serial, ..Pending::default() });
-        Journaled { live, journal, acknowledged, pending }
+        Journaled { live, journal, commits, acknowledged, pending }
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -125,7 +127,7 @@ impl Journaled {
 
 impl Outlet for Journaled {
     fn commits(&self) -> Commits {
-        Commits::of(self.journal.committed())
+        self.commits.clone()
     }
 
     fn is_recorded(&self) -> bool {
@@ -178,7 +180,8 @@ impl Outlet for Journaled {
     }
 
     fn record(&self, now: Millis, record: &Record, arrivals: &Arrivals) {
-        self.live.record(now, record, arrivals);
+        let number = self.pending().number;
+        self.live.record_from(number, now, record, arrivals);
     }
 
     fn records(&self, records: &[Record]) {

@@ -14,6 +14,8 @@ use corona_process::panics::{Panic, blocking};
 
 /// How often it is looked whether an image is due.
 const LOOK: Duration = Duration::from_millis(500);
+/// A disk that accepts nothing for so long is reported in the log.
+const STALL: Duration = Duration::from_secs(1);
 /// After a failure, the next attempt is so much later.
 const AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// How much less urgent the thread is than those that serve.
@@ -21,7 +23,7 @@ const NICE: i32 = 10;
 
 /// What is known of the images that this process makes.
 #[derive(Debug, Default)]
-pub(super) struct Images(Mutex<Known>);
+pub(crate) struct Images(Mutex<Known>);
 
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -57,13 +59,14 @@ impl Images {
 
 /// Makes an image whenever the records behind the last one have `image_bytes`, until `stop` becomes
 /// true.
-pub(super) async fn make_images(
+pub(crate) async fn make_images(
     journal: &Arc<Journal>,
     images: &Images,
     image_bytes: u64,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut pause = LOOK;
+    let mut stalled = Duration::ZERO;
     loop {
         tokio::select! {
             biased;
@@ -71,7 +74,10 @@ pub(super) async fn make_images(
             () = tokio::time::sleep(pause) => {}
         }
         pause = LOOK;
-        if journal.status().tail_bytes < image_bytes {
+        let status = journal.status();
+        log_stall(stalled, status.stalled);
+        stalled = status.stalled;
+        if status.tail_bytes < image_bytes {
             continue;
         }
         let making = journal.clone();
@@ -81,6 +87,19 @@ pub(super) async fn make_images(
             pause = AFTER_FAILURE;
         }
         images.note(outcome);
+    }
+}
+
+/// Reports that the disk has stopped to accept records, and that it goes on: for how long it had accepted
+/// none at the last look, and now.
+fn log_stall(before: Duration, now: Duration) {
+    if before < STALL && now >= STALL {
+        tracing::warn!(
+            "The disk has accepted no record of the journal for {} ms; replies and notifications wait",
+            now.as_millis()
+        );
+    } else if before >= STALL && now < before {
+        tracing::info!("The disk accepts records of the journal again");
     }
 }
 

@@ -13,7 +13,9 @@ use crate::undelivered::Undelivered;
 use corona_config::JournalSettings;
 use corona_engine::Engine;
 use corona_engine::codec::CodecError;
-use corona_journal::{DiskStorage, Failed, Journal, OpenError, Options, Recovered, StorageError};
+use corona_journal::{
+    DiskStorage, Failed, Journal, OpenError, Options, Recovered, Storage, StorageError,
+};
 use corona_model::types::{Millis, ResourceType};
 
 /// Why the journal cannot be used.
@@ -63,6 +65,10 @@ impl Opened {
 }
 
 impl Resumed {
+    pub(crate) fn new(follower: Follower, facts: Recovery) -> Resumed {
+        Resumed { follower: Some(follower), facts }
+    }
+
     /// Reports in the log what has come out.
     pub(crate) fn log(&self, directory: &Path) {
         let Recovery { took, found } = &self.facts;
@@ -102,7 +108,8 @@ pub(crate) struct Recovery {
     pub(crate) found: Recovered,
 }
 
-fn options(settings: &JournalSettings) -> Options {
+/// How a journal with these settings is written.
+pub(crate) fn options(settings: &JournalSettings) -> Options {
     Options {
         sync: match settings.sync {
             corona_config::JournalSync::Write => corona_journal::Sync::Write,
@@ -113,17 +120,47 @@ fn options(settings: &JournalSettings) -> Options {
     }
 }
 
+/// What journals lie on: the disk itself, except in tests.
+#[derive(Clone)]
+pub(crate) struct Disk(Arc<dyn Fn(DiskStorage) -> Arc<dyn Storage> + Send + Sync>);
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// The disk of this machine.
+    pub(crate) fn system() -> Disk {
+        Disk(Arc::new(|storage| Arc::new(storage)))
+    }
+
+    /// A disk that does what `behind` makes of it.
+    #[cfg(test)]
+    pub(crate) fn behind(
+        behind: impl Fn(DiskStorage) -> Arc<dyn Storage> + Send + Sync + 'static,
+    ) -> Disk {
+        Disk(Arc::new(behind))
+    }
+
+    fn open(&self, directory: &Path) -> Result<Arc<dyn Storage>, StorageError> {
+        DiskStorage::open(directory).map(|storage| (self.0)(storage))
+    }
+}
+
 /// Opens the journal in a directory and goes through it. Takes its time.
 pub(crate) fn open(
+    disk: &Disk,
     directory: &Path,
     settings: &JournalSettings,
     hash_seed: u64,
 ) -> Result<Opened, JournalError> {
     let started = Instant::now();
-    let storage = DiskStorage::open(directory)?;
+    let storage = disk.open(directory)?;
     let mut reader = Reader::new(hash_seed);
     let (journal, found) =
-        Journal::open(storage, options(settings), |entry| Ok(reader.visit(entry)?))?;
+        Journal::open_on(storage, options(settings), |entry| Ok(reader.visit(entry)?))?;
     let recovered = reader.finish().map(|follower| Resumed {
         follower: Some(follower),
         facts: Recovery { took: started.elapsed(), found },
@@ -139,12 +176,13 @@ pub(crate) fn first_record(engine: &Engine, outbox: Outbox) -> Result<Vec<u8>, J
 /// Starts a new journal with its first record, which is durable when this returns. A journal that is
 /// there is set aside; its new name is returned. Takes its time.
 pub(crate) fn start_new(
+    disk: &Disk,
     directory: &Path,
     settings: &JournalSettings,
     first: &[u8],
 ) -> Result<(Opened, Option<PathBuf>), JournalError> {
     let aside = DiskStorage::set_aside(directory)?;
-    let (journal, _) = Journal::open(DiskStorage::open(directory)?, options(settings), |_| Ok(()))?;
+    let (journal, _) = Journal::open_on(disk.open(directory)?, options(settings), |_| Ok(()))?;
     let opened =
         Opened { journal: Arc::new(journal), directory: directory.to_owned(), recovered: None };
     Ok((begin(opened, first)?, aside))

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::appender::{Acknowledged, Journaled};
+use super::faults::Faults;
 use super::follower::{Follower, Reader};
 use super::images::make_image;
-use super::opening::{first_record, start_new};
+use super::opening::{Disk, first_record, start_new};
 use super::outbox::Outbox;
 use crate::clock::Clock;
+use crate::commits::Commits;
 use crate::core::Core;
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -41,13 +43,17 @@ struct World {
 
 impl World {
     fn new(directory: &Path) -> World {
+        World::on(&Disk::system(), directory)
+    }
+
+    fn on(disk: &Disk, directory: &Path) -> World {
         let mut engine_settings = testing::settings();
         engine_settings.partitioning.0.insert(1, ResourceType::ALL.map(|kind| (kind, 2)).into());
         let clock = Clock::new();
         let start = Start { now: clock.now(), id_prefix: "2026".into(), hash_seed: 1 };
         let engine = Engine::new(engine_settings, start);
         let first = first_record(&engine, Outbox::default()).unwrap();
-        let (opened, _) = start_new(directory, &settings(), &first).unwrap();
+        let (opened, _) = start_new(disk, directory, &settings(), &first).unwrap();
         let acknowledged = Arc::new(Acknowledged::default());
         let metrics = Arc::new(Metrics::new());
         let patience = Patience {
@@ -64,10 +70,11 @@ impl World {
         let recorded = Recorded::nowhere();
         let (notifier, _) = Notifier::new(patience, metrics.clone(), reach(&names), recorded);
         notifier.pause();
-        let events = Arc::new(Events::new(clock.now(), 1));
+        let events = Arc::new(Events::new(clock.now(), 1, Commits::everything()));
         let live = Live::new(notifier.clone(), events, metrics.clone(), engine.legal_types());
         let journal = opened.journal;
-        let outlet = Journaled::new(live, journal.clone(), acknowledged.clone(), 0);
+        let commits = Commits::of(journal.committed());
+        let outlet = Journaled::new(live, journal.clone(), commits, acknowledged.clone(), 0);
         let core = Arc::new(Core::new(engine, clock, Arc::new(outlet), metrics));
         World { core, notifier, acknowledged, journal }
     }
@@ -209,6 +216,51 @@ async fn heartbeats_that_change_nothing_take_few_bytes() {
     assert!(after.appended - before.appended <= 2, "{after:?}");
     assert!(after.tail_bytes - before.tail_bytes < 5000 * 20, "{after:?}");
     world.check().await;
+}
+
+/// A reply waits for the record of its own input. A heartbeat that changes nothing has none, however long
+/// the disk takes for those of others.
+#[tokio::test]
+async fn a_reply_waits_for_its_own_record_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::default();
+    let world = World::on(&faults.disk(), &directory.path().join("journal"));
+    let apply = |input| world.core.apply_recorded(input);
+    let mut committed = world.journal.committed();
+    let first = apply(testing::heartbeat("n1", 2)).record;
+    world.core.committed_up_to(first).await;
+    faults.hold(true);
+    let second = apply(testing::heartbeat("n2", 2)).record;
+    let third = apply(testing::session("2026.1", "g.p")).record;
+    assert_eq!([second, third], [first + 1, first + 2]);
+    assert_eq!(apply(testing::heartbeat("n1", 2)).record, 0, "it has said so before");
+    // What is refused depends on all that was decided before.
+    let unknown = Input::HeartbeatSession { handle: "2026.9".into(), view: None };
+    assert_eq!(apply(unknown).record, third);
+    world.core.committed_up_to(0).await;
+    let waits = tokio::time::timeout(Duration::from_millis(20), world.core.committed_up_to(second));
+    assert!(waits.await.is_err(), "the disk has not accepted it");
+    assert_eq!(*committed.borrow_and_update(), first);
+    faults.hold(false);
+    world.core.committed().await;
+    assert_eq!(*committed.borrow_and_update(), third);
+}
+
+/// The clock goes on from the image, even where the machine's clock was set back.
+#[tokio::test]
+async fn time_does_not_run_backwards_after_a_recovery() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let ahead = Clock::new().now().plus_ms(3_600_000);
+    let start = Start { now: ahead, id_prefix: "2026".into(), hash_seed: 1 };
+    let engine = Engine::new(testing::settings(), start);
+    let first = first_record(&engine, Outbox::default()).unwrap();
+    let (opened, _) = start_new(&Disk::system(), &path, &settings(), &first).unwrap();
+    drop(opened);
+    let mut opened = super::opening::open(&Disk::system(), &path, &settings(), 7).unwrap();
+    let (engine, _, now) = opened.take_state().unwrap();
+    assert_eq!((engine.now(), now), (ahead, ahead));
+    assert!(Clock::not_before(now).now() >= ahead);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use super::{
     ANSWERS, Counter, EachType, LOSSES, MISMATCHES, Metrics, NOTIFICATIONS, STARVATIONS, Snapshot,
     methods,
 };
+use crate::api::JournalStatus;
 use corona_engine::{PoolView, SlotCounts};
 use corona_model::settings::{Settings, UNLIMITED};
 use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus};
@@ -57,6 +58,8 @@ pub(crate) struct Gauges {
     pub(crate) wire: Arc<Counters>,
     /// What is known of the configuration.
     pub(crate) configuration: ConfigurationCounts,
+    /// The journal, if one is kept.
+    pub(crate) journal: Option<JournalStatus>,
     /// What the web serves now.
     pub(crate) web: WebCounts,
 }
@@ -222,6 +225,21 @@ families! {
     CONFIG_RELOADS = Counter "corona_configuration_reloads_total" "Times that changed configuration files were applied.";
     CONFIG_FAILURES = Counter "corona_configuration_failures_total" "Times that changed configuration files were refused.";
 
+    JOURNAL_RECORDS = Counter "corona_journal_records_total" "Records appended to the journal since it was started.";
+    JOURNAL_UNCOMMITTED = Gauge "corona_journal_uncommitted_records" "Records whose replies and notifications wait for the disk.";
+    JOURNAL_UNSYNCED = Gauge "corona_journal_unsynced_records" "Records that a power cut would lose.";
+    JOURNAL_STALLED = Gauge "corona_journal_stalled_seconds" "Time for which the disk has accepted none of the waiting records.";
+    JOURNAL_BYTES = Gauge "corona_journal_bytes" "Size of all files of the journal in bytes.";
+    JOURNAL_TAIL = Gauge "corona_journal_tail_bytes" "Bytes of the records behind the last image, which a start reads.";
+    JOURNAL_PENDING = Gauge "corona_journal_pending_bytes" "Bytes that wait to be written to the journal.";
+    JOURNAL_WRITES = Counter "corona_journal_writes_total" "Writes to the journal, each of one or more records.";
+    JOURNAL_SYNCS = Counter "corona_journal_syncs_total" "Times that records were brought to the disk.";
+    JOURNAL_IMAGE_TIME = Gauge "corona_journal_image_timestamp_seconds" "Time at which the last image was made; absent without one.";
+    JOURNAL_IMAGE_BYTES = Gauge "corona_journal_image_bytes" "Size of the last image in bytes; absent without one.";
+    JOURNAL_IMAGE_TOOK = Gauge "corona_journal_image_seconds" "Time that making the last image took; absent if this process has made none.";
+    JOURNAL_IMAGE_FAILED = Gauge "corona_journal_image_failed" "1 if the last attempt to make an image failed, otherwise 0.";
+    JOURNAL_RECOVERY = Gauge "corona_journal_recovery_seconds" "Time that the recovery at the start took; absent if the process started empty.";
+
     WEB_CONNECTIONS = Gauge "corona_web_connections_open" "Open HTTP connections.";
     WEB_REQUESTS = Counter "corona_web_requests_total" "HTTP requests for pages, JSON and metrics.";
     WEB_REFUSED = Counter "corona_web_connections_refused_total" "HTTP connections closed at once because too many were open or the network is not allowed.";
@@ -244,6 +262,7 @@ pub(crate) fn render(metrics: &Metrics, gauges: &Gauges) -> String {
     pools(&mut text, gauges);
     fairness_of(&mut text, gauges);
     configuration(&mut text, gauges);
+    journal(&mut text, gauges.journal.as_ref());
     web(&mut text, metrics, gauges);
     process(&mut text);
     text.0
@@ -460,6 +479,38 @@ fn configuration(text: &mut Text, gauges: &Gauges) {
     text.family(CONFIG_FAILURES).value(configuration.failures);
 }
 
+/// Without a journal there are no samples.
+fn journal(text: &mut Text, journal: Option<&JournalStatus>) {
+    type Number = fn(&JournalStatus) -> Option<f64>;
+    let numbers: [(Family, Number); 14] = [
+        (JOURNAL_RECORDS, |it| Some(it.last_record as f64)),
+        (JOURNAL_UNCOMMITTED, |it| Some(behind(it.last_record, it.committed_record))),
+        (JOURNAL_UNSYNCED, |it| Some(behind(it.last_record, it.durable_record))),
+        (JOURNAL_STALLED, |it| Some(from_ms(it.stalled_ms))),
+        (JOURNAL_BYTES, |it| Some(it.bytes as f64)),
+        (JOURNAL_TAIL, |it| Some(it.tail_bytes as f64)),
+        (JOURNAL_PENDING, |it| Some(it.pending_bytes as f64)),
+        (JOURNAL_WRITES, |it| Some(it.writes as f64)),
+        (JOURNAL_SYNCS, |it| Some(it.syncs as f64)),
+        (JOURNAL_IMAGE_TIME, |it| it.image_ms.map(|made| made as f64 / 1000.0)),
+        (JOURNAL_IMAGE_BYTES, |it| it.image_bytes.map(|bytes| bytes as f64)),
+        (JOURNAL_IMAGE_TOOK, |it| it.image_took_ms.map(from_ms)),
+        (JOURNAL_IMAGE_FAILED, |it| Some(u8::from(it.image_failure.is_some()).into())),
+        (JOURNAL_RECOVERY, |it| it.recovery.as_ref().map(|recovery| from_ms(recovery.took_ms))),
+    ];
+    for (family, number) in numbers {
+        text.family(family).labelled_if_any(&[], journal.and_then(number));
+    }
+}
+
+fn behind(last: u64, done: u64) -> f64 {
+    last.saturating_sub(done) as f64
+}
+
+fn from_ms(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
+
 fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
     text.family(WEB_CONNECTIONS).value(gauges.web.connections);
     text.family(WEB_REQUESTS).value(metrics.web_requests.get());
@@ -613,8 +664,45 @@ pub(crate) mod tests {
             queues: QueueCounts { calls: 5, queues: 2, longest: 4 },
             wire: Arc::default(),
             configuration: ConfigurationCounts::default(),
+            journal: Some(journal_status()),
             web: WebCounts::default(),
         }
+    }
+
+    /// A journal that has resumed, has made an image, and waits for the disk.
+    pub(crate) fn journal_status() -> JournalStatus {
+        JournalStatus {
+            directory: "/j".into(),
+            sync: "write".into(),
+            last_record: 90,
+            committed_record: 88,
+            durable_record: 80,
+            bytes: 5_000,
+            tail_bytes: 700,
+            pending_bytes: 60,
+            stalled_ms: 1_500,
+            writes: 40,
+            syncs: 4,
+            image_record: Some(50),
+            image_bytes: Some(4_000),
+            image_ms: Some(880_000),
+            image_took_ms: Some(20),
+            image_failure: None,
+            recovery: Some(crate::api::JournalRecovery {
+                took_ms: 61,
+                image_record: 0,
+                records: 12,
+                torn_bytes: 0,
+            }),
+        }
+    }
+
+    #[test]
+    fn without_a_journal_there_are_no_samples_of_one() {
+        let gauges = Gauges { journal: None, ..gauges() };
+        let text = render(&Metrics::new(), &gauges);
+        let samples = text.lines().filter(|line| line.starts_with("corona_journal_"));
+        assert_eq!(samples.count(), 0);
     }
 
     /// The family that a sample belongs to.
@@ -683,6 +771,13 @@ pub(crate) mod tests {
             "corona_grant_to_delivered_seconds_bucket{le=\"+Inf\"} 2",
             "corona_grant_to_delivered_seconds_sum 0.000006",
             "corona_first_start_timestamp_seconds 1.5",
+            "corona_journal_records_total 90",
+            "corona_journal_uncommitted_records 2",
+            "corona_journal_unsynced_records 10",
+            "corona_journal_stalled_seconds 1.5",
+            "corona_journal_image_timestamp_seconds 880",
+            "corona_journal_image_failed 0",
+            "corona_journal_recovery_seconds 0.061",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} is not in:\n{text}");
         }

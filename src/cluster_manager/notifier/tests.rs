@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::*;
 use crate::clock::Clock;
+use crate::commits::Commits;
 use crate::core::Core;
 use crate::journal::opening::outbox_of;
 use crate::live::Live;
@@ -58,7 +59,7 @@ fn core_with(patience: Patience, reach: Reach) -> (Arc<Core>, Arc<Notifier>) {
     let metrics = Arc::new(Metrics::new());
     let (notifier, give_ups) = Notifier::new(patience, metrics.clone(), reach, Recorded::nowhere());
     let engine = Engine::new(settings, start);
-    let events = Arc::new(Events::new(clock.now(), 1));
+    let events = Arc::new(Events::new(clock.now(), 1, Commits::everything()));
     let kinds = engine.legal_types();
     let live = Live::new(notifier.clone(), events, metrics.clone(), kinds);
     let core = Arc::new(Core::new(engine, clock, Arc::new(live), metrics));

@@ -35,8 +35,9 @@ pub(crate) struct Form {
 
 #[derive(Debug)]
 enum Shape {
-    /// The same for every reply.
-    Fixed(Answered),
+    /// The same for every reply. Made when it is needed: an answer is large, and each heartbeat would
+    /// carry the room for one.
+    Fixed(fn() -> Answered),
     SessionId,
     /// The session's id goes back to it.
     Started(String),
@@ -48,7 +49,7 @@ impl Question {
         Question { input, form: Form { method, shape } }
     }
 
-    fn done(method: &'static str, input: Input, answered: Answered) -> Question {
+    fn done(method: &'static str, input: Input, answered: fn() -> Answered) -> Question {
         Question::new(method, input, Shape::Fixed(answered))
     }
 
@@ -111,23 +112,23 @@ pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
         Call::SessionUpdateInfo { handle: Some(handle), info: Some(info) } => {
             let info = super::session_info(info);
             let input = Input::UpdateSession { handle: handle.into(), info };
-            Question::done("sessionUpdateInfo", input, Answered::SessionUpdateInfo)
+            Question::done("sessionUpdateInfo", input, || Answered::SessionUpdateInfo)
         }
         Call::SessionEnd { handle: Some(handle), status } => {
             // Without a status that we know the session ends all the same.
             let status = status.and_then(super::session_status);
             let status = status.unwrap_or(SessionStatus::KilledAborted);
             let input = Input::EndSession { handle: handle.into(), status };
-            Question::done("sessionEnd", input, Answered::SessionEnd)
+            Question::done("sessionEnd", input, || Answered::SessionEnd)
         }
         Call::SessionHeartbeat { handle: Some(handle) } => {
             let input = Input::HeartbeatSession { handle: handle.into(), view: None };
-            Question::done("sessionHeartbeat", input, Answered::SessionHeartbeat)
+            Question::done("sessionHeartbeat", input, || Answered::SessionHeartbeat)
         }
         Call::SessionHeartbeatV2 { handle: Some(handle), args: Some(args) } => {
             let view = Some(super::session_view(args));
             let input = Input::HeartbeatSession { handle: handle.into(), view };
-            Question::done("sessionHeartbeatV2", input, Answered::SessionHeartbeatV2)
+            Question::done("sessionHeartbeatV2", input, || Answered::SessionHeartbeatV2)
         }
         Call::SessionHeartbeatV2 { .. } => return Err(NoInput::Unanswerable),
         Call::RequestResource { handle: Some(handle), requests: Some(requests) } => {
@@ -135,11 +136,11 @@ pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
             let Some(requests) = known else { return Err(NoInput::BadResourceType(handle)) };
             let racks = Vec::new();
             let input = Input::RequestResources { handle: handle.into(), requests, racks };
-            Question::done("requestResource", input, Answered::RequestResource)
+            Question::done("requestResource", input, || Answered::RequestResource)
         }
         Call::ReleaseResource { handle: Some(handle), ids: Some(ids) } => {
             let input = Input::ReleaseResources { handle: handle.into(), ids };
-            Question::done("releaseResource", input, Answered::ReleaseResource)
+            Question::done("releaseResource", input, || Answered::ReleaseResource)
         }
         Call::NodeHeartbeat { node: Some(node) } => {
             let input = Input::HeartbeatNode { report: super::node_report(node), rack: None };
@@ -151,16 +152,16 @@ pub(crate) fn input(call: Call) -> Result<Question, NoInput> {
                 kinds: resource_types(types),
                 reports: reports.into_iter().map(super::usage_report).collect(),
             };
-            Question::done("nodeFeedback", input, Answered::NodeFeedback)
+            Question::done("nodeFeedback", input, || Answered::NodeFeedback)
         }
         Call::RestartNodes { args: Some(args) } => {
             let wire::RestartNodesArgs { force, batch_size } = args;
-            let answered = Answered::RestartNodes(wire::RestartNodesResponse {});
+            let answered = || Answered::RestartNodes(wire::RestartNodesResponse {});
             Question::done("restartNode", Input::RestartNodes { force, batch_size }, answered)
         }
         Call::KillSession { id: Some(id) } => {
             let input = Input::KillSession { handle: id.into() };
-            Question::done("killSession", input, Answered::KillSession)
+            Question::done("killSession", input, || Answered::KillSession)
         }
         incomplete => {
             let method = <ClusterManager as corona_wire::Service>::method_name(&incomplete);
@@ -176,7 +177,7 @@ pub(crate) fn answer(form: Form, reply: Result<Reply, Refusal>) -> Answer<Answer
         Err(refused) => return refusal(refused),
     };
     let answered = match (form.shape, reply) {
-        (Shape::Fixed(answered), _) => answered,
+        (Shape::Fixed(answered), _) => answered(),
         (Shape::SessionId, Reply::SessionId(id)) => Answered::GetNextSessionId(id),
         (Shape::Started(handle), Reply::Started { log_path, pool }) => {
             Answered::SessionStart(wire::SessionRegistrationData {

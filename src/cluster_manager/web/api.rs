@@ -95,7 +95,9 @@ impl Pages {
         let nodes = self.gather.nodes().await;
         let counts = count_nodes(&nodes, &overview.hosts);
         let pools = self.gather.pools().await;
-        let problems = self.problems(overview, &counts, &pools, &self.notifier.counts());
+        let journal = self.journal_status();
+        let queues = self.notifier.counts();
+        let problems = self.problems(overview, &counts, &pools, &queues, journal.as_ref());
         let (safe_mode, proxy_job_tracker) = self.safe_mode.to_api(overview.safe_mode);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -109,7 +111,8 @@ impl Pages {
             sessions: overview.sessions,
             pending_notifications: self.notifier.pending_calls(),
             slots: slots(overview.slots, &overview.kinds),
-            journal: self.journal.as_ref().map(|journal| journal.to_api()),
+            journal,
+            ha: self.ha.as_ref().map(|standing| standing.to_api()),
             state_file: self.persist.to_api(),
             operations: self.operations.to_api(),
             problems: problems.iter().map(Problem::to_api).collect(),

@@ -2,7 +2,8 @@
 //!
 //! The last events are kept in a ring. Each stream has a position in it and continues at its own
 //! pace; a stream that is too slow for the ring, or is not read, is ended. Nothing here waits for a
-//! reader, and publishing only adds an entry to the ring. `docs/web.md` lists the events.
+//! reader, and publishing only adds an entry to the ring. An event leaves when the record of the journal
+//! that it follows from is committed. `docs/web.md` lists the events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
+use crate::commits::Commits;
 use corona_engine::{Record, Starvation};
 use corona_model::types::{Millis, PoolName, ResourceType, SessionStatus};
 
@@ -221,6 +223,9 @@ impl Happening {
 pub(crate) struct Event {
     #[serde(skip)]
     number: u64,
+    /// The record of the journal that must be committed before the event leaves.
+    #[serde(skip)]
+    record: u64,
     /// When it happened.
     #[serde(rename = "time_ms")]
     pub(crate) at: Millis,
@@ -242,6 +247,7 @@ pub(crate) struct Events {
     log: Mutex<Log>,
     /// The number of the last event.
     newest: watch::Sender<u64>,
+    commits: Commits,
     /// Distinguishes the numbers of this process from those of another.
     epoch: Box<str>,
     places: Arc<Semaphore>,
@@ -259,23 +265,25 @@ struct Log {
 impl Events {
     /// `now` distinguishes this process from others; at most `most` streams are open at the same
     /// time.
-    pub(crate) fn new(now: Millis, most: usize) -> Events {
+    pub(crate) fn new(now: Millis, most: usize, commits: Commits) -> Events {
         Events {
             log: Mutex::default(),
             newest: watch::Sender::new(0),
+            commits,
             epoch: now.0.to_string().into(),
             places: Arc::new(Semaphore::new(most)),
             most,
         }
     }
 
-    /// Publishes to all streams. Returns whether the record is an event.
-    pub(crate) fn publish(&self, at: Millis, record: &Record) -> bool {
+    /// Publishes to all streams once the record `committed` of the journal is. Returns whether the
+    /// engine's record is an event.
+    pub(crate) fn publish(&self, at: Millis, record: &Record, committed: u64) -> bool {
         let Some(happening) = Happening::of(record) else { return false };
         let mut log = self.log();
         log.last += 1;
         let number = log.last;
-        let event = Arc::new(Event { number, at, happening });
+        let event = Arc::new(Event { number, record: committed, at, happening });
         if event.happening.is_notable() {
             push(&mut log.notable, event.clone(), NOTABLE);
         }
@@ -287,7 +295,9 @@ impl Events {
 
     /// The last events that people may want to read of, the latest first.
     pub(crate) fn notable(&self) -> Vec<Arc<Event>> {
-        self.log().notable.iter().rev().cloned().collect()
+        let log = self.log();
+        let committed = |event: &&Arc<Event>| self.commits.has(event.record);
+        log.notable.iter().rev().filter(committed).cloned().collect()
     }
 
     /// Open streams.
@@ -405,12 +415,18 @@ impl Writer {
                 missed(&mut piece, Some(lost));
                 seen += lost;
             }
+            let mut committed = 0;
             for event in events {
                 if piece.len() >= PIECE_BYTES {
                     break;
                 }
                 self.events.write(&mut piece, &event);
-                seen = event.number;
+                (seen, committed) = (event.number, event.record);
+            }
+            tokio::select! {
+                biased;
+                () = self.events.commits.wait_for(committed) => {}
+                () = self.pieces.closed() => return,
             }
             if !piece.is_empty() && !self.send(std::mem::take(&mut piece)).await {
                 return;
@@ -472,7 +488,7 @@ mod tests {
     }
 
     fn events(most: usize) -> (Arc<Events>, watch::Sender<bool>) {
-        (Arc::new(Events::new(Millis(77), most)), watch::Sender::new(false))
+        (Arc::new(Events::new(Millis(77), most, Commits::everything())), watch::Sender::new(false))
     }
 
     /// The next piece of a stream, or `None` at its end.
@@ -487,7 +503,11 @@ mod tests {
         const LONG: usize = 9000;
         for number in 0..100 {
             let name = format!("{number:0LONG$}").into();
-            events.publish(Millis(5), &Record::NodeLost { name, expired: true, nodes: 0, told: 0 });
+            events.publish(
+                Millis(5),
+                &Record::NodeLost { name, expired: true, nodes: 0, told: 0 },
+                0,
+            );
         }
         let mut stream =
             events.subscribe(Begin::Behind("77-0"), End::Never, stop.subscribe()).unwrap();
@@ -502,11 +522,11 @@ mod tests {
     #[tokio::test]
     async fn a_stream_tells_what_happens_from_its_beginning_on() {
         let (events, stop) = events(2);
-        events.publish(Millis(5), &ended(1));
+        events.publish(Millis(5), &ended(1), 0);
         let mut stream = events.subscribe(Begin::Now, End::Never, stop.subscribe()).unwrap();
         assert_eq!(next(&mut stream).await.unwrap(), GREETING);
-        assert!(events.publish(Millis(6), &ended(2)));
-        assert!(!events.publish(Millis(6), &Record::RestartTold { name: "n".into() }));
+        assert!(events.publish(Millis(6), &ended(2), 0));
+        assert!(!events.publish(Millis(6), &Record::RestartTold { name: "n".into() }, 0));
         assert_eq!(
             next(&mut stream).await.unwrap(),
             "id: 77-2\nevent: session_ended\n\
@@ -517,10 +537,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn events_leave_when_their_records_are_committed() {
+        let committed = watch::Sender::new(3);
+        let commits = Commits::of(committed.subscribe());
+        let events = Arc::new(Events::new(Millis(77), 2, commits));
+        let stop = watch::Sender::new(false);
+        let begin = || events.subscribe(Begin::Behind("77-0"), End::Never, stop.subscribe());
+        events.publish(Millis(5), &ended(1), 3);
+        let mut stream = begin().unwrap();
+        assert!(next(&mut stream).await.unwrap().contains("id: 77-1"));
+        events.publish(Millis(6), &ended(2), 4);
+        assert_eq!(events.notable().len(), 1, "pages list the first only");
+        let waits = timeout(Duration::from_millis(20), stream.0.recv()).await;
+        assert!(waits.is_err(), "{waits:?}");
+        committed.send_replace(4);
+        assert!(next(&mut stream).await.unwrap().contains("id: 77-2"));
+        assert_eq!(events.notable().len(), 2);
+    }
+
+    #[tokio::test]
     async fn who_comes_back_goes_on_where_it_was() {
         let (events, stop) = events(9);
         for number in 1..=3 {
-            events.publish(Millis(0), &ended(number));
+            events.publish(Millis(0), &ended(number), 0);
         }
         for (last_id, told) in [
             ("77-1", "id: 77-2 id: 77-3"),
@@ -544,7 +583,7 @@ mod tests {
     async fn what_the_ring_has_lost_is_told_as_missed() {
         let (events, stop) = events(1);
         for number in 1..=KEPT as u64 + 10 {
-            events.publish(Millis(0), &ended(number));
+            events.publish(Millis(0), &ended(number), 0);
         }
         let begin = Begin::Behind("77-4");
         let mut stream = events.subscribe(begin, End::Never, stop.subscribe()).unwrap();
@@ -567,7 +606,7 @@ mod tests {
         ] {
             let (events, stop) = events(1);
             for number in 1..=published {
-                events.publish(Millis(0), &ended(number));
+                events.publish(Millis(0), &ended(number), 0);
             }
             let begin = Begin::Back(back);
             let mut stream = events.subscribe(begin, End::CaughtUp, stop.subscribe()).unwrap();
@@ -583,7 +622,7 @@ mod tests {
         // All that are kept, however many are asked for.
         let (events, stop) = events(1);
         for number in 1..=KEPT as u64 + 10 {
-            events.publish(Millis(0), &ended(number));
+            events.publish(Millis(0), &ended(number), 0);
         }
         let begin = Begin::Back(u64::MAX);
         let mut stream = events.subscribe(begin, End::CaughtUp, stop.subscribe()).unwrap();
@@ -615,7 +654,7 @@ mod tests {
         let (events, stop) = events(1);
         let mut stream = events.subscribe(Begin::Now, End::Never, stop.subscribe()).unwrap();
         for number in 1..=20 {
-            events.publish(Millis(0), &ended(number));
+            events.publish(Millis(0), &ended(number), 0);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(PATIENCE * 2).await;
@@ -661,7 +700,7 @@ mod tests {
             (Happening::SafeMode { on: true }, r#"{"time_ms":1,"on":true}"#),
             (Happening::ConfigurationReloaded {}, r#"{"time_ms":1}"#),
         ] {
-            let event = Event { number: 1, at: Millis(1), happening };
+            let event = Event { number: 1, record: 0, at: Millis(1), happening };
             assert_eq!(serde_json::to_string(&event).unwrap(), json);
         }
     }

@@ -45,7 +45,10 @@ use self::layout::{Frame, Section};
 use self::pages::kill::Objection;
 use self::problems::{Problem, Sources};
 use super::access::Access;
+use super::api::JournalStatus;
 use super::core::Core;
+use super::ha::pages::write_leader_metrics;
+use super::ha::standing::Standing;
 use super::journal::Kept;
 use super::metrics::exposition::{ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts};
 use super::metrics::original::Records;
@@ -87,6 +90,7 @@ pub(super) struct Pages {
     persist: Arc<Persist>,
     operations: Arc<Operations>,
     journal: Option<Arc<Kept>>,
+    ha: Option<Arc<Standing>>,
     /// When this process was started.
     started: Millis,
     history: History,
@@ -119,6 +123,8 @@ pub(super) struct Parts {
     pub(super) persist: Arc<Persist>,
     pub(super) operations: Arc<Operations>,
     pub(super) journal: Option<Arc<Kept>>,
+    /// The standing as one of several instances.
+    pub(super) ha: Option<Arc<Standing>>,
 }
 
 impl Pages {
@@ -136,6 +142,7 @@ impl Pages {
             persist,
             operations,
             journal,
+            ha,
         } = parts;
         let started = core.look(|_, now| now);
         let names = settings.hosts.iter().map(|name| &**name).chain([host]);
@@ -152,6 +159,7 @@ impl Pages {
             persist,
             operations,
             journal,
+            ha,
             started,
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
@@ -262,6 +270,9 @@ impl Pages {
                 let form = read_own_form(&head.headers, body).await;
                 let name = exchange::decode_segment(name).into_owned();
                 return self.clear_blacklist_by_api(&name, &form, peer).await;
+            }
+            (&Method::POST, ["api", "v1", "step-down"]) => {
+                return self.step_down(&head.headers, peer);
             }
             // The original takes both, and scripts may send either.
             (&Method::POST, ["active_json.jsp" | "retired_json.jsp" | "pool_json.jsp"]) => {
@@ -379,8 +390,11 @@ impl Pages {
         let nodes = count_nodes(&self.gather.nodes().await, &overview.hosts);
         let pools = self.gather.pools().await;
         let queues = self.notifier.counts();
+        let journal = self.journal_status();
         let view = pages::cluster::View {
-            problems: self.problems(&overview, &nodes, &pools, &queues),
+            problems: self.problems(&overview, &nodes, &pools, &queues, journal.as_ref()),
+            journal,
+            ha: self.ha.as_ref().map(|standing| standing.to_api()),
             nodes,
             pools,
             queues,
@@ -404,9 +418,17 @@ impl Pages {
         nodes: &NodeCounts,
         pools: &Pools,
         queues: &QueueCounts,
+        journal: Option<&JournalStatus>,
     ) -> Vec<Problem> {
         let (configuration, operations) = (&self.reloader.status(), &*self.operations);
-        problems::list(&Sources { overview, nodes, pools, queues, configuration, operations })
+        let ha = self.ha.as_deref();
+        let sources =
+            Sources { overview, nodes, pools, queues, configuration, operations, journal, ha };
+        problems::list(&sources)
+    }
+
+    fn journal_status(&self) -> Option<JournalStatus> {
+        self.journal.as_ref().map(|journal| journal.to_api())
     }
 
     async fn session_page(
@@ -461,6 +483,29 @@ impl Pages {
             *page.status_mut() = Denial::Objection(objection).status();
         }
         page
+    }
+
+    /// Has this instance hand over to a standby, if the sender may make administrative calls.
+    fn step_down(&self, headers: &HeaderMap, peer: SocketAddr) -> Answer {
+        let refuse = |status, error: String| {
+            let failure = super::api::Failure { error };
+            exchange::json(status, serde_json::to_string(&failure).unwrap_or_default())
+        };
+        let Some(standing) = &self.ha else {
+            let error = "there is no standby: corona.cm.ha.zookeeper is not set".to_owned();
+            return refuse(StatusCode::CONFLICT, error);
+        };
+        if !self.access.may_administer(peer) || !exchange::is_own_form(headers) {
+            let error = format!("{} may not make administrative calls", peer.ip());
+            return refuse(StatusCode::FORBIDDEN, error);
+        }
+        match standing.request_step_down() {
+            Ok(()) => {
+                tracing::info!("{} asked this leader to step down", peer.ip());
+                exchange::json(StatusCode::OK, "{\"stepping_down\":true}".to_owned())
+            }
+            Err(none) => refuse(StatusCode::CONFLICT, none.to_string()),
+        }
     }
 
     /// Ends a session, if the sender knows the token and may make administrative calls.
@@ -686,6 +731,7 @@ impl Pages {
             return exchange::text(StatusCode::BAD_REQUEST, sentence);
         }
         let (metrics, gauges) = (self.metrics.clone(), self.gauges().await);
+        let ha = self.ha.clone();
         make_answer(&self.scrapers, move || {
             let original = || Records::new(&metrics, &gauges, &machine_name());
             match &*form {
@@ -697,7 +743,10 @@ impl Pages {
                 ),
                 "text" => exchange::text(StatusCode::OK, original().to_text()),
                 _ => {
-                    let text = exposition::render(&metrics, &gauges);
+                    let mut text = exposition::render(&metrics, &gauges);
+                    if let Some(standing) = &ha {
+                        write_leader_metrics(&mut text, standing);
+                    }
                     exchange::respond(StatusCode::OK, exposition::CONTENT_TYPE, text)
                 }
             }
@@ -724,6 +773,7 @@ impl Pages {
             first_waits: pools.first_waits.clone(),
             queues: self.notifier.counts(),
             wire: self.wire.clone(),
+            journal: self.journal_status(),
             configuration: ConfigurationCounts {
                 warnings: status.warnings.len() as u64,
                 errors: status.errors.len() as u64,

@@ -2,6 +2,7 @@
 
 use super::gather::{Overview, Pools};
 use crate::api::{self, Severity};
+use crate::ha::standing::Standing;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::operations::Operations;
 use crate::reload::ConfigStatus;
@@ -10,6 +11,8 @@ use corona_web::units::{Count, Span, plural};
 
 /// A queue of so many notifications is a problem.
 const LONG_QUEUE: u64 = 1000;
+/// A disk that accepts no record of the journal for so long is a problem.
+const LONG_STALL_MS: u64 = 1000;
 /// Pools that are named in one problem.
 const NAMED: usize = 5;
 
@@ -56,6 +59,8 @@ pub(super) struct Sources<'a> {
     pub(super) queues: &'a QueueCounts,
     pub(super) configuration: &'a ConfigStatus,
     pub(super) operations: &'a Operations,
+    pub(super) journal: Option<&'a api::JournalStatus>,
+    pub(super) ha: Option<&'a Standing>,
 }
 
 /// All problems, in the order in which they are shown.
@@ -65,6 +70,12 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     if overview.safe_mode {
         let sentence = "Safe mode is on: no slots are granted, and calls of sessions are refused.";
+        problems.push(Problem::plain(Warning, sentence));
+    }
+    if let Some(standing) = sources.ha
+        && !standing.standbys().iter().any(|standby| standby.in_sync)
+    {
+        let sentence = "No standby can take over: none has a complete copy of the journal.";
         problems.push(Problem::plain(Warning, sentence));
     }
     if let Some(first) = configuration.errors.first() {
@@ -83,6 +94,7 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
         let sentence = format!("The last attempt to {aim} failed: {reason}.");
         problems.push(Problem::plain(Warning, sentence));
     }
+    problems.extend(sources.journal.into_iter().flat_map(of_journal));
     if nodes.alive == 0 {
         problems.push(Problem::plain(Warning, "No node heartbeats."));
     }
@@ -95,6 +107,23 @@ pub(super) fn list(sources: &Sources<'_>) -> Vec<Problem> {
         problems.push(Problem::plain(Warning, sentence));
     }
     problems
+}
+
+fn of_journal(journal: &api::JournalStatus) -> impl Iterator<Item = Problem> {
+    let stall = (journal.stalled_ms >= LONG_STALL_MS).then(|| {
+        let span = Span(i64::try_from(journal.stalled_ms).unwrap_or(i64::MAX));
+        let sentence = format!(
+            "The disk has accepted no record of the journal for {span}: replies and notifications wait."
+        );
+        Problem::plain(Severity::Error, sentence)
+    });
+    let failure = journal.image_failure.as_ref().map(|failure| {
+        let sentence = format!(
+            "The last attempt to make an image of the journal failed: {failure}. The journal grows until one succeeds."
+        );
+        Problem::plain(Severity::Warning, sentence)
+    });
+    stall.into_iter().chain(failure)
 }
 
 fn late(nodes: &NodeCounts, overview: &Overview) -> Option<Problem> {
@@ -156,4 +185,36 @@ fn starving(sources: &Sources<'_>) -> Option<Problem> {
     }
     let text = plural(pools.len() as u64, "pool is starved", "pools are starved");
     Some(Problem::linked(Severity::Warning, text, "/pools", rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::exposition::tests::journal_status;
+
+    #[test]
+    fn a_disk_that_stalls_and_an_image_that_fails_are_problems() {
+        let calm = api::JournalStatus { stalled_ms: 999, ..journal_status() };
+        assert_eq!(of_journal(&calm).count(), 0);
+        let image_failure = Some("the journal failed: x: cannot write: y".to_owned());
+        let both = api::JournalStatus { stalled_ms: 3_000, image_failure, ..calm };
+        let told: Vec<api::Problem> = of_journal(&both).map(|it| it.to_api()).collect();
+        let texts: Vec<(Severity, &str)> =
+            told.iter().map(|problem| (problem.severity, &*problem.text)).collect();
+        assert_eq!(
+            texts,
+            [
+                (
+                    Severity::Error,
+                    "The disk has accepted no record of the journal for 3 s: replies and \
+                     notifications wait."
+                ),
+                (
+                    Severity::Warning,
+                    "The last attempt to make an image of the journal failed: the journal failed: \
+                     x: cannot write: y. The journal grows until one succeeds."
+                ),
+            ]
+        );
+    }
 }

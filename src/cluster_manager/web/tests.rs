@@ -11,6 +11,7 @@ use hyper::header::{
 use super::*;
 use crate::api as shapes;
 use crate::clock::Clock;
+use crate::commits::Commits;
 use crate::live::Live;
 use crate::notifier::{Patience, Recorded};
 use crate::testing::reach;
@@ -124,7 +125,8 @@ impl World {
         let access = Access::new(settings.access.clone(), reach.names.clone());
         let (notifier, _give_ups) =
             Notifier::new(patience, metrics.clone(), reach, Recorded::nowhere());
-        let events = Arc::new(Events::new(clock.now(), settings.web.max_subscribers));
+        let events =
+            Arc::new(Events::new(clock.now(), settings.web.max_subscribers, Commits::everything()));
         let engine = Engine::new(engine_settings, start);
         let kinds = engine.legal_types();
         let live = Live::new(notifier.clone(), events.clone(), metrics.clone(), kinds);
@@ -146,6 +148,7 @@ impl World {
             persist: Arc::new(persist),
             operations: Arc::default(),
             journal: None,
+            ha: None,
         };
         let pages = Pages::new(parts, &settings.web, "manager.example.com");
         World {

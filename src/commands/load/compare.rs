@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use corona::load::{Comparison, Figure, Report, compare, number};
+use corona::load::{Change, LoadComparison, Report, compare, number};
 use serde::Serialize;
 
 use super::show::time;
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
 struct Compared<'a> {
     before: Side<'a>,
     after: Side<'a>,
-    measures: &'a [Comparison],
+    measures: &'a [LoadComparison],
 }
 
 /// The reports of one side.
@@ -107,7 +107,7 @@ fn read(file: &Path) -> anyhow::Result<Report> {
 fn text(
     before: &[Report],
     after: &[Report],
-    compared: &[Comparison],
+    compared: &[LoadComparison],
     console: &Console<'_>,
 ) -> String {
     let mut text = String::new();
@@ -131,7 +131,7 @@ fn text(
         Column::number("RATIO"),
         Column::number("99%"),
     ]);
-    for Comparison { name, per_second, median_us, percentile_99_us } in compared {
+    for LoadComparison { name, per_second, median_us, percentile_99_us } in compared {
         let rate = |rate: f64| number(rate.round() as u64);
         table.row([
             name.clone().into(),
@@ -147,6 +147,6 @@ fn text(
     text + &table.render(console, false)
 }
 
-fn ratio(figure: Figure) -> String {
-    figure.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+fn ratio(change: Change) -> String {
+    change.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
 }

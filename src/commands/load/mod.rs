@@ -71,6 +71,11 @@ struct RunArguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     warm_up: u64,
 
+    /// Time for which nodes and sessions try to reconnect while the cluster
+    /// manager is restarted; with 0, a lost connection is an error
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    reconnect: u64,
+
     /// Threads of the load generator [default: one for each processor, at most
     /// 4]
     #[arg(long, value_name = "COUNT")]

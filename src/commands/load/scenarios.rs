@@ -329,6 +329,7 @@ fn plan(
         late_crowds: vec![],
         connections: Connections::None,
         threads: run.threads.unwrap_or(threads),
+        reconnect: Duration::from_secs(run.reconnect),
         process_id: run.pid,
     })
 }

@@ -83,11 +83,11 @@ impl<'a> Console<'a> {
         }
     }
 
-    /// Writes bytes to stdout as they are.
-    pub(crate) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes bytes to stdout as they are. False: the pipe is closed, as with `| head`.
+    pub(crate) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<bool> {
         match self.out.write_all(bytes).and_then(|()| self.out.flush()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            other => other.map(|()| true),
         }
     }
 

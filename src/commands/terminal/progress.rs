@@ -81,28 +81,27 @@ pub(crate) fn clear() {
     }
 }
 
-/// A line that shows how far a copy is, once that takes a while. It is gone when this is dropped.
+/// A line that shows which file is copied and how far that is, once the copies take a while. It is
+/// gone when this is dropped.
 pub(crate) struct CopyProgress {
-    name: String,
     began: Instant,
     shown_at: Option<Instant>,
     visible: bool,
 }
 
 impl CopyProgress {
-    /// For the file of this name.
-    pub(crate) fn new(name: &str) -> Self {
-        let name = super::console::printable(name).into_owned();
-        let visible = io::stderr().is_terminal();
-        CopyProgress { name, began: Instant::now(), shown_at: None, visible }
+    /// For the copies of one command.
+    pub(crate) fn new() -> Self {
+        CopyProgress { began: Instant::now(), shown_at: None, visible: io::stderr().is_terminal() }
     }
 
-    /// Shows so many bytes of all.
-    pub(crate) fn show(&mut self, bytes: u64, of: u64) {
+    /// Shows so many bytes of all of this file. Of a source without an end, all is what was read.
+    pub(crate) fn show(&mut self, name: &str, bytes: u64, of: u64) {
         if self.visible && self.shown_at.unwrap_or(self.began).elapsed() >= PAUSE {
             self.shown_at = Some(Instant::now());
             let megabytes = |bytes: u64| bytes >> 20;
-            let count = format!("{}/{} MiB {}", megabytes(bytes), megabytes(of), self.name);
+            let name = super::console::printable(name);
+            let count = format!("{}/{} MiB {name}", megabytes(bytes), megabytes(of));
             write_stderr(&format!("\r{}", bar(bytes, of, &count)));
         }
     }
@@ -120,7 +119,8 @@ impl Drop for CopyProgress {
 pub(crate) fn bar(done: u64, all: u64, count: &str) -> String {
     const WIDTH: u64 = 50;
     let filled = done.min(all).saturating_mul(WIDTH).checked_div(all).unwrap_or(WIDTH) as usize;
-    format!("[{:<50}] {count:.26}", "#".repeat(filled))
+    // As wide as it may be, so that nothing is left of a longer line before.
+    format!("[{:<50}] {count:<26.26}", "#".repeat(filled))
 }
 
 #[expect(clippy::print_stderr, reason = "progress is for people, not for what reads the output")]

@@ -86,7 +86,11 @@ fn files_are_put_listed_read_moved_and_removed() {
     assert_eq!((&json[0]["bytes"], &json[0]["type"]), (&200_000.into(), &"file".into()));
     assert_eq!(json[0]["permission"], "644");
     let stat = hdfs.done(&["stat", "in/a file"]);
-    assert!(stat.contains(": regular file, 200000 bytes, -rw-r--r-- alice:users"), "{stat}");
+    let lines: Vec<&str> = stat.lines().collect();
+    assert_eq!(lines[0], whole);
+    assert_eq!(lines[1], "  regular file, 200000 bytes, replication 2, blocks of 65536 bytes");
+    assert!(lines[2].starts_with("  -rw-r--r-- alice:users, modified 20"), "{stat}");
+    assert!(lines[1..].iter().all(|line| line.chars().count() <= 80), "{stat}");
 
     hdfs.done(&["mv", "in/a file", "in/b"]);
     let missing = hdfs.failed(&["mv", "in/a file", "in/c"]);
@@ -133,4 +137,81 @@ fn directories_are_copied_whole_and_one_failure_does_not_stop_the_rest() {
     hdfs.cluster.name_node.set_safe_mode(true);
     let refused = hdfs.failed(&["mkdir", "/x"]);
     assert_eq!(refused, "mkdir: Cannot create directory /x. Name node is in safe mode.\n");
+}
+
+#[test]
+fn every_command_takes_both_names_of_json() {
+    let hdfs = Hdfs::start(1);
+    let address = hdfs.cluster.address();
+    let dir = tempfile::tempdir().unwrap();
+    let local = dir.path().join("a");
+    fs::write(&local, "one\n").unwrap();
+    let (from, back) = (text(&local), dir.path().join("back"));
+    let whole = |name: &str| format!("hdfs://{address}/user/alice/{name}");
+    let table: [(&[&str], &str, &str); 7] = [
+        (&["mkdir", "d"], "path", "d"),
+        (&["put", from, "d/a"], "to", "d/a"),
+        (&["ls", "d"], "path", "d/a"),
+        (&["stat", "d/a"], "path", "d/a"),
+        (&["get", "d/a", text(&back)], "path", "d/a"),
+        (&["mv", "d/a", "d/b"], "to", "d/b"),
+        (&["rm", "--skip-trash", "d/b"], "path", "d/b"),
+    ];
+    for (words, field, name) in table {
+        let shown = hdfs.done(&[words, &["--output", "json"]].concat());
+        let json: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(json.as_array().map(Vec::len), Some(1), "{words:?}: {shown}");
+        assert_eq!(json[0][field], whole(name).as_str(), "{words:?}");
+    }
+    assert_eq!(fs::read(&back).unwrap(), b"one\n");
+    assert_eq!(hdfs.done(&["ls", "d", "--json"]), hdfs.done(&["--output", "json", "ls", "d"]));
+    assert_eq!(hdfs.done(&["ls", "d", "--json"]), "[]\n", "an empty directory");
+}
+
+#[test]
+fn contents_are_printed_as_they_are_in_every_form() {
+    let hdfs = Hdfs::start(1);
+    let dir = tempfile::tempdir().unwrap();
+    let local = dir.path().join("a");
+    fs::write(&local, "one\n").unwrap();
+    hdfs.done(&["put", &format!("file://{}", local.display()), "/a"]);
+    for form in [&[][..], &["--json"], &["--output", "json"]] {
+        assert_eq!(hdfs.done(&[&["cat", "/a"], form].concat()), "one\n", "{form:?}");
+        assert_eq!(hdfs.done(&[&["get", "/a", "-"], form].concat()), "one\n", "{form:?}");
+        let (done, out, err) = hdfs.fs(&[&["cat", "/no"], form].concat());
+        assert!(!done && out.is_empty() && err.starts_with("cat: File does not exist: "), "{err}");
+    }
+}
+
+#[test]
+fn what_is_there_is_not_replaced_or_mixed_unless_that_is_asked_for() {
+    let hdfs = Hdfs::start(1);
+    let address = hdfs.cluster.address();
+    let dir = tempfile::tempdir().unwrap();
+    let (file, tree) = (dir.path().join("f"), dir.path().join("tree"));
+    fs::write(&file, "new").unwrap();
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), "new").unwrap();
+    hdfs.done(&["put", text(&tree), "/in"]);
+    hdfs.done(&["put", text(&tree), "/in"]);
+    assert_eq!(hdfs.cluster.name_node.files(), ["/in/f", "/in/tree/f"]);
+    let whole = |path: &str| format!("hdfs://{address}{path}");
+    let table = [
+        // The directory lies in the target by now.
+        (vec!["put", text(&tree), "/in"], format!("Target {} is a directory", whole("/in/tree"))),
+        (vec!["put", text(&file), "/in"], format!("Target {} already exists", whole("/in/f"))),
+        (vec!["put", "/no/such/file", "/in"], "File /no/such/file does not exist.".to_owned()),
+        (vec!["put", text(&file), text(&file), "/in/f"], {
+            "When copying multiple files, destination should be a directory.".to_owned()
+        }),
+        (vec!["put", "-", "/in"], {
+            "When source is stdin, destination must be a file.".to_owned()
+        }),
+    ];
+    for (words, expected) in table {
+        assert_eq!(hdfs.failed(&words), format!("put: {expected}\n"), "{words:?}");
+    }
+    fs::write(tree.join("g"), "more").unwrap();
+    hdfs.done(&["put", "--force", text(&tree), "/in"]);
+    assert_eq!(hdfs.cluster.name_node.files(), ["/in/f", "/in/tree/f", "/in/tree/g"]);
 }

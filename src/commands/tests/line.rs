@@ -134,10 +134,13 @@ fn every_command_has_a_form_for_programs() {
     let left_out = [
         "cluster-manager",
         "task-tracker",
+        "job-tracker",
+        "gateway",
         "client list",
         "client kill",
         "completions",
         "man-pages",
+        "task-child",
     ];
     assert_eq!(found, left_out);
 }

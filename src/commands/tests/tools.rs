@@ -151,6 +151,13 @@ fn status_after_a_failure(operation: &str) -> Value {
         "proxy_job_tracker": {"address": "localhost:50036"},
         "nodes": 3, "sessions": 2, "pending_notifications": 0,
         "slots": {"MAP": {"total": 8, "used": 3}},
+        "journal": {
+            "directory": "/var/lib/corona/cm.state.journal", "sync": "write", "last_record": 90,
+            "committed_record": 90, "durable_record": 88, "bytes": 3_145_728, "tail_bytes": 4096,
+            "pending_bytes": 0, "stalled_ms": 0, "writes": 12, "syncs": 3, "image_record": 40,
+            "image_bytes": 2048, "image_ms": 70_000, "image_took_ms": 5,
+            "recovery": {"took_ms": 61, "image_record": 40, "records": 12, "torn_bytes": 0},
+        },
         "state_file": {"path": "/var/lib/corona/cm.state", "saved_ms": 40_000, "bytes": 2048},
         "operations": [{
             "operation": operation,
@@ -203,6 +210,9 @@ fn the_status_of_this_programs_cluster_manager() {
             "First started:       ",
             "Safe mode:           off\n",
             "Proxy job tracker:   localhost:50036, has not been reached\n",
+            "Journal:             /var/lib/corona/cm.state.journal, 3 MiB, sync write\n",
+            "Last image:          made 30 s ago, 4 KiB of records since\n",
+            "Recovery:            took 61 ms, with 12 records\n",
             "State file:          /var/lib/corona/cm.state, saved 1 min 0 s ago, 2 KiB\n",
             "Nodes:               3\n",
             "Sessions:            2\n",

@@ -17,19 +17,19 @@ pub(super) struct Packet<'a> {
     pub(super) at_us: Option<u64>,
     /// How the bytes begin, as in the registry of link types.
     pub(super) link_type: u16,
-    /// What was captured, which may be less than was sent.
+    /// The captured bytes, which may be fewer than were sent.
     pub(super) bytes: &'a [u8],
 }
 
-/// What to do after a packet.
-pub(super) type Next = Result<(), Ending>;
+/// Whether reading goes on after a packet.
+pub(super) type Flow = Result<(), Ending>;
 
 /// Passes every packet of `source` to `sink` in the order of the file, until the end, damage, or an
 /// [`Ending`] that `sink` returns. A file without one readable header is an error.
 pub(super) fn read_packets(
     source: impl Read + Send,
     limits: &Limits,
-    mut sink: impl FnMut(Packet<'_>) -> Next,
+    mut sink: impl FnMut(Packet<'_>) -> Flow,
 ) -> Result<Ending, CaptureError> {
     let failure = Arc::new(Mutex::new(None));
     let source = WholeReads { source, failure: Arc::clone(&failure) };
@@ -43,7 +43,7 @@ pub(super) fn read_packets(
 fn read_blocks(
     source: impl Read + Send,
     limits: &Limits,
-    sink: &mut dyn FnMut(Packet<'_>) -> Next,
+    sink: &mut dyn FnMut(Packet<'_>) -> Flow,
 ) -> Result<Ending, CaptureError> {
     let mut reader = create_reader(limits.packet_bytes.saturating_add(BLOCK_OVERHEAD), source)
         .map_err(|_| CaptureError::NotACapture)?;
@@ -96,8 +96,8 @@ impl Interfaces {
         &mut self,
         block: &PcapBlockOwned<'_>,
         limits: &Limits,
-        sink: &mut dyn FnMut(Packet<'_>) -> Next,
-    ) -> Next {
+        sink: &mut dyn FnMut(Packet<'_>) -> Flow,
+    ) -> Flow {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 let nanoseconds = header.is_nanosecond_precision();
@@ -125,8 +125,8 @@ impl Interfaces {
         &mut self,
         block: &Block<'_>,
         limits: &Limits,
-        sink: &mut dyn FnMut(Packet<'_>) -> Next,
-    ) -> Next {
+        sink: &mut dyn FnMut(Packet<'_>) -> Flow,
+    ) -> Flow {
         match block {
             Block::SectionHeader(_) => self.0.clear(),
             Block::InterfaceDescription(described) => {

@@ -1,13 +1,13 @@
 //! Packets in the order of their times. Files of several interfaces or receive queues, and merged
 //! ones, have packets that stand behind later ones.
 //!
-//! Looks ahead a little and no further: what is kept is bounded, and a clock that was set back is
+//! It looks a little ahead: the number of packets in memory is bounded, and a clock that was set back is
 //! taken as it is.
 
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::file::{Next, Packet};
+use super::file::{Flow, Packet};
 
 /// How many packets are looked at ahead.
 const PACKETS: usize = 256;
@@ -41,8 +41,8 @@ impl Sorter {
     pub(super) fn take(
         &mut self,
         packet: &Packet<'_>,
-        out: &mut dyn FnMut(Packet<'_>) -> Next,
-    ) -> Next {
+        out: &mut dyn FnMut(Packet<'_>) -> Flow,
+    ) -> Flow {
         let Some(at_us) = packet.at_us else {
             self.finish(out)?;
             return out(Packet { ..*packet });
@@ -64,7 +64,7 @@ impl Sorter {
     }
 
     /// Hands out all that wait. Errors: those of `out`.
-    pub(super) fn finish(&mut self, out: &mut dyn FnMut(Packet<'_>) -> Next) -> Next {
+    pub(super) fn finish(&mut self, out: &mut dyn FnMut(Packet<'_>) -> Flow) -> Flow {
         while !self.waiting.is_empty() {
             self.release(out)?;
         }
@@ -72,7 +72,7 @@ impl Sorter {
         Ok(())
     }
 
-    fn release(&mut self, out: &mut dyn FnMut(Packet<'_>) -> Next) -> Next {
+    fn release(&mut self, out: &mut dyn FnMut(Packet<'_>) -> Flow) -> Flow {
         let Some(((at_us, _), held)) = self.waiting.pop_first() else { return Ok(()) };
         let Held { link_type, mut bytes } = held;
         self.waiting_bytes -= bytes.len();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_no_more_gets_no_more() {
+    fn a_reader_that_stops_gets_no_more_packets() {
         let mut sorter = Sorter::default();
         for at in 0..9 {
             let packet = Packet { at_us: Some(at), link_type: 1, bytes: b"x" };

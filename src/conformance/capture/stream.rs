@@ -1,6 +1,6 @@
 //! One direction of a TCP connection: segments in any order in, bytes in their order out.
 //!
-//! Knows nothing of addresses or of the other direction. What is kept is bounded by [`Limits`].
+//! It knows nothing of addresses or of the other direction. Its memory is bounded by [`Limits`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{Limits, What};
 
-/// What has come of one direction so far.
+/// The state of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
     /// Sequence number of the next byte to hand out; `None` before anything was seen.
@@ -30,7 +30,7 @@ pub(super) struct Direction {
 }
 
 /// A piece of a stream, as a segment carries it.
-pub(super) struct Piece<'a> {
+pub(super) struct SegmentPiece<'a> {
     pub(super) at: Duration,
     /// Sequence number of its first byte.
     pub(super) sequence: u32,
@@ -41,7 +41,7 @@ pub(super) struct Piece<'a> {
     pub(super) fin: bool,
 }
 
-/// What one entry of the waiting data costs on top of its bytes.
+/// The cost of one entry of the waiting data beside its bytes.
 const ENTRY_BYTES: usize = 64;
 
 /// How far `sequence` lies after `next`; numbers wrap.
@@ -65,7 +65,7 @@ impl Direction {
         self.done == 0 && self.next.is_none_or(|next| next == syn_sequence.wrapping_add(1))
     }
 
-    /// What waits beyond holes, in bytes of memory.
+    /// Data that waits beyond holes, in bytes of memory.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
@@ -76,7 +76,7 @@ impl Direction {
     }
 
     /// Takes a piece of the stream and hands out what is now in order.
-    pub(super) fn piece(&mut self, piece: &Piece<'_>, limits: &Limits, out: Sink<'_>) {
+    pub(super) fn piece(&mut self, piece: &SegmentPiece<'_>, limits: &Limits, out: Sink<'_>) {
         let next = *self.next.get_or_insert(piece.sequence);
         let distance = distance(piece.sequence, next);
         let Some(end) = self.done.checked_add_signed(distance + piece.sent_bytes) else {
@@ -225,9 +225,9 @@ mod tests {
         assert_eq!(seen.join(" "), expected, "{name}");
     }
 
-    fn piece(at: Duration, sequence: u32, data: &str, fin: bool) -> Piece<'_> {
+    fn piece(at: Duration, sequence: u32, data: &str, fin: bool) -> SegmentPiece<'_> {
         let data = data.as_bytes();
-        Piece { at, sequence, data, sent_bytes: data.len() as i64, fin }
+        SegmentPiece { at, sequence, data, sent_bytes: data.len() as i64, fin }
     }
 
     fn text(at: Duration, what: &What) -> String {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_that_is_never_filled_is_told() {
+    fn a_hole_that_is_never_filled_is_reported() {
         let beyond = [(1, 15, "xy", false), (2, 17, "z", false)];
         check("at the end", Some(9), &beyond, true, "1:-5 1:xy 2:z");
         check(

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::packet::Segment;
-use super::stream::{Direction, Piece};
+use super::stream::{Direction, SegmentPiece};
 use super::{ConnectionId, Limits, Opening, Side, StreamEvent, What};
 
 /// The table's events, in the order in which it finds them.
@@ -32,7 +32,7 @@ pub(super) struct ConnectionTable {
     by_age: BTreeMap<u64, Key>,
     segments: u64,
     opened: u64,
-    /// What waits beyond holes, over all connections.
+    /// Data that waits beyond holes, over all connections.
     waiting_bytes: usize,
 }
 
@@ -57,7 +57,7 @@ impl ConnectionTable {
         tell: &mut dyn FnMut(TableEvent),
     ) {
         let key = key(segment.from, segment.to);
-        if self.begins_anew(&key, segment) {
+        if self.starts_new_connection(&key, segment) {
             self.end(&key, at, tell);
         }
         self.segments += 1;
@@ -100,7 +100,7 @@ impl ConnectionTable {
     }
 
     /// Whether a SYN uses the addresses of a known connection again.
-    fn begins_anew(&self, key: &Key, segment: &Segment<'_>) -> bool {
+    fn starts_new_connection(&self, key: &Key, segment: &Segment<'_>) -> bool {
         let Some(known) = self.by_addresses.get(key) else { return false };
         if !segment.syn {
             return false;
@@ -237,7 +237,7 @@ impl Tracked {
             return;
         }
         if !segment.data.is_empty() || segment.fin {
-            let piece = Piece {
+            let piece = SegmentPiece {
                 at,
                 sequence: first_byte,
                 data: segment.data,

@@ -253,7 +253,7 @@ fn packets_that_stand_behind_later_ones_are_put_back() {
 }
 
 #[test]
-fn a_known_port_tells_who_is_the_server() {
+fn a_known_port_identifies_the_server() {
     let file = File::default().segment(0, Side::Client, "A", (101, 501), "call").pcap(false);
     let limits = Limits { server_ports: vec![CLIENT.1], ..Limits::default() };
     let capture = Capture::read(&file[..], &limits).unwrap();
@@ -303,7 +303,7 @@ impl Read for Failing<'_> {
 }
 
 #[test]
-fn a_failed_read_is_told_with_its_reason() {
+fn a_failed_read_is_reported_with_its_reason() {
     let file = File::default().opened().pcap(false);
     let error = Capture::read(Failing(&file), &Limits::default()).unwrap_err();
     assert_eq!(error.to_string(), "cannot read the capture: the disk is gone");

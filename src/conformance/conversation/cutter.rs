@@ -1,6 +1,6 @@
 //! Cuts one direction of a connection into messages.
 //!
-//! Knows framing and where a message ends, not what it says: messages are not decoded. Once the stream
+//! It knows framing and the ends of messages, not their contents: messages are not decoded. Once the stream
 //! cannot be understood, everything is handed on as bytes, until something that looks like a message
 //! begins after a gap.
 
@@ -20,7 +20,7 @@ pub(crate) struct Cutter {
     pending: Vec<u8>,
     /// How many of them the reader has been given.
     read: usize,
-    /// What the reader has found in those.
+    /// The messages in these bytes.
     messages: Vec<RawMessage>,
     /// When the last of `pending` came.
     at: Duration,
@@ -40,7 +40,7 @@ enum State {
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// A part of a stream.
-pub(crate) enum Piece {
+pub(crate) enum StreamPiece {
     /// Whole messages, and their bytes on the stream, frame lengths included.
     Messages { raw: Vec<u8>, messages: Vec<RawMessage> },
     /// Bytes that are no message.
@@ -48,7 +48,7 @@ pub(crate) enum Piece {
 }
 
 /// Takes each piece with the time of its last byte.
-type Take<'a> = &'a mut dyn FnMut(Duration, Piece);
+type Take<'a> = &'a mut dyn FnMut(Duration, StreamPiece);
 
 impl Cutter {
     /// For a stream that is known from its first byte when it is `whole`.
@@ -80,7 +80,7 @@ impl Cutter {
                     let raw = std::mem::replace(&mut self.pending, rest);
                     self.read = 0;
                     let messages = std::mem::take(&mut self.messages);
-                    take(at, Piece::Messages { raw, messages });
+                    take(at, StreamPiece::Messages { raw, messages });
                 }
                 Fed::Nonsense => self.state = State::Strange,
             }
@@ -109,7 +109,7 @@ impl Cutter {
     /// Hands on what is no whole message, or no message at all.
     fn hand_on_pending(&mut self, take: Take<'_>) {
         if !self.pending.is_empty() {
-            take(self.at, Piece::Bytes(std::mem::take(&mut self.pending)));
+            take(self.at, StreamPiece::Bytes(std::mem::take(&mut self.pending)));
         }
         self.read = 0;
         self.messages.clear();
@@ -147,7 +147,7 @@ impl Cutter {
         let before = if self.service.framing() == Framing::Framed { 4 } else { 0 };
         let start = (0..self.pending.len())
             .find(|start| starts_message(self.pending.get(start + before..).unwrap_or_default()));
-        // What may be the beginning of a header waits for the rest of it.
+        // Bytes that may begin a header wait for the rest of it.
         let keep = before + HEADER_START - 1;
         let rest = start.unwrap_or(self.pending.len().saturating_sub(keep));
         let rest = self.pending.split_off(rest);
@@ -159,7 +159,7 @@ impl Cutter {
     }
 }
 
-/// What came of giving the reader some bytes.
+/// The result of giving the reader some bytes.
 enum Fed {
     /// There was not enough to give.
     Nothing,
@@ -221,11 +221,12 @@ mod tests {
         let mut cutter = Cutter::new(service, whole);
         let mut seen: Vec<String> = Vec::new();
         let mut take = |_, piece| match piece {
-            Piece::Messages { raw, messages } => {
+            StreamPiece::Messages { raw, messages } => {
                 let names: Vec<_> = messages.iter().map(|m| m.name.clone()).collect();
                 seen.push(format!("{} in {}", names.join("+"), raw.len()));
             }
-            Piece::Bytes(bytes) => match seen.last_mut().filter(|last| last.starts_with('?')) {
+            StreamPiece::Bytes(bytes) => match seen.last_mut().filter(|last| last.starts_with('?'))
+            {
                 Some(last) => {
                     let known: usize = last[1..].parse().unwrap();
                     *last = format!("?{}", known + bytes.len());

@@ -1,11 +1,11 @@
-//! Which items somebody wants to see.
+//! The filter for the items of a listing.
 
 use std::time::Duration;
 
 use super::{Act, Item};
 use corona_wire::value::{Message, Value};
 
-/// What items must have to do with. Everything that is given must hold.
+/// Conditions on items. All that are given must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// The handle of a session.

@@ -28,19 +28,19 @@ pub struct Item<'a> {
     pub at: Duration,
     /// On which connection.
     pub connection: ConnectionId,
-    /// Who opened the connection.
+    /// The end that opened the connection.
     pub client: SocketAddr,
-    /// Who listens.
+    /// The end that listens.
     pub server: SocketAddr,
-    /// What the server offers.
+    /// The server's service.
     pub service: Offered,
-    /// Who did it.
+    /// The end that did it.
     pub from: Side,
-    /// What it was.
+    /// The contents.
     pub act: Act<'a>,
 }
 
-/// What can be said or done.
+/// The contents of an item.
 #[derive(Clone, Debug)]
 pub enum Act<'a> {
     /// The connection was opened.
@@ -54,7 +54,7 @@ pub enum Act<'a> {
     Call {
         /// The call.
         call: &'a Message,
-        /// What it was answered with, if it was.
+        /// The reply, if there was one.
         answer: Option<&'a Message>,
         /// Its size on the stream in bytes, that of its frame included.
         bytes: usize,
@@ -63,7 +63,7 @@ pub enum Act<'a> {
     Answer {
         /// The answer.
         answer: &'a Message,
-        /// What it answers, if the file has that.
+        /// The call that it answers, if the file has it.
         call: Option<&'a Message>,
         /// The time since the end of the call.
         took: Option<Duration>,

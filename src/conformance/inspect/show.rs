@@ -25,7 +25,7 @@ const SHORT_ELEMENTS: usize = 3;
 /// Characters of a text in the short shape, and bytes of what is no message.
 const SHORT_CHARACTERS: usize = 40;
 
-/// What an item says, without its time: connection, direction, service, and what was said.
+/// An item as text without its time: connection, direction, service and contents.
 ///
 /// `#3 > CM sessionHeartbeat handle: 1.1` is a call from the client of connection 3 to a cluster
 /// manager, `<` what comes back. PJT is a proxy job tracker, SD a session driver.

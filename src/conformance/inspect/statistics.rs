@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Act, Item, is_error};
 use crate::conversation::Offered;
 
-/// What is known of one method.
+/// The statistics of one method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodStatistics {
     /// The service that has it.
@@ -32,7 +32,7 @@ pub struct MethodStatistics {
 /// Statistics of every method, by service and name. An answer without its call counts only with
 /// its bytes.
 pub fn statistics<'a>(items: impl IntoIterator<Item = &'a Item<'a>>) -> Vec<MethodStatistics> {
-    let mut tallies: BTreeMap<(Offered, &str), Tally> = BTreeMap::new();
+    let mut tallies: BTreeMap<(Offered, &str), MethodTally> = BTreeMap::new();
     for item in items {
         match &item.act {
             Act::Call { call, bytes, .. } => {
@@ -55,7 +55,7 @@ pub fn statistics<'a>(items: impl IntoIterator<Item = &'a Item<'a>>) -> Vec<Meth
 }
 
 #[derive(Default)]
-struct Tally {
+struct MethodTally {
     calls: u64,
     errors: u64,
     times: Vec<Duration>,
@@ -63,7 +63,7 @@ struct Tally {
     answer_bytes: u64,
 }
 
-impl Tally {
+impl MethodTally {
     fn finish(mut self, service: Offered, method: &str) -> MethodStatistics {
         self.times.sort_unstable();
         MethodStatistics {

@@ -15,7 +15,7 @@ use crate::conversation::{Offered, Ports};
 /// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted {
-    /// What was read.
+    /// The summary of the file that was read.
     pub read: ImportSummary,
     /// Connections in the recording.
     pub connections: u64,

@@ -1,6 +1,6 @@
 //! The bytes of headers, blocks and records. Big-endian throughout.
 //!
-//! Pure: slices in and out. What cannot be read is none, never a panic.
+//! Pure: slices in and out. Unreadable bytes give none, never a panic.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub(super) fn block_head(packed: &[u8], unpacked_bytes: usize) -> [u8; BLOCK_HEA
     head
 }
 
-/// What a block's head announces.
+/// The contents of a block's head.
 pub(super) struct BlockHead {
     pub(super) packed_bytes: usize,
     pub(super) unpacked_bytes: usize,
@@ -161,15 +161,15 @@ pub(super) fn push_entry(out: &mut Vec<u8>, entry: &Entry) {
     }
 }
 
-/// What was found where a record should begin.
-pub(super) enum Found {
+/// The result of reading where a record should begin.
+pub(super) enum RecordStart {
     Entry(Entry),
     /// A record of a kind from a later program.
     Unknown,
 }
 
 /// Takes the next record off the front of `bytes`; none when it cannot be read.
-pub(super) fn take_entry(bytes: &mut &[u8]) -> Option<Found> {
+pub(super) fn take_entry(bytes: &mut &[u8]) -> Option<RecordStart> {
     let mut input = Input(bytes);
     let kind = input.u8()?;
     let at = Duration::from_micros(input.u64()?);
@@ -200,9 +200,9 @@ pub(super) fn take_entry(bytes: &mut &[u8]) -> Option<Found> {
         7 => Record::Closed,
         8 => Record::Finished(Unrecorded { connections: content.u64()?, bytes: content.u64()? }),
         9 => Record::Note { more: content.u8()? & 1 == 1, text: content.0.to_vec() },
-        _ => return Some(Found::Unknown),
+        _ => return Some(RecordStart::Unknown),
     };
-    Some(Found::Entry(Entry { at, connection, record }))
+    Some(RecordStart::Entry(Entry { at, connection, record }))
 }
 
 fn kind_of(record: &Record) -> u8 {

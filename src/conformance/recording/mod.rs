@@ -1,4 +1,4 @@
-//! The recording format: what passed over connections, in compressed blocks that each stand alone.
+//! The recording format: the traffic of connections in compressed blocks, each of which can be read alone.
 //!
 //! Knows connections and bytes, nothing of what they say. The bytes are described in
 //! `docs/recording-format.md`. A file is written by a [`RecordingWriter`] and is readable up to its
@@ -31,12 +31,12 @@ pub const MAX_BLOCK_BYTES: usize = 4 << 20;
 /// The most bytes of one data record. Longer data is written as several.
 pub const MAX_DATA_BYTES: usize = 256 << 10;
 
-/// What a recording says of itself at its start.
+/// The header of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// When it was started: microseconds since the Unix epoch. All times count from here.
     pub started_at_us: u64,
-    /// Who made it.
+    /// The program that made it.
     pub origin: Origin,
     /// Whether callbacks to session drivers were relayed and recorded.
     pub relay_callbacks: bool,
@@ -46,7 +46,7 @@ pub struct Header {
     pub upstream: String,
 }
 
-/// Who made a recording.
+/// The program that made a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A relay between clients and a cluster manager.
@@ -62,18 +62,18 @@ pub struct Entry {
     pub at: Duration,
     /// On which connection. 0 and without a meaning for [`Record::Finished`] and [`Record::Note`].
     pub connection: ConnectionId,
-    /// What happened.
+    /// The event.
     pub record: Record,
 }
 
-/// What a record can say.
+/// The events of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A connection begins. The times of the opening and of the entry are the same.
     Opened {
-        /// Who connected, and to whom.
+        /// The addresses of client and server.
         opening: Opening,
-        /// What the server offers, where it is known.
+        /// The server's service, if it is known.
         service: Option<Offered>,
     },
     /// The server took the connection.

@@ -10,16 +10,16 @@ use std::ops::ControlFlow;
 use flate2::read::DeflateDecoder;
 
 use super::layout::{
-    BLOCK_HEAD_BYTES, BlockHead, Found, HEADER_HEAD_BYTES, MAX_HEADER_BYTES, header_content,
+    BLOCK_HEAD_BYTES, BlockHead, HEADER_HEAD_BYTES, MAX_HEADER_BYTES, RecordStart, header_content,
     header_head, take_entry,
 };
 use super::{Entry, Header, MAX_BLOCK_BYTES, Record, Unrecorded, VERSION};
 use crate::capture::{CaptureError, ConnectionId, Ending, Limits};
 
-/// What a recording is as a whole.
+/// The summary of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingSummary {
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
     /// How it ended. [`Ending::Truncated`]: the writer did not finish it.
     pub ending: Ending,
@@ -113,8 +113,8 @@ fn each_entry(
 ) -> Result<(), Ending> {
     while !records.is_empty() {
         match take_entry(&mut records) {
-            Some(Found::Entry(entry)) => sink(entry)?,
-            Some(Found::Unknown) => {}
+            Some(RecordStart::Entry(entry)) => sink(entry)?,
+            Some(RecordStart::Unknown) => {}
             None => return Err(Ending::Damaged),
         }
     }

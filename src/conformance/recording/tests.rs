@@ -229,7 +229,7 @@ fn hostile_files_end_within_limits() {
 }
 
 #[test]
-fn other_versions_and_damaged_headers_are_told() {
+fn other_versions_and_damaged_headers_are_reported() {
     let mut other = recorded(&[]);
     other[9] = 2;
     assert!(matches!(read_back(&other), Err(CaptureError::UnknownVersion(2))));

@@ -1,6 +1,6 @@
 //! Writes a recording: records into blocks, blocks into a file.
 //!
-//! Knows no threads and no clock of its own: who calls it says when a block is due.
+//! It has no thread and no clock of its own: the caller decides when a block is due.
 
 use std::io::{self, Write};
 
@@ -75,7 +75,7 @@ impl<W: Write> RecordingWriter<W> {
         self.whole_bytes
     }
 
-    /// What it writes to.
+    /// The output.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }

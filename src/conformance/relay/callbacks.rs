@@ -27,7 +27,7 @@ use corona_wire::value::{Message, MessageKind, Value};
 
 /// Where a session driver listens, in the words of its session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Driver {
+pub(super) struct RelayedDriver {
     pub(super) host: String,
     pub(super) port: u16,
     /// From where its session connects.
@@ -36,7 +36,7 @@ pub(super) struct Driver {
 
 /// A listener that is to be served: its connections go to the driver.
 pub(super) struct Stand {
-    pub(super) driver: Driver,
+    pub(super) driver: RelayedDriver,
     pub(super) listener: TcpListener,
     /// Its sender is dropped to close the listener.
     pub(super) open: watch::Receiver<()>,
@@ -68,18 +68,18 @@ const MAX_HANDLE_BYTES: usize = 256;
 const MAX_FRAME_BYTES: usize = 256 << 10;
 
 /// All listeners for callbacks.
-pub(super) struct Callbacks {
+pub(super) struct CallbackListeners {
     rules: Rules,
     guard: Arc<Guard>,
     stands: mpsc::Sender<Stand>,
-    table: Mutex<Table>,
+    table: Mutex<DriverTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    by_driver: HashMap<Driver, Entry>,
-    by_port: HashMap<u16, Driver>,
-    by_session: HashMap<String, Driver>,
+struct DriverTable {
+    by_driver: HashMap<RelayedDriver, Entry>,
+    by_port: HashMap<u16, RelayedDriver>,
+    by_session: HashMap<String, RelayedDriver>,
 }
 
 struct Entry {
@@ -93,13 +93,13 @@ struct Entry {
     _open: watch::Sender<()>,
 }
 
-impl Callbacks {
+impl CallbackListeners {
     /// New listeners are handed to `stands`.
     pub(super) fn new(rules: Rules, guard: Arc<Guard>, stands: mpsc::Sender<Stand>) -> Arc<Self> {
-        Arc::new(Callbacks { rules, guard, stands, table: Mutex::default() })
+        Arc::new(CallbackListeners { rules, guard, stands, table: Mutex::default() })
     }
 
-    /// What changes the messages of one connection of `client` with the cluster manager, which the
+    /// The editor for the messages of one connection of `client` with the cluster manager, which the
     /// relay reaches from `own` address.
     pub(super) fn transforms(self: &Arc<Self>, own: IpAddr, client: IpAddr) -> Transforms {
         let host = self.rules.host.clone().unwrap_or_else(|| own.to_string());
@@ -119,7 +119,7 @@ impl Callbacks {
     }
 
     /// A callback has come for a driver.
-    pub(super) fn heard(&self, driver: &Driver) {
+    pub(super) fn heard(&self, driver: &RelayedDriver) {
         if let Some(entry) = self.table().by_driver.get_mut(driver) {
             entry.heard_at = Instant::now();
         }
@@ -129,7 +129,7 @@ impl Callbacks {
     pub(super) fn sweep(&self) {
         let Rules { linger, idle, .. } = self.rules;
         let mut table = self.table();
-        let over: Vec<Driver> = table
+        let over: Vec<RelayedDriver> = table
             .by_driver
             .iter()
             .filter(|(_, entry)| {
@@ -147,12 +147,12 @@ impl Callbacks {
         self.table().by_driver.len()
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, DriverTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The port of the listener for a driver, which is opened if there is none.
-    fn port_for(&self, driver: &Driver, handle: &str) -> io::Result<u16> {
+    fn port_for(&self, driver: &RelayedDriver, handle: &str) -> io::Result<u16> {
         let mut table = self.table();
         if !table.by_driver.contains_key(driver) {
             while table.by_driver.len() >= self.rules.max_listeners.max(1) {
@@ -177,9 +177,9 @@ impl Callbacks {
     }
 }
 
-impl Table {
+impl DriverTable {
     /// A session has said that this is its driver. Gives the listener's port.
-    fn started(&mut self, driver: &Driver, handle: &str) -> u16 {
+    fn started(&mut self, driver: &RelayedDriver, handle: &str) -> u16 {
         if let Some(before) = self.by_session.get(handle).filter(|before| *before != driver)
             && let Some(entry) = self.by_driver.get_mut(before)
         {
@@ -214,7 +214,7 @@ impl Table {
         }
     }
 
-    fn remove(&mut self, driver: &Driver) {
+    fn remove(&mut self, driver: &RelayedDriver) {
         if let Some(entry) = self.by_driver.remove(driver) {
             self.by_port.remove(&entry.port);
             for handle in entry.sessions {
@@ -236,7 +236,7 @@ impl Table {
         });
         if let Some(driver) = stalest.map(|(driver, _)| driver.clone()) {
             tracing::warn!(
-                "too many session drivers: no longer relaying callbacks to {}:{}",
+                "the limit of session drivers is reached; no longer relaying callbacks to {}:{}",
                 driver.host,
                 driver.port
             );
@@ -254,7 +254,7 @@ const ANSWERS: &[&str] = &["getSessionInfo"];
 
 /// One direction of a connection with the cluster manager.
 struct Rewriter {
-    callbacks: Arc<Callbacks>,
+    callbacks: Arc<CallbackListeners>,
     /// The host that the cluster manager receives.
     host: String,
     /// Where the client is.
@@ -277,14 +277,14 @@ impl Transform for Rewriter {
     }
 }
 
-impl Callbacks {
+impl CallbackListeners {
     fn edit_call(&self, message: &Message, host: &str, client: IpAddr) -> Vec<Edit> {
         let Ok(body) = &message.body else { return vec![] };
         let Some(Value::String(handle)) = body.field("handle") else { return vec![] };
         let address = || body.field("info").and_then(|info| info.field("address"));
         let said = || {
             let (host, port) = address().and_then(host_and_port)?;
-            Some(Driver { host, port, session: client.to_canonical() })
+            Some(RelayedDriver { host, port, session: client.to_canonical() })
         };
         let port = match (message.name.as_str(), message.kind) {
             (_, MessageKind::Reply | MessageKind::Exception) => return vec![],
@@ -337,7 +337,7 @@ impl Callbacks {
 
     /// Whether a driver may have a listener, as far as can be decided without a look-up. Names are
     /// looked up when a callback comes.
-    fn is_allowed(&self, driver: &Driver, handle: &str) -> bool {
+    fn is_allowed(&self, driver: &RelayedDriver, handle: &str) -> bool {
         let Ok(address) = driver.host.parse::<IpAddr>() else { return true };
         let allowed = self.guard.may_have_driver_at(driver.session, address);
         if !allowed {

@@ -1,7 +1,7 @@
 //! Tells listeners what passes, off the path: a bounded queue for each of them.
 //!
 //! It knows connections and bytes, no sockets. A [`Feed`] is the relay's end of a queue and never
-//! waits, [`Entries`] the listener's: a thread or a task. When the queue is full, data is counted
+//! waits, [`FeedEntries`] the listener's: a thread or a task. When the queue is full, data is counted
 //! instead of kept, and a gap is reported as soon as there is room again. For a dropped listener
 //! nothing is kept. None of this affects relaying or other listeners.
 
@@ -16,7 +16,7 @@ use crate::capture::{ConnectionId, Opening, Side};
 use crate::conversation::Offered;
 use crate::recording::{Entry, GapReason, Record, Unrecorded};
 
-/// What an entry costs in the queue on top of its data, in bytes.
+/// The cost of an entry in the queue beside its data, in bytes.
 const ENTRY_BYTES: usize = 96;
 
 /// Connections whose records may be in the queue, or may still come to it. The room for how a
@@ -26,20 +26,20 @@ const MAX_TAPS: usize = 32_768;
 /// The relay's end of a queue. Clones are the same queue.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    shared: Arc<Shared>,
+    shared: Arc<FeedState>,
 }
 
-/// The listener's end of a queue: what passed, in order. A call comes before its answer. Dropping
+/// The listener's end of a queue: traffic, in order. A call comes before its answer. Dropping
 /// it means that the listener wants no more.
 #[derive(Debug)]
-pub struct Entries {
-    shared: Arc<Shared>,
+pub struct FeedEntries {
+    shared: Arc<FeedState>,
 }
 
 /// A queue with its two ends, in which at most `max_bytes` of data wait. `full` is logged as an
 /// error, once, when data is left out for the first time.
-pub fn feed(max_bytes: usize, full: impl Into<String>) -> (Feed, Entries) {
-    let shared = Arc::new(Shared {
+pub fn feed(max_bytes: usize, full: impl Into<String>) -> (Feed, FeedEntries) {
+    let shared = Arc::new(FeedState {
         queue: Mutex::default(),
         filled: Condvar::new(),
         filled_for_task: Notify::new(),
@@ -51,11 +51,11 @@ pub fn feed(max_bytes: usize, full: impl Into<String>) -> (Feed, Entries) {
         lost_bytes: AtomicU64::new(0),
         lost_connections: AtomicU64::new(0),
     });
-    (Feed { shared: Arc::clone(&shared) }, Entries { shared })
+    (Feed { shared: Arc::clone(&shared) }, FeedEntries { shared })
 }
 
 #[derive(Debug)]
-struct Shared {
+struct FeedState {
     queue: Mutex<Queue>,
     /// Something is in the queue, or it is closed: for a thread, and for a task.
     filled: Condvar,
@@ -73,7 +73,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     entries: VecDeque<Entry>,
-    /// What the data costs that is in it, or was taken and is not done with.
+    /// The cost of data that is queued, or taken and not freed yet.
     bytes: usize,
     taps: usize,
     opened: u64,
@@ -114,13 +114,13 @@ impl Feed {
         self.shared.stopped.load(Ordering::Relaxed)
     }
 
-    /// What was left out so far.
+    /// The traffic that was left out so far.
     pub fn left_out(&self) -> Unrecorded {
         self.shared.left_out()
     }
 }
 
-impl Entries {
+impl FeedEntries {
     /// The next entry; none when the queue is closed and empty. Its data makes room at once. The
     /// future may be dropped before it is done.
     pub async fn next(&mut self) -> Option<Entry> {
@@ -147,13 +147,13 @@ impl Entries {
         self.shared.started
     }
 
-    /// What was left out so far.
+    /// The traffic that was left out so far.
     pub fn left_out(&self) -> Unrecorded {
         self.shared.left_out()
     }
 
     /// Everything that waits, none when the queue is closed and empty. Blocks the thread, but no
-    /// longer than `patience`. The room is free when [`Entries::free`] says so.
+    /// longer than `patience`. The room is free when [`FeedEntries::free`] says so.
     pub(super) fn take(&self, patience: Option<Duration>) -> Option<VecDeque<Entry>> {
         let (queue, filled) = (self.shared.queue(), &self.shared.filled);
         let waits = |queue: &mut Queue| queue.entries.is_empty() && !queue.closed;
@@ -193,7 +193,7 @@ impl Entries {
     }
 }
 
-impl Drop for Entries {
+impl Drop for FeedEntries {
     fn drop(&mut self) {
         self.stop();
     }
@@ -245,7 +245,7 @@ impl Taps {
 /// One connection's way to one listener.
 #[derive(Debug)]
 struct Tap {
-    shared: Arc<Shared>,
+    shared: Arc<FeedState>,
     /// None if the listener does not receive the connection.
     id: Option<ConnectionId>,
     /// Bytes of client and server that were dropped and not yet reported as a gap.
@@ -335,7 +335,7 @@ fn place(owed: &mut [u64; 2], side: Side) -> &mut u64 {
     }
 }
 
-impl Shared {
+impl FeedState {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -391,7 +391,7 @@ impl Freed {
     }
 }
 
-/// What an entry counts for in the queue. Only data counts, and the gap before it: all else is
+/// The cost of an entry in the queue. Only data counts, and the gap before it: all else is
 /// bounded by the number of taps.
 fn cost(record: &Record) -> usize {
     match record {

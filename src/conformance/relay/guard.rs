@@ -1,4 +1,4 @@
-//! Who may use the listeners for callbacks, and where they lead.
+//! The hosts that may use the listeners for callbacks, and the hosts that the listeners lead to.
 //!
 //! A session names the host and port of its driver, and the relay opens a listener that leads
 //! there. Without a guard, every peer that can start a session or that finds the listener could
@@ -101,7 +101,7 @@ mod tests {
             ("::ffff:10.0.0.7", "10.0.0.7", true, true),
             ("10.0.0.7", "10.0.0.8", false, false),
             ("10.0.0.7", "10.2.0.8", false, true),
-            // What listens on the relay's machine only is not for others.
+            // Services on loopback of the relay's machine are not for other machines.
             ("10.0.0.7", "127.0.0.1", false, false),
             ("10.0.0.7", "10.0.0.1", false, false),
             ("127.0.0.1", "10.0.0.1", true, true),

@@ -5,7 +5,7 @@
 //! * [`feed`](feed()) tells listeners, off the path;
 //! * [`recorder`](Recorder) is the listener that writes a file;
 //! * `callbacks` stands between the manager and session drivers, if that is wanted;
-//! * `guard` decides who may use it, and for whom;
+//! * `guard` decides which hosts may use it, and for which session drivers;
 //! * this file accepts, connects and ends.
 //!
 //! It is only TCP, so it knows no difference between managers. Peers are strangers: the number of
@@ -31,19 +31,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use callbacks::{Callbacks, Driver, Rules, Stand};
+use callbacks::{CallbackListeners, RelayedDriver, Rules, Stand};
 use feed::Feeds;
-pub use feed::{Entries, Feed, feed};
+pub use feed::{Feed, FeedEntries, feed};
 use guard::Guard;
 use pump::Transforms;
-pub use recorder::{Recorded, Recorder, Store};
+pub use recorder::{Recorder, RecorderSummary, Store};
 
 use crate::capture::Opening;
 use crate::conversation::Offered;
 use corona_net::accept::{Acceptor, Failure};
 use corona_net::{ListenOn, listen};
 
-/// What a relay does.
+/// Options of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayOptions {
     /// Where clients connect. Port 0 is any free port.
@@ -139,7 +139,7 @@ impl Relay {
                 linger: options.listener_linger,
                 idle: options.listener_idle,
             };
-            Callbacks::new(rules, Arc::clone(&guard), stands)
+            CallbackListeners::new(rules, Arc::clone(&guard), stands)
         });
         let room = Arc::new(Semaphore::new(options.max_connections.min(Semaphore::MAX_PERMITS)));
         let sweep_every = (options.listener_linger.min(options.listener_idle) / 4)
@@ -168,11 +168,11 @@ impl Relay {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Hall {
     options: RelayOptions,
     feeds: Feeds,
-    callbacks: Option<Arc<Callbacks>>,
+    callbacks: Option<Arc<CallbackListeners>>,
     guard: Arc<Guard>,
     /// Connections that may still come.
     room: Arc<Semaphore>,
@@ -193,7 +193,7 @@ impl Hall {
     async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
-        callback: Option<(Driver, &mut watch::Receiver<()>)>,
+        callback: Option<(RelayedDriver, &mut watch::Receiver<()>)>,
     ) {
         let (driver, mut open) = callback.unzip();
         let mut over = self.over.clone();
@@ -243,7 +243,7 @@ impl Hall {
         connections.shutdown().await;
     }
 
-    async fn connection(&self, client: TcpStream, peer: SocketAddr, driver: Option<Driver>) {
+    async fn connection(&self, client: TcpStream, peer: SocketAddr, driver: Option<RelayedDriver>) {
         let target = match &driver {
             Some(driver) => self.driver_addresses(driver).await,
             None => {
@@ -283,7 +283,7 @@ impl Hall {
     }
 
     /// The addresses of a driver that are on its session's host, or allowed otherwise.
-    async fn driver_addresses(&self, driver: &Driver) -> io::Result<Vec<SocketAddr>> {
+    async fn driver_addresses(&self, driver: &RelayedDriver) -> io::Result<Vec<SocketAddr>> {
         let mut found = lookup((driver.host.as_str(), driver.port)).await?;
         found.retain(|address| self.guard.may_have_driver_at(driver.session, address.ip()));
         if found.is_empty() {

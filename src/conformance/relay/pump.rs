@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::feed::Taps;
 use crate::capture::Side;
 
-/// What is read at a time, in bytes.
+/// Bytes that are read at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// How long a connection may be silent before the system asks whether the peer is still there.
@@ -183,7 +183,7 @@ fn keep(
     send
 }
 
-/// What has come; nothing at the end.
+/// The bytes that have arrived; none at the end.
 async fn read(source: &TcpStream) -> io::Result<Vec<u8>> {
     loop {
         source.readable().await?;

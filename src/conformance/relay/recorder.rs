@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::feed::{Entries, Feed, Freed, feed};
+use super::feed::{Feed, FeedEntries, Freed, feed};
 use crate::capture::ConnectionId;
 use crate::recording::{Entry, Header, Record, RecordingWriter, Unrecorded};
 
@@ -42,14 +42,14 @@ pub struct Recorder {
     end: Arc<End>,
 }
 
-/// What has become of a recording.
+/// The result of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecorderSummary {
     /// Connections in the file.
     pub connections: u64,
     /// Bytes of data in the file.
     pub bytes: u64,
-    /// What passed and is not in the file.
+    /// Traffic that passed and is not in the file.
     pub unrecorded: Unrecorded,
     /// Why recording ended early, if it did.
     pub failure: Option<String>,
@@ -58,7 +58,7 @@ pub struct Recorded {
 /// How the writer ended, when it has.
 #[derive(Debug, Default)]
 struct End {
-    recorded: Mutex<Option<Recorded>>,
+    recorded: Mutex<Option<RecorderSummary>>,
     reached: Condvar,
 }
 
@@ -85,33 +85,33 @@ impl Recorder {
         self.feed.clone()
     }
 
-    /// Ends the recording: what waits is written, unless that takes longer than `patience`. Blocks
+    /// Ends the recording: queued records are written, unless that takes longer than `patience`. Blocks
     /// the thread.
-    pub fn finish(&self, patience: Duration) -> Recorded {
+    pub fn finish(&self, patience: Duration) -> RecorderSummary {
         self.feed.close();
         let recorded = self.end.recorded();
         let waited =
             self.end.reached.wait_timeout_while(recorded, patience, |recorded| recorded.is_none());
         let (recorded, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let late = || Recorded {
+        let late = || RecorderSummary {
             failure: Some(format!("the disk has not taken the rest within {patience:?}")),
-            ..Recorded::default()
+            ..RecorderSummary::default()
         };
         let recorded = recorded.clone().unwrap_or_else(late);
         // Connections continued after a failure.
-        Recorded { unrecorded: self.feed.left_out(), ..recorded }
+        RecorderSummary { unrecorded: self.feed.left_out(), ..recorded }
     }
 }
 
 impl End {
-    fn recorded(&self) -> MutexGuard<'_, Option<Recorded>> {
+    fn recorded(&self) -> MutexGuard<'_, Option<RecorderSummary>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The writer's thread.
-fn write(entries: Entries, writer: RecordingWriter<impl Store>, end: &End) {
-    let (recorded, open) = (Recorded::default(), Counts::default());
+fn write(entries: FeedEntries, writer: RecordingWriter<impl Store>, end: &End) {
+    let (recorded, open) = (RecorderSummary::default(), Counts::default());
     let mut writing = Writing { entries, writer, recorded, open };
     if let Err(error) = writing.run() {
         let failure = error.to_string();
@@ -124,10 +124,10 @@ fn write(entries: Entries, writer: RecordingWriter<impl Store>, end: &End) {
 }
 
 struct Writing<S> {
-    entries: Entries,
+    entries: FeedEntries,
     writer: RecordingWriter<S>,
-    recorded: Recorded,
-    /// What is in records that are not in a whole block yet.
+    recorded: RecorderSummary,
+    /// Bytes of records that are not in a whole block yet.
     open: Counts,
 }
 

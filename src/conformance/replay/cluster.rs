@@ -1,4 +1,4 @@
-//! What the recorded clients have said so far, and what the grants of the manager under test must
+//! The calls of the recorded clients so far, and what the grants of the manager under test must
 //! therefore look like.
 //!
 //! A small model: nodes and what they offer, sessions with their requests and grants. It does not
@@ -13,13 +13,13 @@ use corona_wire::generated::{ClusterNodeInfo, ResourceGrant, ResourceRequest, Se
 
 /// The model.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cluster {
-    nodes: BTreeMap<String, Node>,
-    sessions: BTreeMap<String, Session>,
+pub(super) struct ClusterModel {
+    nodes: BTreeMap<String, NodeModel>,
+    sessions: BTreeMap<String, SessionModel>,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct NodeModel {
     info: ClusterNodeInfo,
     heartbeat_at: Duration,
     /// Whether any session was notified of its death.
@@ -27,7 +27,7 @@ struct Node {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Session {
+struct SessionModel {
     driver: (String, i32),
     /// When it last did what counts as a heartbeat. Spec: cluster-manager/05 §3.
     sign_at: Duration,
@@ -41,7 +41,7 @@ struct Session {
     ended: bool,
 }
 
-impl Cluster {
+impl ClusterModel {
     /// A client makes this call, at this time of the recording.
     pub(super) fn called(&mut self, at: Duration, call: &ClusterManagerCall) {
         use ClusterManagerCall as Call;
@@ -75,7 +75,7 @@ impl Cluster {
                 }
             }
             Call::NodeHeartbeat { node: Some(info) } => {
-                let node = Node { info: info.clone(), heartbeat_at: at, has_died: false };
+                let node = NodeModel { info: info.clone(), heartbeat_at: at, has_died: false };
                 let known = self.nodes.entry(info.name.clone()).or_insert(node);
                 known.info = info.clone();
                 known.heartbeat_at = at;
@@ -86,7 +86,7 @@ impl Cluster {
 
     fn start(&mut self, at: Duration, handle: &str, info: &SessionInfo) {
         let driver = (info.address.host.clone(), info.address.port);
-        let session = Session { driver, sign_at: at, ..Session::default() };
+        let session = SessionModel { driver, sign_at: at, ..SessionModel::default() };
         self.sessions.entry(handle.to_owned()).or_insert(session);
     }
 
@@ -230,7 +230,11 @@ fn sign_of_life(call: &ClusterManagerCall) -> Option<&String> {
 }
 
 /// What a grant must be. Spec: cluster-manager/02 §3.7, 03 §4.
-fn judge(session: &Session, node: Option<&Node>, grant: &ResourceGrant) -> Result<(), String> {
+fn judge(
+    session: &SessionModel,
+    node: Option<&NodeModel>,
+    grant: &ResourceGrant,
+) -> Result<(), String> {
     let id = grant.id;
     let node = node.ok_or_else(|| format!("no node {} heartbeats", grant.node_name))?;
     let request = session.requests.get(&id).ok_or_else(|| format!("{id} was never requested"))?;
@@ -294,8 +298,8 @@ mod tests {
     }
 
     /// Two nodes, and a session that asks for 1, and for 2 but not on `h1`.
-    fn cluster() -> Cluster {
-        let mut cluster = Cluster::default();
+    fn cluster() -> ClusterModel {
+        let mut cluster = ClusterModel::default();
         let info = SessionInfo::new(
             address("driver"),
             "job".to_owned(),
@@ -322,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_that_no_manager_may_give_are_told() {
+    fn grants_that_no_manager_may_give_are_reported() {
         let with = |change: &dyn Fn(&mut ResourceGrant)| {
             let mut grant = grant(1, "n1", "h1");
             change(&mut grant);

@@ -1,22 +1,23 @@
-//! The end of a run: what was said over the whole of it, compared.
+//! The end of a run: the notifications and connections of the whole run, compared.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::ledger::{Page, Topic};
-use super::line::Arrival;
+use super::ledger::{Topic, TopicEntries};
 use super::play::{CLOSED, Play};
+use super::world::{Arrival, World};
 use crate::answers::show;
-use crate::report::{About, Finding, Rule};
+use crate::report::{Finding, Rule, Subject};
 
-impl Play {
+impl<W: World> Play<W> {
     /// There must be no unsolicited messages.
-    pub(super) fn conclude_lines(&mut self, at: Duration) {
+    pub(super) fn conclude_connections(&mut self, at: Duration) {
         let mut surplus = Vec::new();
-        for (connection, line) in &mut self.lines {
-            while let Some(arrival) = line.surplus() {
+        for (connection, known) in &self.connections {
+            while let Some(arrival) = self.world.present_arrival(*connection) {
                 let what = match arrival {
                     Arrival::Message(message) => show(&message),
+                    _ if known.may_end() => break,
                     Arrival::Nonsense(why) => format!("not a message: {why}"),
                     Arrival::Closed => CLOSED.to_owned(),
                 };
@@ -32,7 +33,7 @@ impl Play {
 
     /// Compares the notifications of the whole run.
     pub(super) fn conclude(&mut self, at: Duration) {
-        let pages: Vec<(Topic, Page)> =
+        let pages: Vec<(Topic, TopicEntries)> =
             self.ledger.pages().map(|(topic, page)| (topic.clone(), page.clone())).collect();
         for (topic, page) in pages {
             self.report.notices.recorded += page.recorded.len();
@@ -62,7 +63,7 @@ impl Play {
         }
     }
 
-    fn conclude_topic(&mut self, at: Duration, topic: &Topic, page: &Page) {
+    fn conclude_topic(&mut self, at: Duration, topic: &Topic, page: &TopicEntries) {
         let (recorded, live) = (format!("{:?}", page.recorded), format!("{:?}", page.live));
         let (only_recorded, only_live) = page.difference();
         let same = only_recorded.is_empty() && only_live.is_empty();
@@ -140,7 +141,7 @@ impl Play {
         recorded: String,
         live: String,
     ) {
-        let found = Finding::of_words(at, About::Notice, place, (recorded, live));
+        let found = Finding::of_words(at, Subject::Notice, place, (recorded, live));
         self.report.add(Finding { rule, ..found });
     }
 }

@@ -6,19 +6,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::cluster::Cluster;
-use super::names::Names;
+use super::cluster::ClusterModel;
+use super::names::LiveNames;
 use super::values::translate_message;
 use crate::answers::{Verdict, by_handle, handle_of, is_unknown_session, same_body};
 use crate::report::Rule;
 use corona_wire::value::{Message, Value};
 
-/// What a judgement depends on besides the answer.
+/// The circumstances of an answer that a judgement depends on.
 pub(super) struct Circumstances<'a> {
     /// When the answer was recorded.
     pub(super) at: Duration,
-    pub(super) names: &'a Names,
-    pub(super) cluster: &'a Cluster,
+    pub(super) names: &'a LiveNames,
+    pub(super) cluster: &'a ClusterModel,
     /// The recorded expiry interval of sessions, if it is known.
     pub(super) session_expiry: Option<Duration>,
     /// The same of nodes.
@@ -54,7 +54,7 @@ pub(super) fn answer(
 }
 
 /// The original has not found out yet that the session is overdue. The other way round would be
-/// wrong: who finds out at once does not know the session any more.
+/// wrong: a manager that finds out at once does not know the session any more.
 fn has_expired_already(
     call: Option<&Message>,
     expected: &Message,
@@ -231,7 +231,7 @@ mod tests {
     /// Session `a` has been silent for 2 s, which is its expiry interval; two maps are granted
     /// soon.
     fn judge(call: Option<&Message>, recorded: &Message, live: &Message) -> Verdict {
-        let mut cluster = Cluster::default();
+        let mut cluster = ClusterModel::default();
         let address = InetAddress::new("h".to_owned(), 1);
         let info = SessionInfo::new(
             address,
@@ -249,7 +249,7 @@ mod tests {
         cluster.called(Duration::ZERO, &start);
         let circumstances = Circumstances {
             at: Duration::from_secs(2),
-            names: &Names::default(),
+            names: &LiveNames::default(),
             cluster: &cluster,
             session_expiry: Some(Duration::from_secs(2)),
             node_expiry: None,

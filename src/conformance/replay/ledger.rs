@@ -17,20 +17,20 @@ pub(super) enum Topic {
 
 /// Both sides.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ledger {
-    pages: BTreeMap<Topic, Page>,
+pub(super) struct NotificationLedger {
+    pages: BTreeMap<Topic, TopicEntries>,
 }
 
 /// Both sides of one topic, each in the order of arrival.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Page {
+pub(super) struct TopicEntries {
     pub(super) recorded: Vec<i32>,
     pub(super) live: Vec<i32>,
     /// Entries of the recording that are not waited for any more.
     forgiven: usize,
 }
 
-impl Ledger {
+impl NotificationLedger {
     /// The recording has these notifications by now.
     pub(super) fn record(&mut self, topic: Topic, ids: impl IntoIterator<Item = i32>) {
         self.pages.entry(topic).or_default().recorded.extend(ids);
@@ -43,11 +43,11 @@ impl Ledger {
 
     /// Topics with more recorded notifications than received ones.
     pub(super) fn missing(&self) -> Vec<Topic> {
-        let behind = |page: &Page| page.recorded.len() > page.live.len() + page.forgiven;
+        let behind = |page: &TopicEntries| page.recorded.len() > page.live.len() + page.forgiven;
         self.pages.iter().filter(|(_, page)| behind(page)).map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// What is missing now will not be waited for again.
+    /// Entries that are missing now are not waited for again.
     pub(super) fn forgive(&mut self, topic: &Topic) {
         if let Some(page) = self.pages.get_mut(topic) {
             page.forgiven = page.recorded.len().saturating_sub(page.live.len());
@@ -55,14 +55,14 @@ impl Ledger {
     }
 
     /// All topics of either side.
-    pub(super) fn pages(&self) -> impl Iterator<Item = (&Topic, &Page)> {
+    pub(super) fn pages(&self) -> impl Iterator<Item = (&Topic, &TopicEntries)> {
         self.pages.iter()
     }
 }
 
-impl Page {
-    /// Entries of one side that the other does not have, each as often as it is missing: what is
-    /// only recorded, and what is only live.
+impl TopicEntries {
+    /// Entries that only one side has, each as often as it is missing on the other: those that are
+    /// only recorded, and those that are only live.
     pub(super) fn difference(&self) -> (Vec<i32>, Vec<i32>) {
         (without(&self.recorded, &self.live), without(&self.live, &self.recorded))
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn waits_for_as_many_as_were_recorded() {
-        let mut ledger = Ledger::default();
+        let mut ledger = NotificationLedger::default();
         ledger.arrive(maps(), [1]);
         assert_eq!(ledger.missing(), []);
         ledger.record(maps(), [1, 3, 2]);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_did_not_come_is_waited_for_once() {
-        let mut ledger = Ledger::default();
+        let mut ledger = NotificationLedger::default();
         ledger.record(maps(), [1, 2]);
         ledger.arrive(maps(), [1]);
         ledger.forgive(&maps());
@@ -117,7 +117,11 @@ mod tests {
 
     #[test]
     fn differences_count_every_entry() {
-        let page = Page { recorded: vec![1, 2, 2, 3], live: vec![3, 2, 4, 4], ..Page::default() };
+        let page = TopicEntries {
+            recorded: vec![1, 2, 2, 3],
+            live: vec![3, 2, 4, 4],
+            ..TopicEntries::default()
+        };
         assert_eq!(page.difference(), (vec![1, 2], vec![4, 4]));
     }
 }

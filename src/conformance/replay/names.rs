@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// What recorded names are called in the run under test.
+/// The live names of recorded sessions and addresses.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct LiveNames {
     /// Sessions to a directory of histories: `corona.history.max.per.dir`, on both sides.
     sessions_per_log_dir: i32,
     /// Start stamps whose recorded numbers are not 1, 2, 3 and so on.
@@ -32,18 +32,18 @@ const USUAL_SESSIONS_PER_LOG_DIR: i32 = 1000;
 /// numbers sessions otherwise: the number itself may belong to another session there.
 const ELSEWHERE: i32 = 1_000_000_000;
 
-impl Default for Names {
-    fn default() -> Names {
-        Names::new(None, [])
+impl Default for LiveNames {
+    fn default() -> LiveNames {
+        LiveNames::new(None, [])
     }
 }
 
-impl Names {
+impl LiveNames {
     /// For a recording in which these ids are handed out.
     pub(super) fn new<'a>(
         sessions_per_log_dir: Option<i32>,
         handed_out: impl IntoIterator<Item = &'a str>,
-    ) -> Names {
+    ) -> LiveNames {
         let mut numbers: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
         for (stamp, number) in handed_out.into_iter().filter_map(split) {
             // A number that is too large is a gap as well.
@@ -52,7 +52,7 @@ impl Names {
         let gappy = numbers.iter().filter(|(_, numbers)| {
             numbers.last().is_some_and(|last| *last != numbers.len() as u64)
         });
-        Names {
+        LiveNames {
             sessions_per_log_dir: sessions_per_log_dir.unwrap_or(USUAL_SESSIONS_PER_LOG_DIR),
             gappy: gappy.map(|(stamp, _)| (*stamp).to_owned()).collect(),
             renumbered: HashSet::new(),
@@ -200,8 +200,8 @@ fn leading_digits(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn names() -> Names {
-        let mut names = Names::default();
+    fn names() -> LiveNames {
+        let mut names = LiveNames::default();
         names.session("202611210043.1", "203001010000.7");
         names.session("202611210043.12", "203001010000.8");
         names
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_nobody_was_given_keep_their_numbers_where_all_others_do() {
+    fn ids_that_were_not_handed_out_keep_their_numbers_if_all_others_do() {
         let handed_out = ["202611210043.1", "202611210043.2"];
-        let mut names = Names::new(None, handed_out);
+        let mut names = LiveNames::new(None, handed_out);
         names.session("202611210043.1", "203001010000.1");
         assert_eq!(names.live_text("202611210043.3"), "203001010000.3");
 
         // Clients that were not recorded have the first ids.
-        let mut names = Names::new(None, ["202611210043.1", "202611210043.3"]);
+        let mut names = LiveNames::new(None, ["202611210043.1", "202611210043.3"]);
         names.session("202611210043.1", "203001010000.1");
         assert_eq!(names.live_text("202611210043.2"), "203001010000.1000000002");
         names.session("202611210043.3", "203001010000.2");
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn the_directory_of_a_history_follows_from_the_live_id() {
-        let mut names = Names::new(Some(100), ["202611210043.2001", "202611210043.20"]);
+        let mut names = LiveNames::new(Some(100), ["202611210043.2001", "202611210043.20"]);
         names.session("202611210043.2001", "203001010000.7");
         names.session("202611210043.2345", "203001010000.345");
         names.session("202611210043.20", "203001010000.8");
         for (session, recorded, live) in [
             ("202611210043.2001", "/tmp/history/202611210043.20", "/tmp/history/203001010000.0"),
             ("202611210043.2345", "/tmp/history/202611210043.23", "/tmp/history/203001010000.3"),
-            // What does not follow from the recorded id is not expected to follow from the live one.
+            // A path that does not follow from the recorded id is not expected to follow from the live id.
             ("202611210043.2345", "/tmp/history/202611210043.20", "/tmp/history/203001010000.20"),
             ("202611210043.2345", "/tmp/history/202611210044.23", "/tmp/history/202611210044.23"),
             ("202611210043.5", "/tmp/202611210043.2001/x", "/tmp/203001010000.7/x"),

@@ -1,20 +1,18 @@
-//! What the cluster manager under test tells sessions and the proxy job tracker during a run.
+//! Calls of the cluster manager under test to sessions and the proxy job tracker during a run.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use tokio::time::{Instant, timeout_at};
+use std::time::Duration;
 
 use super::ledger::Topic;
-use super::peers::Heard;
 use super::play::Play;
+use super::world::{Callback, World};
 use crate::inspect::{Shape, body_text};
-use crate::report::{About, Finding};
+use crate::report::{Finding, Subject};
 use corona_wire::calls::{SessionDriver, SessionDriverCall};
 use corona_wire::value::RawMessage;
 
-impl Play {
-    /// The recording tells a session something: wait until the manager under test has told as
-    /// much.
+impl<W: World> Play<W> {
+    /// The recording contains this notification: waits until the manager under test has sent as many
+    /// entries.
     pub(super) async fn notice(&mut self, at: Duration, call: &SessionDriverCall) {
         if !self.options.compare_notices {
             return;
@@ -36,7 +34,7 @@ impl Play {
                 let topic = Topic::DeadNode(handle.clone(), node.clone());
                 self.ledger.record(topic.clone(), [0]);
                 if !self.cluster.has_used(handle, node) {
-                    // Its grants went elsewhere, so the death of this node is none of its business.
+                    // Its grants are on other nodes here, so that it is not notified of this one's death.
                     self.ledger.forgive(&topic);
                 }
             }
@@ -48,10 +46,10 @@ impl Play {
             if missing.is_empty() {
                 return;
             }
-            match timeout_at(deadline, self.heard.recv()).await {
-                Ok(Some(heard)) => self.hear(heard),
-                // What is still missing at the end is reported there.
-                _ => return missing.iter().for_each(|topic| self.ledger.forgive(topic)),
+            match self.world.callback(deadline).await {
+                Some(callback) => self.called_back(callback),
+                // Entries that are still missing at the end are reported there.
+                None => return missing.iter().for_each(|topic| self.ledger.forgive(topic)),
             }
         }
     }
@@ -63,30 +61,31 @@ impl Play {
         self.safe_mode.0.push(flag);
         let deadline = self.clock.due(at) + self.options.notice_within;
         while self.safe_mode.1.len() < self.safe_mode.0.len() {
-            match timeout_at(deadline, self.heard.recv()).await {
-                Ok(Some(heard)) => self.hear(heard),
-                _ => return,
+            match self.world.callback(deadline).await {
+                Some(callback) => self.called_back(callback),
+                None => return,
             }
         }
     }
 
-    pub(super) fn hear_all(&mut self) {
-        while let Ok(heard) = self.heard.try_recv() {
-            self.hear(heard);
+    /// Takes the calls that have arrived.
+    pub(super) fn take_callbacks(&mut self) {
+        while let Some(callback) = self.world.present_callback() {
+            self.called_back(callback);
         }
     }
 
-    pub(super) fn hear(&mut self, heard: Heard) {
-        match heard {
-            Heard::SafeMode(flag) => self.safe_mode.1.push(flag),
-            Heard::Session(port, call) => {
-                for complaint in self.hear_session(port, &call) {
+    pub(super) fn called_back(&mut self, callback: Callback) {
+        match callback {
+            Callback::SafeMode(flag) => self.safe_mode.1.push(flag),
+            Callback::Session(port, call) => {
+                for complaint in self.notified(port, &call) {
                     let message = RawMessage::of_call::<SessionDriver>(&call);
                     let name = message.as_ref().map_or("a notice", |message| &message.name);
                     let place = format!("{name} to a session");
                     let recorded = "nothing that a correct manager does not do".to_owned();
                     let both = (recorded, complaint);
-                    let found = Finding::of_words(self.now(), About::Notice, place, both);
+                    let found = Finding::of_words(self.now(), Subject::Notice, place, both);
                     let arguments = message.map(|raw| body_text(&raw.decode(), Shape::Short));
                     let arguments = arguments.unwrap_or_default();
                     self.report.add(Finding { arguments, ..found });
@@ -95,8 +94,8 @@ impl Play {
         }
     }
 
-    /// Enters what a session was told, and says what is wrong with it.
-    fn hear_session(&mut self, port: u16, call: &SessionDriverCall) -> Vec<String> {
+    /// Enters a notification in the books, and returns what no correct manager would do.
+    fn notified(&mut self, port: u16, call: &SessionDriverCall) -> Vec<String> {
         let (SessionDriverCall::GrantResource { handle, .. }
         | SessionDriverCall::RevokeResource { handle, .. }
         | SessionDriverCall::ProcessDeadNode { handle, .. }) = call;
@@ -106,13 +105,13 @@ impl Play {
         let driver = self.cluster.driver(&handle);
         let driver = driver.and_then(|(host, port)| self.names.live_driver(host, *port));
         if driver.is_none_or(|(_, expected)| *expected != i32::from(port)) {
-            complaints.push("told to the driver of another session".to_owned());
+            complaints.push("sent to the driver of another session".to_owned());
         }
         match call {
             SessionDriverCall::GrantResource { granted, .. } => {
                 for grant in granted.iter().flatten() {
                     complaints.extend(self.cluster.granted(&handle, grant).err());
-                    complaints.extend(not_now(grant.granted_time));
+                    complaints.extend(not_now(grant.granted_time, self.world.epoch_ms()));
                     self.ledger.arrive(Topic::Granted(handle.clone(), grant.type_.0), [grant.id]);
                     self.live_grants.insert((handle.clone(), grant.id), grant.clone());
                 }
@@ -137,7 +136,7 @@ impl Play {
 
     /// The present as recorded time.
     fn now(&self) -> Duration {
-        let passed = Instant::now().saturating_duration_since(self.clock.base);
+        let passed = self.world.now().saturating_sub(self.clock.base);
         let passed = passed.as_secs_f64() * self.clock.speed;
         // Where there are no pauses, there is only the order of steps.
         let passed = Duration::try_from_secs_f64(passed);
@@ -148,10 +147,8 @@ impl Play {
 const NO_PROXY: &str =
     "Calls to the proxy job tracker: the cluster manager under test calls another one.";
 
-/// A grant's time is that of this machine. A minute is far more than any delay here.
-fn not_now(granted_ms: i64) -> Option<String> {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+/// A grant's time is the present time. A minute is far more than any delay here.
+fn not_now(granted_ms: i64, now_ms: i64) -> Option<String> {
     let off_ms = now_ms.saturating_sub(granted_ms).saturating_abs();
     (off_ms > 60_000).then(|| format!("the time of the grant is {off_ms} ms off"))
 }

@@ -12,7 +12,7 @@ use crate::capture::Side;
 use crate::conversation::{Conversation, Offered, Said};
 use corona_wire::value::{Message, MessageKind, Value};
 
-/// What was taken out.
+/// The sessions that were taken out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Older {
     /// The sessions, by their recorded ids.
@@ -38,7 +38,7 @@ pub(super) fn older_sessions(conversations: &[Conversation]) -> BTreeSet<String>
             }
             known.extend(listed(message).map(str::to_owned));
             let Some(call) = unanswered.pop_front() else { continue };
-            let Some(handle) = handle_of(call).filter(|_| tells_who_is_known(&call.name)) else {
+            let Some(handle) = handle_of(call).filter(|_| shows_a_known_session(&call.name)) else {
                 continue;
             };
             if message.kind == MessageKind::Reply && !is_unknown_session(message, handle) {
@@ -52,7 +52,7 @@ pub(super) fn older_sessions(conversations: &[Conversation]) -> BTreeSet<String>
 
 /// Whether only a session that runs is answered with success. Feedback is taken of any, and a
 /// start makes one. Spec: cluster-manager/02 §3.
-fn tells_who_is_known(method: &str) -> bool {
+fn shows_a_known_session(method: &str) -> bool {
     matches!(
         method,
         "sessionHeartbeat"
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_nobody_started_are_taken_out_with_all_that_concerns_them() {
+    fn sessions_without_a_start_are_taken_out_with_their_calls_and_entries() {
         let get_sessions = || (Side::Client, message(MessageKind::Call, "getSessions", vec![]));
         let said = conversation(vec![
             call("sessionHeartbeat", "old"),

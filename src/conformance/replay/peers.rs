@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::world::Callback;
 use corona_wire::Service;
 use corona_wire::calls::{
     ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply, SessionDriver, SessionDriverCall,
@@ -19,46 +20,37 @@ use corona_wire::calls::{
 };
 use corona_wire::server::{Answer, Handler, Limits, Server};
 
-/// A call that a peer received.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Heard {
-    /// The session driver at this live port.
-    Session(u16, SessionDriverCall),
-    /// The proxy job tracker: the flag of safe mode.
-    SafeMode(bool),
-}
-
 /// The channel for received calls. If it is full, the caller waits for its reply.
-pub(super) type CallSender = mpsc::Sender<Heard>;
+pub(super) type CallSender = mpsc::Sender<Callback>;
 
-/// Calls that may wait to be looked at.
+/// The number of calls that may wait in the channel.
 pub(super) const WAITING_CALLS: usize = 4_096;
 
 /// All peers of a replay, by their recorded addresses.
-pub(super) struct Peers {
-    ear: CallSender,
+pub(super) struct RecordedPeers {
+    calls: CallSender,
     own: IpAddr,
     proxy: ReservedPort,
     drivers: HashMap<(String, i32), ReservedPort>,
 }
 
-impl Peers {
-    /// No session drivers yet, which will be at this address of this machine, and on loopback a proxy
-    /// job tracker whose door is closed.
-    pub(super) fn new(ear: CallSender, own: IpAddr) -> io::Result<Peers> {
+impl RecordedPeers {
+    /// Without session drivers yet, which will listen at this address of this machine, and with a proxy
+    /// job tracker on loopback whose port is closed.
+    pub(super) fn new(calls: CallSender, own: IpAddr) -> io::Result<RecordedPeers> {
         let proxy = ReservedPort::closed(Ipv4Addr::LOCALHOST.into())?;
-        Ok(Peers { ear, own, proxy, drivers: HashMap::new() })
+        Ok(RecordedPeers { calls, own, proxy, drivers: HashMap::new() })
     }
 
-    /// Where the proxy job tracker is.
+    /// The address of the proxy job tracker.
     pub(super) fn proxy(&self) -> SocketAddr {
         self.proxy.address
     }
 
     /// Lets the proxy job tracker listen, or not.
     pub(super) async fn set_proxy(&mut self, listens: bool) -> io::Result<()> {
-        let ear = self.ear.clone();
-        let handler = move |_, call| be_proxy(ear.clone(), call);
+        let calls = self.calls.clone();
+        let handler = move |_, call| be_proxy(calls.clone(), call);
         self.proxy.set::<ProxyJobTracker, _>(listens, handler).await
     }
 
@@ -72,16 +64,16 @@ impl Peers {
             self.drivers.insert(recorded.clone(), ReservedPort::closed(self.own)?);
         }
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let door = self.drivers.get_mut(recorded).ok_or_else(missing)?;
-        let (ear, port) = (self.ear.clone(), door.address.port());
-        let handler = move |_, call| be_driver(ear.clone(), port, call);
-        door.set::<SessionDriver, _>(listens, handler).await?;
-        Ok(door.address)
+        let port = self.drivers.get_mut(recorded).ok_or_else(missing)?;
+        let (calls, number) = (self.calls.clone(), port.address.port());
+        let handler = move |_, call| be_driver(calls.clone(), number, call);
+        port.set::<SessionDriver, _>(listens, handler).await?;
+        Ok(port.address)
     }
 }
 
 async fn be_driver(
-    ear: CallSender,
+    calls: CallSender,
     port: u16,
     call: SessionDriverCall,
 ) -> Answer<SessionDriverReply> {
@@ -90,18 +82,18 @@ async fn be_driver(
         SessionDriverCall::RevokeResource { .. } => SessionDriverReply::RevokeResource,
         SessionDriverCall::ProcessDeadNode { .. } => SessionDriverReply::ProcessDeadNode,
     };
-    match ear.send(Heard::Session(port, call)).await {
+    match calls.send(Callback::Session(port, call)).await {
         Ok(()) => Answer::Reply(reply),
         Err(_) => Answer::Close,
     }
 }
 
-async fn be_proxy(ear: CallSender, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
+async fn be_proxy(calls: CallSender, call: ProxyJobTrackerCall) -> Answer<ProxyJobTrackerReply> {
     let ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag } = call else {
         // The cluster manager makes no other call. Spec: cluster-manager/01 §1.
         return Answer::Close;
     };
-    match ear.send(Heard::SafeMode(flag)).await {
+    match calls.send(Callback::SafeMode(flag)).await {
         Ok(()) => Answer::Reply(ProxyJobTrackerReply::SetClusterManagerSafeModeFlag),
         Err(_) => Answer::Close,
     }
@@ -172,10 +164,10 @@ mod tests {
     use corona_wire::client::{Client, ClientOptions};
 
     #[tokio::test]
-    async fn a_closed_door_refuses_and_keeps_its_port() {
-        let (ear, mut heard) = mpsc::channel(4);
+    async fn a_closed_port_refuses_and_keeps_its_port() {
+        let (calls, mut received) = mpsc::channel(4);
         let own = IpAddr::from([127, 0, 0, 2]);
-        let mut peers = Peers::new(ear, own).unwrap();
+        let mut peers = RecordedPeers::new(calls, own).unwrap();
         let recorded = ("10.0.0.1".to_owned(), 7);
         let call = SessionDriverCall::ProcessDeadNode {
             handle: Some("s".to_owned()),
@@ -189,7 +181,10 @@ mod tests {
             assert_eq!(client.is_ok(), listens);
             if let Ok(mut client) = client {
                 client.call(&call).await.unwrap();
-                assert_eq!(heard.recv().await, Some(Heard::Session(now.port(), call.clone())));
+                assert_eq!(
+                    received.recv().await,
+                    Some(Callback::Session(now.port(), call.clone()))
+                );
             }
         }
     }

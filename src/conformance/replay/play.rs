@@ -1,46 +1,42 @@
 //! The run of a replay: one step after the other, and the comparison at the end.
 //!
-//! One task does it all; what arrives in the meantime waits in queues.
+//! The cluster manager under test and the time are behind [`World`]; this file reads no clock and opens no
+//! socket.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::watch;
 
-use super::cluster::Cluster;
-use super::holdups::Watch;
+use super::cluster::ClusterModel;
 use super::judge::{self, Circumstances};
-use super::ledger::Ledger;
-use super::line::{Arrival, Line};
-use super::names::Names;
+use super::ledger::NotificationLedger;
+use super::names::LiveNames;
 use super::older::Older;
-use super::peers::{Heard, Peers};
-use super::script::{Happening, Step, is_call};
+use super::script::{Step, StepKind, is_call};
 use super::values::translate_message;
+use super::world::{Arrival, Callback, World};
 use super::{NoRestart, Progress, ReplayOptions, Report};
 use crate::answers::{Verdict, answer_instead_of_close, show, text};
 use crate::capture::ConnectionId;
+use crate::conversation::typed_calls;
 use crate::inspect::{Shape, body_text};
-use crate::report::{About, Finding};
+use crate::report::{Finding, Subject};
 use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriverCall};
 use corona_wire::generated::ResourceGrant;
 use corona_wire::value::Message;
 use corona_wire::{Framing, Service};
 
 /// The state of a run.
-pub(super) struct Play {
-    pub(super) target: SocketAddr,
+pub(super) struct Play<W> {
+    pub(super) world: W,
     pub(super) options: ReplayOptions,
     pub(super) older: Older,
-    pub(super) peers: Peers,
-    pub(super) heard: mpsc::Receiver<Heard>,
-    pub(super) clock: Clock,
-    pub(super) lines: HashMap<ConnectionId, Line>,
-    pub(super) names: Names,
-    pub(super) cluster: Cluster,
-    pub(super) ledger: Ledger,
+    pub(super) clock: PlayClock,
+    pub(super) connections: HashMap<ConnectionId, ClientConnection>,
+    pub(super) names: LiveNames,
+    pub(super) cluster: ClusterModel,
+    pub(super) ledger: NotificationLedger,
     /// Grants by session and request: recorded and live.
     pub(super) recorded_grants: BTreeMap<(String, i32), ResourceGrant>,
     pub(super) live_grants: BTreeMap<(String, i32), ResourceGrant>,
@@ -51,47 +47,63 @@ pub(super) struct Play {
     progress: watch::Sender<Progress>,
 }
 
-/// Recorded time as real time. It is set back whenever the manager under test is slower than the
-/// recorded one, so that pauses between the steps of a client never get shorter.
-pub(super) struct Clock {
+/// A recorded client's connection to the cluster manager under test.
+#[derive(Debug, Default)]
+pub(super) struct ClientConnection {
+    /// Recorded calls without a reply yet, the oldest first.
+    unanswered: VecDeque<Message>,
+    /// Whether the cluster manager is known to have ended it.
+    is_dead: bool,
+    /// Whether the client has ended it.
+    has_hung_up: bool,
+}
+
+impl ClientConnection {
+    /// Whether its end is expected.
+    pub(super) fn may_end(&self) -> bool {
+        self.is_dead || self.has_hung_up
+    }
+}
+
+/// Recorded time as the world's time. It is set back whenever the cluster manager under test is slower than
+/// the recorded one, so that pauses between the steps of a client never get shorter.
+pub(super) struct PlayClock {
     pub(super) zero: Duration,
-    pub(super) base: Instant,
+    pub(super) base: Duration,
     pub(super) speed: f64,
 }
 
-impl Clock {
-    pub(super) fn due(&self, at: Duration) -> Instant {
+impl PlayClock {
+    pub(super) fn due(&self, at: Duration) -> Duration {
         self.base + at.saturating_sub(self.zero).div_f64(self.speed)
     }
 
-    fn reached(&mut self, at: Duration) {
-        self.base += Instant::now().saturating_duration_since(self.due(at));
+    fn reached(&mut self, at: Duration, now: Duration) {
+        self.base += now.saturating_sub(self.due(at));
     }
 }
 
 /// The session ids that the recorded manager handed out.
 fn handed_out(steps: &[Step]) -> impl Iterator<Item = &str> {
     steps.iter().filter_map(|step| match &step.what {
-        Happening::Answer(answer) if answer.name == "getNextSessionId" => {
+        StepKind::Answer(answer) if answer.name == "getNextSessionId" => {
             text(answer.body.as_ref().ok()?, "success")
         }
         _ => None,
     })
 }
 
-impl Play {
+impl<W: World> Play<W> {
     /// For a play of `steps`.
     pub(super) fn new(
-        target: SocketAddr,
+        world: W,
         mut options: ReplayOptions,
         older: Older,
-        peers: Peers,
-        heard: mpsc::Receiver<Heard>,
         progress: watch::Sender<Progress>,
         steps: &[Step],
-    ) -> Play {
+    ) -> Play<W> {
         let speed = if options.speed > 0.0 { options.speed } else { 1.0 };
-        let names = Names::new(options.sessions_per_log_dir, handed_out(steps));
+        let names = LiveNames::new(options.sessions_per_log_dir, handed_out(steps));
         // Slots that older sessions held are free here.
         options.compare_notices &= older.sessions.is_empty();
         let report = Report {
@@ -100,17 +112,16 @@ impl Play {
             speed,
             ..Report::default()
         };
+        let clock = PlayClock { zero: Duration::ZERO, base: world.now(), speed };
         Play {
-            target,
+            world,
             options,
             older,
-            peers,
-            heard,
-            clock: Clock { zero: Duration::ZERO, base: Instant::now(), speed },
-            lines: HashMap::new(),
+            clock,
+            connections: HashMap::new(),
             names,
-            cluster: Cluster::default(),
-            ledger: Ledger::default(),
+            cluster: ClusterModel::default(),
+            ledger: NotificationLedger::default(),
             recorded_grants: BTreeMap::new(),
             live_grants: BTreeMap::new(),
             safe_mode: (Vec::new(), Vec::new()),
@@ -120,18 +131,13 @@ impl Play {
         }
     }
 
-    /// Plays all steps and gives the verdict.
-    pub(super) async fn run(
-        mut self,
-        steps: &[Step],
-        mut restart: impl AsyncFnMut() -> Result<SocketAddr, NoRestart>,
-    ) -> Report {
-        let mut watch = Watch::start();
-        let first = steps.iter().find(|step| matches!(step.what, Happening::Open));
+    /// Plays all steps; the report has the verdict then.
+    pub(super) async fn run(&mut self, steps: &[Step]) {
+        let first = steps.iter().find(|step| matches!(step.what, StepKind::Open));
         self.clock.zero = first.map_or(Duration::ZERO, |step| step.at);
         let end = steps.last().map_or(Duration::ZERO, |step| step.at);
         self.report.recorded_for = end.saturating_sub(self.clock.zero);
-        self.clock.base = Instant::now();
+        self.clock.base = self.world.now();
         for (place, step) in steps.iter().enumerate() {
             let later = steps.get(place + 1..).unwrap_or_default();
             self.at = step.at;
@@ -139,14 +145,10 @@ impl Play {
                 played: step.at.saturating_sub(self.clock.zero),
                 of: self.report.recorded_for,
             });
-            if matches!(step.what, Happening::Restart) {
-                sleep_until(self.clock.due(step.at)).await;
-                self.report.hold_ups.add(&watch.seen());
-                let restarted = restart().await;
-                // Waiting for a process may have stalled everything else here.
-                watch = Watch::start();
-                match restarted {
-                    Ok(target) => self.meet_again(target),
+            if matches!(step.what, StepKind::Restart) {
+                self.world.wait_until(self.clock.due(step.at)).await;
+                match self.world.restart().await {
+                    Ok(()) => self.restarted(),
                     Err(why) => {
                         self.cannot_go_on(step.at, &why, later);
                         break;
@@ -155,34 +157,35 @@ impl Play {
             } else {
                 self.step(step, later).await;
             }
-            self.clock.reached(step.at);
+            self.clock.reached(step.at, self.world.now());
         }
-        let at = steps.last().map_or(Duration::ZERO, |step| step.at);
-        self.settle(at).await;
-        self.conclude_lines(at);
-        self.conclude(at);
-        self.report.hold_ups.add(&watch.seen());
-        self.report
+        self.settle(end).await;
+        self.conclude_connections(end);
+        self.conclude(end);
+        self.report.stalls.add(&self.world.stalls());
     }
 
     /// Receives what is still in flight when the recording ends. Effects of the time after it, such
     /// as expiries, are not part of the recording.
     async fn settle(&mut self, at: Duration) {
         let ReplayOptions { settle, node_expiry, session_expiry, .. } = self.options;
-        let mut end = Instant::now() + settle;
+        let mut end = self.world.now() + settle;
         let expiry = self.cluster.next_expiry(at, node_expiry, session_expiry);
         // Where there are no pauses, everything expires in its own time.
         if let Some(expiry) = expiry.filter(|_| self.clock.speed.is_finite()) {
             end = end.min(self.clock.due(expiry));
         }
-        while let Ok(Some(heard)) = timeout_at(end, self.heard.recv()).await {
-            if let Heard::Session(_, SessionDriverCall::ProcessDeadNode { node: Some(node), .. }) =
-                &heard
+        while let Some(callback) = self.world.callback(end).await {
+            let call = match &callback {
+                Callback::Session(_, call) => Some(call),
+                Callback::SafeMode(_) => None,
+            };
+            if let Some(SessionDriverCall::ProcessDeadNode { node: Some(node), .. }) = call
                 && self.has_outlived(node, at)
             {
                 break;
             }
-            self.hear(heard);
+            self.called_back(callback);
         }
     }
 
@@ -195,7 +198,7 @@ impl Play {
         both.is_some_and(|(heartbeat_at, expiry)| {
             heartbeat_at + expiry > at
                 && self.clock.speed.is_finite()
-                && Instant::now() >= self.clock.due(heartbeat_at + expiry / 2)
+                && self.world.now() >= self.clock.due(heartbeat_at + expiry / 2)
         })
     }
 
@@ -203,32 +206,33 @@ impl Play {
         let (at, connection) = (step.at, step.connection);
         let is_clients = matches!(
             step.what,
-            Happening::Open
-                | Happening::Send { .. }
-                | Happening::HangUp { .. }
-                | Happening::ProxyListens(_)
+            StepKind::Open
+                | StepKind::Send { .. }
+                | StepKind::HangUp { .. }
+                | StepKind::ProxyListens(_)
         );
         if is_clients {
-            sleep_until(self.clock.due(at)).await;
+            self.world.wait_until(self.clock.due(at)).await;
         }
-        self.hear_all();
+        self.take_callbacks();
         match &step.what {
-            Happening::Open => {
+            StepKind::Open => {
                 self.open(at, connection).await;
             }
-            Happening::Send { raw, calls } => self.send(at, connection, raw, calls).await,
-            Happening::HangUp { broken } => {
-                if let Some(line) = self.lines.get_mut(&connection) {
-                    line.hang_up(*broken).await;
+            StepKind::Send { raw, calls } => self.send(at, connection, raw, calls).await,
+            StepKind::HangUp { broken } => {
+                if let Some(known) = self.connections.get_mut(&connection) {
+                    known.has_hung_up = true;
+                    self.world.hang_up(connection, *broken).await;
                 }
             }
-            Happening::Answer(recorded) => self.answer(at, connection, recorded, later).await,
-            Happening::HungUp => self.hung_up(at, connection).await,
-            Happening::Notice(call) => self.notice(at, call).await,
-            Happening::SafeMode(flag) => self.safe_mode(at, *flag).await,
-            Happening::Restart => {}
-            Happening::ProxyListens(listens) => {
-                if let Err(error) = self.peers.set_proxy(*listens).await {
+            StepKind::Answer(recorded) => self.answer(at, connection, recorded, later).await,
+            StepKind::HungUp => self.hung_up(at, connection).await,
+            StepKind::Notice(call) => self.notice(at, call).await,
+            StepKind::SafeMode(flag) => self.safe_mode(at, *flag).await,
+            StepKind::Restart => {}
+            StepKind::ProxyListens(listens) => {
+                if let Err(error) = self.world.set_proxy(*listens).await {
                     let listens = format!("listens: {listens}");
                     self.run_differs(at, "the proxy job tracker", listens, error.to_string());
                 }
@@ -236,14 +240,13 @@ impl Play {
         }
     }
 
-    /// The cluster manager was started again; no connection has outlived that.
-    fn meet_again(&mut self, target: SocketAddr) {
-        self.hear_all();
-        self.lines.clear();
-        self.target = target;
+    /// The cluster manager was restarted, and has closed all connections.
+    fn restarted(&mut self) {
+        self.take_callbacks();
+        self.connections.clear();
     }
 
-    /// The cluster manager under test was not started again where the recorded one was.
+    /// The cluster manager under test was not restarted where the recorded one was.
     fn cannot_go_on(&mut self, at: Duration, why: &NoRestart, later: &[Step]) {
         match why {
             NoRestart::Failed(why) => {
@@ -252,7 +255,7 @@ impl Play {
             }
             NoRestart::NotPossible => {
                 let is_answer =
-                    |step: &&Step| matches!(step.what, Happening::Answer(_) | Happening::HungUp);
+                    |step: &&Step| matches!(step.what, StepKind::Answer(_) | StepKind::HungUp);
                 let answers = later.iter().filter(is_answer).count();
                 self.report.does_not_compare(&format!(
                     "{answers} calls from {:.1} s on, where the recorded cluster manager was started \
@@ -264,9 +267,9 @@ impl Play {
     }
 
     async fn open(&mut self, at: Duration, connection: ConnectionId) {
-        match Line::open(self.target).await {
-            Ok(line) => {
-                self.lines.insert(connection, line);
+        match self.world.connect(connection).await {
+            Ok(()) => {
+                self.connections.insert(connection, ClientConnection::default());
             }
             Err(error) => {
                 let place = format!("connection {}", connection.0);
@@ -282,25 +285,25 @@ impl Play {
         raw: &[u8],
         calls: &[Message],
     ) {
-        for call in calls.iter().filter_map(|call| call.call::<ClusterManager>().ok()) {
+        for call in typed_calls::<ClusterManager>(raw) {
             self.about_to_call(at, &call).await;
         }
-        if self.lines.get(&connection).is_none_or(|line| line.is_dead) {
+        if self.connections.get(&connection).is_none_or(|known| known.is_dead) {
             // The manager under test has closed it; a client would reconnect.
             self.open(at, connection).await;
         }
-        let bytes = self.rewrite(calls).unwrap_or_else(|| raw.to_vec());
-        let Some(line) = self.lines.get_mut(&connection) else { return };
-        line.unanswered.extend(calls.iter().filter(|call| is_call(call)).cloned());
+        let bytes = self.rewrite(calls);
+        let Some(known) = self.connections.get_mut(&connection) else { return };
+        known.unanswered.extend(calls.iter().filter(|call| is_call(call)).cloned());
         // If it cannot be sent, the missing reply shows it.
-        let _ = line.send(&bytes).await;
+        let _ = self.world.send(connection, bytes.as_deref().unwrap_or(raw)).await;
     }
 
     /// A call changes what the model of the cluster knows; a session that starts needs its driver.
     async fn about_to_call(&mut self, at: Duration, call: &ClusterManagerCall) {
         if let ClusterManagerCall::SessionStart { info: Some(info), .. } = call {
             let recorded = (info.address.host.clone(), info.address.port);
-            match self.peers.set_driver(&recorded, true).await {
+            match self.world.open_driver(&recorded).await {
                 Ok(live) => {
                     let live = (live.ip().to_string(), i32::from(live.port()));
                     self.names.driver(recorded, live);
@@ -339,8 +342,9 @@ impl Play {
             Ok(live) => live,
             Err(what) => {
                 let expected = translate_message(recorded, &self.names);
-                let found = self.about_answer(at, connection, call.as_ref(), recorded);
-                return self.report.add(found((show(&expected), what)));
+                let both = (show(&expected), what);
+                let found = self.about_answer(at, connection, call.as_ref(), recorded, both);
+                return self.report.add(found);
             }
         };
         if recorded.name == "getNextSessionId" && self.learn_session(recorded, &live) {
@@ -365,24 +369,26 @@ impl Play {
             Verdict::Different => None,
         };
         let expected = translate_message(recorded, &self.names);
-        let found = self.about_answer(at, connection, call.as_ref(), recorded);
-        let found = found((show(&expected), show(&live))).with_messages(&expected, &live);
+        let both = (show(&expected), show(&live));
+        let found = self.about_answer(at, connection, call.as_ref(), recorded, both);
+        let found = found.with_messages(&expected, &live);
         self.report.add(Finding { rule, ..found });
     }
 
-    /// A finding about the answer to a call, still without the two sides.
+    /// A finding about the answer to a call.
     fn about_answer(
         &self,
         at: Duration,
         connection: ConnectionId,
         call: Option<&Message>,
         answer: &Message,
-    ) -> impl FnOnce((String, String)) -> Finding + use<> {
+        both: (String, String),
+    ) -> Finding {
         let place = format!("{} {} on connection {}", answer.name, answer.seqid, connection.0);
         let arguments =
             call.map(|call| body_text(&translate_message(call, &self.names), Shape::Short));
-        let (about, arguments) = (About::Call(answer.name.clone()), arguments.unwrap_or_default());
-        move |both| Finding { arguments, ..Finding::of_words(at, about, place, both) }
+        let found = Finding::of_words(at, Subject::Call(answer.name.clone()), place, both);
+        Finding { arguments: arguments.unwrap_or_default(), ..found }
     }
 
     /// Both managers handed out an id: they mean the same session.
@@ -408,7 +414,7 @@ impl Play {
             None => format!("connection {}", connection.0),
         };
         let both = (CLOSED.to_owned(), live.as_ref().map_or_else(String::clone, show));
-        let found = Finding::of_words(at, About::Call(method), place, both);
+        let found = Finding::of_words(at, Subject::Call(method), place, both);
         let found = match &call {
             Some(call) => {
                 let call = translate_message(call, &self.names);
@@ -423,14 +429,15 @@ impl Play {
             _ => found,
         });
         // The recorded client's connection has ended, so it sends nothing more on it.
-        self.lines.remove(&connection);
+        self.connections.remove(&connection);
+        self.world.close(connection);
     }
 
     fn next_unanswered(&mut self, connection: ConnectionId) -> Option<Message> {
-        self.lines.get_mut(&connection)?.unanswered.pop_front()
+        self.connections.get_mut(&connection)?.unanswered.pop_front()
     }
 
-    /// The next message on a connection, or what came instead.
+    /// The next message on a connection. `Err` says what happened instead.
     async fn next_arrival(
         &mut self,
         at: Duration,
@@ -438,22 +445,26 @@ impl Play {
     ) -> Result<Message, String> {
         let due = self.clock.due(at);
         let deadline = due + self.options.answer_within;
-        let line = self.lines.get_mut(&connection).ok_or_else(|| NO_CONNECTION.to_owned())?;
-        if line.is_dead {
+        let known =
+            self.connections.get_mut(&connection).ok_or_else(|| NO_CONNECTION.to_owned())?;
+        if known.is_dead {
             return Err(CLOSED.to_owned());
         }
-        match timeout_at(deadline, line.next()).await {
-            Ok(Arrival::Message(message)) => {
-                self.report.hold_ups.answered(Instant::now().saturating_duration_since(due));
+        let Some(arrival) = self.world.arrival(connection, deadline).await else {
+            return Err(format!("nothing within {:?}", self.options.answer_within));
+        };
+        known.is_dead = !matches!(arrival, Arrival::Message(_));
+        match arrival {
+            Arrival::Message(message) => {
+                self.report.stalls.answered(self.world.now().saturating_sub(due));
                 Ok(*message)
             }
-            Ok(Arrival::Closed) => Err(CLOSED.to_owned()),
-            Ok(Arrival::Nonsense(why)) => Err(format!("no message: {why}")),
-            Err(_) => Err(format!("nothing within {:?}", self.options.answer_within)),
+            Arrival::Closed => Err(CLOSED.to_owned()),
+            Arrival::Nonsense(why) => Err(format!("no message: {why}")),
         }
     }
 
-    /// Something that concerns no single call went otherwise.
+    /// Reports a difference that concerns no single call.
     pub(super) fn run_differs(
         &mut self,
         at: Duration,
@@ -462,7 +473,7 @@ impl Play {
         live: String,
     ) {
         let both = (recorded, live);
-        self.report.add(Finding::of_words(at, About::Run, place.to_owned(), both));
+        self.report.add(Finding::of_words(at, Subject::Run, place.to_owned(), both));
     }
 }
 
@@ -472,9 +483,9 @@ const NO_CONNECTION: &str = "there is no connection";
 /// The number of grants of a type to a session in these steps until `horizon`.
 fn granted_until(steps: &[Step], horizon: Duration, handle: &str, kind: i32) -> usize {
     let of_step = |step: &Step| match &step.what {
-        Happening::Notice(call) => match &**call {
-            SessionDriverCall::GrantResource { handle: Some(told), granted: Some(granted) }
-                if told == handle =>
+        StepKind::Notice(call) => match &**call {
+            SessionDriverCall::GrantResource { handle: Some(session), granted: Some(granted) }
+                if session == handle =>
             {
                 granted.iter().filter(|grant| grant.type_.0 == kind).count()
             }

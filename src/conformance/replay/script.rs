@@ -1,42 +1,43 @@
-//! What happens in a replay, in the order of the recording.
+//! The steps of a replay, in the order of the recording.
 //!
-//! Knows conversations and nothing of the run under test. The recorded order is the causality that
+//! This file knows conversations and nothing of the run under test. The recorded order is the causality that
 //! a replay keeps: a peer does nothing before everything that it may have known has happened.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::capture::{ConnectionId, Side};
-use crate::conversation::{Conversation, Offered, Said};
+use crate::conversation::{Conversation, Offered, Said, typed_calls};
+use corona_wire::Service;
 use corona_wire::calls::{ProxyJobTracker, ProxyJobTrackerCall, SessionDriver, SessionDriverCall};
 use corona_wire::value::{Message, MessageKind};
 
-/// One thing that happens.
+/// One recorded event, to be played or to be compared.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// When it happened, since the first packet of the capture.
+    /// Its time since the first packet of the capture.
     pub(super) at: Duration,
-    /// On which connection.
+    /// Its connection.
     pub(super) connection: ConnectionId,
-    /// What it is.
-    pub(super) what: Happening,
+    /// The event.
+    pub(super) what: StepKind,
 }
 
-/// What a step is about.
+/// The event of a step.
 #[derive(Clone, Debug)]
-pub(super) enum Happening {
+pub(super) enum StepKind {
     /// A client connects to the cluster manager.
     Open,
     /// A client sends this to the cluster manager.
     Send {
-        /// As it was sent.
+        /// The bytes that were sent.
         raw: Vec<u8>,
-        /// The calls in it; none when it is no message.
+        /// The calls in them; empty if they are no message.
         calls: Vec<Message>,
     },
     /// A client ends its connection; `broken` when it did so with a reset.
     HangUp {
-        /// Whether it was broken off.
+        /// Whether it ended with a reset.
         broken: bool,
     },
     /// The cluster manager answers.
@@ -66,7 +67,7 @@ pub(super) fn script(conversations: &[Conversation]) -> Vec<Step> {
             Offered::ProxyJobTracker => with_proxy(conversation, &mut step),
         }
     }
-    // Stable: what one conversation holds at one time stays in its order.
+    // The sort is stable: parts of one conversation with the same time keep their order.
     steps.sort_by_key(|step| step.at);
     open_doors_early(&mut steps);
     for absence in absences(conversations) {
@@ -75,13 +76,13 @@ pub(super) fn script(conversations: &[Conversation]) -> Vec<Step> {
     steps
 }
 
-/// Whether the proxy job tracker listens shows only when it is called. Whoever made the manager call
-/// it had better find it so: the change is moved before the last thing that a client sent.
+/// A recording shows that the proxy job tracker listens only when the proxy is called. The client whose call
+/// causes this needs the port in that state, so the change is moved before the last send of a client.
 fn open_doors_early(steps: &mut [Step]) {
     for place in 0..steps.len() {
         let (before, rest) = steps.split_at_mut(place);
         let Some(door) = rest.first_mut().filter(|step| is_door(step)) else { continue };
-        let is_send = |step: &Step| matches!(step.what, Happening::Send { .. });
+        let is_send = |step: &Step| matches!(step.what, StepKind::Send { .. });
         let Some(cause) = before.iter().rposition(is_send) else { continue };
         let Some(sent_at) = before.get(cause).map(|sent| sent.at) else { continue };
         if before
@@ -89,7 +90,7 @@ fn open_doors_early(steps: &mut [Step]) {
             .skip(cause.saturating_sub(1))
             .any(|step| is_door(step) && step.at >= sent_at)
         {
-            // The earlier change belongs to that call, this one to nothing that is recorded.
+            // The earlier change belongs to that call; nothing that is recorded caused this change.
             continue;
         }
         door.at = sent_at;
@@ -100,13 +101,13 @@ fn open_doors_early(steps: &mut [Step]) {
 }
 
 fn is_door(step: &Step) -> bool {
-    matches!(step.what, Happening::ProxyListens(_))
+    matches!(step.what, StepKind::ProxyListens(_))
 }
 
 /// A time in which the cluster manager's port was closed.
 struct Absence {
     from: Duration,
-    /// None when it never came back.
+    /// None if it never came back.
     until: Option<Duration>,
     /// The first connection that was refused.
     noticed_by: ConnectionId,
@@ -137,14 +138,14 @@ fn absences(conversations: &[Conversation]) -> Vec<Absence> {
 fn restart_after(steps: &mut Vec<Step>, absence: &Absence) {
     let noticed = steps.partition_point(|step| step.at < absence.from);
     let mut later = steps.split_off(noticed);
-    let is_end = |step: &Step| matches!(step.what, Happening::HungUp | Happening::HangUp { .. });
+    let is_end = |step: &Step| matches!(step.what, StepKind::HungUp | StepKind::HangUp { .. });
     let said = steps.iter().rposition(|step| !is_end(step) && !is_door(step));
     let mut place = 0..;
     steps.retain(|step| place.next() <= said || !is_end(step));
 
     let before: BTreeSet<ConnectionId> = steps.iter().map(|step| step.connection).collect();
     let from_outside = |step: &Step| {
-        use Happening::{Answer, HangUp, HungUp, Open, Send};
+        use StepKind::{Answer, HangUp, HungUp, Open, Send};
         matches!(step.what, Open | Send { .. } | HangUp { .. } | Answer(_) | HungUp)
     };
     let is_back = |step: &Step| absence.until.is_some_and(|until| step.at >= until);
@@ -152,74 +153,81 @@ fn restart_after(steps: &mut Vec<Step>, absence: &Absence) {
         !from_outside(step) || (is_back(step) && !before.contains(&step.connection))
     });
     let (at, connection) = (absence.from, absence.noticed_by);
-    steps.push(Step { at, connection, what: Happening::Restart });
+    steps.push(Step { at, connection, what: StepKind::Restart });
     steps.append(&mut later);
 }
 
-type Add<'a> = &'a mut dyn FnMut(Duration, Happening);
+type Add<'a> = &'a mut dyn FnMut(Duration, StepKind);
 
 fn with_cluster_manager(conversation: &Conversation, add: Add<'_>) {
     if !conversation.accepted {
-        // Nobody listened yet, or no longer.
+        // The manager did not listen yet, or no longer.
         return;
     }
     let first = conversation.parts.first().map(|part| part.at);
     let opened_at = if conversation.whole { Some(conversation.opened_at) } else { first };
     let Some(opened_at) = opened_at else { return };
-    add(opened_at, Happening::Open);
+    add(opened_at, StepKind::Open);
     let mut client_ended = false;
     for part in &conversation.parts {
         match (&part.what, part.from) {
             (Said::Messages { raw, messages }, Side::Client) => {
-                add(part.at, Happening::Send { raw: raw.clone(), calls: messages.clone() });
+                add(part.at, StepKind::Send { raw: raw.clone(), calls: messages.clone() });
             }
             (Said::Bytes(raw), Side::Client) => {
-                add(part.at, Happening::Send { raw: raw.clone(), calls: Vec::new() });
+                add(part.at, StepKind::Send { raw: raw.clone(), calls: Vec::new() });
             }
             (Said::Messages { messages, .. }, Side::Server) => {
                 for message in messages {
-                    add(part.at, Happening::Answer(Box::new(message.clone())));
+                    add(part.at, StepKind::Answer(Box::new(message.clone())));
                 }
             }
             (Said::End | Said::Reset, Side::Client) => {
                 if !client_ended {
-                    add(part.at, Happening::HangUp { broken: part.what == Said::Reset });
+                    add(part.at, StepKind::HangUp { broken: part.what == Said::Reset });
                 }
                 client_ended = true;
             }
             (Said::End | Said::Reset, Side::Server) => {
                 if !client_ended {
-                    add(part.at, Happening::HungUp);
+                    add(part.at, StepKind::HungUp);
                     return;
                 }
             }
-            // What the capture lacks can be neither sent nor compared.
+            // Bytes that the capture lacks can be neither sent nor compared.
             (Said::Bytes(_) | Said::Missing(_), _) => {}
         }
     }
 }
 
 fn with_session_driver(conversation: &Conversation, add: Add<'_>) {
-    for (part, message) in conversation.messages() {
-        if part.from == Side::Client
-            && let Ok(call) = message.call::<SessionDriver>()
-        {
-            add(part.at, Happening::Notice(Box::new(call)));
+    for (at, call) in calls_in::<SessionDriver>(conversation) {
+        add(at, StepKind::Notice(Box::new(call)));
+    }
+}
+
+/// Of the calls to the proxy job tracker only the flag comes from the cluster manager.
+fn with_proxy(conversation: &Conversation, add: Add<'_>) {
+    add(conversation.opened_at, StepKind::ProxyListens(conversation.accepted));
+    for (at, call) in calls_in::<ProxyJobTracker>(conversation) {
+        if let ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag } = call {
+            add(at, StepKind::SafeMode(flag));
         }
     }
 }
 
-/// Of what is said to the proxy job tracker only the flag comes from the cluster manager.
-fn with_proxy(conversation: &Conversation, add: Add<'_>) {
-    add(conversation.opened_at, Happening::ProxyListens(conversation.accepted));
-    for (part, message) in conversation.messages() {
-        if part.from == Side::Client
-            && let Ok(ProxyJobTrackerCall::SetClusterManagerSafeModeFlag { flag }) =
-                message.call::<ProxyJobTracker>()
-        {
-            add(part.at, Happening::SafeMode(flag));
-        }
-    }
+/// The typed calls of a conversation's client, with their times.
+fn calls_in<S: Service>(
+    conversation: &Conversation,
+) -> impl Iterator<Item = (Duration, S::Call)> + use<'_, S> {
+    let of_client = conversation.parts.iter().filter(|part| part.from == Side::Client);
+    of_client.flat_map(|part| {
+        let calls = match &part.what {
+            Said::Messages { raw, .. } => typed_calls::<S>(raw),
+            _ => Vec::new(),
+        };
+        calls.into_iter().map(|call| (part.at, call))
+    })
 }
 
 /// Whether a message is a call that a cluster manager answers.
@@ -231,19 +239,19 @@ pub(super) fn is_call(message: &Message) -> bool {
 mod tests {
     use super::*;
 
-    fn step(ms: u64, what: Happening) -> Step {
+    fn step(ms: u64, what: StepKind) -> Step {
         Step { at: Duration::from_millis(ms), connection: ConnectionId(0), what }
     }
 
-    fn send() -> Happening {
-        Happening::Send { raw: vec![], calls: vec![] }
+    fn send() -> StepKind {
+        StepKind::Send { raw: vec![], calls: vec![] }
     }
 
     fn order(steps: &[Step]) -> String {
         let one = |step: &Step| match step.what {
-            Happening::Send { .. } => "send",
-            Happening::ProxyListens(true) => "open",
-            Happening::ProxyListens(false) => "close",
+            StepKind::Send { .. } => "send",
+            StepKind::ProxyListens(true) => "open",
+            StepKind::ProxyListens(false) => "close",
             _ => "other",
         };
         steps.iter().map(one).collect::<Vec<_>>().join(" ")
@@ -251,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_door_is_open_before_the_call_that_needs_it() {
-        use Happening::{HungUp, ProxyListens};
+        use StepKind::{HungUp, ProxyListens};
         for (what, expected) in [
             (vec![send(), HungUp, ProxyListens(true)], "open send other"),
             (vec![ProxyListens(false), send()], "close send"),
@@ -271,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_restart_takes_the_place_of_what_the_end_of_the_manager_did() {
-        use Happening::{HangUp, HungUp, Open, ProxyListens, SafeMode};
+        use StepKind::{HangUp, HungUp, Open, ProxyListens, SafeMode};
         let on =
             |connection, ms, what| Step { connection: ConnectionId(connection), ..step(ms, what) };
         let recorded = || {
@@ -302,11 +310,11 @@ mod tests {
             let told = steps.iter().map(|step| {
                 let what = match step.what {
                     Open => "open",
-                    Happening::Send { .. } => "send",
+                    StepKind::Send { .. } => "send",
                     HungUp | HangUp { .. } => "end",
                     ProxyListens(_) => "door",
                     SafeMode(_) => "flag",
-                    Happening::Restart => "restart",
+                    StepKind::Restart => "restart",
                     _ => "other",
                 };
                 format!("{} {what}", step.connection.0)

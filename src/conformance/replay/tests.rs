@@ -1,24 +1,24 @@
-//! The harness against a manager that does exactly what was recorded, and against one that lies.
+//! Replays against a manager that does exactly what was recorded, and against managers that lie.
 //!
-//! The pretended manager follows the recording step by step, with session ids, times and ports of
-//! its own. Each lie is a change of its script, and must show in the report.
+//! The scripted manager follows the recording step by step in virtual time, with session ids, times and ports
+//! of its own. Each lie is a change of its script, and must show in the report.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::TcpListener;
 
-use super::names::Names;
-use super::script::Happening;
+use super::names::LiveNames;
+use super::script::StepKind;
 use super::values::translate_message;
+use super::world::{Arrival, World};
 use super::*;
+use crate::answers::text;
 use crate::capture::{Capture, ConnectionId, Limits};
 use crate::conversation::{Part, Ports, Said, conversations};
-use corona_wire::calls::{ClusterManager, ClusterManagerCall, SessionDriver, SessionDriverCall};
-use corona_wire::client::{Client, ClientOptions};
+use corona_wire::calls::{ClusterManager, SessionDriverCall};
 use corona_wire::generated::ResourceGrant;
 use corona_wire::value::{Message, MessageKind, StreamReader, Value};
 use corona_wire::{Framing, Service};
@@ -38,160 +38,198 @@ const PARTITIONING: &str = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1},
     "2":{"MAP":2,"REDUCE":1,"JOBTRACKER":1},"4":{"MAP":4,"REDUCE":2,"JOBTRACKER":1},
     "8":{"MAP":8,"REDUCE":4,"JOBTRACKER":2}}"#;
 
-fn quick(name: &str) -> ReplayOptions {
+fn options(name: &str) -> ReplayOptions {
     ReplayOptions {
         name: name.to_owned(),
-        speed: 1_000.0,
-        // A busy machine may be held up for a second at a time.
-        answer_within: Duration::from_secs(20),
-        notice_within: Duration::from_secs(3),
-        settle: Duration::from_millis(20),
         partitioning: Some(PARTITIONING.to_owned()),
         ..ReplayOptions::default()
     }
 }
 
 /// Plays a recording against a manager that follows a changed script.
-async fn play(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> Report {
-    // What nobody asked for comes at the end.
-    let options = ReplayOptions { settle: Duration::from_millis(500), ..quick(name) };
-    play_with(name, options, change).await
+fn play(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> Report {
+    play_with(name, options(name), change)
 }
 
-async fn play_with(
-    name: &str,
-    options: ReplayOptions,
-    change: impl FnOnce(&mut Vec<Step>),
-) -> Report {
+fn play_with(name: &str, options: ReplayOptions, change: impl FnOnce(&mut Vec<Step>)) -> Report {
     let conversations = recorded(name);
     let mut steps = script(&conversations);
     change(&mut steps);
-    play_script(&conversations, options, steps).await
+    play_script(&conversations, options, ScriptedManager::new(steps)).0
 }
 
-/// Plays conversations against a manager that follows a script.
-async fn play_script(
+/// Plays conversations against a manager; returns the report, and the time that the play took.
+fn play_script(
     conversations: &[Conversation],
     options: ReplayOptions,
-    steps: Vec<Step>,
-) -> Report {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = listener.local_addr().unwrap();
-    let manager: JoinHandle<()> = tokio::spawn(async move {
-        let mut pretender = Pretender::new(listener);
-        for step in &steps {
-            pretender.step(step).await;
-        }
-        // Stays until the harness has seen the end.
-        std::future::pending::<()>().await;
-    });
-    let stage = Stage::set(conversations, options).await.unwrap();
-    let report = stage.play(target, async || Ok(target)).await;
-    manager.abort();
-    report
+    manager: ScriptedManager,
+) -> (Report, Duration) {
+    let (steps, older) = steps_of(conversations);
+    let mut play = Play::new(manager, options, older, watch::Sender::default(), &steps);
+    at_once(play.run(&steps));
+    (play.report, play.world.now)
 }
 
-async fn not_again() -> Result<SocketAddr, NoRestart> {
-    Err(NoRestart::NotPossible)
+/// The output of a future that never waits for anything outside.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the play waits for something outside its world"),
+    }
 }
 
-/// A manager that follows a script.
-struct Pretender {
-    listener: TcpListener,
-    streams: HashMap<ConnectionId, (TcpStream, StreamReader)>,
-    names: Names,
-    /// Where the driver of a session is, by its recorded id.
+/// A manager that follows a script, in virtual time. It replies and notifies at the recorded times, or as
+/// soon as a call has arrived that came later than recorded.
+struct ScriptedManager {
+    now: Duration,
+    /// The recorded time at which virtual time begins.
+    zero: Duration,
+    steps: VecDeque<Step>,
+    connections: HashMap<ConnectionId, Pipe>,
+    callbacks: VecDeque<Callback>,
+    names: LiveNames,
+    /// The recorded addresses of session drivers, by recorded session.
     drivers: HashMap<String, (String, i32)>,
-    clients: HashMap<(String, i32), Client<SessionDriver>>,
+    /// The live ports of session drivers, by recorded address.
+    ports: HashMap<(String, i32), u16>,
+    /// Whether connections are refused.
+    refuses: bool,
+    /// Restarts that the player asked for, and that the script has not reached.
+    restarts: usize,
 }
 
-impl Pretender {
-    fn new(listener: TcpListener) -> Self {
+/// One connection of a scripted manager.
+struct Pipe {
+    from_client: StreamReader,
+    /// Bytes from the client, as they were sent, that no step has taken.
+    sent: VecDeque<Vec<u8>>,
+    has_hung_up: bool,
+    to_client: VecDeque<Arrival>,
+}
+
+impl ScriptedManager {
+    fn new(steps: Vec<Step>) -> Self {
+        let open = steps.iter().find(|step| matches!(step.what, StepKind::Open));
         Self {
-            listener,
-            streams: HashMap::new(),
-            names: Names::default(),
+            now: Duration::ZERO,
+            zero: open.map_or(Duration::ZERO, |step| step.at),
+            steps: steps.into(),
+            connections: HashMap::new(),
+            callbacks: VecDeque::new(),
+            names: LiveNames::default(),
             drivers: HashMap::new(),
-            clients: HashMap::new(),
+            ports: HashMap::new(),
+            refuses: false,
+            restarts: 0,
         }
     }
 
-    async fn step(&mut self, step: &Step) {
-        match &step.what {
-            Happening::Open => {
-                let (stream, _) = self.listener.accept().await.unwrap();
-                let reader = StreamReader::new(ClusterManager::schema(), Framing::Framed, 1 << 20);
-                self.streams.insert(step.connection, (stream, reader));
-            }
-            Happening::Send { raw, calls } if calls.is_empty() => {
-                let (stream, _) = self.streams.get_mut(&step.connection).unwrap();
-                let mut bytes = vec![0; raw.len()];
-                stream.read_exact(&mut bytes).await.unwrap();
-                assert_eq!(&bytes, raw);
-            }
-            Happening::Send { calls, .. } => {
-                for recorded in calls {
-                    let live = self.next_call(step.connection).await;
-                    self.learn(recorded, &live);
-                    assert_eq!(live, translate_message(recorded, &self.names));
-                }
-            }
-            Happening::Answer(message) => self.answer(step.connection, message).await,
-            Happening::HungUp => drop(self.streams.remove(&step.connection)),
-            Happening::Notice(call) => self.tell(call).await,
-            Happening::HangUp { .. } => {
-                if let Some((stream, _)) = self.streams.get_mut(&step.connection) {
-                    while stream.read(&mut [0; 4_096]).await.is_ok_and(|size| size > 0) {}
-                }
-            }
-            Happening::SafeMode(_) | Happening::ProxyListens(_) | Happening::Restart => {}
-        }
-    }
-
-    async fn next_call(&mut self, connection: ConnectionId) -> Message {
-        let (stream, reader) = self.streams.get_mut(&connection).unwrap();
+    /// Lets time pass until `is_there`, at most until `deadline`.
+    fn pass(&mut self, deadline: Duration, is_there: impl Fn(&Self) -> bool) {
         loop {
-            if let Some(message) = reader.next_message().unwrap() {
-                return message;
+            self.take_steps();
+            if is_there(self) {
+                return;
             }
-            let mut buffer = [0; 4_096];
-            let size = stream.read(&mut buffer).await.unwrap();
-            assert!(size > 0, "the client is gone");
-            reader.push(&buffer[..size]);
+            let due = self.steps.front().map(|step| self.due(step));
+            match due.filter(|due| (self.now + Duration::from_nanos(1)..=deadline).contains(due)) {
+                Some(due) => self.now = due,
+                None => return self.now = self.now.max(deadline),
+            }
         }
     }
 
-    /// Where the session drivers are.
-    fn learn(&mut self, recorded: &Message, live: &Message) {
-        let start = |message: &Message| match message.call::<ClusterManager>() {
-            Ok(ClusterManagerCall::SessionStart { handle: Some(handle), info: Some(info) }) => {
-                Some((handle, (info.address.host, info.address.port)))
+    fn due(&self, step: &Step) -> Duration {
+        step.at.saturating_sub(self.zero)
+    }
+
+    /// Takes the steps whose time has come and whose calls have arrived.
+    fn take_steps(&mut self) {
+        while let Some(step) = self.steps.pop_front() {
+            if !self.take(&step) {
+                return self.steps.push_front(step);
             }
-            _ => None,
+        }
+    }
+
+    fn take(&mut self, step: &Step) -> bool {
+        let is_due = self.due(step) <= self.now;
+        let Some(pipe) = self.connections.get_mut(&step.connection) else {
+            return match &step.what {
+                StepKind::Notice(call) if is_due => self.notify(call),
+                StepKind::Restart if self.restarts > 0 => {
+                    self.restarts -= 1;
+                    true
+                }
+                StepKind::SafeMode(flag) if is_due => {
+                    self.callbacks.push_back(Callback::SafeMode(*flag));
+                    true
+                }
+                StepKind::ProxyListens(_) => true,
+                _ => false,
+            };
         };
-        if let (Some((handle, recorded)), Some((_, live))) = (start(recorded), start(live)) {
-            self.drivers.insert(handle, live.clone());
-            self.names.driver(recorded, live);
+        match &step.what {
+            StepKind::Open => true,
+            StepKind::Send { raw, calls } => {
+                let Some(sent) = pipe.sent.pop_front() else { return false };
+                if calls.is_empty() {
+                    assert_eq!(&sent, raw);
+                }
+                pipe.from_client.push(&sent);
+                for recorded in calls {
+                    self.take_call(step.connection, recorded);
+                }
+                true
+            }
+            StepKind::Answer(message) if is_due => self.answer(step.connection, message),
+            StepKind::HungUp if is_due => {
+                pipe.to_client.push_back(Arrival::Closed);
+                true
+            }
+            StepKind::HangUp { .. } => pipe.has_hung_up,
+            _ => false,
         }
     }
 
-    async fn answer(&mut self, connection: ConnectionId, message: &Message) {
+    /// Takes the next call on a connection.
+    fn take_call(&mut self, connection: ConnectionId, recorded: &Message) {
+        let pipe = self.connections.get_mut(&connection).unwrap();
+        let live = pipe.from_client.next_message().unwrap().unwrap();
+        if recorded.name == "sessionStart" {
+            let port = |message: &Message| {
+                let info = message.body.as_ref().ok()?.field("info")?;
+                let address = info.field("address")?;
+                let Value::I32(port) = address.field("port")? else { return None };
+                Some((text(address, "host")?.to_owned(), *port))
+            };
+            let handle = crate::answers::handle_of(recorded);
+            if let (Some(handle), Some(recorded), Some(live)) =
+                (handle, port(recorded), port(&live))
+            {
+                self.drivers.insert(handle.to_owned(), recorded.clone());
+                self.names.driver(recorded, live);
+            }
+        }
+        assert_eq!(live, translate_message(recorded, &self.names));
+    }
+
+    fn answer(&mut self, connection: ConnectionId, message: &Message) -> bool {
         if message.name == "getNextSessionId"
             && let Ok(body) = &message.body
-            && let Some(Value::String(id)) = body.field("success")
+            && let Some(id) = text(body, "success")
         {
             // Other ids than the recorded ones.
             let number: u32 = id.rsplit('.').next().unwrap().parse().unwrap();
             self.names.session(id, &format!("203001010000.{}", 100 + number));
         }
         let live = translate_message(message, &self.names);
-        let mut bytes = Vec::new();
-        live.write(ClusterManager::schema(), Framing::Framed, &mut bytes).unwrap();
-        let (stream, _) = self.streams.get_mut(&connection).unwrap();
-        stream.write_all(&bytes).await.unwrap();
+        let pipe = self.connections.get_mut(&connection).unwrap();
+        pipe.to_client.push_back(Arrival::Message(Box::new(live)));
+        true
     }
 
-    async fn tell(&mut self, call: &SessionDriverCall) {
+    fn notify(&mut self, call: &SessionDriverCall) -> bool {
         let mut call = call.clone();
         let (SessionDriverCall::GrantResource { handle, .. }
         | SessionDriverCall::RevokeResource { handle, .. }
@@ -200,18 +238,92 @@ impl Pretender {
         *handle = Some(self.names.live_text(&recorded));
         if let SessionDriverCall::GrantResource { granted, .. } = &mut call {
             for grant in granted.iter_mut().flatten() {
-                let now = std::time::SystemTime::now();
-                let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
-                grant.granted_time = now.as_millis() as i64;
+                grant.granted_time = self.epoch_ms();
             }
         }
-        let address = self.drivers[&recorded].clone();
-        if !self.clients.contains_key(&address) {
-            let (host, port) = (address.0.as_str(), u16::try_from(address.1).unwrap());
-            let client = Client::connect((host, port), ClientOptions::default()).await.unwrap();
-            self.clients.insert(address.clone(), client);
+        let port = self.ports[&self.drivers[&recorded]];
+        self.callbacks.push_back(Callback::Session(port, call));
+        true
+    }
+}
+
+impl World for ScriptedManager {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn epoch_ms(&self) -> i64 {
+        1_900_000_000_000 + self.now.as_millis() as i64
+    }
+
+    async fn wait_until(&mut self, due: Duration) {
+        self.pass(due, |_| false);
+    }
+
+    async fn connect(&mut self, connection: ConnectionId) -> io::Result<()> {
+        if self.refuses {
+            return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        self.clients.get_mut(&address).unwrap().call(&call).await.unwrap();
+        let pipe = Pipe {
+            from_client: StreamReader::new(ClusterManager::schema(), Framing::Framed, 1 << 20),
+            sent: VecDeque::new(),
+            has_hung_up: false,
+            to_client: VecDeque::new(),
+        };
+        self.connections.insert(connection, pipe);
+        Ok(())
+    }
+
+    async fn send(&mut self, connection: ConnectionId, bytes: &[u8]) -> io::Result<()> {
+        let pipe = self.connections.get_mut(&connection).ok_or(io::ErrorKind::NotConnected)?;
+        pipe.sent.push_back(bytes.to_vec());
+        Ok(())
+    }
+
+    async fn hang_up(&mut self, connection: ConnectionId, _broken: bool) {
+        self.connections.get_mut(&connection).unwrap().has_hung_up = true;
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.connections.remove(&connection);
+    }
+
+    async fn arrival(&mut self, connection: ConnectionId, deadline: Duration) -> Option<Arrival> {
+        self.pass(deadline, |manager| !manager.connections[&connection].to_client.is_empty());
+        self.present_arrival(connection)
+    }
+
+    fn present_arrival(&mut self, connection: ConnectionId) -> Option<Arrival> {
+        self.connections.get_mut(&connection)?.to_client.pop_front()
+    }
+
+    async fn callback(&mut self, deadline: Duration) -> Option<Callback> {
+        self.pass(deadline, |manager| !manager.callbacks.is_empty());
+        self.present_callback()
+    }
+
+    fn present_callback(&mut self) -> Option<Callback> {
+        self.callbacks.pop_front()
+    }
+
+    async fn set_proxy(&mut self, _listens: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    async fn open_driver(&mut self, recorded: &(String, i32)) -> io::Result<SocketAddr> {
+        let next = 40_000 + u16::try_from(self.ports.len()).unwrap();
+        let port = *self.ports.entry(recorded.clone()).or_insert(next);
+        Ok((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    async fn restart(&mut self) -> Result<(), NoRestart> {
+        self.connections.clear();
+        self.restarts += 1;
+        Ok(())
+    }
+
+    fn stalls(&self) -> Stalls {
+        Stalls::default()
     }
 }
 
@@ -236,10 +348,10 @@ const ALL: [&str; 18] = [
     "jobs/preempt",
 ];
 
-#[tokio::test]
-async fn the_recorded_manager_agrees_with_itself() {
+#[test]
+fn the_recorded_manager_agrees_with_itself() {
     for name in ALL {
-        let report = play_with(name, quick(name), |_| {}).await;
+        let report = play_with(name, options(name), |_| {});
         assert!(report.agrees() && report.explained.is_empty(), "{report}");
         assert!(report.calls.compared() >= 4, "{report}");
         assert_eq!(report.calls.equal, report.calls.compared(), "{report}");
@@ -247,29 +359,29 @@ async fn the_recorded_manager_agrees_with_itself() {
     }
 }
 
-/// What is said of one changed script: findings that nothing explains, and the rows of the others.
-async fn findings(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> (Vec<String>, Vec<Rule>) {
-    let report = play(name, change).await;
+/// The findings about one changed script: unexplained ones, and the rows of the others.
+fn findings(name: &str, change: impl FnOnce(&mut Vec<Step>)) -> (Vec<String>, Vec<Rule>) {
+    let report = play(name, change);
     let rules = report.explained.iter().filter_map(|finding| finding.rule).collect();
     let different = report.different.iter().map(ToString::to_string).collect();
     (different, rules)
 }
 
 /// The `n`th thing of a script that `pick` picks.
-fn nth<T>(steps: &mut [Step], n: usize, pick: impl Fn(&mut Happening) -> Option<&mut T>) -> &mut T {
+fn nth<T>(steps: &mut [Step], n: usize, pick: impl Fn(&mut StepKind) -> Option<&mut T>) -> &mut T {
     steps.iter_mut().filter_map(|step| pick(&mut step.what)).nth(n).unwrap()
 }
 
 fn answer<'a>(steps: &'a mut [Step], method: &str, n: usize) -> &'a mut Message {
     nth(steps, n, |what| match what {
-        Happening::Answer(message) if message.name == method => Some(&mut **message),
+        StepKind::Answer(message) if message.name == method => Some(&mut **message),
         _ => None,
     })
 }
 
 fn grants(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
     nth(steps, n, |what| match what {
-        Happening::Notice(call) => match &mut **call {
+        StepKind::Notice(call) => match &mut **call {
             SessionDriverCall::GrantResource { granted, .. } => granted.as_mut(),
             _ => None,
         },
@@ -277,70 +389,63 @@ fn grants(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
     })
 }
 
-/// Checks that one changed script leads to a finding with these words in it.
-async fn check_lie(name: &str, words: &[&str], change: impl FnOnce(&mut Vec<Step>)) {
-    let (different, _) = findings(name, change).await;
+/// Checks that one changed script leads to a finding with these words.
+fn check_lie(name: &str, words: &[&str], change: impl FnOnce(&mut Vec<Step>)) {
+    let (different, _) = findings(name, change);
     let shows = |finding: &String| words.iter().all(|word| finding.contains(word));
     assert!(different.iter().any(shows), "{words:?}: {different:#?}");
 }
 
-#[tokio::test]
-async fn a_flipped_field_shows() {
+#[test]
+fn a_flipped_field_shows() {
     check_lie("scenarios/grants", &["nodeHeartbeat", "restartFlag\":true"], |steps| {
         let flag = Value::Struct(vec![("restartFlag", Value::Bool(true))]);
         answer(steps, "nodeHeartbeat", 0).body = Ok(Value::Struct(vec![("success", flag)]));
-    })
-    .await;
+    });
     check_lie("scenarios/session_lifecycle", &["getSessionInfo", "\"eve\""], |steps| {
         let message = answer(steps, "getSessionInfo", 0);
         let Ok(Value::Struct(fields)) = &mut message.body else { panic!("no struct") };
         let Value::Struct(info) = &mut fields[0].1 else { panic!("no session") };
         info.iter_mut().find(|(name, _)| *name == "userId").unwrap().1 =
             Value::String("eve".to_owned());
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_wrong_sequence_id_or_kind_shows() {
+#[test]
+fn a_wrong_sequence_id_or_kind_shows() {
     check_lie("scenarios/wire", &["getSessions 42", "seq=43"], |steps| {
         answer(steps, "getSessions", 0).seqid = 43;
-    })
-    .await;
+    });
     check_lie("scenarios/grants", &["releaseResource", "EXCEPTION"], |steps| {
         let message = answer(steps, "releaseResource", 0);
         message.kind = MessageKind::Exception;
         message.body = Ok(Value::Struct(vec![("type", Value::I32(6))]));
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_grant_too_many_or_too_few_shows() {
+#[test]
+fn a_grant_too_many_or_too_few_shows() {
     check_lie("scenarios/grants", &["JOBTRACKER grants", "[200, 202]"], |steps| {
         let granted = grants(steps, 0);
         assert_eq!(granted[0].type_.0, 2);
         granted.pop();
-    })
-    .await;
+    });
     check_lie("scenarios/exclude_hosts", &["MAP grants", "2]"], |steps| {
         let mut one_more = grants(steps, 0)[0].clone();
         one_more.id = 2;
         grants(steps, 0).push(one_more);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn grants_in_another_order_show() {
+#[test]
+fn grants_in_another_order_show() {
     check_lie("scenarios/exclude_hosts", &["recorded: [1, 3]", "live:     [3, 1]"], |steps| {
         grants(steps, 0).reverse();
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn another_node_is_a_free_choice_but_an_excluded_one_is_not() {
+#[test]
+fn another_node_is_a_free_choice_but_an_excluded_one_is_not() {
     let (different, rules) = findings("scenarios/grants", |steps| {
         // The first two job trackers, one on each node: the other way round.
         let granted = grants(steps, 0);
@@ -348,22 +453,20 @@ async fn another_node_is_a_free_choice_but_an_excluded_one_is_not() {
         granted[0].id = b;
         granted[1].id = a;
         granted.reverse();
-    })
-    .await;
+    });
     assert_eq!((different.len(), rules), (0, vec![Rule::FREE_NODE]), "{different:#?}");
 
     let (different, _) = findings("scenarios/exclude_hosts", |steps| {
         let grant = &mut grants(steps, 0)[0];
         grant.node_name = "n1".to_owned();
         grant.address.host = "10.1.1.1".to_owned();
-    })
-    .await;
+    });
     assert_eq!(different.len(), 1, "{different:#?}");
     assert!(different[0].contains("1 excludes 10.1.1.1"), "{different:#?}");
 }
 
-#[tokio::test]
-async fn a_host_that_was_asked_for_and_not_taken_shows() {
+#[test]
+fn a_host_that_was_asked_for_and_not_taken_shows() {
     let (different, _) = findings("scenarios/node_locality", |steps| {
         // Two grants of different hosts exchange their nodes.
         let granted = grants(steps, 0);
@@ -372,65 +475,62 @@ async fn a_host_that_was_asked_for_and_not_taken_shows() {
         let taken = std::mem::replace(&mut granted[other], first.clone());
         granted[other].id = taken.id;
         granted[0] = ResourceGrant { id: first.id, ..taken };
-    })
-    .await;
+    });
     assert_eq!(different.len(), 1, "{different:#?}");
     assert!(different[0].contains("on a preferred host"), "{different:#?}");
 }
 
-#[tokio::test]
-async fn a_forced_or_repeated_revocation_shows() {
+#[test]
+fn a_forced_or_repeated_revocation_shows() {
     check_lie("scenarios/preemption", &["force is set"], |steps| {
         let force = nth(steps, 0, |what| match what {
-            Happening::Notice(call) => match &mut **call {
+            StepKind::Notice(call) => match &mut **call {
                 SessionDriverCall::RevokeResource { force, .. } => Some(force),
                 _ => None,
             },
             _ => None,
         });
         *force = true;
-    })
-    .await;
+    });
     check_lie("scenarios/dead_node", &["dead node n1"], |steps| {
         let place = steps.iter().position(|step| match &step.what {
-            Happening::Notice(call) => {
+            StepKind::Notice(call) => {
                 matches!(**call, SessionDriverCall::ProcessDeadNode { .. })
             }
             _ => false,
         });
         let again = steps[place.unwrap()].clone();
         steps.insert(place.unwrap(), again);
-    })
-    .await;
+    });
 }
 
-/// A fast play ends long before what is under way is heard, and meanwhile nodes expire of whom the
-/// recording says nothing more.
-#[tokio::test]
-async fn what_expires_after_the_recording_is_not_of_it() {
+/// While the play waits for notifications that are in flight at the end, nodes expire that were alive at the
+/// end of the recording.
+#[test]
+fn expiries_after_the_recording_are_not_compared() {
     let dies_at_the_end = |steps: &mut Vec<Step>| {
         let is_death = |step: &&Step| match &step.what {
-            Happening::Notice(call) => matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
+            StepKind::Notice(call) => matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
             _ => false,
         };
         let death = steps.iter().find(is_death).unwrap().clone();
         steps.push(Step { at: steps.last().unwrap().at, ..death });
     };
-    // Its last heartbeat is 0.7 s before the end, which is 0.7 ms here.
+    // Its last heartbeat is 0.7 s before the end.
     for (expiry_s, agrees) in [(Some(1), true), (None, false), (Some(600_000), false)] {
         let options = ReplayOptions {
             settle: Duration::from_secs(2),
             node_expiry: expiry_s.map(Duration::from_secs),
-            ..quick("scenarios/dead_node")
+            ..options("scenarios/dead_node")
         };
-        let report = play_with("scenarios/dead_node", options, dies_at_the_end).await;
+        let report = play_with("scenarios/dead_node", options, dies_at_the_end);
         assert_eq!(report.agrees(), agrees, "{expiry_s:?}: {report}");
     }
 }
 
 fn revoked(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
     nth(steps, n, |what| match what {
-        Happening::Notice(call) => match &mut **call {
+        StepKind::Notice(call) => match &mut **call {
             SessionDriverCall::RevokeResource { revoked, .. } => revoked.as_mut(),
             _ => None,
         },
@@ -438,8 +538,8 @@ fn revoked(steps: &mut [Step], n: usize) -> &mut Vec<ResourceGrant> {
     })
 }
 
-#[tokio::test]
-async fn a_reordered_or_missing_revocation_shows() {
+#[test]
+fn a_reordered_or_missing_revocation_shows() {
     check_lie(
         "scenarios/preemption",
         &["MAP revocations", "recorded: [", "live:     ["],
@@ -448,82 +548,75 @@ async fn a_reordered_or_missing_revocation_shows() {
             assert!(revoked.len() > 1);
             revoked.reverse();
         },
-    )
-    .await;
+    );
     check_lie("scenarios/preemption", &["MAP revocations"], |steps| {
         revoked(steps, 0).pop();
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_dead_node_that_nobody_is_told_of_shows() {
+#[test]
+fn a_missing_notification_of_a_dead_node_shows() {
     check_lie("scenarios/dead_node", &["dead node n1", "live:     []"], |steps| {
         steps.retain(|step| match &step.what {
-            Happening::Notice(call) => !matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
+            StepKind::Notice(call) => !matches!(**call, SessionDriverCall::ProcessDeadNode { .. }),
             _ => true,
         });
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_revocation_before_its_grant_shows() {
+#[test]
+fn a_revocation_before_its_grant_shows() {
     let (different, _) = findings("scenarios/preemption", |steps| {
-        let is_notice = |step: &&Step| matches!(step.what, Happening::Notice(_));
+        let is_notice = |step: &&Step| matches!(step.what, StepKind::Notice(_));
         let notices: Vec<_> = steps.iter().filter(is_notice).cloned().collect();
         let (grant, revocation) = (notices[0].clone(), notices[1].clone());
         let mut order = [revocation, grant].into_iter();
         let mut seen = 0;
-        for step in steps.iter_mut().filter(|step| matches!(step.what, Happening::Notice(_))) {
+        for step in steps.iter_mut().filter(|step| matches!(step.what, StepKind::Notice(_))) {
             seen += 1;
             if seen <= 2 {
                 *step = order.next().unwrap();
             }
         }
-    })
-    .await;
+    });
     assert!(!different.is_empty());
     assert!(different.iter().any(|finding| finding.contains("does not hold")), "{different:#?}");
 }
 
-#[tokio::test]
-async fn an_answer_where_the_original_hung_up_shows() {
+#[test]
+fn an_answer_where_the_original_hung_up_shows() {
     let (different, _) = findings("scenarios/wire", |steps| {
-        let hung_up = steps.iter_mut().find(|step| matches!(step.what, Happening::HungUp));
+        let hung_up = steps.iter_mut().find(|step| matches!(step.what, StepKind::HungUp));
         let body = Ok(Value::Struct(vec![]));
-        hung_up.unwrap().what = Happening::Answer(Box::new(Message {
+        hung_up.unwrap().what = StepKind::Answer(Box::new(Message {
             kind: MessageKind::Exception,
             name: "?".to_owned(),
             seqid: 0,
             body,
         }));
-    })
-    .await;
+    });
     assert_eq!(different.len(), 1, "{different:#?}");
     assert!(different[0].contains("recorded: the connection is closed"), "{different:#?}");
 }
 
-#[tokio::test]
-async fn what_nobody_asked_for_shows() {
+#[test]
+fn unsolicited_messages_and_ends_show() {
     check_lie("scenarios/session_lifecycle", &["nothing more", "getSessionInfo"], |steps| {
-        let is_answer = |step: &&Step| matches!(step.what, Happening::Answer(_));
+        let is_answer = |step: &&Step| matches!(step.what, StepKind::Answer(_));
         let last = steps.iter().rfind(is_answer).unwrap().clone();
-        let place = steps.iter().rposition(|step| matches!(step.what, Happening::Answer(_)));
+        let place = steps.iter().rposition(|step| matches!(step.what, StepKind::Answer(_)));
         steps.insert(place.unwrap(), last);
-    })
-    .await;
+    });
     check_lie("scenarios/dead_node", &["connection is closed"], |steps| {
-        let place = steps.iter().rposition(|step| matches!(step.what, Happening::Answer(_)));
-        let hung_up = Step { what: Happening::HungUp, ..steps[place.unwrap()].clone() };
+        let place = steps.iter().rposition(|step| matches!(step.what, StepKind::Answer(_)));
+        let hung_up = Step { what: StepKind::HungUp, ..steps[place.unwrap()].clone() };
         steps.truncate(place.unwrap());
         steps.push(hung_up);
-    })
-    .await;
+    });
 }
 
-#[tokio::test]
-async fn a_recording_that_begins_in_the_middle_is_played_without_its_older_sessions() {
+#[test]
+fn a_recording_that_begins_in_the_middle_is_played_without_its_older_sessions() {
     let is_start = |part: &Part| match &part.what {
         Said::Messages { messages, .. } => {
             messages.iter().any(|message| message.name.starts_with("sessionStart"))
@@ -540,7 +633,8 @@ async fn a_recording_that_begins_in_the_middle_is_played_without_its_older_sessi
     let (without, older) = without(&conversations, sessions);
     assert!(older.calls >= 5, "{older:?}");
     let steps = script(&without);
-    let report = play_script(&conversations, quick("middle"), steps).await;
+    let manager = ScriptedManager::new(steps);
+    let (report, _) = play_script(&conversations, options("middle"), manager);
     assert!(report.agrees() && report.explained.is_empty(), "{report}");
     assert!(report.calls.compared() > 3, "{report}");
     let said = report.not_compared.join(" ");
@@ -554,31 +648,94 @@ fn no_recording_of_the_original_has_older_sessions() {
     }
 }
 
-#[tokio::test]
-async fn a_manager_that_is_not_there_shows() {
+#[test]
+fn a_manager_that_is_not_there_shows() {
     let conversations = recorded("scenarios/session_lifecycle");
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let options = quick("nobody");
-    let report = Stage::set(&conversations, options).await.unwrap().play(nobody, not_again).await;
+    let manager = ScriptedManager { refuses: true, ..ScriptedManager::new(Vec::new()) };
+    let (report, _) = play_script(&conversations, options("nobody"), manager);
     assert!(!report.agrees());
     assert_eq!(report.calls.equal, 0, "{report}");
 }
 
-#[tokio::test]
-async fn pauses_are_kept_and_shortened_by_the_speed() {
+#[test]
+fn pauses_are_kept_and_shortened_by_the_speed() {
     let conversations = recorded("scenarios/locality_wait");
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let started = Instant::now();
-    let options = ReplayOptions {
-        speed: 10.0,
-        answer_within: Duration::ZERO,
-        notice_within: Duration::ZERO,
-        settle: Duration::ZERO,
-        ..quick("pauses")
+    for (speed, took_ms) in [(1.0, 2_141), (10.0, 214), (f64::INFINITY, 0)] {
+        let options = ReplayOptions {
+            speed,
+            answer_within: Duration::ZERO,
+            notice_within: Duration::ZERO,
+            settle: Duration::ZERO,
+            ..options("pauses")
+        };
+        let silent = ScriptedManager::new(Vec::new());
+        let (_, took) = play_script(&conversations, options, silent);
+        assert_eq!(took.as_millis(), took_ms, "{speed}");
+    }
+}
+
+/// The reply to the `n`th call of a method comes this much later than recorded, and all that follows, too.
+fn delay(steps: &mut [Step], method: &str, by: Duration) {
+    let is_reply = |step: &Step| match &step.what {
+        StepKind::Answer(message) => message.name == method,
+        _ => false,
     };
-    let target = nobody.local_addr().unwrap();
-    Stage::set(&conversations, options).await.unwrap().play(target, not_again).await;
-    let took = started.elapsed();
-    // 2.14 s lie between the first and the last step.
-    assert!(took >= Duration::from_millis(210), "{took:?}");
+    let first = steps.iter().position(is_reply).unwrap();
+    steps[first..].iter_mut().for_each(|step| step.at += by);
+}
+
+#[test]
+fn a_late_reply_is_counted_and_one_that_does_not_come_in_time_shows() {
+    for (by_ms, late, agrees) in [(40, 0, true), (60, 1, true), (4_999, 1, true), (5_001, 0, false)]
+    {
+        let by = Duration::from_millis(by_ms);
+        let report = play("scenarios/session_lifecycle", |steps| {
+            delay(steps, "getSessionInfo", by);
+        });
+        assert_eq!(report.agrees(), agrees, "{by_ms}: {report}");
+        assert_eq!(report.stalls.late_answers, late, "{by_ms}: {report}");
+    }
+    check_lie("scenarios/session_lifecycle", &["getSessionInfo", "nothing within 5s"], |steps| {
+        delay(steps, "getSessionInfo", Duration::from_millis(5_001));
+    });
+}
+
+#[test]
+fn the_play_goes_on_with_a_restarted_manager() {
+    // The recording, a refused connection, and the same recording an hour later.
+    let mut conversations = recorded("scenarios/wire");
+    let hour = Duration::from_secs(3_600);
+    let again: Vec<Conversation> = conversations.iter().map(|one| shifted(one, hour)).collect();
+    let mut refused = shifted(&conversations[0], hour / 2);
+    refused.accepted = false;
+    refused.parts.clear();
+    let before = play_with("scenarios/wire", options("wire"), |_| {}).calls.equal;
+    conversations.push(refused);
+    conversations.extend(again);
+    let manager = ScriptedManager::new(script(&conversations));
+    let (report, took) = play_script(&conversations, options("restart"), manager);
+    assert!(report.agrees(), "{report}");
+    assert_eq!(report.calls.equal, 2 * before, "{report}");
+    assert!(took > hour, "{took:?}");
+}
+
+/// A conversation as if it had been recorded later, on connections of its own.
+fn shifted(conversation: &Conversation, by: Duration) -> Conversation {
+    let mut shifted = conversation.clone();
+    shifted.connection.0 += by.as_millis() as u64;
+    shifted.opened_at += by;
+    shifted.parts.iter_mut().for_each(|part| part.at += by);
+    shifted
+}
+
+/// The same over sockets, with the machine's clock.
+#[tokio::test]
+async fn a_stage_plays_over_sockets() {
+    let conversations = recorded("scenarios/session_lifecycle");
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let options = ReplayOptions { speed: f64::INFINITY, ..options("nobody") };
+    let stage = Stage::set(&conversations, options).await.unwrap();
+    let report = stage.play(nobody, async || Err(NoRestart::NotPossible)).await;
+    assert!(!report.agrees());
+    assert_eq!(report.calls.equal, 0, "{report}");
 }

@@ -2,11 +2,11 @@
 
 use corona_wire::value::{Message, Value};
 
-use super::names::Names;
+use super::names::LiveNames;
 
 /// A recorded value as the live run has it. `SessionInfo.address` is where a session driver
 /// listens, which is another port in each run.
-pub(super) fn translate(value: &Value, names: &Names) -> Value {
+pub(super) fn translate(value: &Value, names: &LiveNames) -> Value {
     match value {
         Value::String(text) => Value::String(names.live_text(text)),
         Value::List(values) => {
@@ -35,7 +35,7 @@ pub(super) fn translate(value: &Value, names: &Names) -> Value {
 }
 
 /// The answer to a start, where the directory of the history follows from the session's id.
-fn registration(fields: &[(&'static str, Value)], names: &Names) -> Option<Value> {
+fn registration(fields: &[(&'static str, Value)], names: &LiveNames) -> Option<Value> {
     let field = |name: &str| fields.iter().find(|(own, _)| *own == name).map(|(_, field)| field);
     let Some(Value::String(handle)) = field("handle") else { return None };
     let Some(Value::Struct(manager)) = field("clusterManagerInfo") else { return None };
@@ -53,7 +53,7 @@ fn registration(fields: &[(&'static str, Value)], names: &Names) -> Option<Value
 }
 
 /// The live address of a session driver.
-fn driver(address: &Value, names: &Names) -> Option<Value> {
+fn driver(address: &Value, names: &LiveNames) -> Option<Value> {
     let (Value::String(host), Value::I32(port)) = (address.field("host")?, address.field("port")?)
     else {
         return None;
@@ -63,7 +63,7 @@ fn driver(address: &Value, names: &Names) -> Option<Value> {
 }
 
 /// The same message with translated texts.
-pub(super) fn translate_message(message: &Message, names: &Names) -> Message {
+pub(super) fn translate_message(message: &Message, names: &LiveNames) -> Message {
     let body = match &message.body {
         Ok(value) => Ok(translate(value, names)),
         Err(text) => Err(names.live_text(text)),
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_the_address_of_a_session_is_a_driver() {
-        let mut names = Names::default();
+        let mut names = LiveNames::default();
         names.driver(("127.0.0.1".to_owned(), 7), ("127.0.0.1".to_owned(), 8));
         let address = |port| {
             Value::Struct(vec![("host", text_value("127.0.0.1")), ("port", Value::I32(port))])
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_history_of_a_session_is_in_the_directory_of_its_live_number() {
-        let mut names = Names::new(None, ["202611210043.2001"]);
+        let mut names = LiveNames::new(None, ["202611210043.2001"]);
         names.session("202611210043.2001", "203001010000.1");
         let started = |handle: &str, directory: &str| {
             let manager =

@@ -117,7 +117,7 @@ fn walk(path: &str, recorded: Option<&Value>, live: Option<&Value>, out: &mut Ve
     }
 }
 
-/// What a value consists of, each part with a name that no other one has; none for a leaf.
+/// The parts of a value, each with a unique name; none for a leaf.
 fn parts(value: &Value) -> Option<Vec<(String, &Value)>> {
     match value {
         Value::Struct(fields) => {

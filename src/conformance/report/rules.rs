@@ -5,7 +5,7 @@
 pub struct Rule {
     /// The name of the row; for a free choice, how it begins.
     pub row: &'static str,
-    /// What the row says, in a sentence.
+    /// The row's contents in one sentence.
     pub text: &'static str,
 }
 
@@ -74,5 +74,10 @@ impl Rule {
     /// Whether the protocol leaves the choice, so that neither side does better.
     pub fn is_free_choice(self) -> bool {
         [Self::FREE_NODE, Self::FREE_ORDER].contains(&self)
+    }
+
+    /// The row's name, short enough for a list.
+    pub(crate) fn name(self) -> &'static str {
+        if self.is_free_choice() { "free choice" } else { self.row }
     }
 }

@@ -10,7 +10,7 @@ use crate::answers::{
     Verdict, answer_instead_of_close, by_handle, is_unknown_session, same_body, show,
 };
 use crate::inspect::{Shape, body_text};
-use crate::report::{About, Finding, Rule};
+use crate::report::{Finding, Rule, Subject};
 use corona_engine::Observed;
 use corona_model::types::SessionStatus;
 use corona_wire::value::{Message, MessageKind, Value};
@@ -43,7 +43,7 @@ impl Comparison {
                 let at = self.now;
                 let place = format!("{method} {}", theirs.seqid);
                 let both = (show(theirs), show(ours));
-                let found = Finding::of_words(at, About::Call(method.to_owned()), place, both)
+                let found = Finding::of_words(at, Subject::Call(method.to_owned()), place, both)
                     .with_messages(theirs, ours);
                 let arguments = body_text(&pending.call.decode(), Shape::Short);
                 self.call_differs(method, Finding { rule, arguments, ..found });
@@ -81,7 +81,7 @@ impl Comparison {
         let at = self.now;
         let both = (show(theirs), ours.to_owned());
         let place = format!("{method} {}", theirs.seqid);
-        let found = Finding::of_words(at, About::Call(method.to_owned()), place, both);
+        let found = Finding::of_words(at, Subject::Call(method.to_owned()), place, both);
         self.call_differs(method, found);
     }
 
@@ -201,7 +201,7 @@ impl Comparison {
         let at = self.now;
         let method = pending.call.name.clone();
         let place = format!("{method} {}", pending.call.seqid);
-        let about = About::Call(method.clone());
+        let about = Subject::Call(method.clone());
         let found = Finding::of_words(at, about, place, (theirs, ours));
         let arguments = body_text(&pending.call.decode(), Shape::Short);
         self.call_differs(&method, Finding { rule, arguments, ..found });
@@ -217,7 +217,7 @@ impl Comparison {
     }
 }
 
-/// What an answer is worth.
+/// The judgement of an answer.
 enum Judged {
     Equal,
     /// Another one; a row may allow it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use corona_model::types::{Grant, ResourceType};
 
-/// A grant that was decided here, and of which the primary has not notified the session yet.
+/// A grant that was decided here; the primary has not notified the session of an equal one yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OurGrant {
     pub(super) id: i32,
@@ -33,7 +33,7 @@ pub(super) struct OurRevocation {
     pub(super) released: bool,
 }
 
-/// A decision of which the primary has notified a session.
+/// A decision that the primary has sent to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TheirDecision {
     Granted(Grant),
@@ -165,7 +165,7 @@ pub(super) enum DueWhat {
 
 /// The books of all sessions.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct DecisionBooks {
     pub(super) sessions: HashMap<Arc<str>, SessionBooks>,
     /// Grants of ours that the primary has not confirmed, by node: session and request.
     pub(super) unconfirmed: HashMap<Arc<str>, BTreeSet<(Arc<str>, i32)>>,
@@ -184,7 +184,7 @@ pub(super) struct Books {
     stamps: u64,
 }
 
-impl Books {
+impl DecisionBooks {
     pub(super) fn stamp(&mut self) -> u64 {
         self.stamps += 1;
         self.stamps
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn an_ended_session_leaves_nothing_but_its_name() {
-        let mut books = Books::default();
+        let mut books = DecisionBooks::default();
         let (handle, node): (Arc<str>, Arc<str>) = ("1.1".into(), "n".into());
         let stamp = books.stamp();
         let session = books.sessions.entry(handle.clone()).or_default();

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::books::{Books, Recent};
+use super::books::{DecisionBooks, Recent};
 use super::ids::Ids;
 use super::oracle::Oracle;
 use super::stats::Stats;
@@ -18,7 +18,7 @@ use corona_cluster_manager::Decision;
 pub(super) struct Comparison {
     pub(super) now: Duration,
     pub(super) oracle: Oracle,
-    pub(super) books: Books,
+    pub(super) books: DecisionBooks,
     pub(super) stats: Stats,
     pub(super) ids: Ids,
     /// How much later than this program the primary may make a decision.
@@ -54,7 +54,7 @@ impl Comparison {
         Comparison {
             now: Duration::ZERO,
             oracle,
-            books: Books::default(),
+            books: DecisionBooks::default(),
             stats,
             ids: Ids::default(),
             patience,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capture::{ConnectionId, Opening, Side};
-use crate::conversation::{Cutter, Offered, Piece};
+use crate::conversation::{Cutter, Offered, StreamPiece};
 use corona_wire::value::RawMessage;
 
 /// All connections that are open.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(super) struct WatchedConnections {
     open: HashMap<ConnectionId, Connection>,
     /// Bytes of messages that have not come to their end, of all connections.
     held_bytes: usize,
@@ -53,7 +53,7 @@ pub(super) struct PendingCall {
     pub(super) changes: bool,
 }
 
-/// What this program would do about a call.
+/// This program's reply to a call.
 #[derive(Debug)]
 pub(super) enum OurAnswer {
     /// Send this.
@@ -74,7 +74,7 @@ pub(super) struct OurMessage {
     pub(super) is_safe_mode: bool,
 }
 
-/// What an answer of the primary belongs to.
+/// The call that an answer of the primary belongs to.
 #[derive(Debug)]
 pub(super) struct Answered {
     /// The call; none if no call waited.
@@ -93,7 +93,7 @@ const MAX_PENDING: usize = 4_096;
 /// is not looked at any more.
 const MAX_HELD_BYTES: usize = 256 << 20;
 
-impl Connections {
+impl WatchedConnections {
     pub(super) fn opened(&mut self, id: ConnectionId, opening: &Opening, service: Offered) {
         self.open.insert(id, Connection::new(opening, service));
     }
@@ -219,8 +219,8 @@ impl Connection {
         let mut found = Vec::new();
         let mut strange = false;
         self.cutter(from).data(Duration::ZERO, data, &mut |_, piece| match piece {
-            Piece::Messages { mut messages, .. } => found.append(&mut messages),
-            Piece::Bytes(_) => strange = true,
+            StreamPiece::Messages { mut messages, .. } => found.append(&mut messages),
+            StreamPiece::Bytes(_) => strange = true,
         });
         // After a gap there may be the rest of a message.
         self.strange |= strange && !self.has_gaps;

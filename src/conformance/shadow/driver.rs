@@ -16,7 +16,7 @@ use super::stats::Stats;
 use super::stepper::Stepper;
 use super::{ReadConfiguration, ShadowOptions};
 use crate::recording::Unrecorded;
-use crate::relay::Entries;
+use crate::relay::FeedEntries;
 use corona_cluster_manager::Lookups;
 use corona_config::{FileStamp, Loaded, SchedulingFiles};
 use corona_model::settings::Settings;
@@ -33,7 +33,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The stepper, and how far it is behind.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedStepper {
     stepper: Mutex<Stepper>,
     started: Instant,
     lag_us: AtomicU64,
@@ -42,9 +42,9 @@ pub(super) struct Shared {
     ran_for_us: AtomicU64,
 }
 
-impl Shared {
-    pub(super) fn new(stepper: Stepper, started: Instant) -> Shared {
-        Shared {
+impl SharedStepper {
+    pub(super) fn new(stepper: Stepper, started: Instant) -> SharedStepper {
+        SharedStepper {
             stepper: Mutex::new(stepper),
             started,
             lag_us: AtomicU64::new(0),
@@ -82,8 +82,8 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// A shadow at work.
-pub(super) struct Driver {
-    shared: Arc<Shared>,
+pub(super) struct ShadowDriver {
+    shared: Arc<SharedStepper>,
     options: ShadowOptions,
     read: ReadConfiguration,
     lookups: Lookups,
@@ -94,16 +94,16 @@ pub(super) struct Driver {
     left_out: Unrecorded,
 }
 
-impl Driver {
+impl ShadowDriver {
     /// Needs a runtime around it.
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedStepper>,
         loaded: &Loaded,
         read: ReadConfiguration,
         options: ShadowOptions,
         log: Option<EventLog<File>>,
-    ) -> Driver {
-        Driver {
+    ) -> ShadowDriver {
+        ShadowDriver {
             shared,
             options,
             read,
@@ -116,7 +116,7 @@ impl Driver {
     }
 
     /// Runs until nothing more will come.
-    pub(super) async fn run(mut self, mut entries: Entries) {
+    pub(super) async fn run(mut self, mut entries: FeedEntries) {
         loop {
             self.satisfy().await;
             let due = self.shared.started.checked_add(self.shared.stepper().due());
@@ -300,7 +300,9 @@ async fn watch(
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::error!("cannot look at the scheduling files: {error}"),
+            Err(error) => {
+                tracing::error!("cannot check the scheduling files for changes, retrying: {error}")
+            }
         }
     }
 }

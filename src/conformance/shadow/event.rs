@@ -1,4 +1,4 @@
-//! The inputs of a shadow: what passes the relay, and what the shadow learns otherwise. A run is the list of
+//! The inputs of a shadow: the traffic of the relay, and answers to its questions. A run is the list of
 //! its inputs, and can be written down and read again.
 
 use serde::{Deserialize, Serialize};
@@ -18,14 +18,14 @@ pub enum Event {
     Learnt(Learnt),
 }
 
-/// What a shadow learns from others than peers.
+/// An answer to a question, or another input that is not traffic.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Learnt {
     /// Time has passed, and everything that passed the relay has been seen.
     Idle,
     /// So much has been left out by the relay since the start, because the shadow was too slow.
     LeftOut {
-        /// Connections of which nothing was seen.
+        /// Connections whose traffic was not seen at all.
         connections: u64,
         /// Bytes, those of such connections included.
         bytes: u64,
@@ -45,7 +45,7 @@ pub enum Learnt {
     End,
 }
 
-/// What the next event must answer.
+/// The question that the next event must answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The primary's sessions: [`Learnt::Sessions`].
@@ -56,7 +56,7 @@ pub enum Want {
     Lookup(Lookup),
 }
 
-/// What this program's cluster manager is started with.
+/// The configuration of this program's cluster manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// The settings on which its decisions depend, those of the scheduling files included.

@@ -24,7 +24,7 @@ enum Note {
     Learnt(Learnt),
 }
 
-/// What a run begins with.
+/// The first event of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Start {
     primary: String,
@@ -98,11 +98,15 @@ impl<W: io::Write> EventLog<W> {
         match written {
             Ok(()) if bytes < self.max_bytes => {}
             Ok(()) => {
-                tracing::warn!("the file of events has {bytes} bytes; no more events are written");
+                tracing::warn!(
+                    "the file of events has reached {bytes} bytes; later events are not kept"
+                );
                 self.writer = None;
             }
             Err(error) => {
-                tracing::error!("no more events are written: {error}");
+                tracing::error!(
+                    "cannot write to the file of events, later events are not kept: {error}"
+                );
                 self.writer = None;
             }
         }
@@ -114,7 +118,7 @@ impl<W: io::Write> EventLog<W> {
         let entry =
             Entry { at: now, connection: ConnectionId(0), record: Record::Finished(left_out) };
         if let Err(error) = writer.write(&entry).and_then(|()| writer.flush()) {
-            tracing::error!("the end of the events is not written: {error}");
+            tracing::error!("cannot write the end of the file of events: {error}");
         }
     }
 
@@ -171,7 +175,7 @@ pub enum EventsError {
     Note {
         /// When it was written, since the start of the run.
         at: Duration,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The run cannot start.

@@ -1,7 +1,7 @@
 //! The page of a shadow, its JSON and its metrics, over HTTP/1.1.
 //!
 //! On a thread of its own, so that no browser is in the way of what is relayed or compared. There is
-//! nothing to be changed, so whoever reaches the address may read.
+//! nothing to be changed, so every client that reaches the address may read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Watched;
-use super::html::html;
+use super::document::html;
 use super::json::json;
 use super::metrics::metrics;
 use corona_net::connections::{Connections, accept};
@@ -28,22 +28,22 @@ use corona_web::prometheus;
 const CONNECTION: Duration = Duration::from_secs(30);
 /// Connections at a time. One more takes the place of one without a request, or is closed at once.
 const MAX_CONNECTIONS: usize = 64;
-/// How often the page loads itself anew.
+/// The interval at which the page reloads itself.
 const REFRESH: Duration = Duration::from_secs(5);
 
 /// The pages of a shadow, served.
 #[derive(Debug)]
-pub struct Pages {
+pub struct ShadowPages {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
 
-impl Pages {
+impl ShadowPages {
     /// Serves on `address`; port 0 is any free one.
     ///
     /// Errors: those of the system, such as a port that is taken.
-    pub fn start(address: SocketAddr, stats: Watched) -> io::Result<Pages> {
+    pub fn start(address: SocketAddr, stats: Watched) -> io::Result<ShadowPages> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = {
             let _runtime = runtime.enter();
@@ -53,7 +53,7 @@ impl Pages {
         let (stop, stopped) = watch::channel(false);
         let thread = thread::Builder::new().name("shadow-pages".to_owned());
         let thread = thread.spawn(move || runtime.block_on(serve(listener, stats, stopped)))?;
-        Ok(Pages { address, stop, thread })
+        Ok(ShadowPages { address, stop, thread })
     }
 
     /// Where they are.
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn page_json_and_metrics_are_served_and_nothing_else() {
-        let pages = Pages::start("127.0.0.1:0".parse().unwrap(), watched("cm:9090")).unwrap();
+        let pages = ShadowPages::start("127.0.0.1:0".parse().unwrap(), watched("cm:9090")).unwrap();
         for (request, begins, holds) in [
             ("GET /", "HTTP/1.1 200", "Shadow of cm:9090"),
             ("GET /?still", "HTTP/1.1 200", "NOTHING SEEN"),
@@ -152,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_keep_nobody_from_the_pages() {
+    fn idle_connections_do_not_block_the_pages() {
         let figures = watched("cm:9090");
-        let pages = Pages::start("127.0.0.1:0".parse().unwrap(), figures).unwrap();
+        let pages = ShadowPages::start("127.0.0.1:0".parse().unwrap(), figures).unwrap();
         let idle: Vec<_> = (0..2 * MAX_CONNECTIONS)
             .map(|_| TcpStream::connect(pages.address()).unwrap())
             .collect();

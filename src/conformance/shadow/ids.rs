@@ -7,17 +7,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is known of the primary's ids.
+/// The primary's session ids, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     start: Option<Arc<str>>,
     last: i64,
-    /// Numbers below the last that nobody was seen to get: other calls were faster, or were not
+    /// Numbers below the last one that no client was seen to receive: other calls were faster, or were not
     /// made through here.
     missed: BTreeSet<i64>,
 }
 
-/// What an id tells.
+/// The meaning of an id that the primary handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Id {
     /// It is one that may follow.

@@ -1,11 +1,11 @@
-//! What a shadow has found, for programs. The shape is described in `docs/conformance.md`.
+//! The findings of a shadow, for programs. The shape is described in `docs/conformance.md`.
 
 use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
-use super::stats::{Stats, Tally};
-use crate::replay::report::json::{Found, one};
+use super::stats::{AnswerCounts, Stats};
+use crate::report::json::{FindingJson, one, us};
 
 /// All of it as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(stats: &Stats) -> impl Serialize + '_ {
@@ -38,7 +38,7 @@ pub fn json(stats: &Stats) -> impl Serialize + '_ {
         last_beginnings: stats
             .last_beginnings
             .iter()
-            .map(|one| Beginning { at_us: us(one.at), why: &one.why })
+            .map(|one| ResyncJson { at_us: us(one.at), why: &one.why })
             .collect(),
         findings: stats.different.iter().chain(&stats.explained).map(one).collect(),
         findings_left_out: stats.left_out(),
@@ -64,8 +64,8 @@ struct Verdict<'a> {
     lag_us: u64,
     worst_lag_us: u64,
     beginnings: u64,
-    last_beginnings: Vec<Beginning<'a>>,
-    findings: Vec<Found<'a>>,
+    last_beginnings: Vec<ResyncJson<'a>>,
+    findings: Vec<FindingJson<'a>>,
     findings_left_out: u64,
 }
 
@@ -105,21 +105,17 @@ struct Near {
 }
 
 #[derive(Serialize)]
-struct Beginning<'a> {
+struct ResyncJson<'a> {
     at_us: u64,
     why: &'a str,
 }
 
-fn us(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn counted(tally: Tally) -> Counted {
-    let Tally { equal, explained, different, not_compared } = tally;
+fn counted(tally: AnswerCounts) -> Counted {
+    let AnswerCounts { equal, explained, different, not_compared } = tally;
     Counted { compared: tally.compared(), equal, explained, different, not_compared }
 }
 
-fn method<'a>((method, tally): (&'a str, &Tally)) -> Method<'a> {
+fn method<'a>((method, tally): (&'a str, &AnswerCounts)) -> Method<'a> {
     Method { method, counts: counted(*tally) }
 }
 

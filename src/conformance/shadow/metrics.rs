@@ -1,6 +1,6 @@
-//! What a shadow counts, as Prometheus reads it. A test holds `docs/conformance.md` to the names.
+//! The counts of a shadow in Prometheus' format. A test compares the names with `docs/conformance.md`.
 
-use super::stats::{Stats, Tally};
+use super::stats::{AnswerCounts, Stats};
 use corona_web::process::process;
 use corona_web::prometheus::{Samples, Text, families};
 
@@ -61,8 +61,8 @@ pub(crate) fn metrics(stats: &Stats) -> String {
     text.0
 }
 
-fn verdicts(samples: &mut Samples<'_>, method: &str, tally: Tally) {
-    let Tally { equal, explained, different, not_compared } = tally;
+fn verdicts(samples: &mut Samples<'_>, method: &str, tally: AnswerCounts) {
+    let AnswerCounts { equal, explained, different, not_compared } = tally;
     for (verdict, count) in [
         ("equal", equal),
         ("explained", explained),

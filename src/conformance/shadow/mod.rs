@@ -5,7 +5,7 @@
 //!
 //! Clients talk to the primary through a [relay](super::relay), callbacks included. The shadow is a
 //! listener of that relay: it reads from a bounded queue, on a thread of its own, so that nothing it
-//! does delays a byte. What does not fit into the queue is left out; the shadow notices, forgets
+//! does delays a byte. Traffic that does not fit into the queue is left out; the shadow notices, forgets
 //! everything, and restarts.
 //!
 //! * `stepper` is the shadow itself, a pure state machine: [`Event`]s and times in, findings out;
@@ -29,7 +29,7 @@
 //! primary's node; a grant of ours that is in the way there, and that the primary has not made,
 //! changes places with it or waits again; what the primary does not grant within
 //! [`ShadowOptions::patience`] is reported and held back; a session that the primary has ended ends.
-//! What cannot be followed concerns the one request.
+//! A decision that cannot be followed concerns one request only.
 //!
 //! Calls that were under way at the same time may have been processed in either order. Decisions
 //! shortly after such a crossing that differ only in order are counted as a free choice.
@@ -45,17 +45,17 @@
 //!
 //! Every table is bounded by what runs now, by a number, or by a time: unconfirmed decisions by the
 //! patience, what was given back and which sessions ended by a minute and a number, differences by
-//! [`stats::MAX_KEPT`]. What is beyond is counted.
+//! [`stats::MAX_KEPT`]. More differences are only counted.
 
 mod answers;
 mod books;
 mod comparison;
 mod connections;
+mod document;
 mod driver;
 mod event;
 mod event_log;
 mod grants;
-mod html;
 mod http;
 mod ids;
 mod json;
@@ -69,7 +69,6 @@ pub mod stats;
 mod stepper;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::fs::File;
 use std::io;
@@ -77,18 +76,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+pub use document::{html, text};
 pub use event::{Configuration, Event, Learnt, Want};
 pub use event_log::{EventsError, replay_events};
-pub use html::html;
-pub use http::Pages;
+pub use http::ShadowPages;
 pub use json::json;
 pub use stats::Stats;
 pub use stepper::Stepper;
-pub use text::text;
 
-use self::driver::{Driver, Shared};
+use self::driver::{ShadowDriver, SharedStepper};
 use self::event_log::EventLog;
-use crate::relay::Entries;
+use crate::relay::FeedEntries;
 use corona_cluster_manager::StartError;
 use corona_config::{ConfigErrors, Loaded};
 use corona_model::types::Millis;
@@ -134,7 +132,7 @@ pub enum ShadowError {
 /// A shadow at work.
 #[derive(Debug)]
 pub struct Shadow {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStepper>,
     thread: JoinHandle<()>,
 }
 
@@ -149,7 +147,7 @@ impl Shadow {
         loaded: Loaded,
         read: ReadConfiguration,
         options: ShadowOptions,
-        entries: Entries,
+        entries: FeedEntries,
         keep: Option<KeepEvents>,
     ) -> Result<Shadow, ShadowError> {
         let (started, epoch) = (entries.started(), epoch(entries.started()));
@@ -159,14 +157,14 @@ impl Shadow {
         });
         let log = log.transpose().map_err(ShadowError::Events)?;
         let stepper = Stepper::new(configuration, &options, epoch)?;
-        let shared = Arc::new(Shared::new(stepper, started));
+        let shared = Arc::new(SharedStepper::new(stepper, started));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ShadowError::Thread)?;
         let thread = thread::Builder::new().name("shadow".to_owned());
         let driven = shared.clone();
         let run = move || {
             runtime.block_on(async {
-                Driver::new(driven, &loaded, read, options, log).run(entries).await;
+                ShadowDriver::new(driven, &loaded, read, options, log).run(entries).await;
             });
         };
         let thread = thread.spawn(run).map_err(ShadowError::Thread)?;
@@ -194,7 +192,7 @@ fn epoch(at: Instant) -> Millis {
 
 /// The results of a shadow at work.
 #[derive(Clone, Debug)]
-pub struct Watched(Arc<Shared>);
+pub struct Watched(Arc<SharedStepper>);
 
 impl Watched {
     /// The results now.

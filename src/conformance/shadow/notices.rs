@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::books::{Due, DueWhat, SessionBooks, TheirDecision, Unmatched};
 use super::comparison::Comparison;
 use super::connections::Connection;
-use crate::report::{About, Finding, Rule};
+use crate::report::{Finding, Rule, Subject};
 use corona_engine::Notification;
 use corona_model::types::{Address, Grant, Millis, ResourceType};
 use corona_wire::calls::SessionDriverCall;
@@ -281,7 +281,7 @@ impl Comparison {
             None => tally.different += 1,
         }
         let both = (theirs.to_owned(), ours.to_owned());
-        let found = Finding::of_words(self.now, About::Notice, place, both);
+        let found = Finding::of_words(self.now, Subject::Notice, place, both);
         self.stats.keep(Finding { rule, ..found });
     }
 

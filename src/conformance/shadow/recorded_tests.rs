@@ -215,7 +215,7 @@ fn check_falsified(name: &str, words: &str, mut edit: impl FnMut(&mut Message) -
 
 #[test]
 fn falsified_scenarios_replay_to_the_same_findings() {
-    check_falsified("session_lifecycle", "primary true", |message| {
+    check_falsified("session_lifecycle", "success.noPreempt  true ", |message| {
         let is_it = message.name == "getSessionInfo" && message.kind.is_answer();
         let info = message.body.as_mut().ok().filter(|_| is_it);
         let info = info.and_then(|body| find(body, "success"));

@@ -1,13 +1,13 @@
-//! What a shadow has found so far: counts, and the first differences. Bounded, however long it runs.
+//! The statistics of a shadow: counts, and the first differences. They are bounded, however long it runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use crate::report::{About, Finding, Rule};
+use crate::report::{Finding, Rule, Subject};
 
 /// The verdicts on answers, or on entries of notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct AnswerCounts {
     /// The same on both sides.
     pub equal: u64,
     /// Different, which a row of the compatibility table allows.
@@ -18,15 +18,15 @@ pub struct Tally {
     pub not_compared: u64,
 }
 
-impl Tally {
+impl AnswerCounts {
     /// All that was compared.
     pub fn compared(&self) -> u64 {
         self.equal + self.explained + self.different
     }
 
     /// Both together.
-    pub fn plus(self, other: Tally) -> Tally {
-        Tally {
+    pub fn plus(self, other: AnswerCounts) -> AnswerCounts {
+        AnswerCounts {
             equal: self.equal + other.equal,
             explained: self.explained + other.explained,
             different: self.different + other.different,
@@ -37,7 +37,7 @@ impl Tally {
 
 /// A restart of the shadow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beginning {
+pub struct Resync {
     /// When, since the start of the run.
     pub at: Duration,
     /// The reason, as a sentence.
@@ -54,9 +54,9 @@ pub struct Stats {
     /// How long the run has lasted.
     pub ran_for: Duration,
     /// Answers by method.
-    pub calls: BTreeMap<String, Tally>,
+    pub calls: BTreeMap<String, AnswerCounts>,
     /// Entries of notifications by method: grants, revocations, dead nodes.
-    pub notices: BTreeMap<&'static str, Tally>,
+    pub notices: BTreeMap<&'static str, AnswerCounts>,
     /// How often something was not compared, by reason.
     pub reasons: BTreeMap<&'static str, u64>,
     /// How often each row has explained a difference.
@@ -76,7 +76,7 @@ pub struct Stats {
     /// How often the shadow restarted.
     pub beginnings: u64,
     /// The last few restarts.
-    pub last_beginnings: Vec<Beginning>,
+    pub last_beginnings: Vec<Resync>,
     /// The first differences that nothing explains.
     pub different: Vec<Finding>,
     /// The first differences that a row explains.
@@ -134,13 +134,13 @@ impl Stats {
     }
 
     /// All answers.
-    pub fn all_calls(&self) -> Tally {
-        self.calls.values().copied().fold(Tally::default(), Tally::plus)
+    pub fn all_calls(&self) -> AnswerCounts {
+        self.calls.values().copied().fold(AnswerCounts::default(), AnswerCounts::plus)
     }
 
     /// All entries of notifications.
-    pub fn all_notices(&self) -> Tally {
-        self.notices.values().copied().fold(Tally::default(), Tally::plus)
+    pub fn all_notices(&self) -> AnswerCounts {
+        self.notices.values().copied().fold(AnswerCounts::default(), AnswerCounts::plus)
     }
 
     /// Differences that are counted but not kept, of either kind.
@@ -150,12 +150,12 @@ impl Stats {
         (all.explained + all.different).saturating_sub(kept)
     }
 
-    pub(crate) fn call(&mut self, method: &str) -> &mut Tally {
+    pub(crate) fn call(&mut self, method: &str) -> &mut AnswerCounts {
         let known = self.calls.contains_key(method) || self.calls.len() < MAX_METHODS;
         self.calls.entry(if known { method } else { "others" }.to_owned()).or_default()
     }
 
-    pub(super) fn notice(&mut self, method: &'static str) -> &mut Tally {
+    pub(super) fn notice(&mut self, method: &'static str) -> &mut AnswerCounts {
         self.notices.entry(method).or_default()
     }
 
@@ -188,7 +188,7 @@ impl Stats {
     /// A difference that concerns no single call.
     pub(super) fn run_differs(&mut self, at: Duration, place: &str, primary: &str, ours: &str) {
         let both = (primary.to_owned(), ours.to_owned());
-        self.keep(Finding::of_words(at, About::Run, place.to_owned(), both));
+        self.keep(Finding::of_words(at, Subject::Run, place.to_owned(), both));
     }
 
     pub(super) fn restarted(&mut self, at: Duration, why: String) {
@@ -196,7 +196,7 @@ impl Stats {
         if self.last_beginnings.len() >= MAX_BEGINNINGS {
             self.last_beginnings.remove(0);
         }
-        self.last_beginnings.push(Beginning { at, why });
+        self.last_beginnings.push(Resync { at, why });
     }
 }
 

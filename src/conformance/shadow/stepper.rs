@@ -1,6 +1,6 @@
 //! A shadow run as a pure state machine: events and times in, findings out.
 //!
-//! It knows no socket, file, clock or thread. What it needs from outside it wants ([`Stepper::wants`]), and
+//! It knows no socket, file, clock or thread. It asks for what it needs from outside ([`Stepper::wants`]), and
 //! goes on when the next event brings it. Time counts from the start of the run and never goes back.
 //! Deadlines between two events are met at their own times, however late the second event is processed,
 //! so that the findings depend on what happened when, and not on the speed of the machine.
@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::answers::is_safe_mode;
 use super::comparison::{Comparison, UNFOLLOWED};
-use super::connections::{Answered, Connections, GAP, OurAnswer, PendingCall};
+use super::connections::{Answered, GAP, OurAnswer, PendingCall, WatchedConnections};
 use super::event::{Configuration, Event, Learnt, Want};
 use super::ids::{Id, Ids};
 use super::oracle::Oracle;
@@ -36,7 +36,7 @@ const GONE: Duration = Duration::from_secs(10);
 const MAX_CLOSED: usize = 10_000;
 /// How often the primary is asked for its sessions, while some are not followed.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// How long nothing must be missed before the shadow restarts. What passes until then is not looked at,
+/// How long nothing must be missed before the shadow restarts. Traffic until then is skipped,
 /// so that what waits is taken soon, and the primary is not asked again and again.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -46,18 +46,18 @@ const TOO_LONG: &str = "connections with more than could be kept of a message";
 /// The state of a shadow.
 #[derive(Debug)]
 pub struct Stepper {
-    connections: Connections,
+    connections: WatchedConnections,
     comparison: Comparison,
     /// When the run began, for the engine's clock.
     epoch: Millis,
     configuration: Configuration,
-    /// What the next event must bring.
+    /// The question that the next event must answer.
     want: Option<Want>,
-    /// What could not be done yet because something is wanted, in order.
+    /// Work that waits for the answer to a question, in order.
     waiting: VecDeque<(Duration, Work)>,
     restart: Option<Restart>,
     left_out: Unrecorded,
-    /// What was left out since the last start. Nothing is compared as long as there is any.
+    /// Traffic that was left out since the last start. Nothing is compared while this is not empty.
     missing: Option<Missing>,
     /// Calls on which the primary has closed the connection, and when.
     closed: VecDeque<(Duration, PendingCall)>,
@@ -109,7 +109,7 @@ impl Stepper {
         let began = UNIX_EPOCH + Duration::from_millis(epoch.0.max(0).unsigned_abs());
         let stats = Stats::new(&options.primary, began);
         Ok(Stepper {
-            connections: Connections::default(),
+            connections: WatchedConnections::default(),
             comparison: Comparison::new(oracle, stats, options.patience),
             epoch,
             configuration,
@@ -146,7 +146,7 @@ impl Stepper {
         stats.take_new()
     }
 
-    /// What the next event must bring.
+    /// The question that the next event must answer.
     pub fn wants(&self) -> Option<&Want> {
         self.want.as_ref()
     }
@@ -222,7 +222,9 @@ impl Stepper {
                         }
                     }
                     Some(other) => self.waiting.push_front(other),
-                    None => tracing::error!("nothing waits for {lookup:?}"),
+                    None => tracing::error!(
+                        "got the result of a lookup that no call waits for, ignoring it: {lookup:?}"
+                    ),
                 }
             }
             (_, Event::Learnt(Learnt::Panicked(panic))) => self.panicked(&panic),
@@ -262,7 +264,7 @@ impl Stepper {
             }
             Learnt::End => self.end(),
             Learnt::Panicked(panic) => self.panicked(&panic),
-            // Nobody has asked for it.
+            // No client has asked for it.
             Learnt::Sessions(_) | Learnt::Configuration(_) | Learnt::Found(_) => {}
         }
     }
@@ -465,7 +467,7 @@ impl Stepper {
         self.comparison.take_identity();
     }
 
-    /// Follows the primary's safe mode, of which it may be the only one to know.
+    /// Follows the primary's safe mode, which may have been set without a call that passes the relay.
     fn follow_safe_mode(&mut self, call: &PendingCall, theirs: &Message) {
         let succeeded = || {
             let body = theirs.body.as_ref().ok();
@@ -543,7 +545,7 @@ impl Stepper {
         }
     }
 
-    /// What was missed until now, as a sentence; none if nothing was.
+    /// The traffic that was missed until now, as a sentence; none if there was none.
     fn missed(&mut self) -> Option<String> {
         let (now, before) = (self.left_out, self.missing.take()?.before);
         let bytes = now.bytes.saturating_sub(before.bytes);

@@ -18,7 +18,7 @@ pub(super) fn watched(primary: &str) -> Watched {
     let options = ShadowOptions { primary: primary.to_owned(), patience: PATIENCE };
     let configuration = Configuration::read(&loaded).unwrap();
     let stepper = Stepper::new(configuration, &options, Millis(0)).unwrap();
-    Watched(Arc::new(Shared::new(stepper, Instant::now())))
+    Watched(Arc::new(SharedStepper::new(stepper, Instant::now())))
 }
 
 /// How long anything may take on a busy machine.
@@ -43,7 +43,7 @@ async fn a_panic_is_a_difference_and_not_the_end() {
     let options = ShadowOptions { primary: nobody, patience: PATIENCE };
     let shadow = Shadow::start(load().unwrap(), configuration, options, entries, None).unwrap();
 
-    // The primary is not there, so the shadow begins anew, and the configuration is read.
+    // The primary is not there, so the shadow resynchronises and reads the configuration.
     let mut client = TcpStream::connect(address).await.unwrap();
     let closed = timeout(PATIENCE, client.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "nobody answers");

@@ -20,8 +20,10 @@ use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{Block, DatanodeInfo};
 
-/// Bytes that are read in one step at least.
-const STEP_BYTES: usize = 128 << 10;
+/// Bytes that there is room for when more is read.
+const LEAST_READ_BYTES: usize = 64 << 10;
+/// Bytes that the inbox holds at least.
+const INBOX_BYTES: usize = 512 << 10;
 /// The name of the operation in errors.
 const CALL: &str = "readBlock";
 
@@ -257,15 +259,24 @@ impl BlockReader {
         }
     }
 
-    /// Waits for more bytes; `wanted` are needed in all. What was read is thrown away.
+    /// Waits for more bytes; `wanted` are needed in all. What was read is thrown away when there is
+    /// no room behind what was not.
     async fn read_more(&mut self, wanted: usize) -> Result<(), FsError> {
-        if self.data.is_empty() {
-            self.inbox.drain(..self.next);
+        let missing = wanted.saturating_sub(self.inbox.len() - self.next);
+        let room = missing.max(LEAST_READ_BYTES);
+        if self.next == self.inbox.len() && self.data.is_empty() {
+            self.inbox.clear();
             self.next = 0;
-            self.data = 0..0;
         }
-        let room = wanted.max(STEP_BYTES).saturating_sub(self.inbox.len() - self.next);
-        self.inbox.reserve(room.max(4096));
+        if self.inbox.capacity() - self.inbox.len() < room {
+            if self.data.is_empty() {
+                self.inbox.drain(..self.next);
+                self.next = 0;
+                self.data = 0..0;
+            }
+            // Filled several times before its content is moved.
+            self.inbox.reserve(room.max(INBOX_BYTES.saturating_sub(self.inbox.len())));
+        }
         let read = timeout(self.due, self.connection.stream.read_buf(&mut self.inbox)).await;
         match read {
             Ok(Ok(0)) => {

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
+
 use crate::{FsError, Replay, blocking};
 
 /// Bytes that are kept in memory.
@@ -18,19 +20,38 @@ pub(super) enum Kept {
     /// They are in this file, from this place on.
     Elsewhere { file: Arc<File>, start: u64, bytes: u64 },
     /// The last ones are in memory, those before in a file.
-    Here { directory: PathBuf, file: Option<Arc<File>>, in_file: u64, memory: Vec<u8> },
+    Here(Box<Here>),
 }
+
+/// Bytes in memory and in a file without a name. They are written to the file while further ones
+/// come, so that nobody waits for the disk unless it is slower than the data nodes.
+#[derive(Debug)]
+pub(super) struct Here {
+    directory: PathBuf,
+    file: Option<Arc<File>>,
+    /// Bytes that are in the file, or on their way there.
+    in_file: u64,
+    memory: Vec<u8>,
+    writing: Option<JoinHandle<Result<Written, FsError>>>,
+    /// Memory that is used again.
+    spare: Vec<u8>,
+}
+
+/// The file, and the memory that was written to it.
+type Written = (Arc<File>, Vec<u8>);
 
 impl Kept {
     pub(super) fn new(replay: Replay, directory: &Path) -> Kept {
         match replay {
             Replay::From(file) => Kept::Elsewhere { file, start: 0, bytes: 0 },
-            Replay::Kept => Kept::Here {
+            Replay::Kept => Kept::Here(Box::new(Here {
                 directory: directory.to_owned(),
                 file: None,
                 in_file: 0,
                 memory: Vec::new(),
-            },
+                writing: None,
+                spare: Vec::new(),
+            })),
         }
     }
 
@@ -38,7 +59,7 @@ impl Kept {
     pub(super) fn len(&self) -> u64 {
         match self {
             Kept::Elsewhere { bytes, .. } => *bytes,
-            Kept::Here { in_file, memory, .. } => in_file + memory.len() as u64,
+            Kept::Here(here) => here.in_file + here.memory.len() as u64,
         }
     }
 
@@ -49,9 +70,9 @@ impl Kept {
                 *start += *bytes;
                 *bytes = 0;
             }
-            Kept::Here { in_file, memory, .. } => {
-                *in_file = 0;
-                memory.clear();
+            Kept::Here(here) => {
+                here.in_file = 0;
+                here.memory.clear();
             }
         }
     }
@@ -59,26 +80,10 @@ impl Kept {
     pub(super) async fn add(&mut self, more: &[u8]) -> Result<(), FsError> {
         match self {
             Kept::Elsewhere { bytes, .. } => *bytes += more.len() as u64,
-            Kept::Here { directory, file, in_file, memory } => {
-                memory.extend_from_slice(more);
-                if memory.len() >= MEMORY_BYTES {
-                    let (directory, at) = (directory.clone(), *in_file);
-                    let (kept, full) = (file.clone(), std::mem::take(memory));
-                    let (kept, mut emptied) = blocking(move || {
-                        let failed =
-                            |error: io::Error| FsError::io("buffer", directory.display(), &error);
-                        let kept = match kept {
-                            Some(kept) => kept,
-                            None => Arc::new(nameless(&directory).map_err(failed)?),
-                        };
-                        kept.write_all_at(&full, at).map_err(failed)?;
-                        Ok((kept, full))
-                    })
-                    .await?;
-                    *file = Some(kept);
-                    *in_file += emptied.len() as u64;
-                    emptied.clear();
-                    *memory = emptied;
+            Kept::Here(here) => {
+                here.memory.extend_from_slice(more);
+                if here.memory.len() >= MEMORY_BYTES {
+                    here.write_out().await?;
                 }
             }
         }
@@ -86,21 +91,22 @@ impl Kept {
     }
 
     /// Bytes of the block from a place on, at most so many.
-    pub(super) async fn read(&self, at: u64, most: usize) -> Result<Vec<u8>, FsError> {
+    pub(super) async fn read(&mut self, at: u64, most: usize) -> Result<Vec<u8>, FsError> {
         let length = usize::try_from(self.len().saturating_sub(at)).unwrap_or(usize::MAX).min(most);
         let (file, from, length) = match self {
-            Kept::Elsewhere { file, start, .. } => (file.clone(), start + at, length),
-            Kept::Here { file, in_file, memory, .. } => {
-                let behind = at.checked_sub(*in_file);
+            Kept::Elsewhere { file, start, .. } => (file.clone(), *start + at, length),
+            Kept::Here(here) => {
+                here.settle().await?;
+                let behind = at.checked_sub(here.in_file);
                 let behind = behind.map(|behind| usize::try_from(behind).unwrap_or(usize::MAX));
-                match (behind, file) {
+                match (behind, &here.file) {
                     (None, Some(file)) => {
-                        let left = usize::try_from(in_file - at).unwrap_or(usize::MAX);
+                        let left = usize::try_from(here.in_file - at).unwrap_or(usize::MAX);
                         (file.clone(), at, length.min(left))
                     }
                     (behind, _) => {
-                        let behind = behind.unwrap_or(0);
-                        return Ok(memory.iter().skip(behind).take(length).copied().collect());
+                        let bytes = here.memory.iter().skip(behind.unwrap_or(0)).take(length);
+                        return Ok(bytes.copied().collect());
                     }
                 }
             }
@@ -112,6 +118,38 @@ impl Kept {
             Ok(bytes)
         })
         .await
+    }
+}
+
+impl Here {
+    /// Begins to write what is in memory to the file, when what was begun before is done.
+    async fn write_out(&mut self) -> Result<(), FsError> {
+        self.settle().await?;
+        let (directory, kept, at) = (self.directory.clone(), self.file.clone(), self.in_file);
+        let full = std::mem::replace(&mut self.memory, std::mem::take(&mut self.spare));
+        self.in_file += full.len() as u64;
+        self.writing = Some(tokio::spawn(blocking(move || {
+            let failed = |error: io::Error| FsError::io("buffer", directory.display(), &error);
+            let kept = match kept {
+                Some(kept) => kept,
+                None => Arc::new(nameless(&directory).map_err(failed)?),
+            };
+            kept.write_all_at(&full, at).map_err(failed)?;
+            Ok((kept, full))
+        })));
+        Ok(())
+    }
+
+    /// Waits until what is on its way to the file is there.
+    async fn settle(&mut self) -> Result<(), FsError> {
+        let Some(writing) = &mut self.writing else { return Ok(()) };
+        let written = writing.await;
+        self.writing = None;
+        let stopped = |error| FsError::io("buffer", "", &io::Error::other(error));
+        let (file, mut emptied) = written.map_err(stopped)??;
+        emptied.clear();
+        (self.file, self.spare) = (Some(file), emptied);
+        Ok(())
     }
 }
 

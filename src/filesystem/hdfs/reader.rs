@@ -81,15 +81,18 @@ impl HdfsReader {
         reader.version = spoken;
         reader.length = u64::try_from(found.located.file_bytes).unwrap_or(0);
         if found.located.under_construction {
-            // The block that is written lies behind what counts as the file.
-            let is_there = found.located.blocks.last().is_some_and(|block| block.block.bytes == 0);
-            if !is_there && reader.length > 0 {
+            // The block that is written lies at the end of what counts as the file, or behind it.
+            let end = found.located.file_bytes;
+            let blocks = &mut found.located.blocks;
+            let is_there = |block: &LocatedBlock| {
+                let bytes = block.block.bytes.max(0);
+                block.offset.saturating_add(bytes) >= end && bytes.unsigned_abs() < block_bytes
+            };
+            if !blocks.last().is_some_and(is_there) && reader.length > 0 {
                 let last = reader.fetch(reader.length - 1, block_bytes.max(2)).await?;
                 let last = last.map(|found| found.located.blocks).unwrap_or_default();
-                found
-                    .located
-                    .blocks
-                    .extend(last.into_iter().filter(|block| block.block.bytes == 0));
+                let known = blocks.last().map_or(i64::MIN, |block| block.offset);
+                blocks.extend(last.into_iter().filter(|block| block.offset > known));
             }
             reader.see_unfinished(&mut found).await;
         }
@@ -99,15 +102,13 @@ impl HdfsReader {
 
     /// Asks a data node how much of the block that is being written can be read.
     async fn see_unfinished(&mut self, found: &mut LocatedBlocksWithMetaInfo) {
-        let Some(last) = found.located.blocks.last_mut().filter(|last| last.block.bytes == 0)
-        else {
-            return;
-        };
+        // Since the first flush the name node knows a length, which does not grow with the block.
+        let Some(last) = found.located.blocks.last_mut() else { return };
         for node in &last.locations {
             match self.shared.visible_block(node, self.namespace, last.block).await {
                 Ok(Some(block)) => {
-                    last.block = block;
-                    let visible = last.offset.saturating_add(block.bytes.max(0));
+                    last.block.bytes = block.bytes.max(last.block.bytes);
+                    let visible = last.offset.saturating_add(last.block.bytes.max(0));
                     self.length = self.length.max(u64::try_from(visible).unwrap_or(0));
                     return;
                 }

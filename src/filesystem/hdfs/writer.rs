@@ -189,7 +189,10 @@ impl HdfsWriter {
             let left = self.shape.block_bytes - self.kept.len();
             let left = usize::try_from(left).unwrap_or(usize::MAX);
             let (piece, rest) = bytes.split_at(self.packet.room().min(left).min(bytes.len()));
-            self.kept.add(piece).await?;
+            if let Err(error) = self.kept.add(piece).await {
+                // Without these bytes the block could not be written again.
+                return Err(self.fail(error));
+            }
             self.packet.add(piece);
             bytes = rest;
             let is_full = self.kept.len() == self.shape.block_bytes;

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{NAMESPACE, NameNode};
 use crate::hdfs::transfer::{
-    Ack, HEARTBEAT, Layout, Next, PacketHeader, ReadAnswer, ReadEnd, ReadReply, ReadRequest,
-    Request, SumKind, Sums, VERSION, WriteRequest, request_bytes, verify,
+    Ack, HEADER_BYTES, HEARTBEAT, Layout, Next, PacketHeader, ReadAnswer, ReadEnd, ReadReply,
+    ReadRequest, Request, SUM_BYTES, SumKind, Sums, VERSION, WriteRequest, request_bytes, verify,
 };
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
@@ -22,6 +23,10 @@ use corona_hadoop::writables::{Block, DatanodeAdminState, DatanodeInfo, to_bytes
 
 /// The most bytes of a packet.
 const MAX_PACKET: usize = 4 << 20;
+/// Bytes that are sent and received in one step, where there are so many.
+const SENT_TOGETHER: usize = 128 << 10;
+/// Packets that were received and are not acknowledged.
+const MAX_UNACKNOWLEDGED: usize = 1024;
 
 /// What a data node does wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +60,8 @@ pub struct DataNode {
 #[derive(Debug)]
 struct State {
     replicas: HashMap<i64, Replica>,
+    /// Memory of replicas that were deleted.
+    spare: Vec<Vec<u8>>,
     faults: Faults,
     /// How packets to readers are laid out, how many bytes each has, and the checksums.
     layout: Layout,
@@ -67,7 +74,7 @@ struct State {
     verified: usize,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Replica {
     generation: i64,
     bytes: Vec<u8>,
@@ -85,6 +92,7 @@ impl DataNode {
         let port = |listener: &TcpListener| listener.local_addr().expect("its address").port();
         let state = State {
             replicas: HashMap::new(),
+            spare: Vec::new(),
             faults: Faults::default(),
             layout: if number.is_multiple_of(2) { Layout::Inline } else { Layout::SumsFirst },
             packet: if number.is_multiple_of(2) { 4096 } else { 65_536 },
@@ -161,6 +169,15 @@ impl DataNode {
         self.lock().replicas.get(&block).map(|replica| replica.bytes.clone())
     }
 
+    /// Deletes all replicas. Their memory is used again, so that a benchmark of a client does not
+    /// measure how it is had.
+    pub fn forget_replicas(&self) {
+        let mut state = self.lock();
+        let replicas = std::mem::take(&mut state.replicas).into_values();
+        state.spare.extend(replicas.map(|replica| replica.bytes));
+        state.spare.iter_mut().for_each(Vec::clear);
+    }
+
     fn faults(&self) -> Faults {
         self.lock().faults
     }
@@ -186,11 +203,10 @@ impl DataNode {
         if read.namespace != NAMESPACE {
             return Ok(());
         }
-        let (replica, faults, layout, packet, sums) = {
+        let (faults, layout, packet, sums) = {
             let mut state = self.lock();
             state.reads += 1;
-            let replica = state.replicas.get(&read.block).cloned();
-            (replica, state.faults, state.layout, state.packet, state.sums)
+            (state.faults, state.layout, state.packet, state.sums)
         };
         if faults.is_stuck {
             return std::future::pending().await;
@@ -201,51 +217,83 @@ impl DataNode {
                 && read.offset >= 0
                 && (read.offset..=replica.bytes.len() as i64).contains(&end)
         };
-        let Some(mut replica) = replica.filter(is_there) else {
+        let found = self.lock().replicas.get(&read.block).filter(|replica| is_there(replica)).map(
+            |replica| ReadEnd { finalized: replica.is_final, visible: replica.bytes.len() as i64 },
+        );
+        let Some(last) = found else {
             return stream.write_all(&bytes(&ReadAnswer::Status(1))).await;
         };
-        let (first, whole) =
-            (read.offset as usize / sums.covered * sums.covered, replica.bytes.len());
-        let last = (end as usize).next_multiple_of(sums.covered).min(whole);
+        let whole = last.visible as usize;
+        let first = read.offset as usize / sums.covered * sums.covered;
+        let until = (end as usize).next_multiple_of(sums.covered).min(whole);
         let reply = ReadReply { sums, first_chunk: first as i64 };
         let mut answer = bytes(&ReadAnswer::Packets(reply));
-        let clean = replica.bytes.clone();
-        if let Some(byte) = faults.corrupt.and_then(|at| replica.bytes.get_mut(at)) {
-            *byte ^= 1;
-        }
-        let (mut at, mut seqno) = (first, 0);
-        while at < last {
-            let length = packet.next_multiple_of(sums.covered).min(last - at);
-            let (mut front, mut data) = (Vec::new(), Vec::new());
-            let chunks = clean[at..at + length].chunks(sums.covered);
-            for (sent, good) in replica.bytes[at..at + length].chunks(sums.covered).zip(chunks) {
-                data.extend_from_slice(sent);
-                let sum = sums.kind.sum(good).map(u32::to_be_bytes);
-                let place = if layout == Layout::Inline { &mut data } else { &mut front };
-                place.extend(sum.into_iter().flatten());
-            }
+        let (mut at, mut seqno, mut left) = (first, 0, faults.close_after.unwrap_or(usize::MAX));
+        while at < until {
+            let length = packet.next_multiple_of(sums.covered).min(until - at);
             let header = PacketHeader {
-                payload: front.len() + data.len(),
+                payload: 0,
                 layout,
                 offset: at as i64,
                 seqno,
-                flags: u8::from(at + length == last),
+                flags: u8::from(at + length == until),
                 data: length,
             };
-            answer.extend(header.bytes());
-            answer.extend(front);
-            answer.extend(data);
+            self.add_packet(&mut answer, read.block, header, sums, faults.corrupt);
             (at, seqno) = (at + length, seqno + 1);
+            // Several small packets at a time.
+            if answer.len() >= SENT_TOGETHER && !send(stream, &mut answer, &mut left).await? {
+                return Ok(());
+            }
         }
         answer.extend([0; 4]);
-        let end = ReadEnd { finalized: replica.is_final, visible: whole as i64 };
-        answer.extend(bytes(&end));
-        let sent = faults.close_after.unwrap_or(usize::MAX).min(answer.len());
-        stream.write_all(&answer[..sent]).await?;
-        if sent == answer.len() && inbox.decode(stream, |reader| reader.i16()).await? == 5 {
+        answer.extend(bytes(&last));
+        if send(stream, &mut answer, &mut left).await?
+            && inbox.decode(stream, |reader| reader.i16()).await? == 5
+        {
             self.lock().verified += 1;
         }
         Ok(())
+    }
+
+    /// Adds a packet with bytes of a replica, of which one may be made another one.
+    fn add_packet(
+        &self,
+        answer: &mut Vec<u8>,
+        block: i64,
+        header: PacketHeader,
+        sums: Sums,
+        corrupt: Option<usize>,
+    ) {
+        let state = self.lock();
+        let from = header.offset as usize;
+        let replica = state.replicas.get(&block);
+        let clean = replica.and_then(|replica| replica.bytes.get(from..from + header.data));
+        let clean = clean.unwrap_or_default();
+        let start = answer.len();
+        let payload = header.data + SUM_BYTES * sums.count(from as u64, header.data);
+        answer.extend(PacketHeader { payload, ..header }.bytes());
+        let sum = |chunk: &[u8]| sums.kind.sum(chunk).map(u32::to_be_bytes).into_iter().flatten();
+        let chunks = clean.chunks(sums.covered);
+        let flipped = corrupt.and_then(|at| at.checked_sub(from)).filter(|at| *at < header.data);
+        let place = match (header.layout, sums.kind) {
+            (Layout::Inline, _) => {
+                for chunk in chunks {
+                    answer.extend_from_slice(chunk);
+                    answer.extend(sum(chunk));
+                }
+                let behind = payload - header.data;
+                flipped.map(|at| at + if behind > 0 { at / sums.covered * SUM_BYTES } else { 0 })
+            }
+            (Layout::SumsFirst, _) => {
+                answer.extend(chunks.flat_map(sum));
+                answer.extend_from_slice(clean);
+                flipped.map(|at| at + payload - header.data)
+            }
+        };
+        if let Some(byte) = place.and_then(|at| answer.get_mut(start + HEADER_BYTES + at)) {
+            *byte ^= 1;
+        }
     }
 
     async fn write(
@@ -290,8 +338,12 @@ impl DataNode {
             }
         }
         stream.write_all(&text("")).await?;
-        let replica = Replica { generation: write.generation, bytes: Vec::new(), is_final: false };
-        self.lock().replicas.insert(write.block, replica);
+        {
+            let mut state = self.lock();
+            let bytes = state.spare.pop().unwrap_or_default();
+            let replica = Replica { generation: write.generation, bytes, is_final: false };
+            state.replicas.insert(write.block, replica);
+        }
         self.receive(stream, inbox, &write, next).await
     }
 
@@ -303,72 +355,116 @@ impl DataNode {
         mut next: Option<(TcpStream, Inbox)>,
     ) -> io::Result<()> {
         let nodes = write.targets.len() + 1;
-        for number in 0.. {
-            let decode = |reader: &mut Reader<'_>| {
-                PacketHeader::decode(reader, VERSION, write.sums, MAX_PACKET)
-            };
-            let Next::Packet(header) = inbox.decode(stream, decode).await? else {
-                return Err(io::Error::other("an end without a last packet"));
-            };
-            if header.layout != Layout::SumsFirst {
-                return Err(io::Error::other("a client writes checksums first"));
+        let (mut from, to) = stream.split();
+        let (mut to_next, from_next) = match &mut next {
+            Some((next, inbox)) => {
+                let (from, to) = next.split();
+                (Some(to), Some((from, inbox)))
             }
-            let mut payload = inbox.take(stream, header.payload).await?;
-            let is_last = header.is_last();
-            if is_last && inbox.decode(stream, |reader| reader.i32()).await? != 0 {
-                return Err(io::Error::other("no end behind the last packet"));
-            }
-            let faults = self.faults();
-            if faults.is_dead || faults.die_at_packet == Some(number) {
-                return Ok(());
-            }
-            if faults.is_stuck {
-                return std::future::pending().await;
-            }
-            let mut ack = Ack { seqno: header.seqno, bad: None };
-            if let Some((next, from_next)) = &mut next {
-                next.write_all(&header.bytes()).await?;
-                next.write_all(&payload).await?;
-                if is_last {
-                    next.write_all(&[0; 4]).await?;
+            None => (None, None),
+        };
+        let (acks, due) = mpsc::channel(MAX_UNACKNOWLEDGED);
+        let receiving = async {
+            for number in 0.. {
+                let packet = inbox.packet(&mut from, write.sums).await?;
+                let (header, is_last) = (packet.header, packet.header.is_last());
+                let faults = self.faults();
+                if faults.is_dead || faults.die_at_packet == Some(number) {
+                    return Err(io::Error::other("it dies"));
                 }
-                let behind = from_next.decode(next, |reader| Ack::decode(reader, nodes - 1)).await;
-                ack.bad = match behind {
-                    Ok(behind) => behind.bad.map(|bad| bad + 1),
-                    Err(_) => Some(1),
-                };
-            }
-            if header.seqno == HEARTBEAT {
-                self.lock().heartbeats += 1;
-            } else {
-                let data = verify(&header, write.sums, &mut payload)
-                    .map_err(|wrong| io::Error::other(format!("{wrong:?}")))?;
-                let mut state = self.lock();
-                let replica = state.replicas.entry(write.block).or_default();
-                // Gaps and holes end the connection. Spec: hdfs/01 §1.6.2.
-                if header.offset as usize != replica.bytes.len() {
-                    return Err(io::Error::other("a gap"));
+                if faults.is_stuck {
+                    return std::future::pending().await;
                 }
-                replica.bytes.extend_from_slice(&payload[data]);
-                if is_last {
-                    replica.is_final = true;
-                    let bytes = replica.bytes.len() as i64;
-                    drop(state);
-                    if !faults.is_silent {
-                        self.name_node.received(write.block, self.number, bytes);
-                    }
+                if let Some(next) = &mut to_next {
+                    // That it has failed is what its acknowledgement says.
+                    let _ = next.write_all(inbox.bytes(&packet)).await;
+                }
+                self.store(write, &packet, inbox, faults)?;
+                inbox.take(&packet);
+                let is_refused = faults.refuse_packet == Some(number);
+                let sent = acks.send((header.seqno, is_refused, is_last)).await;
+                if is_last || is_refused || sent.is_err() {
+                    break;
                 }
             }
-            if faults.refuse_packet == Some(number) {
-                ack.bad = Some(0);
-            }
-            stream.write_all(&ack.bytes(nodes)).await?;
-            if is_last || ack.bad.is_some() {
-                return Ok(());
-            }
+            // The connection stays open until all is acknowledged.
+            Ok(())
+        };
+        tokio::try_join!(receiving, acknowledge(to, from_next, due, nodes)).map(drop)
+    }
+
+    /// Keeps the bytes of a packet.
+    fn store(
+        &self,
+        write: &WriteRequest,
+        packet: &Packet,
+        inbox: &mut Inbox,
+        faults: Faults,
+    ) -> io::Result<()> {
+        let header = packet.header;
+        let mut state = self.lock();
+        if header.seqno == HEARTBEAT {
+            state.heartbeats += 1;
+            return Ok(());
+        }
+        let payload = inbox.payload(packet);
+        let data = verify(&header, write.sums, payload)
+            .map_err(|wrong| io::Error::other(format!("{wrong:?}")))?;
+        let replica = state.replicas.entry(write.block).or_default();
+        // Gaps and holes end the connection. Spec: hdfs/01 §1.6.2.
+        if header.offset as usize != replica.bytes.len() {
+            return Err(io::Error::other("a gap"));
+        }
+        replica.bytes.extend_from_slice(payload.get(data).unwrap_or_default());
+        let stored = replica.bytes.len() as i64;
+        replica.is_final = header.is_last();
+        drop(state);
+        self.name_node.stored(write.block, stored);
+        if header.is_last() && !faults.is_silent {
+            self.name_node.received(write.block, self.number, stored);
         }
         Ok(())
     }
+}
+
+/// Acknowledges packets in their order, each when the nodes behind have.
+async fn acknowledge(
+    mut to: WriteHalf<'_>,
+    mut next: Option<(ReadHalf<'_>, &mut Inbox)>,
+    mut due: mpsc::Receiver<(i64, bool, bool)>,
+    nodes: usize,
+) -> io::Result<()> {
+    while let Some((seqno, is_refused, is_last)) = due.recv().await {
+        let mut ack = Ack { seqno, bad: None };
+        if let Some((from_next, inbox)) = &mut next {
+            let behind = inbox.decode(from_next, |reader| Ack::decode(reader, nodes - 1)).await;
+            ack.bad = match behind {
+                Ok(behind) => behind.bad.map(|bad| bad + 1),
+                Err(_) => Some(1),
+            };
+        }
+        if is_refused {
+            ack.bad = Some(0);
+        }
+        to.write_all(&ack.bytes(nodes)).await?;
+        if ack.bad.is_some() {
+            return Err(io::Error::other("a node of the pipeline has failed"));
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Sends what is there, up to so many bytes in all. False: that was the last.
+async fn send(stream: &mut TcpStream, bytes: &mut Vec<u8>, left: &mut usize) -> io::Result<bool> {
+    let sent = bytes.len().min(*left);
+    stream.write_all(bytes.get(..sent).unwrap_or_default()).await?;
+    *left -= sent;
+    let is_all = sent == bytes.len();
+    bytes.clear();
+    Ok(is_all)
 }
 
 impl ClientDatanode for DataNode {
@@ -410,22 +506,32 @@ fn text(text: &str) -> Vec<u8> {
     writer.finish().unwrap_or_default()
 }
 
-/// What has arrived and is not looked at.
+/// What has arrived, and from where on it was not looked at.
 #[derive(Debug, Default)]
-struct Inbox(Vec<u8>);
+struct Inbox {
+    arrived: Vec<u8>,
+    next: usize,
+}
+
+/// A packet that lies in the inbox, with the end mark behind the last one of a block.
+struct Packet {
+    header: PacketHeader,
+    start: usize,
+    payload: usize,
+    end: usize,
+}
 
 impl Inbox {
     async fn decode<T>(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut (impl AsyncRead + Unpin),
         decode: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> io::Result<T> {
         loop {
-            let mut reader = Reader::partial(&self.0, MAX_PACKET);
+            let mut reader = Reader::partial(self.waiting(), MAX_PACKET);
             match decode(&mut reader) {
                 Ok(value) => {
-                    let read = reader.position();
-                    self.0.drain(..read);
+                    self.next += reader.position();
                     return Ok(value);
                 }
                 Err(DecodeError::Truncated) => self.more(stream).await?,
@@ -434,15 +540,58 @@ impl Inbox {
         }
     }
 
-    async fn take(&mut self, stream: &mut TcpStream, bytes: usize) -> io::Result<Vec<u8>> {
-        while self.0.len() < bytes {
-            self.more(stream).await?;
-        }
-        Ok(self.0.drain(..bytes).collect())
+    fn waiting(&self) -> &[u8] {
+        self.arrived.get(self.next..).unwrap_or_default()
     }
 
-    async fn more(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        match stream.read_buf(&mut self.0).await? {
+    /// Waits for a whole packet, which stays in the inbox until it is taken.
+    async fn packet(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        sums: Sums,
+    ) -> io::Result<Packet> {
+        let (header, head) = loop {
+            let mut reader = Reader::partial(self.waiting(), MAX_PACKET);
+            match PacketHeader::decode(&mut reader, VERSION, sums, MAX_PACKET) {
+                Ok(Next::Packet(header)) => break (header, reader.position()),
+                Ok(Next::End) => return Err(io::Error::other("an end without a last packet")),
+                Err(DecodeError::Truncated) => self.more(stream).await?,
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        };
+        if header.layout != Layout::SumsFirst {
+            return Err(io::Error::other("a client writes checksums first"));
+        }
+        let mark = if header.is_last() { 4 } else { 0 };
+        while self.waiting().len() < head + header.payload + mark {
+            self.more(stream).await?;
+        }
+        let (start, payload) = (self.next, self.next + head);
+        let end = payload + header.payload + mark;
+        if self.arrived.get(end - mark..end).unwrap_or_default().iter().any(|byte| *byte != 0) {
+            return Err(io::Error::other("no end behind the last packet"));
+        }
+        Ok(Packet { header, start, payload, end })
+    }
+
+    fn bytes(&self, packet: &Packet) -> &[u8] {
+        self.arrived.get(packet.start..packet.end).unwrap_or_default()
+    }
+
+    fn payload(&mut self, packet: &Packet) -> &mut [u8] {
+        let end = packet.payload + packet.header.payload;
+        self.arrived.get_mut(packet.payload..end).unwrap_or_default()
+    }
+
+    fn take(&mut self, packet: &Packet) {
+        self.next = packet.end;
+    }
+
+    async fn more(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+        self.arrived.drain(..self.next);
+        self.next = 0;
+        self.arrived.reserve(SENT_TOGETHER);
+        match stream.read_buf(&mut self.arrived).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }

@@ -45,6 +45,8 @@ struct State {
     entries: BTreeMap<String, Entry>,
     /// Where replicas are: block, then number of the node and length.
     replicas: HashMap<i64, Vec<(usize, i64)>>,
+    /// Bytes of blocks that data nodes have stored so far.
+    stored: HashMap<i64, i64>,
     bad: HashSet<(i64, usize)>,
     faults: Vec<(&'static str, NameNodeFault, usize)>,
     calls: Vec<String>,
@@ -89,6 +91,11 @@ impl NameNode {
         replicas.retain(|(other, _)| *other != node);
         replicas.push((node, bytes));
         replicas.sort_unstable();
+    }
+
+    /// A data node has so many bytes of a block that is being written.
+    pub(super) fn stored(&self, block: i64, bytes: i64) {
+        self.lock().stored.insert(block, bytes);
     }
 
     /// Begins or ends safe mode.
@@ -514,7 +521,11 @@ impl State {
         for (number, block) in file.blocks.iter().enumerate() {
             let is_last = number + 1 == file.blocks.len();
             let is_written = file.writer.is_some() && is_last;
-            let bytes = if is_written { 0 } else { self.reported(block.id).unwrap_or(block.bytes) };
+            let bytes = if is_written {
+                block.bytes
+            } else {
+                self.reported(block.id).unwrap_or(block.bytes)
+            };
             if at < end && (at + bytes > offset || (is_written && at >= offset)) {
                 let mut locations = self.locations(block.id);
                 if is_written && locations.is_empty() {
@@ -703,7 +714,15 @@ impl Protocol for NameNode {
     }
 
     async fn fsync(&self, _caller: &Caller, path: String, client: String) -> Result<(), Fault> {
-        self.serve("fsync", &path, never, |state| state.written(&path, &client).map(drop)).await
+        self.serve("fsync", &path, never, |state| {
+            let stored = state.stored.clone();
+            // As the original does: the length of now, which it keeps while the block grows.
+            if let Some(last) = state.written(&path, &client)?.blocks.last_mut() {
+                last.bytes = stored.get(&last.id).copied().unwrap_or(0);
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn rename(&self, _caller: &Caller, from: String, to: String) -> Result<bool, Fault> {

@@ -381,3 +381,27 @@ async fn connections_to_data_nodes_are_bounded_and_end_with_their_reader() {
     assert!(soon(all(&mut *third)).await.unwrap() == bytes);
     assert!(begin.elapsed() < Duration::from_secs(60));
 }
+
+#[tokio::test]
+async fn a_block_that_cannot_be_kept_ends_the_write() {
+    let world = World::with(1, |settings| {
+        settings.buffer_dir = "/no/such/directory".into();
+        settings.block_bytes = 8 << 20;
+    })
+    .await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let piece = content(1 << 20);
+    let error = soon(async {
+        loop {
+            if let Err(error) = writer.write(&piece).await {
+                return error;
+            }
+        }
+    })
+    .await;
+    assert_eq!((error.kind, error.call), (ErrorKind::NotFound, "buffer"), "{error}");
+    assert!(soon(writer.write(b"x")).await.is_err(), "nothing is written after that");
+    assert!(soon(writer.close()).await.is_err());
+    until(|| world.cluster.name_node.files().is_empty()).await;
+}

@@ -2,6 +2,7 @@
 
 mod faults;
 mod files;
+mod playback;
 mod recordings;
 
 use std::sync::Arc;

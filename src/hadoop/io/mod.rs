@@ -10,7 +10,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 mod utf8;
-mod varint;
+pub mod varint;
 mod writer;
 
 pub use reader::{DecodeError, Reader};

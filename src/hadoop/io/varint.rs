@@ -5,8 +5,9 @@
 
 use super::DecodeError;
 
-/// What the first byte says.
-pub(super) fn decode<'a>(
+/// The integer that begins with this byte; `take` gives the bytes behind it.
+#[inline]
+pub fn decode<'a>(
     first: u8,
     take: impl FnOnce(usize) -> Result<&'a [u8], DecodeError>,
 ) -> Result<i64, DecodeError> {
@@ -23,7 +24,8 @@ pub(super) fn decode<'a>(
 }
 
 /// Puts the encoding of `value`, at most nine bytes.
-pub(super) fn encode(value: i64, put: impl FnOnce(&[u8])) {
+#[inline]
+pub fn encode(value: i64, put: impl FnOnce(&[u8])) {
     if (-112..=127).contains(&value) {
         return put(&[value as u8]);
     }

@@ -68,9 +68,10 @@ impl SplitFile {
     const VERSION: i32 = 0;
 }
 
-impl Writable for SplitFile {
-    /// Errors: also a file that begins otherwise, or one of another version.
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+impl SplitFile {
+    /// Reads what stands before the splits and gives their number. Errors: also a file that begins
+    /// otherwise, or one of another version.
+    pub fn begin(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
         let magic = reader.take(Self::MAGIC.len())?;
         if magic != Self::MAGIC {
             let value = magic.iter().fold(0, |value, byte| value << 8 | i64::from(*byte));
@@ -83,7 +84,16 @@ impl Writable for SplitFile {
                 return Err(DecodeError::Number { kind: "version of a split file", value });
             }
         }
-        List::<VInt, Plain>::decode(reader).map(|splits| SplitFile { splits })
+        let count = reader.vint()?;
+        reader.length(count.into())
+    }
+}
+
+impl Writable for SplitFile {
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let count = SplitFile::begin(reader)?;
+        let splits = (0..count).map(|_| RawSplit::decode(reader)).collect::<Result<_, _>>()?;
+        Ok(SplitFile { splits })
     }
 
     fn encode(&self, writer: &mut Writer) {

@@ -1,4 +1,4 @@
-//! Whether the books agree: what must hold after every input. For tests and simulations.
+//! The audit of the books: invariants that must hold after every input. For tests and simulations.
 
 use corona_mapreduce::{TaskKind, TaskRole, TaskState};
 

@@ -1,4 +1,4 @@
-//! What goes into the job engine and what comes out: plain data.
+//! The inputs and outcomes of the job engine: plain data.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ pub struct JobSpec {
     pub user: Arc<str>,
     /// Where its configuration is, as task trackers fetch it.
     pub conf: Arc<str>,
-    /// What the history names as its job tracker: `null:null:null` without a remote one.
+    /// The job tracker's name in the history: `null:null:null` without a remote one.
     pub tracker: Arc<str>,
     /// The splits, one for each map, in the order of the maps.
     pub splits: Vec<Split>,
     /// Reduces.
     pub reduces: u32,
-    /// What its configuration says.
+    /// The settings from its configuration.
     pub settings: JobSettings,
     /// Racks of hosts that are not in the default rack; sorted by host. They count for statistics only.
     pub racks: Vec<(Arc<str>, Arc<str>)>,
@@ -111,6 +111,10 @@ pub enum JobInput {
         /// Whether a request or a release raised the error.
         aborted: bool,
     },
+    /// The job tracker was away, and is there again. It is not known which orders and requests went
+    /// out, and which grants were missed: requests that wait are filed again, and attempts that were
+    /// never heard of are killed and run again.
+    Resumed,
     /// Time has passed. Due at [`super::JobEngine::next_deadline`].
     Tick,
 }
@@ -141,12 +145,12 @@ pub enum Order {
     KillJob,
 }
 
-/// What one input leads to.
+/// The outcome of one input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobOutcome {
-    /// What the caller learns.
+    /// The reply to the caller.
     pub reply: Result<JobReply, JobRefusal>,
-    /// What must be done, in order.
+    /// The effects, in order.
     pub effects: Vec<JobEffect>,
 }
 
@@ -235,7 +239,7 @@ pub enum JobEffect {
     EndSession {
         /// How it ended.
         status: SessionStatus,
-        /// What happened on each node.
+        /// The usage of each node.
         feedback: Vec<NodeUsage>,
     },
 }
@@ -258,11 +262,11 @@ pub struct Launch {
     pub at: Tracker,
     /// The slot that it takes.
     pub slot: RequestId,
-    /// What it does.
+    /// Its work.
     pub work: Work,
 }
 
-/// What an attempt does.
+/// The activity of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
     /// Its map or reduce.
@@ -288,7 +292,7 @@ pub enum Work {
     },
 }
 
-/// What happened to a job on a node: an entry of `nodeFeedback`. Spec: mapreduce/05 §5.5.
+/// The usage of a node by a job: an entry of `nodeFeedback`. Spec: mapreduce/05 §5.5.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsage {
     /// The node.

@@ -56,7 +56,7 @@ pub use self::views::{AttemptView, JobProgress, TaskView};
 /// One job. See the module's text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobEngine {
-    /// What was submitted; the splits are in the tasks once these are made.
+    /// The submitted job; the splits are in the tasks once these are made.
     spec: JobSpec,
     /// The latest time of an input.
     last: Millis,
@@ -126,7 +126,7 @@ struct StoredEvent {
     run_time_ms: i32,
 }
 
-/// What an input leads to, while it is found out.
+/// The effects of an input, while they are collected.
 #[derive(Debug, Default)]
 struct Turn {
     effects: Vec<JobEffect>,
@@ -143,7 +143,7 @@ impl Turn {
         self.effects.push(JobEffect::Record(record));
     }
 
-    /// The effects, in order: what concerns attempts, then the requests, then the releases, as the
+    /// The effects, in order: those on attempts, then the requests, then the releases, as the
     /// original sends them. Spec: mapreduce/09 §A.
     fn into_effects(self) -> Vec<JobEffect> {
         let Turn { mut effects, requests, releases, .. } = self;
@@ -216,6 +216,7 @@ impl JobEngine {
             (JobStage::Over(_), JobInput::KillJob | JobInput::SessionLost { .. }) => {}
             (JobStage::Over(_), JobInput::Granted { .. } | JobInput::Revoked { .. }) => {}
             (JobStage::Over(_), JobInput::NodeLost { .. } | JobInput::Tick) => {}
+            (JobStage::Over(_), JobInput::Resumed) => {}
             (JobStage::Over(_), JobInput::HostsKnown { .. } | JobInput::CallFailed { .. }) => {}
             (JobStage::Over(_), _) => return Err(JobRefusal::Ended),
             _ => return self.dispatch_active(input, turn),
@@ -267,6 +268,7 @@ impl JobEngine {
             JobInput::Speculate { kind, number } => {
                 self.speculate(TaskKey { kind, number }, turn)?
             }
+            JobInput::Resumed => self.resume(turn),
             JobInput::Tick => self.tick(turn),
         }
         Ok(JobReply::Done)
@@ -328,7 +330,7 @@ impl JobEngine {
         !matches!(self.stage, JobStage::New | JobStage::Over(_))
     }
 
-    /// What a task is for. Spec: mapreduce/05 §5.3.
+    /// The purpose of a task. Spec: mapreduce/05 §5.3.
     fn role(&self, task: TaskKey) -> TaskRole {
         match (task.number.checked_sub(self.sizes[task.kind]), task.kind) {
             (None, TaskKind::Map) => TaskRole::Map,

@@ -1,4 +1,4 @@
-//! What goes to the job's history, and the counters of the job. Spec: mapreduce/08 §8.3, mapreduce/09 §F.
+//! The records for the job's history, and the counters of the job. Spec: mapreduce/08 §8.3, mapreduce/09 §F.
 
 use std::sync::Arc;
 

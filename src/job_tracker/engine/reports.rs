@@ -1,4 +1,4 @@
-//! What reports, lost nodes, failed calls and silence say of attempts.
+//! The effects of reports, lost nodes, failed calls and silence on attempts.
 //! Spec: mapreduce/05 §5.5, mapreduce/09 §A, §K.
 
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl JobEngine {
         }
     }
 
-    /// The first attempt of a task may commit; it is allowed to once more at each report that shows that
+    /// The first attempt of a task may commit; it gets the permission again at each report that shows that
     /// it still waits, since an order may be lost. Spec: mapreduce/09 §A.
     fn wants_to_commit(&mut self, key: AttemptKey, turn: &mut Turn) {
         if self.attempt(key).state == TaskState::Unassigned {
@@ -345,7 +345,7 @@ impl JobEngine {
         self.drop_free_slots_of(node, turn);
     }
 
-    /// What becomes of an attempt whose node is lost: killed, or what it was before its clean-up.
+    /// The state of an attempt whose node is lost: killed, or its state before its clean-up.
     fn fate_of_lost(&self, key: AttemptKey) -> Fate {
         let attempt = self.attempt(key);
         let failed = attempt.state == TaskState::FailedUnclean || attempt.kill == Some(true);
@@ -397,6 +397,21 @@ impl JobEngine {
         }
         let fate = self.fate_of_lost(key);
         self.end_attempt(key, fate, text, false, turn);
+    }
+
+    /// The job tracker was away. An attempt that was never heard of may not have been launched.
+    pub(super) fn resume_attempt(&mut self, key: AttemptKey, turn: &mut Turn) {
+        let attempt = self.attempt(key);
+        if !attempt.heard {
+            let at = self.nodes[attempt.node].tracker();
+            turn.effects.push(JobEffect::Kill { attempt: key, at });
+            return self.give_up(key, "The job tracker was restarted", false, turn);
+        }
+        let due = self.last.plus_ms(self.spec.settings.task_timeout_ms);
+        let attempt = self.attempt_mut(key);
+        if attempt.due < due {
+            attempt.due = due;
+        }
     }
 
     pub(super) fn tick(&mut self, turn: &mut Turn) {

@@ -4,12 +4,12 @@
 use corona_mapreduce::{RecordRange, SortedRanges};
 use serde::{Deserialize, Serialize};
 
-/// What is known of the bad records of a task.
+/// The known bad records of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Skipping {
     /// Small enough to be left out by all later attempts.
     bad: SortedRanges,
-    /// A range that is too large, of which the next attempt tests the first half.
+    /// A range that is too large: the next attempt tests its first half.
     test: Option<Test>,
 }
 
@@ -53,7 +53,7 @@ impl Skipping {
         self.test = Some(Test { tested, other, passed: false });
     }
 
-    /// What the next attempt leaves out: the bad records, and all but the tested range in a test.
+    /// The records that the next attempt skips: the bad ones, and in a test all but the tested range.
     pub(super) fn skipped(&self) -> SortedRanges {
         let mut skipped = self.bad.clone();
         if let Some(Test { tested, .. }) = self.test {

@@ -1,4 +1,4 @@
-//! Requests and slots: what is requested, and what a slot is used for.
+//! Requests and slots: the choice of requests, and the use of each slot.
 //! Spec: mapreduce/05 §5.3, mapreduce/09 §A, §B.
 
 use std::sync::Arc;
@@ -225,6 +225,22 @@ impl JobEngine {
         if let Some(owner) = owner {
             self.request_if_lacking(owner, turn);
         }
+    }
+
+    /// Files all requests that wait again, and gives up what was launched and not heard of. Those that
+    /// report had time to fall silent too: their patience begins anew.
+    pub(super) fn resume(&mut self, turn: &mut Turn) {
+        let waits = |slot: &Slot| slot.use_ == SlotUse::Requested;
+        let waiting = self.slots.iter().filter(|(_, slot)| waits(slot)).map(|(id, _)| *id);
+        for id in waiting.collect::<Vec<_>>() {
+            self.request_again(id, turn);
+        }
+        for key in self.keys().collect::<Vec<_>>() {
+            for number in self.live_attempts(key) {
+                self.resume_attempt(key.attempt(number), turn);
+            }
+        }
+        turn.recheck = true;
     }
 
     /// The task whose experience with hosts decides on a slot.
@@ -499,7 +515,7 @@ impl JobEngine {
     }
 }
 
-/// What a slot must offer. Spec: mapreduce/05 §5.3.
+/// The resources that a slot must offer. Spec: mapreduce/05 §5.3.
 fn specs(kind: TaskKind) -> ComputeSpecs {
     let network_mbps = Some(match kind {
         TaskKind::Map => 10,

@@ -192,7 +192,7 @@ pub(super) struct Slot {
     pub(super) excludes: bool,
 }
 
-/// What a slot is used for.
+/// The use of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SlotUse {
     /// It was requested.

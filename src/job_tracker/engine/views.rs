@@ -1,4 +1,4 @@
-//! How a job stands, for those who ask. Nothing here changes anything.
+//! Views of a job, for callers that ask for its state. Nothing here changes the job.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use corona_mapreduce::{
     AttemptKey, CompletionEvent, Counters, JobId, JobState, PerKind, Phase, TaskKey, TaskKind,
     TaskRole, TaskState,
 };
-use corona_model::types::{Millis, SessionPriority};
+use corona_model::types::{Address, Grant, Millis, ResourceRequest, SessionPriority};
 use serde::{Deserialize, Serialize};
 
+use super::input::slot_type;
 use super::tasks::{SlotUse, Stage};
-use super::{JobEngine, JobSpec, JobStage, JobTotals};
+use super::{JobEngine, JobSpec, JobStage, JobTotals, RequestId, Tracker};
 
 /// How far a job is. Spec: mapreduce/09 §H.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +47,7 @@ pub struct JobProgress {
 pub struct TaskView {
     /// Which one.
     pub task: TaskKey,
-    /// What it is for.
+    /// Its purpose.
     pub role: TaskRole,
     /// The attempt that succeeded.
     pub succeeded: Option<u32>,
@@ -69,7 +70,7 @@ pub struct AttemptView {
     pub attempt: AttemptKey,
     /// Its state.
     pub state: TaskState,
-    /// What it is doing.
+    /// Its state.
     pub phase: Phase,
     /// From 0 to 1.
     pub progress: f32,
@@ -79,9 +80,9 @@ pub struct AttemptView {
     pub start_ms: i64,
     /// Milliseconds since the Unix epoch, 0 if it has not ended.
     pub finish_ms: i64,
-    /// What it says that it does.
+    /// The state that it reports.
     pub state_string: String,
-    /// What went wrong.
+    /// Its diagnostics.
     pub diagnostics: String,
     /// Its counters.
     pub counters: Counters,
@@ -93,7 +94,7 @@ impl JobEngine {
         &self.spec.id
     }
 
-    /// What was submitted. The splits are left out once the tasks are made.
+    /// The submitted job. The splits are left out once the tasks are made.
     pub fn spec(&self) -> &JobSpec {
         &self.spec
     }
@@ -179,7 +180,45 @@ impl JobEngine {
         (from..end).map(|id| self.event(id)).collect()
     }
 
-    /// What the job tracker counts itself.
+    /// The id of the last request; 0 before the first one.
+    pub fn last_request(&self) -> RequestId {
+        RequestId(self.last_request)
+    }
+
+    /// The requests that are not released, with the grants of those that were granted, as far as a
+    /// session must know them after a restart: which hosts they wanted is not kept.
+    pub fn open_requests(&self) -> Vec<(ResourceRequest, Option<Grant>)> {
+        let open = self.slots.iter().map(|(id, slot)| {
+            let kind = slot_type(slot.kind);
+            let request = ResourceRequest {
+                id: id.0,
+                hosts: Vec::new(),
+                specs: None,
+                kind,
+                exclude_hosts: Vec::new(),
+            };
+            let node = match slot.use_ {
+                SlotUse::Requested => return (request, None),
+                SlotUse::Free(node) => node,
+                SlotUse::Runs(attempt) => self.attempt(attempt).node,
+            };
+            let node = &self.nodes[node];
+            let at = node.tracker();
+            let address = Address { host: self.hosts.name(node.host).clone(), port: 0 };
+            let granted_at = Millis(0);
+            let (node_name, app_info) = (at.node, at.address);
+            let id = id.0;
+            (request, Some(Grant { id, node_name, address, granted_at, kind, app_info }))
+        });
+        open.collect()
+    }
+
+    /// The task trackers on which the job had slots and that are not lost.
+    pub fn trackers(&self) -> Vec<Tracker> {
+        self.nodes.iter().filter(|node| !node.lost).map(|node| node.tracker()).collect()
+    }
+
+    /// The counters of the job tracker itself.
     pub fn totals(&self) -> &JobTotals {
         &self.totals
     }

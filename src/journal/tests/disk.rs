@@ -237,3 +237,65 @@ fn a_journal_is_set_aside_under_a_name_of_its_own() {
         assert_eq!(content(&expected).1.len(), 1);
     }
 }
+
+#[tokio::test]
+async fn a_copy_gets_every_record_while_the_journal_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let storage = DiskStorage::open(&path).unwrap();
+    let (journal, _) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
+    let journal = std::sync::Arc::new(journal);
+    for number in 1..=100_u64 {
+        journal.append(&number.to_le_bytes()).unwrap();
+    }
+    journal.sync(50).unwrap();
+    journal.store_image(50, b"fifty").unwrap();
+    let writing = journal.clone();
+    let writer = std::thread::spawn(move || {
+        for number in 101..=2000_u64 {
+            writing.append(&number.to_le_bytes()).unwrap();
+        }
+    });
+    let mut tap = journal.tap(1 << 20);
+    let (mut image, mut copied) = (None, Vec::new());
+    let read = journal
+        .read(|entry| {
+            match entry {
+                Entry::Image { number, bytes } => image = Some((number, bytes.to_vec())),
+                Entry::Record { bytes, .. } => copied.push(bytes.to_vec()),
+            }
+            Ok(())
+        })
+        .unwrap();
+    writer.join().unwrap();
+    let mut last = read;
+    while last < 2000 {
+        let tapped = tap.next().await.unwrap();
+        for record in crate::records(&tapped.bytes) {
+            let (number, bytes) = record.unwrap();
+            if number > last {
+                assert_eq!(number, last + 1);
+                copied.push(bytes.to_vec());
+                last = number;
+            }
+        }
+        assert_eq!(last, tapped.last.max(read));
+    }
+    // The copy is a journal of its own, with the same numbers.
+    let (number, bytes) = image.unwrap();
+    let copy = directory.path().join("copy");
+    let storage = DiskStorage::open(&copy).unwrap();
+    crate::seed(&storage, number, &bytes).unwrap();
+    let (journal, recovered) = Journal::open(storage, options(Sync::Write), |_| Ok(())).unwrap();
+    assert_eq!((recovered.image, recovered.last), (50, 50));
+    for record in &copied {
+        journal.append(record).unwrap();
+    }
+    journal.close().unwrap();
+    drop(journal);
+    let (stored, records) = content(&copy);
+    assert_eq!(stored, Some((50, b"fifty".to_vec())));
+    let expected: Vec<_> =
+        (51..=2000_u64).map(|number| (number, number.to_le_bytes().to_vec())).collect();
+    assert_eq!(records, expected);
+}

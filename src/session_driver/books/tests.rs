@@ -36,7 +36,7 @@ enum Event {
 use Event::*;
 
 /// Does it and says in short what came out.
-fn happen(books: &mut Books, event: &Event) -> String {
+fn happen(books: &mut SlotBooks, event: &Event) -> String {
     let ids = |lost: Vec<Lost>| lost.iter().map(|lost| lost.grant.id).collect::<Vec<_>>();
     match event {
         Want(count) => {
@@ -66,7 +66,7 @@ fn happen(books: &mut Books, event: &Event) -> String {
 }
 
 fn check(story: &[(Event, &str)], totals: Totals) {
-    let mut books = Books::default();
+    let mut books = SlotBooks::default();
     for (step, (event, expected)) in story.iter().enumerate() {
         assert_eq!(happen(&mut books, event), *expected, "step {step}");
     }
@@ -103,7 +103,7 @@ fn a_grant_may_overtake_the_answer_to_its_request() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_given_back() {
+fn grants_without_a_request_are_released() {
     check(
         &[
             (Want(2), "[1, 2]"),
@@ -192,7 +192,7 @@ fn heartbeats_tell_the_latest_batch_not_the_greatest_id() {
 
 #[test]
 fn a_lost_slot_tells_what_was_asked_for_and_what_was_granted() {
-    let mut books = Books::default();
+    let mut books = SlotBooks::default();
     let slot = SlotRequest::new(ResourceType::Reduce).near(["h"]).avoiding(["x", "y"]);
     books.want(vec![slot.clone()]).unwrap();
     books.granted(vec![grant(1, "a")]);
@@ -203,7 +203,7 @@ fn a_lost_slot_tells_what_was_asked_for_and_what_was_granted() {
 
 #[test]
 fn ids_end_and_none_is_used_twice() {
-    let mut books = Books::starting_at(i32::MAX - 2);
+    let mut books = SlotBooks::starting_at(i32::MAX - 2);
     assert_eq!(books.want(maps(4)), Err(IdsExhausted { wanted: 4, left: 3 }));
     let ids: Vec<_> = books.want(maps(2)).unwrap().iter().map(|request| request.id).collect();
     assert_eq!(ids, [i32::MAX - 2, i32::MAX - 1]);
@@ -292,7 +292,7 @@ fn act() -> impl Strategy<Value = Act> {
 /// Both ends and how many ids were handed out.
 #[derive(Default)]
 struct World {
-    books: Books,
+    books: SlotBooks,
     manager: Manager,
     handed_out: i32,
     fresh: Vec<i32>,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::peer::*;
-use crate::books::Standing;
+use crate::books::RequestStanding;
 use crate::*;
 use corona_model::types::ResourceType;
 use corona_wire::calls::ClusterManagerCall as Call;
@@ -46,7 +46,7 @@ async fn a_heartbeat_comes_first_and_calls_follow_in_order() {
     assert_eq!(manager.ids("requestResource"), [vec![1, 2], vec![3]]);
     driver.look(|books| {
         assert_eq!(books.standing(1), None);
-        assert_eq!(books.standing(3), Some(&Standing::Pending));
+        assert_eq!(books.standing(3), Some(&RequestStanding::Pending));
     });
 }
 

@@ -124,7 +124,7 @@ async fn a_slow_owner_holds_up_the_cluster_manager_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn an_owner_that_takes_nothing_for_too_long_is_not_told() {
+async fn an_owner_that_takes_nothing_for_too_long_gets_no_more_events() {
     let manager = Manager::start(well);
     let mut options = options(&manager);
     options.bounds.max_incoming = 1;
@@ -140,7 +140,7 @@ async fn an_owner_that_takes_nothing_for_too_long_is_not_told() {
 }
 
 #[tokio::test]
-async fn sessions_share_a_listener_and_are_told_apart() {
+async fn sessions_share_a_listener_and_are_kept_apart() {
     let manager = Manager::start(well);
     manager.number_sessions();
     let mut options = options(&manager);

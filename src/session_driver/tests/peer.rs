@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::{Endpoint, Event, Events, Options, Timers};
+use crate::{Endpoint, Event, Options, SessionEvents, Timers};
 use corona_wire::calls::{
     self, ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
     ProxyJobTracker, ProxyJobTrackerCall, ProxyJobTrackerReply, SessionDriverCall,
@@ -322,7 +322,7 @@ fn grant(id: i32, node: &str) -> ResourceGrant {
     }
 }
 
-pub(super) async fn next(events: &mut Events) -> Event {
+pub(super) async fn next(events: &mut SessionEvents) -> Event {
     let event = timeout(SOON, events.next()).await.expect("an event in time");
     event.expect("the session is not over")
 }

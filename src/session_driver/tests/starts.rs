@@ -8,7 +8,7 @@ use corona_model::types::PoolName;
 use corona_wire::calls::ClusterManagerCall as Call;
 
 #[tokio::test]
-async fn a_session_says_who_it_is_and_learns_where_it_belongs() {
+async fn a_session_sends_its_identity_and_learns_its_pool() {
     let manager = Manager::start(well);
     let options = Options {
         name: None,
@@ -161,4 +161,63 @@ async fn a_host_takes_a_handle_once() {
     assert!(matches!(&error, StartError::HandleTaken(handle) if handle == first.handle()));
     first.end(corona_model::types::SessionStatus::Successful).await;
     host.start(options).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_id_may_be_had_long_before_the_session_starts() {
+    let manager = Manager::start(well);
+    let options = options(&manager);
+    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    let handle = host.next_session_id(&options).await.unwrap();
+    assert_eq!(manager.seen().len(), 1);
+    let (driver, _events) = host.start_named(handle.clone(), options).await.unwrap();
+    assert_eq!(driver.handle(), &handle);
+    manager.until_called("sessionStart", 1).await;
+    assert_eq!(manager.count("getNextSessionId"), 1);
+}
+
+#[tokio::test]
+async fn a_session_of_an_earlier_process_goes_on() {
+    use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType};
+
+    let manager = Manager::start(well);
+    let options = options(&manager);
+    let host = DriverHost::open(&options.cluster_manager, &options.listen).await.unwrap();
+    let request = |id| ResourceRequest {
+        id,
+        hosts: vec![],
+        specs: None,
+        kind: ResourceType::Map,
+        exclude_hosts: vec![],
+    };
+    let grant = Grant {
+        id: 4,
+        node_name: "node".into(),
+        address: Address { host: "node".into(), port: 1 },
+        granted_at: Millis(0),
+        kind: ResourceType::Map,
+        app_info: "node:2".into(),
+    };
+    let resumed = Resumed {
+        handle: HANDLE.into(),
+        pool: PoolName::new("group", "pool"),
+        session_log: "/log/0".into(),
+        last_id: 5,
+        open: vec![(request(2), None), (request(4), Some(grant))],
+    };
+    let (driver, _events) = host.resume(resumed, options).await.unwrap();
+    assert_eq!((driver.session_log(), driver.pool().to_string()), ("/log/0", "group.pool".into()));
+    let new = driver.request(vec![SlotRequest::new(ResourceType::Map)]).unwrap();
+    assert_eq!(new, [6]);
+    driver.release([2]).unwrap();
+    manager.until_called("releaseResource", 2).await;
+    // What was released may not be known there; the call with requests comes before any heartbeat.
+    let methods = manager.methods();
+    assert_eq!(methods[..2], ["releaseResource", "requestResource"], "{methods:?}");
+    assert_eq!(manager.ids("releaseResource"), [vec![1, 3, 5], vec![2]]);
+    assert_eq!(manager.ids("requestResource"), [vec![], vec![6]]);
+    driver.leave();
+    drop(driver);
+    host.next_session_id(&super::peer::options(&manager)).await.unwrap();
+    assert_eq!(manager.count("sessionEnd"), 0);
 }

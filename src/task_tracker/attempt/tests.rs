@@ -283,7 +283,7 @@ fn a_reduce_that_ends_has_come_to_everything() {
 
 /// Job trackers leave the phase of such a task as it was, and its process is to see the right one.
 #[test]
-fn a_process_that_cleans_up_after_an_attempt_is_told_so() {
+fn a_process_that_cleans_up_after_an_attempt_learns_that() {
     let begun = Instant::now();
     for (name, phase) in [("map", Phase::Map), ("cleanup of killed", Phase::Cleanup)] {
         let attempt = Attempt::new(kind(name), at(begun, 0));

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::localise::{LocalAttempt, TaskKind};
-use corona_config::{JobConf, keys};
+use corona_config::{JobConf, NativeTasks, keys};
+use corona_mapreduce::native::NativeJob;
 
 /// Java options of set-up and clean-up tasks that name none.
 const DEFAULT_JAVA_OPTIONS: &str = "-Xmx200m";
 
-/// What a machine has to run tasks with.
+/// The programs that a machine runs tasks with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Install {
     /// The program `java`.
@@ -22,12 +23,23 @@ pub struct Install {
     pub class_path: String,
     /// Directories of native libraries with colons between; may be empty.
     pub library_path: String,
+    /// How tasks run without Java.
+    pub native: Native,
 }
 
-/// What a launch needs besides the attempt.
+/// How tasks run without Java.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Native {
+    /// The program that has `task-child` as a subcommand: this one.
+    pub program: PathBuf,
+    /// Which jobs run so.
+    pub allowed: NativeTasks,
+}
+
+/// The inputs of a launch besides the attempt.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
-    /// What the machine has.
+    /// The programs on the machine.
     pub install: &'a Install,
     /// `hadoop.log.dir`
     pub log_dir: &'a Path,
@@ -39,9 +51,11 @@ pub struct Launch<'a> {
     pub jvm_number: i32,
     /// The files of `jars/lib`, in the order in which they stand on the class path.
     pub jar_libraries: &'a [PathBuf],
+    /// Whether a native task can read what a map is to read.
+    pub is_input_native: bool,
 }
 
-/// What is run: `bash -c <line>`, in a directory, with changes to the environment.
+/// The command: `bash -c <line>`, in a directory, with changes to the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildCommand {
     /// The line for the shell.
@@ -63,6 +77,12 @@ pub enum CommandError {
          Expecting : env1=value1,env2=value2..."
     )]
     Environment(String),
+    /// The job asks for native tasks.
+    #[error(
+        "the job asks for native tasks (corona.task.native), which this node does not run: \
+         corona.tt.native.tasks is none"
+    )]
+    NativeNotAllowed,
     /// A value with a zero byte, which no process can be given.
     #[error("{0} has a zero byte")]
     ZeroByte(&'static str),
@@ -76,12 +96,14 @@ pub fn command(
 ) -> Result<ChildCommand, CommandError> {
     let builder = Builder { attempt, conf: &attempt.conf, launch };
     let own = builder.conf.text_if_set(&keys::JOB_COMMAND);
+    let is_native = own.is_none() && builder.is_native()?;
     let words = match &own {
         Some(program) => builder.program(program),
+        None if is_native => builder.native(),
         None => builder.java(),
     };
     let mut environment = builder.environment(variable)?;
-    if own.is_some() {
+    if own.is_some() || is_native {
         environment.extend(builder.for_programs());
     }
     let line = builder.line(&words);
@@ -173,7 +195,29 @@ impl Builder<'_> {
         words
     }
 
-    /// What lowers the priority.
+    /// Whether the task runs without Java. A job that asks for that and cannot have it learns why from the
+    /// task; any other job that native tasks cannot run is one for Java.
+    fn is_native(&self) -> Result<bool, CommandError> {
+        let is_marked = NativeJob::is_marked(self.conf);
+        Ok(match self.launch.install.native.allowed {
+            NativeTasks::None if is_marked => return Err(CommandError::NativeNotAllowed),
+            NativeTasks::None => false,
+            NativeTasks::Jobs => is_marked,
+            NativeTasks::Streaming => {
+                is_marked || (self.launch.is_input_native && NativeJob::of(self.conf).is_ok())
+            }
+        })
+    }
+
+    /// The words of a native task, quoted.
+    fn native(&self) -> Vec<String> {
+        let mut words = self.nice();
+        words.push(quoted(&self.launch.install.native.program.display().to_string()));
+        words.push(quoted("task-child"));
+        words
+    }
+
+    /// The words that lower the priority.
     fn nice(&self) -> Vec<String> {
         match self.conf.text(&keys::JOB_NICE_LEVEL).parse::<i32>() {
             Ok(level) => ["nice", "-n", &level.to_string()].map(quoted).to_vec(),
@@ -337,10 +381,20 @@ mod tests {
     }
 
     fn built(attempt: &LocalAttempt, libraries: &[PathBuf]) -> Result<ChildCommand, CommandError> {
+        built_where(attempt, libraries, NativeTasks::None, true)
+    }
+
+    fn built_where(
+        attempt: &LocalAttempt,
+        libraries: &[PathBuf],
+        allowed: NativeTasks,
+        is_input_native: bool,
+    ) -> Result<ChildCommand, CommandError> {
         let install = Install {
             java: "/jdk/bin/java".into(),
             class_path: "/conf:/core.jar".into(),
             library_path: "/usr/lib".into(),
+            native: Native { program: "/bin/corona".into(), allowed },
         };
         let launch = Launch {
             install: &install,
@@ -349,6 +403,7 @@ mod tests {
             umbilical: "127.0.0.1:35789".parse().unwrap(),
             jvm_number: -1_483_528_459,
             jar_libraries: libraries,
+            is_input_native,
         };
         command(attempt, &launch, &|name| match name {
             "LD_LIBRARY_PATH" => Some("/old".into()),
@@ -362,6 +417,43 @@ mod tests {
         let line = built(&attempt(properties, kind, is_map), &[]).unwrap().line;
         let (_, words) = line.split_once("exec ").unwrap();
         words.split_once("  < /dev/null").unwrap().0.to_owned()
+    }
+
+    #[test]
+    fn native_tasks_run_where_an_operator_allows_them() {
+        let marked = &[("corona.task.native", "true")][..];
+        let streaming = &[
+            ("mapred.mapper.class", "org.apache.hadoop.streaming.PipeMapper"),
+            ("stream.map.streamprocessor", "cat"),
+            ("mapred.reduce.tasks", "0"),
+        ][..];
+        let java = &[("mapred.mapper.class", "com.x.Mapper")][..];
+        let own = &[("corona.task.native", "true"), ("corona.task.command", "/bin/true")][..];
+        let (none, jobs, all) = (NativeTasks::None, NativeTasks::Jobs, NativeTasks::Streaming);
+        for (properties, allowed, is_readable, expected) in [
+            (marked, none, true, None),
+            (marked, jobs, false, Some("'/bin/corona' 'task-child'")),
+            (marked, all, false, Some("'/bin/corona' 'task-child'")),
+            (streaming, none, true, Some("'/jdk/bin/java'")),
+            (streaming, jobs, true, Some("'/jdk/bin/java'")),
+            (streaming, all, true, Some("'/bin/corona' 'task-child'")),
+            (streaming, all, false, Some("'/jdk/bin/java'")),
+            (java, all, true, Some("'/jdk/bin/java'")),
+            (own, none, true, Some("'/bin/true'")),
+        ] {
+            let attempt = attempt(properties, TaskKind::Work, true);
+            let child = built_where(&attempt, &[], allowed, is_readable);
+            match (child, expected) {
+                (Ok(child), Some(words)) => {
+                    assert!(child.line.contains(&format!("exec {words} ")), "{}", child.line);
+                    let knows_node =
+                        child.environment.iter().any(|(name, _)| name == "CORONA_UMBILICAL");
+                    assert_eq!(knows_node, !words.contains("java"), "{properties:?}");
+                }
+                (Err(error), None) => assert_eq!(error, CommandError::NativeNotAllowed),
+                (child, _) => panic!("{properties:?} {allowed:?}: {child:?}"),
+            }
+        }
     }
 
     #[test]

@@ -13,10 +13,10 @@ use corona_hadoop::writables::InetAddress;
 /// Its main class.
 const CLASS: &str = "org.apache.hadoop.mapred.CoronaJobTracker";
 
-/// What a job tracker is started with.
+/// The inputs of a job tracker's start.
 #[derive(Clone, Debug)]
 pub struct JobTrackerLaunch<'a> {
-    /// What the machine has.
+    /// The programs on the machine.
     pub install: &'a Install,
     /// A program that is run instead of Java, with its first arguments; empty for Java.
     pub program: &'a [String],
@@ -30,7 +30,7 @@ pub struct JobTrackerLaunch<'a> {
     pub log_dir: &'a Path,
     /// The directory of its own logs.
     pub own_log_dir: &'a Path,
-    /// Who waits for it.
+    /// The session driver that waits for it.
     pub parent: &'a InetAddress,
     /// Where its logs are served: the name of this machine, and the port.
     pub http: (&'a str, u16),
@@ -116,6 +116,7 @@ mod tests {
             java: "/jdk/bin/java".into(),
             class_path: "/conf:/core.jar".into(),
             library_path: "/native".into(),
+            native: super::super::Native::default(),
         };
         let program: Vec<String> = program.iter().map(|word| (*word).to_owned()).collect();
         let launch = JobTrackerLaunch {

@@ -18,7 +18,7 @@ use corona_config::TaskLogSettings;
 const MAX_INDEX_BYTES: u64 = 64 << 10;
 /// The unit in which most file systems free space.
 const BLOCK_BYTES: u64 = 4096;
-/// The most directories of logs that one look takes in.
+/// The most directories of logs that one scan reads.
 const MAX_DIRECTORIES: usize = 1_000_000;
 
 /// The logs of a task tracker's tasks.
@@ -30,14 +30,14 @@ pub struct Logs {
 /// One of the logs of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFile {
-    /// What it writes to its standard output.
+    /// Its standard output.
     Stdout,
-    /// What it writes to its standard error.
+    /// Its standard error.
     Stderr,
-    /// What it logs.
+    /// Its log.
     Syslog,
     Profile,
-    /// What its debug script writes.
+    /// The output of its debug script.
     Debugout,
 }
 
@@ -51,7 +51,7 @@ pub struct LogPart {
 }
 
 /// Where a log is and which part of it.
-struct Place {
+struct LogRange {
     path: PathBuf,
     start: u64,
     bytes: u64,
@@ -210,7 +210,7 @@ impl Logs {
     }
 
     /// What the index says; without one, the file in the attempt's directory, then a job tracker's.
-    fn place(&self, attempt: &AttemptId, log: LogFile, is_cleanup: bool) -> io::Result<Place> {
+    fn place(&self, attempt: &AttemptId, log: LogFile, is_cleanup: bool) -> io::Result<LogRange> {
         if let Some(place) = self.in_index(attempt, log, is_cleanup)? {
             return Ok(place);
         }
@@ -221,7 +221,7 @@ impl Logs {
             Err(_) => self.job_tracker_logs().join(attempt.as_str()).join(name),
         };
         let bytes = fs::symlink_metadata(&path)?.len();
-        Ok(Place { path, start: 0, bytes })
+        Ok(LogRange { path, start: 0, bytes })
     }
 
     fn in_index(
@@ -229,7 +229,7 @@ impl Logs {
         attempt: &AttemptId,
         log: LogFile,
         is_cleanup: bool,
-    ) -> io::Result<Option<Place>> {
+    ) -> io::Result<Option<LogRange>> {
         let name = if is_cleanup { "log.index.cleanup" } else { "log.index" };
         let file = match open_file(&self.dir(attempt).join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -245,7 +245,7 @@ impl Logs {
         if matches!(log, LogFile::Profile | LogFile::Debugout) {
             let path = self.dir(attempt).join(log.file_name());
             let bytes = fs::symlink_metadata(&path)?.len();
-            return Ok(Some(Place { path, start: 0, bytes }));
+            return Ok(Some(LogRange { path, start: 0, bytes }));
         }
         let path = self.dir(&location).join(log.file_name());
         let part = lines.find_map(|line| line.strip_prefix(log.file_name())?.strip_prefix(':'));
@@ -256,7 +256,7 @@ impl Logs {
             -1 => fs::symlink_metadata(&path)?.len(),
             bytes => u64::try_from(bytes).map_err(|_| damaged())?,
         };
-        Ok(Some(Place { path, start, bytes }))
+        Ok(Some(LogRange { path, start, bytes }))
     }
 }
 

@@ -4,26 +4,26 @@
 
 use crate::ids::AttemptId;
 
-/// What a running task occupies.
+/// The memory of a running task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskMemory {
     pub attempt: AttemptId,
     /// Its process.
     pub pid: i32,
-    /// What it and all that it started occupy, in bytes.
+    /// The memory of its process and the children, in bytes.
     pub resident_bytes: u64,
-    /// What its job says that it may, in bytes.
+    /// The limit of its job, in bytes.
     pub limit_bytes: u64,
 }
 
-/// What the machine has for tasks.
+/// The memory of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Physical memory, in bytes.
     pub total_bytes: u64,
-    /// What can still be had of it.
+    /// The available memory, in bytes.
     pub available_bytes: u64,
-    /// What tasks must leave.
+    /// The memory that tasks must leave free, in bytes.
     pub reserved_bytes: u64,
 }
 

@@ -1,12 +1,12 @@
 //! Child processes: the command line of a task, the process and all that it starts, its logs, its
 //! memory, and what is left of an earlier run.
 //!
-//! * `command.rs`: what is run, a pure function of the attempt and the install;
+//! * `command.rs`: the command line, a pure function of the attempt and the install;
 //! * `job_tracker.rs`: the same for a job tracker;
 //! * `process.rs`: starting, waiting, ending with all descendants;
 //! * `orphans.rs`: a note on disk for each process, and ending those of an earlier run;
 //! * `logs.rs`: directories of logs, their bounds and their clean-up;
-//! * `memory.rs`: who is killed when memory runs short, a pure function.
+//! * `memory.rs`: the choice of tasks to kill when memory runs short, a pure function.
 //!
 //! Spec: mapreduce/04 §4.5, §4.10, §4.11, §4.14.
 
@@ -17,7 +17,7 @@ mod memory;
 mod orphans;
 mod process;
 
-pub use command::{ChildCommand, CommandError, Install, Launch, command};
+pub use command::{ChildCommand, CommandError, Install, Launch, Native, command};
 pub use job_tracker::{JobTrackerLaunch, job_tracker};
 pub use logs::{LogFile, LogPart, Logs};
 pub use memory::{MemoryKill, MemoryLimits, TaskMemory, tasks_to_kill};

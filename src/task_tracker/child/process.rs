@@ -135,7 +135,7 @@ impl RunningChild {
         *self.exit.borrow()
     }
 
-    /// Waits until the process has ended. What it has started may still run.
+    /// Waits until the process has ended. Its children may still run.
     pub async fn wait(&self) -> Exit {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await.map(|exit| *exit) {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_nobody_supervises_any_more_is_ended() {
+    async fn a_process_without_a_supervisor_is_ended() {
         let world = World::new();
         let child = world.start("trap '' TERM; echo ready > ready; sleep 600", LONG);
         world.wait_for("ready").await;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_start_is_told() {
+    async fn a_failed_start_is_reported() {
         let world = World::new();
         fs::write(world.root.path().join("file"), "").unwrap();
         let command = ChildCommand {

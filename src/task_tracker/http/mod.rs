@@ -45,7 +45,7 @@ pub struct LostOutput {
     pub diagnostics: String,
 }
 
-/// What the server counts.
+/// The server's counters.
 #[derive(Debug, Default)]
 pub struct HttpCounters {
     refused: AtomicU64,
@@ -64,7 +64,7 @@ impl HttpCounters {
     }
 }
 
-/// What the server serves.
+/// The contents that the server serves.
 pub struct HttpServer {
     outputs: Arc<MapOutputs>,
     logs: Logs,
@@ -72,7 +72,7 @@ pub struct HttpServer {
     lost: mpsc::Sender<LostOutput>,
     connections: Arc<Connections>,
     counters: Arc<HttpCounters>,
-    /// Who reads disks and makes pages.
+    /// The threads that read disks and make pages.
     threads: Arc<Threads>,
     makers: Arc<Semaphore>,
     /// The turn of metrics requests, which do not wait for pages.
@@ -120,12 +120,12 @@ impl HttpServer {
         HttpServer { pages, ..self }
     }
 
-    /// What it counts; may be read while it serves.
+    /// Its counters, which may be read while it serves.
     pub fn counters(&self) -> Arc<HttpCounters> {
         self.counters.clone()
     }
 
-    /// Serves until `stop` becomes true. What is being written then is broken off.
+    /// Serves until `stop` becomes true. Replies that are being written then are aborted.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
         let admit = |peer| self.admit(peer).map(|place| (place, ()));
         accept(listener, stop, admit, |stream, _, place, ()| {

@@ -13,12 +13,12 @@ use corona_web::compression;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                       img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What there is at an address.
+/// The resource at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The status of the answer.
     pub status: StatusCode,
-    /// What its body is.
+    /// The type of its body.
     pub content_type: &'static str,
     /// Whether it never changes at its address.
     pub is_constant: bool,

@@ -20,7 +20,7 @@ use corona_hadoop::io::Writer;
 use corona_hadoop::io::formats::Writable;
 use corona_hadoop::writables::ShuffleHeader;
 
-/// Bytes that one look at the disk moves at most.
+/// The most bytes that one read of the disk moves.
 const CHUNK_BYTES: usize = 1 << 20;
 /// The head of an answer.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
@@ -57,7 +57,7 @@ impl Wanted {
 
 impl HttpServer {
     pub(super) async fn shuffle(&self, stream: TcpStream, query: String) {
-        // A reduce that goes away, or does not read, asks somebody else or again.
+        // A reduce that disconnects, or does not read, retries here or asks another node.
         let _ = match Wanted::parse(&query) {
             Ok(wanted) => self.send(stream, wanted).await,
             Err(told) => refuse(stream, told, self.limits.write_timeout).await,

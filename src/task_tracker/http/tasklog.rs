@@ -121,7 +121,7 @@ fn open(logs: &Logs, wanted: &Wanted) -> Result<LogText, String> {
     Ok(LogText { left, is_plain: wanted.is_plain })
 }
 
-/// What is still to be sent of an answer.
+/// The part of a reply that is not sent yet.
 struct LogText {
     left: VecDeque<Piece>,
     /// Whether logs are sent as they are, and not as text of a page.
@@ -184,7 +184,7 @@ pub(super) struct LogBody {
 
 /// Where a log is that is sent.
 enum Next {
-    /// Nobody reads it now.
+    /// There is no reader now.
     Idle(LogText),
     /// A thread reads it.
     Reading(Pin<Box<dyn Future<Output = (LogText, Option<Bytes>)> + Send>>),

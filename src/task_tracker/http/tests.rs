@@ -157,7 +157,7 @@ async fn parts_come_in_the_order_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_to_both_sides() {
+async fn a_missing_map_output_is_reported_to_both_sides() {
     let mut world = World::plain().await;
     put(&world.dirs, &attempt(0), &[b"zero-0"]);
     let answer = world.ask(format!("GET {} HTTP/1.1\r\n\r\n", query(&[1, 0], 0)).as_bytes()).await;
@@ -292,7 +292,7 @@ async fn peers_that_hold_connections_lose_them() {
 
 /// With one thread, whatever a reader that does not read held would be missed at once.
 #[tokio::test]
-async fn readers_that_do_not_read_delay_nobody() {
+async fn readers_that_do_not_read_delay_no_other() {
     let one_thread = TrackerHttpSettings { threads: 1, ..usual() };
     let world = World::new(&one_thread, HEAD_TIMEOUT).await;
     put(&world.dirs, &attempt(0), &[b"zero-0"]);

@@ -135,7 +135,7 @@ impl HadoopCommand {
     }
 }
 
-/// What the program said: the line of `-stat:` or `-copyToLocal:`, else the first one.
+/// The program's message: the line of `-stat:` or `-copyToLocal:`, else the first line.
 fn refused(location: &Location, err: &str, status: ExitStatus) -> FileError {
     let of_command = err.lines().find_map(|line| {
         let (command, said) = line.split_once(": ")?;
@@ -178,7 +178,7 @@ mod tests {
         esac"#;
 
     #[tokio::test]
-    async fn a_file_is_copied_with_its_length_and_time_told() {
+    async fn a_file_is_copied_and_its_length_and_time_are_returned() {
         let dir = tempfile::tempdir().unwrap();
         let files = install(dir.path(), GOOD);
         let status = files.status(&jar()).await.unwrap();
@@ -243,7 +243,7 @@ mod tests {
             HadoopCommand { timeout: Duration::from_millis(1500), ..install(dir.path(), script) };
         let error = files.status(&jar()).await.unwrap_err();
         assert_eq!(error.to_string(), "hdfs://nn:8020/user/a b/job.jar: no answer within 1500 ms");
-        // On a machine that is held up it may not have come so far; then there is nothing to end.
+        // On a stalled machine it may not have started yet; then there is nothing to end.
         let Ok(pid) = fs::read_to_string(dir.path().join("pid")) else { return };
         let Ok(pid) = pid.trim().parse::<u32>() else { return };
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_copied_with_its_length_and_time_told() {
+    async fn a_file_is_copied_and_its_length_and_time_are_returned() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("a b"), dir.path().join("to"));
         let content = "x".repeat(CHUNK_BYTES + 1);

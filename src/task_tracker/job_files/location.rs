@@ -25,7 +25,7 @@ pub struct Location {
 pub struct NotALocation {
     /// The text, cut if it is long.
     pub text: String,
-    /// What it is.
+    /// The reason.
     pub wrong: &'static str,
 }
 
@@ -117,12 +117,12 @@ impl Location {
         self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
-    /// What follows `#`.
+    /// The text after `#`.
     pub fn fragment(&self) -> Option<&str> {
         self.fragment.as_deref()
     }
 
-    /// The same path in this file system if none is named, or none with a host where that one has.
+    /// The same path in this file system, if the path names none, or names one without the host that this one has.
     pub fn in_file_system(&self, default: &Location) -> Location {
         let mut whole = self.clone();
         if whole.scheme.is_none() && whole.authority.is_empty() {

@@ -26,7 +26,7 @@ pub use local::LocalFiles;
 pub use location::{Location, NotALocation};
 pub use native::NativeFiles;
 
-/// What is known of a file without reading it.
+/// The status of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatus {
     /// Its length.
@@ -165,7 +165,7 @@ impl FileSystems {
         &self.system_dir
     }
 
-    /// What the client of HDFS counts.
+    /// The counters of the HDFS client.
     pub fn counters(&self) -> Arc<Counters> {
         self.native.systems.counters()
     }

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::attempt::tests::kind;
-use crate::child::test_logs;
+use crate::child::{Native, test_logs};
 use crate::job_files::LocalFiles;
 use crate::tracker::JobTrackers as _;
 use corona_config::{LocalSettings, Source};
@@ -55,8 +55,12 @@ impl World {
         fs::write(path("program.sh"), script).unwrap();
         fs::write(path("job.xml"), "<configuration></configuration>").unwrap();
         let files = LocalFiles { timeout: Duration::from_secs(600), max_bytes: 1 << 20 };
-        let install =
-            Install { java: "java".into(), class_path: String::new(), library_path: String::new() };
+        let install = Install {
+            java: "java".into(),
+            class_path: String::new(),
+            library_path: String::new(),
+            native: Native::default(),
+        };
         let parts = Parts {
             limit,
             program: vec!["bash".into(), path("program.sh").display().to_string()],
@@ -150,7 +154,7 @@ async fn one_that_ends_leaves_nothing_and_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_prepared_is_told_and_leaves_nothing() {
+async fn a_failed_preparation_is_reported_and_leaves_no_files() {
     let world = World::new(STAY, 1);
     fs::write(world.path("broken.xml"), "<configuration><property>").unwrap();
     let root = world.path("").display().to_string();

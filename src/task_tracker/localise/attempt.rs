@@ -26,7 +26,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// What an attempt is for.
+/// The purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskKind {
     /// A map or a reduce, as its name says.
@@ -39,12 +39,12 @@ pub enum TaskKind {
     AttemptCleanup,
 }
 
-/// What a launch action says of an attempt.
+/// An attempt as a launch action describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptSpec {
     /// Its name.
     pub id: AttemptId,
-    /// What it is for.
+    /// Its purpose.
     pub kind: TaskKind,
     /// Whether it is started as a map. Set-up and clean-up tasks are the one or the other.
     pub is_map: bool,
@@ -52,7 +52,7 @@ pub struct AttemptSpec {
     pub partition: i32,
     /// The number of maps of the job, for a reduce.
     pub num_maps: i32,
-    /// What becomes `split.dta`, for a map.
+    /// The bytes of `split.dta`, for a map.
     pub split: Option<Arc<[u8]>>,
     /// Whether the memory of tasks is looked after.
     pub memory_managed: bool,
@@ -63,7 +63,7 @@ pub struct AttemptSpec {
 pub struct LocalAttempt {
     /// Its name.
     pub id: AttemptId,
-    /// What it is for.
+    /// Its purpose.
     pub kind: TaskKind,
     /// Whether it is started as a map.
     pub is_map: bool,
@@ -71,13 +71,13 @@ pub struct LocalAttempt {
     pub work: PathBuf,
     /// Its configuration.
     pub job_xml: PathBuf,
-    /// What is in it.
+    /// Its contents.
     pub conf: JobConf,
     /// The job's jar.
     pub jar: Option<PathBuf>,
     /// Files and archives of the cache that belong on its class path, in order.
     pub cached_classes: Vec<PathBuf>,
-    /// What it uses of the cache, which stays as long as this.
+    /// Its files in the cache, which stay as long as this.
     pub held: Vec<Held>,
 }
 

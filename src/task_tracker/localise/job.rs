@@ -19,7 +19,7 @@ const MAX_JOBS: usize = 10_000;
 /// Main class of tasks, which the original sets for every job.
 const CHILD_CLASS: &str = "org.apache.hadoop.mapred.CoronaChild";
 
-/// What a launch action says of its job.
+/// A job as a launch action describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
     pub id: JobId,
@@ -37,7 +37,7 @@ pub struct LocalJob {
     pub id: JobId,
     /// Its configuration, adjusted.
     pub conf: JobConf,
-    /// What its tasks share.
+    /// The directory that its tasks share.
     pub work: PathBuf,
     /// Its jar, which is unpacked beside itself; with a shared cache it is the cache's first archive
     /// and comes with the first attempt.
@@ -85,8 +85,8 @@ impl Localiser {
         Localiser { shared: Arc::new(shared) }
     }
 
-    /// The job, brought here if it is not here yet. Whoever asks meanwhile waits for the one copy; if
-    /// it fails, the next one who asks tries again.
+    /// The job, localised if it is not here yet. Concurrent callers wait for the one copy; if
+    /// it fails, the next caller tries again.
     pub async fn job(&self, spec: &JobSpec) -> Result<Arc<LocalJob>, LocaliseError> {
         let slot = self.slot(&spec.id)?.lock_owned().await;
         if let Some(job) = &*slot {
@@ -136,7 +136,7 @@ impl Localiser {
         &self.shared.dirs
     }
 
-    /// What deletes files here.
+    /// The deleter of files on this machine.
     pub fn deletion(&self) -> &Deletion {
         &self.shared.deletion
     }

@@ -1,4 +1,4 @@
-//! Localisation: what a task needs of its job, brought to this machine before it starts.
+//! Localisation: the files of a job that a task needs are copied to this machine before it starts.
 //!
 //! * `job.rs`: once for each job, its configuration and its jar;
 //! * `cache.rs`: the distributed cache, shared by jobs;

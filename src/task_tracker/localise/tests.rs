@@ -210,7 +210,7 @@ async fn what_fails_leaves_nothing_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn one_who_gives_up_does_not_stop_the_copy() {
+async fn a_caller_that_gives_up_does_not_stop_the_copy() {
     let world = World::new(0, 100);
     let spec = world.job(&[]);
     let first = tokio::spawn({
@@ -300,7 +300,7 @@ async fn forgetting_an_attempt_keeps_the_output_that_is_served() {
 }
 
 #[tokio::test]
-async fn cached_files_are_shared_and_told_to_the_task() {
+async fn cached_files_are_shared_and_listed_for_the_task() {
     let world = World::new(100, 100);
     let text = world.file("words.txt", b"words");
     let archive = world.file("lib.zip", &zip_of(&[("x/run.sh", b"run")]));
@@ -338,6 +338,31 @@ async fn cached_files_are_shared_and_told_to_the_task() {
     let again = world.localiser.attempt(&job, &attempt(TaskKind::Work, false)).await.unwrap();
     assert_eq!(world.fetches(), 4);
     assert_eq!(again.conf.get("mapred.cache.localFiles"), map.conf.get("mapred.cache.localFiles"));
+}
+
+#[tokio::test]
+async fn cached_files_are_copied_eight_at_a_time() {
+    // One permit, for the job's configuration: no copy of a cached file ends.
+    let world = World::new(1, 100);
+    let names: Vec<String> = (0..10).map(|number| format!("f{number}")).collect();
+    let uris: Vec<String> = names.iter().map(|name| world.file(name, b"x")).collect();
+    let times: Vec<String> = names.iter().map(|name| world.modified_ms(name)).collect();
+    let spec = world.job(&[
+        ("mapred.cache.files", &uris.join(",")),
+        ("mapred.cache.files.timestamps", &times.join(",")),
+        ("corona.task.command", "/bin/cat"),
+    ]);
+    let job = world.localiser.job(&spec).await.unwrap();
+    let localiser = world.localiser.clone();
+    let making = tokio::spawn(async move {
+        localiser.attempt(&job, &attempt(TaskKind::Work, true)).await.map(|made| made.held.len())
+    });
+    wait_until("eight copies begin", || world.fetches() == 1 + 8).await;
+    world.files.permits.add_permits(1);
+    wait_until("a ninth begins when one has ended", || world.fetches() == 1 + 9).await;
+    world.files.permits.add_permits(100);
+    assert_eq!(making.await.unwrap().unwrap(), 10);
+    assert_eq!(world.fetches(), 1 + 10);
 }
 
 #[tokio::test]
@@ -413,7 +438,7 @@ async fn a_shared_jar_comes_from_the_cache() {
 }
 
 #[tokio::test]
-async fn what_nobody_holds_goes_when_there_is_too_much() {
+async fn unused_files_are_deleted_when_the_cache_is_too_large() {
     let world = World::new(100, 1);
     let cache = world.localiser.cache().clone();
     let location = |name: &str| Location::from_path(&world.file(name, b"1")).unwrap();

@@ -18,7 +18,7 @@ const MAX_TAR_EXTENSION_BYTES: u64 = 64 << 10;
 /// The end of a zip archive: its record and the longest comment.
 const ZIP_END_BYTES: u64 = 22 + 65535;
 
-/// What an archive may hold.
+/// The limits of an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of all files together.
@@ -38,7 +38,7 @@ pub enum Kind {
     TarGz,
 }
 
-/// Why an archive is not unpacked. What was written before stays.
+/// The reason why an archive is not unpacked. Files that were written before stay.
 #[derive(Debug, Error)]
 pub enum UnpackError {
     /// It cannot be read, or a file cannot be written.
@@ -54,7 +54,7 @@ pub enum UnpackError {
     Damaged {
         /// The archive.
         path: PathBuf,
-        /// What the reader says.
+        /// The reader's error.
         reason: String,
     },
     /// An entry that would be written elsewhere, or is not a file, directory or link.
@@ -64,7 +64,7 @@ pub enum UnpackError {
         path: PathBuf,
         /// Its name, cut if it is long.
         entry: String,
-        /// What is wrong.
+        /// The reason.
         wrong: &'static str,
     },
     /// It holds too much.
@@ -498,7 +498,7 @@ pub(in super::super) mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_is_told() {
+    fn a_file_that_is_no_archive_is_reported() {
         for name in ["x.jar", "x.tgz"] {
             let told = unpacked(name, b"no archive at all", &LIMITS).unwrap_err();
             assert!(told.starts_with(&format!("{name}: ")), "{told}");

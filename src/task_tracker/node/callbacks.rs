@@ -13,7 +13,7 @@ use corona_wire::calls::{
 };
 use corona_wire::server::{Answer, Handler, Limits, Server};
 
-/// What can be done with a session.
+/// The actions on a session.
 pub trait Sessions: Send + Sync + 'static {
     /// Ends and forgets all its jobs. One that is not known is no error.
     fn purge_session(&self, handle: &str);

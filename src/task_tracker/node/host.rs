@@ -20,7 +20,7 @@ pub struct Host {
     pub address: IpAddr,
 }
 
-/// Why it is not known who this machine is.
+/// The reason why this machine's name is not known.
 #[derive(Debug, Error)]
 pub enum HostError {
     /// The machine does not say what it is called.
@@ -30,7 +30,7 @@ pub enum HostError {
     #[error("host {name} has no address: {why}; slave.host.name may name another")]
     NoAddress {
         name: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
 }

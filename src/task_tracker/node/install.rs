@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::child::Install;
+use crate::child::{Install, Native};
 use crate::job_files::HadoopCommand;
 use crate::programs::{RunError, first_line, run};
 use corona_config::{ChildSettings, JobFileSettings};
@@ -15,10 +15,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Where Java looks for native libraries if it does not say: HotSpot's directories on Linux.
 const LIBRARY_DIRS: &str = "/usr/java/packages/lib:/usr/lib64:/lib64:/lib:/usr/lib";
 
-/// What the machine has.
+/// The programs that were found on the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// What Java tasks are started with.
+pub struct FoundProgram {
+    /// The Java and the Hadoop install that tasks are started with.
     pub install: Install,
     /// Why no Java task can run, with what can be done; `None` if nothing is known against it.
     pub problem: Option<String>,
@@ -31,7 +31,7 @@ pub async fn find(
     child: &ChildSettings,
     files: &JobFileSettings,
     variable: impl Fn(&str) -> Option<String>,
-) -> Found {
+) -> FoundProgram {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let home = child.java_home.clone().or_else(|| set("JAVA_HOME").map(PathBuf::from));
     let java = home.map_or_else(|| "java".into(), |home| home.join("bin/java"));
@@ -54,7 +54,10 @@ pub async fn find(
         configured => configured.to_owned(),
     };
     let class_path = class_path.unwrap_or_default();
-    Found { install: Install { java, class_path, library_path }, problem }
+    // Without a name of its own the program is looked for where programs are.
+    let program = std::env::current_exe().unwrap_or_else(|_| "corona".into());
+    let native = Native { program, allowed: child.native_tasks };
+    FoundProgram { install: Install { java, class_path, library_path, native }, problem }
 }
 
 /// Errors: what is wrong, and what can be done.
@@ -136,7 +139,8 @@ mod tests {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| (*value).to_owned())
             };
-            let Found { install, problem } = find(&settings.child, &settings.files, variable).await;
+            let FoundProgram { install, problem } =
+                find(&settings.child, &settings.files, variable).await;
             assert_eq!(install.java, PathBuf::from(java), "{set:?}");
             assert_eq!(install.class_path, class_path, "{set:?}");
             let problem = problem.unwrap();

@@ -22,7 +22,7 @@ pub struct LinkState {
     pub failed: u64,
     /// How many of them failed since the last answer.
     pub failed_in_a_row: u32,
-    /// What it waits for, in words; `None` while all is well.
+    /// The event that it waits for, in words; `None` while all is well.
     pub trouble: Option<String>,
 }
 

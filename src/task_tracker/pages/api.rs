@@ -59,7 +59,7 @@ struct Tracker<'a> {
     host: &'a str,
     /// `ok`, or `degraded` while there are problems.
     state: &'a str,
-    /// What an operator should look at.
+    /// The problems.
     problems: Vec<String>,
     java_usable: bool,
     cluster_manager: ClusterManager<'a>,

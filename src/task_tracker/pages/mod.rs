@@ -38,7 +38,7 @@ pub struct Addresses {
     pub callbacks: SocketAddr,
 }
 
-/// What does not change while a task tracker runs.
+/// Facts that do not change while a task tracker runs.
 #[derive(Clone, Debug)]
 pub struct About {
     /// Where it listens.
@@ -76,7 +76,7 @@ pub struct NodePages {
     files: Arc<Counters>,
 }
 
-/// What is shown, looked up once for each answer.
+/// The contents of a page, looked up once for each reply.
 struct View<'a> {
     about: &'a About,
     tracker: Snapshot,
@@ -97,7 +97,7 @@ struct Problem {
 }
 
 impl View<'_> {
-    /// What an operator should look at, the worst first.
+    /// The problems, the worst first.
     fn problems(&self) -> Vec<Problem> {
         let bad = |text: String| Problem { is_bad: true, text };
         let java = self.about.java_problem.iter();

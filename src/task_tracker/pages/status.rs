@@ -81,7 +81,7 @@ pub(super) fn job(view: &View<'_>, id: &str) -> Option<Markup> {
     ))
 }
 
-/// What stands where a job was.
+/// The text in place of a job that is gone.
 pub(super) fn no_job(view: &View<'_>) -> Markup {
     page(
         view,

@@ -115,7 +115,7 @@ fn json(pages: &NodePages, path: &str, query: &str) -> Value {
 }
 
 #[test]
-fn the_page_shows_what_runs_and_for_whom() {
+fn the_page_shows_running_attempts_and_their_jobs() {
     let world = world(Duration::from_secs(600));
     for path in ["/", "/tasktracker.jsp"] {
         let (status, page) = get(&world.pages, path, "");

@@ -89,7 +89,7 @@ async fn what_breaks_down_ends_it() {
 }
 
 #[tokio::test]
-async fn it_serves_until_it_is_told_to_stop() {
+async fn it_serves_until_it_is_stopped() {
     let root = tempfile::tempdir().unwrap();
     let left = root.path().join("mapred/local").join(layout::TRACKER).join("jobcache/job_1_1");
     let merged = root.path().join("mapred/local/attempt_20.1_0001_r_000000_0/intermediate.1");
@@ -208,7 +208,7 @@ async fn a_restart_flag_is_its_end() {
 }
 
 #[tokio::test]
-async fn what_keeps_it_from_starting_is_told_with_its_key() {
+async fn a_failed_start_names_the_key() {
     let (address, _heard) = cluster_manager(false);
     let taken = address.to_string();
     let table = [
@@ -288,13 +288,13 @@ fn people_are_led_to_pages_that_they_can_reach() {
 }
 
 #[test]
-fn tasks_are_told_an_address_that_they_can_connect_to() {
+fn tasks_get_an_address_that_they_can_connect_to() {
     for (bound, told) in [
         ("127.0.0.1:5", "127.0.0.1:5"),
         ("10.0.0.7:5", "10.0.0.7:5"),
         ("0.0.0.0:5", "127.0.0.1:5"),
         ("[::]:5", "[::1]:5"),
     ] {
-        assert_eq!(told_to_tasks(bound.parse().unwrap()), told.parse().unwrap(), "{bound}");
+        assert_eq!(address_for_tasks(bound.parse().unwrap()), told.parse().unwrap(), "{bound}");
     }
 }

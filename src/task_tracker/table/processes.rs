@@ -7,7 +7,7 @@ use corona_hadoop::writables::{
     JvmContext, JvmId, JvmTask, RecordRange, Task, TaskAttemptId, TaskState, TaskStatus,
 };
 
-/// What is started for an attempt.
+/// The process that is started for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// The id under which its process asks for the task. Never used twice at the same time.

@@ -13,8 +13,10 @@ use crate::child::{ChildCommand, CommandError, Launch, command};
 use crate::ids::AttemptId;
 use crate::job_files::{Location, NotALocation};
 use crate::localise::{AttemptSpec, JobSpec, LocalAttempt, LocaliseError, TaskKind};
-use corona_hadoop::io::TooLarge;
-use corona_hadoop::writables::{self, JvmId, SessionInfo, Task};
+use corona_hadoop::io::formats::Writable;
+use corona_hadoop::io::{Reader, TooLarge};
+use corona_hadoop::writables::{self, FileSplit, JvmId, SessionInfo, Task};
+use corona_mapreduce::native::Codec;
 
 /// The largest split of a map, in bytes. No call that brings one can be larger.
 const MAX_SPLIT_BYTES: usize = 64 << 20;
@@ -38,7 +40,7 @@ pub(super) enum LaunchError {
     Stopped,
 }
 
-/// What is to be brought here.
+/// The files to localise.
 #[derive(Clone, Debug)]
 pub(super) struct Spec {
     pub(super) job: JobSpec,
@@ -47,7 +49,7 @@ pub(super) struct Spec {
     jvm_is_map: bool,
 }
 
-/// What can be started.
+/// A launch that is ready to start.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) attempt: LocalAttempt,
@@ -55,7 +57,7 @@ pub(super) struct Ready {
     pub(super) jvm: JvmId,
 }
 
-/// What a task says of itself, checked.
+/// A task's description, checked.
 pub(super) fn spec(
     task: &Task,
     session: &SessionInfo,
@@ -87,7 +89,7 @@ pub(super) fn spec(
     Ok(Spec { job, attempt, jvm_job: id.job().clone(), jvm_is_map: id.task.is_map })
 }
 
-/// What a task is for.
+/// The purpose of a task.
 pub(super) fn kind(task: &Task) -> TaskKind {
     match task {
         Task { task_cleanup: true, .. } => TaskKind::AttemptCleanup,
@@ -103,6 +105,7 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
     let attempt = shared.localiser.attempt(&job, &spec.attempt).await?;
     let number = shared.next_jvm.fetch_add(1, Ordering::Relaxed);
     let jvm = JvmId { number, job: spec.jvm_job, is_map: spec.jvm_is_map };
+    let split = spec.attempt.split.clone();
     let prepared = tokio::task::spawn_blocking(move || {
         let logs = &shared.logs;
         let created = logs.create(&attempt.id);
@@ -119,11 +122,21 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
             umbilical: shared.umbilical,
             jvm_number: number,
             jar_libraries: &libraries,
+            is_input_native: split.as_deref().is_none_or(is_native_input),
         };
         let command = command(&attempt, &launch, &|name| std::env::var(name).ok())?;
         Ok(Ready { attempt, command, jvm })
     });
     prepared.await.unwrap_or(Err(LaunchError::Stopped))
+}
+
+/// Whether a native task can read a split: a part of a file whose name says that it is text, plain or in a
+/// codec that native tasks know.
+fn is_native_input(split: &[u8]) -> bool {
+    let split = writables::Split::decode(&mut Reader::new(split));
+    let file = split.ok().filter(|split| split.class == "org.apache.hadoop.mapred.FileSplit");
+    let file = file.and_then(|split| FileSplit::decode(&mut Reader::new(&split.data)).ok());
+    file.is_some_and(|file| Codec::of_file(&file.path).is_ok())
 }
 
 /// The files in a directory, in the order of their names. None if it does not exist.

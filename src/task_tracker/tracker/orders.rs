@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::queues::Place;
+use super::queues::QueuePlace;
 use super::run::StopOrder;
 use super::{Shared, State, reporter, run};
 use crate::ids;
@@ -48,12 +48,12 @@ impl Shared {
     pub(super) async fn in_turn(
         self: Arc<Self>,
         job: JobId,
-        mut place: Place,
+        mut place: QueuePlace,
         work: impl Future<Output = ()>,
     ) {
         place.turn().await;
         if let Err(panic) = caught(work).await {
-            tracing::error!(%job, %panic, "work on a job panicked");
+            tracing::error!(%job, %panic, "work on a job panicked; continuing with its next order");
         }
         self.lock().queues.over(&job, place.number);
         drop(place);

@@ -31,13 +31,13 @@ struct End {
 
 /// The place of a work in its queue. The works behind it wait as long as this lives.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     pub(super) number: u64,
     before: Vec<watch::Receiver<()>>,
     _over: watch::Sender<()>,
 }
 
-impl Place {
+impl QueuePlace {
     /// Waits until all that has to come before is over.
     pub(super) async fn turn(&mut self) {
         for mut before in self.before.drain(..) {
@@ -49,7 +49,7 @@ impl Place {
 
 impl Queues {
     /// A place for a work on an attempt.
-    pub(super) fn attempt(&mut self, id: &TaskAttemptId) -> Place {
+    pub(super) fn attempt(&mut self, id: &TaskAttemptId) -> QueuePlace {
         let (end, mut place) = self.place();
         let job = self.jobs.entry(id.job().clone()).or_default();
         let before = job.attempts.insert(id.clone(), end);
@@ -58,10 +58,10 @@ impl Queues {
     }
 
     /// A place for the deletion of a job.
-    pub(super) fn deletion(&mut self, id: &JobId) -> Place {
+    pub(super) fn deletion(&mut self, id: &JobId) -> QueuePlace {
         let (end, mut place) = self.place();
         let job = self.jobs.entry(id.clone()).or_default();
-        // Whoever comes next waits for the deletion, which has waited for these.
+        // The next run waits for the deletion, which has waited for these.
         let attempts = std::mem::take(&mut job.attempts).into_values();
         place.before.extend(attempts.chain(job.deletion.replace(end)).map(|end| end.over));
         place
@@ -77,10 +77,10 @@ impl Queues {
         }
     }
 
-    fn place(&mut self) -> (End, Place) {
+    fn place(&mut self) -> (End, QueuePlace) {
         self.works += 1;
         let (sender, over) = watch::channel(());
-        let place = Place { number: self.works, before: vec![], _over: sender };
+        let place = QueuePlace { number: self.works, before: vec![], _over: sender };
         (End { work: self.works, over }, place)
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     /// Whether its turn has come.
-    fn may_begin(place: &mut Place) -> bool {
+    fn may_begin(place: &mut QueuePlace) -> bool {
         let before: Vec<_> = place.before.clone();
         let turn = pin!(place.turn()).poll(&mut Context::from_waker(Waker::noop()));
         place.before = before;

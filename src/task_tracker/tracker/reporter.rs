@@ -43,7 +43,7 @@ impl Handle {
 pub(super) struct Machine {
     resources: ResourceStatus,
     takes_tasks: bool,
-    /// What it was made of.
+    /// Its parts.
     read: procfs::Machine,
 }
 
@@ -367,7 +367,7 @@ impl Shared {
     }
 }
 
-/// What a machine has, as the original counts it. Spec: mapreduce/02 §2.5.
+/// The resources of a machine, as the original counts them. Spec: mapreduce/02 §2.5.
 fn resources(
     now: &procfs::Machine,
     last: Option<&procfs::Machine>,

@@ -21,7 +21,7 @@ use corona_process::panics::{blocking, caught};
 
 /// A run that has begun and is not over.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveAttempt {
     pub(super) run: Run,
     pub(super) name: AttemptId,
     order: watch::Sender<StopOrder>,
@@ -33,7 +33,7 @@ pub(super) struct Live {
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) child: RunningChild,
-    /// What its job says that it may occupy, in bytes.
+    /// The memory limit of its job, in bytes.
     pub(super) memory_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum StopOrder {
     End,
 }
 
-impl Live {
+impl LiveAttempt {
     /// Orders the run to end, unless it has this order already.
     pub(super) fn order(&self, order: StopOrder) {
         self.order.send_if_modified(|current| {
@@ -79,7 +79,7 @@ pub(super) fn begin_with<W>(
         Err(wrong) => wrong.to_string(),
         Ok(name) => {
             let (order, listen) = watch::channel(StopOrder::Nothing);
-            let live = Live { run: run.clone(), name: name.clone(), order, process: None };
+            let live = LiveAttempt { run: run.clone(), name: name.clone(), order, process: None };
             state.live.insert(run.number, live);
             let place = state.queues.attempt(&run.attempt);
             let job = run.attempt.job().clone();
@@ -117,7 +117,7 @@ async fn to_the_end(shared: Arc<Shared>, run: Run, work: impl Future<Output = ()
     shared.lock().live.remove(&run.number);
 }
 
-/// What a run works with.
+/// The tools of a run.
 pub(super) struct Runner {
     shared: Arc<Shared>,
     run: Run,
@@ -184,7 +184,7 @@ impl Runner {
         }
     }
 
-    /// What is to be brought here. None if it is not wanted any more, or cannot be.
+    /// The files to localise. None if they are not wanted any more, or cannot be read.
     pub(super) fn spec(&self) -> Option<(launch::Spec, TaskKind)> {
         let spec = {
             let state = self.shared.lock();
@@ -397,7 +397,7 @@ impl Ready {
         u64::try_from(timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
-    /// What its process may occupy, in bytes.
+    /// The memory limit of its process, in bytes.
     fn memory_bytes(&self) -> u64 {
         let key =
             if self.attempt.is_map { &keys::JOB_MAP_MEMORY } else { &keys::JOB_REDUCE_MEMORY };

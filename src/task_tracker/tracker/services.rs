@@ -16,7 +16,7 @@ use corona_hadoop::writables::{
     TaskAttemptId, TaskStatus, TaskTrackerAction,
 };
 
-/// Who starts job trackers as processes of their own. Spec: mapreduce/04 §4.12.
+/// The launcher of job trackers as processes of their own. Spec: mapreduce/04 §4.12.
 pub trait JobTrackers: Send + Sync + 'static {
     /// Prepares a job tracker and starts it without waiting for it. An error is that it cannot be
     /// prepared.
@@ -38,14 +38,14 @@ impl JobTrackers for NoJobTrackers {
 }
 
 impl Tracker {
-    /// What the server for job trackers offers.
+    /// The calls that job trackers may make.
     pub fn action_services<J: JobTrackers>(&self, job_trackers: Arc<J>) -> Services {
         let actions = Actions { tracker: self.clone(), job_trackers };
         let actions = corona_task_tracker::Served::new(Arc::new(actions));
         Services::new().offer(actions).know(protocols::ALL)
     }
 
-    /// What the server for the processes of tasks offers, to this machine alone.
+    /// The calls that processes of tasks may make, on this machine only.
     pub fn umbilical_services(&self) -> Services {
         let umbilical = Umbilical { shared: self.shared.clone() };
         let service = Arc::new(task_umbilical::Served::new(Arc::new(umbilical)));

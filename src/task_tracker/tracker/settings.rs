@@ -9,17 +9,17 @@ use corona_hadoop::rpc::User;
 /// Times and limits of a tracker.
 #[derive(Clone, Debug)]
 pub struct TrackerSettings {
-    /// Who it is to job trackers.
+    /// Its identity to job trackers.
     pub user: User,
     /// How much it knows at most.
     pub table: TableLimits,
-    /// What a process may do between SIGTERM and SIGKILL.
+    /// The time between SIGTERM and SIGKILL.
     pub sigkill_delay: Duration,
     /// For bringing the files of a task and its job here. Spec: mapreduce/04 §4.4.
     pub localise_timeout: Duration,
     /// How long a `done` may come after the process that said it. Spec: mapreduce/04 §4.6.
     pub late_done: Duration,
-    /// What a process may do after its `done` before it is ended.
+    /// The time that a process has after its `done` before it is ended.
     pub exit_grace: Duration,
     /// How long the end of the tracker waits for the ends of processes.
     pub stop_timeout: Duration,

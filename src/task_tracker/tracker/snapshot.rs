@@ -9,7 +9,7 @@ use corona_hadoop::writables::{Phase, TaskState};
 /// How a tracker stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     pub maps: SlotUse,
     pub reduces: SlotUse,
@@ -43,16 +43,16 @@ pub struct JobSnapshot {
 pub struct AttemptSnapshot {
     /// Its name.
     pub id: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: TaskKind,
     /// Whether it is started as a map.
     pub is_map: bool,
     pub state: TaskState,
-    /// What it is at.
+    /// Its phase.
     pub phase: Phase,
     /// From 0 to 1.
     pub progress: f32,
-    /// What it says that it does.
+    /// The state that it reports.
     pub state_string: String,
     /// Milliseconds since the Unix epoch, 0 if it has not begun.
     pub start_time_ms: i64,

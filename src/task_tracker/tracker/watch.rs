@@ -43,7 +43,9 @@ fn again_and_again(
             }
             let (shared, look) = (theirs.clone(), look.clone());
             if tokio::task::spawn_blocking(move || look(&shared)).await.is_err() {
-                tracing::error!("checking the tasks panicked");
+                tracing::error!(
+                    "a check of the tasks panicked; checking again after the usual interval"
+                );
             }
         }
     });

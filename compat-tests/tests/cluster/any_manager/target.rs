@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use compat_tests::{corona_program, repository};
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 
 use super::expected::Kind;
 
@@ -20,7 +20,7 @@ pub(crate) struct Target {
     /// Where it expects its proxy job tracker.
     pub(crate) proxy: TcpListener,
     /// Ours, which ends with the suite.
-    _running: Option<(Running, tempfile::TempDir)>,
+    _running: Option<(LaunchedManager, tempfile::TempDir)>,
 }
 
 impl Target {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use compat_tests::serving::serve;
 use compat_tests::{corona_program, repository};
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::setup::RecordedSetup;
 use corona::engine::types::{PoolName, ResourceType, SessionStatus};
 use corona::session_driver::{
-    Ending, Endpoint, Event, Events, Lost, Options, SessionDriver, SlotRequest, Timers,
+    Ending, Endpoint, Event, Lost, Options, SessionDriver, SessionEvents, SlotRequest, Timers,
 };
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, ProxyJobTracker,
@@ -31,7 +31,7 @@ use super::{SOON, block_on, next, until};
 /// The built program with nodes, and a proxy job tracker that has nothing but its flag.
 struct Cluster {
     launch: Launch,
-    manager: Running,
+    manager: LaunchedManager,
     proxy: SocketAddr,
     flag: Arc<AtomicBool>,
     _stop: watch::Sender<bool>,
@@ -114,7 +114,7 @@ impl Cluster {
         }
     }
 
-    async fn session(&self) -> (SessionDriver, Events) {
+    async fn session(&self) -> (SessionDriver, SessionEvents) {
         SessionDriver::start(self.options()).await.expect("the session starts")
     }
 
@@ -164,7 +164,7 @@ fn maps(count: usize) -> Vec<SlotRequest> {
 }
 
 /// Takes grants until there are so many. Returns id and node of each.
-async fn take(events: &mut Events, count: usize) -> BTreeSet<(i32, String)> {
+async fn take(events: &mut SessionEvents, count: usize) -> BTreeSet<(i32, String)> {
     let mut taken = BTreeSet::new();
     while taken.len() < count {
         match next(events).await {

@@ -7,7 +7,7 @@ mod recorded;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use corona::session_driver::{Event, Events};
+use corona::session_driver::{Event, SessionEvents};
 use tokio::time::{sleep, timeout};
 
 /// Longer than anything here takes on a busy machine.
@@ -18,7 +18,7 @@ fn block_on<T>(test: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(test)
 }
 
-async fn next(events: &mut Events) -> Event {
+async fn next(events: &mut SessionEvents) -> Event {
     let event = timeout(SOON, events.next()).await.expect("an event in time");
     event.expect("the session is not over")
 }

@@ -14,7 +14,8 @@ use corona::conformance::conversation::{Conversation, Offered, conversations};
 use corona::conformance::setup::RecordedSetup;
 use corona::engine::types::{ComputeSpecs, PoolName, ResourceType, SessionPriority, SessionStatus};
 use corona::session_driver::{
-    Endpoint, Event, Events, InfoUpdate, Lost, NodeUsage, Options, SessionDriver, SlotRequest,
+    Endpoint, Event, InfoUpdate, Lost, NodeUsage, Options, SessionDriver, SessionEvents,
+    SlotRequest,
 };
 use corona::wire::calls::{
     self, ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply,
@@ -174,7 +175,7 @@ async fn repeat(handle: &str, steps: &[Step]) -> usize {
 struct Owner {
     manager: Manager,
     driver: SessionDriver,
-    events: Events,
+    events: SessionEvents,
     /// What was lost and not asked for again.
     lost: Vec<Lost>,
     replaced: usize,

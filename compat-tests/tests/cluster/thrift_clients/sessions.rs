@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use compat_tests::{corona_program, repository};
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 
 use super::tools::{JAVA_LIBRARIES, python, run, skipped};
 
@@ -82,7 +82,7 @@ fn check(command: &mut Command) {
     assert!(manager.is_alive(), "{}", manager.log());
 }
 
-fn start(directory: &Path, proxy: &str) -> Running {
+fn start(directory: &Path, proxy: &str) -> LaunchedManager {
     let file = |name: &str, text: &str| {
         let path = directory.join(name);
         std::fs::write(&path, text).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use compat_tests::corona_program;
 use compat_tests::serving::serve;
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::{
     ClusterManager, ClusterManagerCall as Call, ClusterManagerReply as Reply, SessionDriver,
     SessionDriverCall, SessionDriverReply,
@@ -25,7 +25,7 @@ pub(crate) const TOKEN: &str = "let me end this session";
 
 pub(crate) struct Cluster {
     runtime: Runtime,
-    manager: Running,
+    manager: LaunchedManager,
     client: Client<ClusterManager>,
     driver: SocketAddr,
     /// The session drivers' server lives as long as this.

@@ -221,7 +221,7 @@ fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
 }
 
 #[test]
-fn a_job_tracker_of_another_build_is_told_so_and_nothing_else() {
+fn a_job_tracker_of_another_build_gets_only_that_report() {
     block_on(async {
         let world = World::new().await;
         let (job_tracker, job) = world.session().await;

@@ -6,6 +6,7 @@ mod faults;
 mod java;
 mod jobs;
 mod managers;
+mod native;
 mod readers;
 mod recorded;
 mod runs;
@@ -29,7 +30,7 @@ fn test_task() -> &'static Path {
 }
 
 /// Runs a test whose servers go on while it waits.
-fn block_on<T>(test: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");

@@ -70,7 +70,7 @@ fn one_flipped_field_is_reported() {
             }
         }),
     );
-    let expected = "  success.noPreempt\n    primary true\n    here    false\n";
+    let expected = "  FIELD              PRIMARY  HERE\n  success.noPreempt  true     false\n";
     assert!(summary.contains(expected), "{summary}");
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use compat_tests::cluster_peers::{Connection, Node, Told, call, report};
 use compat_tests::corona_program;
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::{ProxyJobTracker, SessionDriver};
 use corona::wire::value::{Message, MessageKind, Value};
 use serde_json::{Value as Json, json};
@@ -17,7 +17,7 @@ use super::processes::{PATIENCE, Shadow, counts, until_it_shows};
 /// A cluster manager, and where it expects a proxy job tracker.
 struct Primary {
     launch: Launch,
-    running: Option<Running>,
+    running: Option<LaunchedManager>,
     proxy: Told,
     address: SocketAddr,
     scratch: tempfile::TempDir,

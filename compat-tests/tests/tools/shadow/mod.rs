@@ -69,7 +69,7 @@ fn every_documented_command_runs_and_tells_what_it_found() {
         load.args(["--seconds", "1", "--warm-up", "0", "--sessions", "1", "--maps", "20"]);
         assert!(load.output().unwrap().status.success());
         if let Some(http) = shadow.http {
-            until_it_shows(http, "/", "<td>0</td>", "sessionStart");
+            until_it_shows(http, "/", "<td>0</td>", "session<wbr>Start");
             until_it_shows(http, "/report.json", "\"agrees\":true", "\"method\":\"sessionStart\"");
             let sample = "corona_shadow_answers_total{method=\"sessionStart\",verdict=\"equal\"}";
             until_it_shows(http, "/metrics", "# TYPE", sample);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
-use corona::conformance::launch::{Launch, Running};
+use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::conformance::setup::RecordedSetup;
 
 /// How long anything may take on a busy machine.
@@ -73,7 +73,7 @@ pub(crate) fn counts(summary: &str, method: &str) -> [u64; 4] {
     numbers.try_into().unwrap()
 }
 
-pub(crate) fn start(conf_dir: &Path, scratch: &Path) -> Running {
+pub(crate) fn start(conf_dir: &Path, scratch: &Path) -> LaunchedManager {
     let setup = RecordedSetup::read(conf_dir).unwrap();
     let nobody = "127.0.0.1:9".parse().unwrap();
     let launch = Launch {

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::node::link as node_link;
 use super::plot;
 use super::pools::{quota, scale, sessions_address};
-use crate::api::Severity;
+use crate::api::{HaStatus, JournalStatus, Severity};
 use crate::metrics::Snapshot;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::web::events::{Event, Happening};
@@ -18,9 +18,9 @@ use crate::web::gather::{Overview, Pools};
 use crate::web::history::{Latencies, Sample};
 use crate::web::problems::Problem;
 use corona_engine::PoolView;
-use corona_model::types::ResourceType;
+use corona_model::types::{Millis, ResourceType};
 use corona_web::units::{
-    Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
+    Bytes, Clock, Count, Name, ShortSpan, Span, Time, bar, class_of, percent, plural,
 };
 
 /// Events that are shown.
@@ -35,6 +35,8 @@ pub(in crate::web) struct View {
     pub(in crate::web) nodes: NodeCounts,
     pub(in crate::web) pools: Arc<Pools>,
     pub(in crate::web) queues: QueueCounts,
+    pub(in crate::web) journal: Option<JournalStatus>,
+    pub(in crate::web) ha: Option<HaStatus>,
     pub(in crate::web) problems: Vec<Problem>,
     pub(in crate::web) samples: Vec<Sample>,
     pub(in crate::web) span: Duration,
@@ -49,6 +51,10 @@ pub(in crate::web) fn content(view: &View) -> Markup {
     html! {
         h1 { "Cluster" }
         div #facts data-live { (facts(view)) }
+        div #journal data-live { (journal(view)) }
+        @if let Some(ha) = &view.ha {
+            div #role data-live { (role(ha)) }
+        }
         section aria-labelledby="problems-title" {
             h2 #problems-title { "Problems" }
             div #problems data-live { (problems(&view.problems)) }
@@ -100,6 +106,72 @@ fn facts(view: &View) -> Markup {
             div {
                 dt { "First started" }
                 dd { (Time(*first_started)) " (" (Span(now.since(*first_started))) " ago)" }
+            }
+        }
+    }
+}
+
+/// The role among several instances.
+fn role(ha: &HaStatus) -> Markup {
+    html! {
+        dl.facts {
+            div {
+                dt { "Role" }
+                dd { (ha.role) span.note { (ha.instance) ", epoch " (Count(ha.epoch)) } }
+            }
+            div {
+                dt { "Standbys" }
+                dd {
+                    @if ha.standbys.is_empty() { "none" }
+                    @for standby in &ha.standbys {
+                        (standby.instance)
+                        span.note { @if standby.in_sync { "may take over" } @else { "copying" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the next start resumes from. All sizes are of files.
+fn journal(view: &View) -> Markup {
+    let Some(journal) = &view.journal else {
+        return html! {
+            dl.facts { div { dt { "Journal" } dd { "none" } } }
+        };
+    };
+    let bytes = |bytes: u64| Bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let now = view.overview.now;
+    html! {
+        dl.facts {
+            div {
+                dt { "Journal" }
+                dd {
+                    (bytes(journal.bytes))
+                    span.note { (Count(journal.last_record)) " records, sync " (journal.sync) }
+                }
+            }
+            div {
+                dt { "Last image" }
+                dd {
+                    @match journal.image_ms {
+                        Some(made) => { (Span(now.since(Millis(made)).max(0))) " ago" }
+                        None => { "none yet" }
+                    }
+                    span.note { (bytes(journal.tail_bytes)) " of records since" }
+                }
+            }
+            div {
+                dt { "Recovery at the start" }
+                dd {
+                    @match &journal.recovery {
+                        Some(recovery) => {
+                            (Count(recovery.took_ms)) " ms"
+                            span.note { (Count(recovery.records)) " records" }
+                        }
+                        None => { "none" }
+                    }
+                }
             }
         }
     }

@@ -155,7 +155,7 @@ async fn listeners_are_bounded_and_the_stalest_goes() {
         idle: Duration::from_secs(60),
     };
     let guard = Arc::new(Guard::new(None, None, guard::is_own_address));
-    let callbacks = Callbacks::new(rules, guard, stands);
+    let callbacks = CallbackListeners::new(rules, guard, stands);
     let own = Ipv4Addr::LOCALHOST.into();
     let mut transforms = callbacks.transforms(own, own);
     let client = transforms.from_client.as_mut().unwrap();
@@ -196,7 +196,7 @@ async fn a_host_with_many_drivers_loses_its_own_listeners() {
         idle: Duration::from_secs(60),
     };
     let guard = Arc::new(Guard::new(None, None, |_| false));
-    let callbacks = Callbacks::new(rules, guard, stands);
+    let callbacks = CallbackListeners::new(rules, guard, stands);
     let start = |host: [u8; 4], port: u16| {
         let mut transforms = callbacks.transforms(Ipv4Addr::LOCALHOST.into(), host.into());
         let body = vec![("handle", text("h")), ("info", info((host, port).into()))];

@@ -5,7 +5,7 @@ use crate::capture::ConnectionId;
 use crate::recording::{Entry, GapReason, Record, Unrecorded};
 
 /// All that is told until the end of the feed.
-async fn all(mut entries: Entries) -> Vec<Entry> {
+async fn all(mut entries: FeedEntries) -> Vec<Entry> {
     let mut all = Vec::new();
     while let Some(entry) = within(entries.next()).await {
         all.push(entry);
@@ -32,7 +32,7 @@ fn records(entries: Vec<Entry>) -> Vec<Record> {
 }
 
 #[tokio::test]
-async fn every_listener_is_told_and_none_is_in_anothers_way() {
+async fn every_listener_gets_the_traffic_and_none_delays_another() {
     let (server, upstream) = listener().await;
     let relay =
         Relay::bind(RelayOptions::new(LOOPBACK.parse().unwrap(), upstream.to_string())).unwrap();

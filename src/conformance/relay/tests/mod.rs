@@ -123,7 +123,7 @@ impl Running {
     }
 
     /// Ends the relay and the recording.
-    async fn end(self) -> (Recorded, Disk) {
+    async fn end(self) -> (RecorderSummary, Disk) {
         self.stop.send_replace(true);
         within(self.task).await.unwrap();
         let recorder = self.recorder;

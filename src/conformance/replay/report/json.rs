@@ -1,11 +1,9 @@
 //! The verdict for programs. The shape is described in `docs/conformance.md`.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
-use super::{Counts, HoldUps, Report};
-use crate::report::{About, FieldPair, Finding};
+use super::{Counts, Report, Stalls};
+use crate::report::json::{FindingJson, one, us};
 
 /// The verdict as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(report: &Report) -> impl Serialize + '_ {
@@ -27,11 +25,11 @@ pub fn json(report: &Report) -> impl Serialize + '_ {
             explained: report.notices.explained,
             different: report.notices.different,
         },
-        held_up: held_up(&report.hold_ups),
+        held_up: held_up(&report.stalls),
         earlier_plays: report
             .earlier
             .iter()
-            .map(|play| Earlier { different: play.different, held_up: held_up(&play.hold_ups) })
+            .map(|play| Earlier { different: play.different, held_up: held_up(&play.stalls) })
             .collect(),
         not_compared: &report.not_compared,
         findings: report.different.iter().chain(&report.explained).map(one).collect(),
@@ -53,7 +51,7 @@ struct Verdict<'a> {
     held_up: HeldUp,
     earlier_plays: Vec<Earlier>,
     not_compared: &'a [String],
-    findings: Vec<Found<'a>>,
+    findings: Vec<FindingJson<'a>>,
     findings_left_out: usize,
 }
 
@@ -96,44 +94,12 @@ struct Earlier {
     held_up: HeldUp,
 }
 
-#[derive(Serialize)]
-pub(crate) struct Found<'a> {
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    row: Option<&'static str>,
-    about: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    method: Option<&'a str>,
-    at_us: u64,
-    place: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    arguments: &'a str,
-    recorded: &'a str,
-    live: &'a str,
-    fields: Vec<Field<'a>>,
-    fields_left_out: usize,
-}
-
-#[derive(Serialize)]
-struct Field<'a> {
-    path: &'a str,
-    equal: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    recorded: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    live: Option<&'a str>,
-}
-
-fn us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 fn counts(of: &Counts) -> Counted {
     let Counts { equal, explained, different } = *of;
     Counted { compared: of.compared(), equal, explained, different }
 }
 
-fn held_up(of: &HoldUps) -> HeldUp {
+fn held_up(of: &Stalls) -> HeldUp {
     HeldUp {
         pauses: of.pauses,
         longest_us: us(of.longest),
@@ -142,31 +108,6 @@ fn held_up(of: &HoldUps) -> HeldUp {
         latest_answer_us: us(of.latest_answer),
         manager_us: us(of.manager),
     }
-}
-
-/// One difference.
-pub(crate) fn one(finding: &Finding) -> Found<'_> {
-    Found {
-        verdict: if finding.rule.is_some() { "explained" } else { "different" },
-        row: finding.rule.map(|rule| rule.row),
-        about: finding.kind(),
-        method: match &finding.about {
-            About::Call(method) => Some(method),
-            _ => None,
-        },
-        at_us: us(finding.at),
-        place: &finding.place,
-        arguments: &finding.arguments,
-        recorded: &finding.recorded,
-        live: &finding.live,
-        fields: finding.fields.pairs.iter().map(field).collect(),
-        fields_left_out: finding.fields.left_out,
-    }
-}
-
-fn field(pair: &FieldPair) -> Field<'_> {
-    let FieldPair { path, recorded, live } = pair;
-    Field { path, equal: pair.is_equal(), recorded: recorded.as_deref(), live: live.as_deref() }
 }
 
 #[cfg(test)]
@@ -179,7 +120,7 @@ mod tests {
     fn the_shape_is_the_documented_one() {
         let mut report = sample();
         report.speed = f64::INFINITY;
-        report.explained[0].fields.pairs = vec![super::FieldPair {
+        report.explained[0].fields.pairs = vec![crate::report::FieldPair {
             path: "success".to_owned(),
             recorded: Some("1".to_owned()),
             live: None,

@@ -18,6 +18,7 @@ enum Step {
     FetchFailure(usize, usize),
     Speculate(u32),
     KillJob,
+    Resume,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -48,6 +49,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..90_000_i64).prop_map(Step::Wait),
         1 => (0..40_usize, 0..40_usize).prop_map(|(reduce, map)| Step::FetchFailure(reduce, map)),
         1 => (0..4_u32).prop_map(Step::Speculate),
+        1 => Just(Step::Resume),
     ];
     let killed = prop_oneof![9 => Just(None), 1 => Just(Some(Step::KillJob))];
     (prop::collection::vec(step, 0..120), killed).prop_map(|(mut steps, killed)| {
@@ -119,6 +121,7 @@ fn input(job: &JobEngine, step: &Step) -> Option<JobInput> {
         Step::Wait(_) => JobInput::Tick,
         Step::Speculate(number) => JobInput::Speculate { kind: TaskKind::Map, number: *number },
         Step::KillJob => JobInput::KillJob,
+        Step::Resume => JobInput::Resumed,
     })
 }
 

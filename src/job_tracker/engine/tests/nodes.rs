@@ -213,3 +213,26 @@ fn feedback_counts_what_happened_on_each_node() {
         feedback.iter().map(|it| (&*it.node, it.total, it.succeeded, it.failed)).collect();
     assert_eq!(counts, [("tracker_a:1", 2, 1, 1), ("tracker_b:1", 2, 2, 0)]);
 }
+
+#[test]
+fn after_a_restart_requests_are_filed_again_and_silent_launches_are_repeated() {
+    let mut world = world(4, 0);
+    world.set_up("m5.0");
+    world.grant(2, "b");
+    world.grant(3, "c");
+    world.report("a", "m0.0", Running);
+    world.report("b", "m1.0", Running);
+    let timeout = JobSettings::default().task_timeout_ms;
+    world.after(timeout + 1);
+    // m2.0 was never heard of; request 4 may have been granted while nobody listened.
+    assert_eq!(
+        world.apply(JobInput::Resumed),
+        ["kill m2.0 on c", "event 1 m2.0 KILLED", "request 5 MAP", "request 6 MAP", "release 4,3"]
+    );
+    // Those that were heard of get the time for another report.
+    assert_eq!(world.tick(), NOTHING);
+    world.report("a", "m0.0", Succeeded);
+    world.after(timeout + 1);
+    assert_eq!(world.tick()[..2], ["kill m1.0 on b", "event 3 m1.0 KILLED"]);
+    assert_eq!(world.grant(4, "d"), NOTHING, "a grant that comes late is not used");
+}

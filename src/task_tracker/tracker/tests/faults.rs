@@ -93,19 +93,19 @@ async fn a_process_that_says_nothing_is_ended() {
 
 /// How far a run comes before it breaks off.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum BreaksOff {
+enum EndsEarly {
     /// Without a word.
     Silently,
     WithSlots,
     WithProcess,
 }
 
-async fn break_off(mut runner: Runner, when: BreaksOff) {
+async fn break_off(mut runner: Runner, when: EndsEarly) {
     let slots = runner.slots().await.unwrap();
-    if when == BreaksOff::Silently {
+    if when == EndsEarly::Silently {
         return;
     }
-    if when == BreaksOff::WithSlots {
+    if when == EndsEarly::WithSlots {
         panic!("out of luck");
     }
     let (spec, _) = runner.spec().unwrap();
@@ -115,12 +115,12 @@ async fn break_off(mut runner: Runner, when: BreaksOff) {
 }
 
 #[tokio::test]
-async fn an_attempt_whose_run_breaks_off_has_failed_and_leaves_nothing() {
+async fn an_attempt_whose_run_ends_early_has_failed_and_leaves_no_files() {
     let world = World::with(|parts| parts.slots = SlotCounts { maps: 1, reduces: 1 }).await;
     let cases = [
-        (BreaksOff::Silently, TaskState::Failed, "it ended without an outcome"),
-        (BreaksOff::WithSlots, TaskState::Failed, "panic: out of luck"),
-        (BreaksOff::WithProcess, TaskState::FailedUnclean, "panic: out of luck"),
+        (EndsEarly::Silently, TaskState::Failed, "it ended without an outcome"),
+        (EndsEarly::WithSlots, TaskState::Failed, "panic: out of luck"),
+        (EndsEarly::WithProcess, TaskState::FailedUnclean, "panic: out of luck"),
     ];
     for (number, (when, state, why)) in (20..).zip(cases) {
         let mut task = world.task("map", PROGRAM, &[]);
@@ -154,7 +154,7 @@ async fn an_attempt_whose_run_breaks_off_has_failed_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_session_whose_reporter_breaks_off_is_given_up() {
+async fn a_session_whose_reporter_panics_is_ended() {
     let world = World::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let child = world.launched(&task).await;
@@ -169,7 +169,7 @@ async fn a_session_whose_reporter_breaks_off_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_work_that_breaks_off_keeps_nobody_waiting() {
+async fn work_that_panics_does_not_block_the_next() {
     let world = World::new().await;
     let (shared, id) = (&world.tracker.shared, kind("map").attempt);
     let job = id.job().clone();
@@ -465,7 +465,7 @@ async fn a_log_without_end_is_cut() {
 }
 
 #[tokio::test]
-async fn an_output_that_is_lost_is_told() {
+async fn a_lost_output_is_reported() {
     let world = World::new().await;
     let task = world.task("map", PROGRAM, &[]);
     let mut child = world.launched(&task).await;
@@ -497,7 +497,7 @@ async fn errors_that_processes_tell() {
 }
 
 #[tokio::test]
-async fn calls_of_attempts_that_nobody_knows() {
+async fn calls_of_unknown_attempts() {
     let world = World::new().await;
     let mut umbilical = TaskUmbilicalClient::new(world.umbilical.address.clone(), options());
     let id = kind("map").attempt;

@@ -66,7 +66,7 @@ async fn a_job_tracker_that_has_gone_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_secondary_knows_who_took_the_place_of_a_job_tracker() {
+async fn a_secondary_knows_the_successor_of_a_job_tracker() {
     let mut world =
         World::with(|parts| parts.settings.reports.connect_patience = Duration::ZERO).await;
     let parent = Arc::new(Peer::default());
@@ -90,7 +90,7 @@ async fn a_secondary_knows_who_took_the_place_of_a_job_tracker() {
 }
 
 #[tokio::test]
-async fn a_secondary_that_knows_nobody_is_not_asked_for_ever() {
+async fn a_secondary_without_a_successor_is_not_asked_for_ever() {
     let mut world = World::with(|parts| {
         parts.settings.reports.connect_patience = Duration::ZERO;
         parts.settings.reports.fail_over_queries = 3;
@@ -109,7 +109,7 @@ async fn a_secondary_that_knows_nobody_is_not_asked_for_ever() {
 }
 
 #[tokio::test]
-async fn a_job_tracker_of_another_build_is_told_so_and_nothing_else() {
+async fn a_job_tracker_of_another_build_gets_only_that_report() {
     let world = World::with(|parts| {
         parts.settings.reports.build_version = Some("another".to_owned());
     })
@@ -131,7 +131,7 @@ async fn a_job_tracker_of_another_build_is_told_so_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn news_are_told_at_once_if_that_is_configured() {
+async fn changes_are_reported_at_once_if_that_is_configured() {
     let world = World::with(|parts| {
         parts.settings.reports.out_of_band = true;
         // Longer than the test may take.

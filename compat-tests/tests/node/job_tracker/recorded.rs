@@ -1,0 +1,168 @@
+//! The recorded commands of the original's clients, call by call, against the service: every answer
+//! has the recorded form. What must differ is replaced before: the ids of jobs.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use compat_tests::repository;
+use compat_tests::task_tracker::steps::TaskRole;
+use corona::conformance::capture::{ConnectionId, Limits, Side};
+use corona::conformance::hadoop_rpc::{HadoopSaid, hadoop_conversations};
+use corona::conformance::open;
+use corona::hadoop::io::Reader;
+use corona::hadoop::object::{Object, Value};
+use corona::hadoop::rpc::{Call, ConnectionHeader, MAGIC, Outcome, Reply};
+use corona::hadoop::writables::{JobId, to_bytes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::super::task_tracker::block_on;
+use super::*;
+
+const MAX_BYTES: usize = 1 << 24;
+
+/// A recorded call with its answer.
+struct Exchange {
+    at: Duration,
+    connection: ConnectionId,
+    header: ConnectionHeader,
+    call: Call,
+    answer: Reply,
+}
+
+/// The calls of the clients of a recording, in the order in which they were made.
+fn recorded(name: &str) -> Vec<Exchange> {
+    let path = repository().join("fixtures/recordings/job-clients").join(name).join("traffic.pcap");
+    let traffic = open(&path, &Limits::default()).expect("a recording");
+    let mut all = Vec::new();
+    for talk in hadoop_conversations(&traffic.capture) {
+        if !talk.header.protocol.ends_with(".JobSubmissionProtocol") {
+            continue;
+        }
+        let mut open = HashMap::new();
+        for part in talk.parts {
+            match part.said {
+                HadoopSaid::Call(call) if part.from == Side::Client => {
+                    open.insert(call.id, (part.at, call));
+                }
+                HadoopSaid::Reply(answer) => {
+                    let Some((at, call)) = open.remove(&answer.id) else { continue };
+                    let (connection, header) = (talk.connection, talk.header.clone());
+                    all.push(Exchange { at, connection, header, call, answer });
+                }
+                _ => {}
+            }
+        }
+    }
+    all.sort_by_key(|exchange| exchange.at);
+    all
+}
+
+/// A connection of a client.
+struct Talk {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+}
+
+impl Talk {
+    async fn open(address: &InetAddress, header: &ConnectionHeader) -> Talk {
+        let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await.unwrap();
+        let header = to_bytes(header, MAX_BYTES).unwrap();
+        stream.write_all(&[&MAGIC[..], &length(&header), &header].concat()).await.unwrap();
+        Talk { stream, inbox: vec![] }
+    }
+
+    async fn exchange(&mut self, call: &Call) -> Reply {
+        let call = to_bytes(call, MAX_BYTES).unwrap();
+        self.stream.write_all(&[&length(&call)[..], &call].concat()).await.unwrap();
+        loop {
+            let mut reader = Reader::partial(&self.inbox, MAX_BYTES);
+            if let Ok(reply) = Reply::decode(&mut reader) {
+                self.inbox.drain(..reader.position());
+                return reply;
+            }
+            let read = self.stream.read_buf(&mut self.inbox).await.unwrap();
+            assert_ne!(read, 0, "the connection ended");
+        }
+    }
+}
+
+fn length(bytes: &[u8]) -> [u8; 4] {
+    i32::try_from(bytes.len()).unwrap().to_be_bytes()
+}
+
+/// The form of an answer: whether it is one, its class, and whether it is null.
+fn form(answer: &Reply) -> String {
+    match &answer.outcome {
+        Outcome::Value(object @ Object::Null(_)) => format!("null {}", object.class()),
+        Outcome::Value(Object::Boolean(value)) => format!("boolean {value}"),
+        Outcome::Value(object) => object.class().to_string(),
+        Outcome::Error(error) => format!("error {:?}", error.class),
+        Outcome::Fatal(error) => format!("fatal {:?}", error.class),
+    }
+}
+
+/// The same call about jobs of this run.
+fn translated(mut call: Call, ids: &HashMap<JobId, JobId>) -> Call {
+    let own = |job: &mut JobId| {
+        if let Some(known) = ids.get(job) {
+            *job = known.clone();
+        }
+    };
+    for parameter in &mut call.parameters {
+        match parameter {
+            Object::Writable(_, Value::JobId(job)) => own(job),
+            Object::Writable(_, Value::TaskAttemptId(attempt)) => own(&mut attempt.task.job),
+            _ => {}
+        }
+    }
+    call
+}
+
+fn job_of(object: &Outcome) -> JobId {
+    match object {
+        Outcome::Value(Object::Writable(_, Value::JobId(job))) => (**job).clone(),
+        other => panic!("{other:?} is not the id of a job"),
+    }
+}
+
+#[test]
+fn the_recorded_commands_get_answers_of_the_recorded_form() {
+    block_on(async {
+        let world = World::new(&[]).await;
+        let exchanges = recorded("commands");
+        assert!(exchanges.len() > 70, "{}", exchanges.len());
+        let mut client = world.client("root");
+        let mut talks = HashMap::new();
+        let mut ids = HashMap::new();
+        let mut methods = std::collections::BTreeSet::new();
+        for Exchange { connection, header, call, answer, .. } in exchanges {
+            let talk = match talks.entry(connection) {
+                Entry::Occupied(open) => open.into_mut(),
+                Entry::Vacant(new) => {
+                    new.insert(Talk::open(&world.job_tracker.address, &header).await)
+                }
+            };
+            let call = translated(call, &ids);
+            let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,done");
+            let mut job = None;
+            if call.method == "submitJob" {
+                let id = job_of(&Outcome::Value(call.parameters[0].clone()));
+                job = Some(world.files(&mut client, id, 2, 1, waits).await);
+            }
+            let ours = talk.exchange(&call).await;
+            assert_eq!(form(&ours), form(&answer), "{call:?}\n{ours:?}");
+            if call.method == "getNewJobId" {
+                ids.insert(job_of(&answer.outcome), job_of(&ours.outcome));
+            }
+            if let Some(job) = job {
+                // The recorded commands came when the maps of the job were running.
+                until_progress(&mut client, &job, 0.5).await;
+            }
+            methods.insert(call.method);
+        }
+        for method in ["killTask", "killJob", "getQueueAclsForCurrentUser", "getClusterStatus"] {
+            assert!(methods.contains(method), "{methods:?}");
+        }
+    });
+}

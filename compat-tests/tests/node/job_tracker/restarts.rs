@@ -1,0 +1,67 @@
+//! The service is killed and started again while its jobs run.
+
+use compat_tests::task_tracker::steps::TaskRole;
+
+use super::super::task_tracker::block_on;
+use super::*;
+
+#[test]
+fn a_job_goes_on_after_the_service_was_killed_and_after_it_was_stopped() {
+    block_on(async {
+        let mut world = World::new(&[]).await;
+        let mut client = world.client("alice");
+        let waits = |job: Job| job.steps(TaskRole::Map, "update=0.5,wait,output,update=1.0,done");
+        let job = world.prepare(&mut client, 2, 1, waits).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let notes = world.notes(&job);
+        for map in 0..2 {
+            let waiting = job.map(map).to_string();
+            until("a map that waits", || notes.of(&waiting, "waits").into_iter().next()).await;
+        }
+        // Both maps were heard of: their progress is known.
+        until_progress(&mut client, &job, 0.5).await;
+
+        let address = world.job_tracker.address.clone();
+        world.job_tracker.crash();
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        assert_eq!(world.job_tracker.address, address, "clients find it at the same address");
+        assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);
+        let mut client = world.client("alice");
+        let listed = client.jobs_to_complete().await.unwrap().unwrap();
+        assert_eq!((listed.len(), &listed[0].job), (1, &job.id));
+        world.job_tracker.stop().await;
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);
+        let mut client = world.client("alice");
+        for map in 0..2 {
+            notes.let_go(&job.map(map).to_string()).unwrap();
+        }
+        let status = world.ended(&mut client, &job).await;
+        assert_eq!(status.run_state, SUCCEEDED, "{status:?}\n{}", world.job_tracker.log());
+        // The maps that ran while it was away were not run again.
+        let events = client.get_task_completion_events(job.id.clone(), 0, 100).await.unwrap();
+        let names: Vec<String> = events
+            .unwrap()
+            .iter()
+            .filter(|event| event.is_map)
+            .map(|event| event.attempt.to_string())
+            .collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert!(names.iter().all(|name| name.ends_with("_0")), "{names:?}");
+        // Its history is whole.
+        let history = world.root.path().join("history");
+        let done = until("the history", || find(&history, &job.id.to_string())).await;
+        let text = fs::read_to_string(done).unwrap();
+        assert_eq!(text.matches("Meta VERSION").count(), 1, "{text}");
+        assert!(text.contains("JOB_STATUS=\"SUCCESS\""), "{text}");
+        world.home.nothing_left().await;
+        drop(world.node);
+    });
+}
+
+/// The finished history of a job below a directory.
+fn find(history: &Path, job: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(history).ok()?.flatten();
+    let done = entries.map(|entry| entry.path().join("done").join(job));
+    done.into_iter().find(|path| path.exists())
+}

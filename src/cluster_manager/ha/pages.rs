@@ -1,0 +1,239 @@
+//! The pages of an instance that does not lead: they show its role, and where the leader is.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use maud::{DOCTYPE, html};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::copy_in::Held;
+use super::relay::Counts;
+use super::standing::{Leader, Standing};
+use crate::api::{StandbyState, StandbyStatus};
+use corona_config::Networks;
+use corona_net::connections::{Connections, accept};
+use corona_net::http;
+use corona_standby::{Role, StandbyView};
+
+/// Everything that these pages show.
+#[derive(Debug)]
+pub(super) struct StandbyPages {
+    pub(super) instance: Arc<str>,
+    pub(super) leader: watch::Receiver<Option<Leader>>,
+    pub(super) is_connected: watch::Receiver<bool>,
+    /// Why this instance was fenced; `None` if it is a standby.
+    pub(super) fenced: watch::Receiver<Option<String>>,
+    pub(super) held: Arc<Held>,
+    pub(super) relayed: Arc<Counts>,
+    /// Who may see the pages.
+    pub(super) networks: Networks,
+    pub(super) connections: Arc<Connections>,
+}
+
+impl StandbyPages {
+    /// Serves until `stop` becomes true.
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
+        let admit = |peer: SocketAddr| {
+            let place = self.connections.admit(peer.ip()).ok()?;
+            self.networks.contain(peer.ip()).then_some((place, ()))
+        };
+        accept(listener, stop, admit, |stream, _, place, ()| {
+            let pages = self.clone();
+            async move {
+                let answer = |request: Request<Incoming>| {
+                    let answer = pages.answer(request.uri().path());
+                    async move { answer }
+                };
+                http::serve(stream, &place, http::Limits::default(), answer).await;
+            }
+        })
+        .await;
+    }
+
+    /// What this instance is.
+    fn status(&self) -> StandbyStatus {
+        let progress = self.held.progress();
+        let fenced = self.fenced.borrow().clone();
+        let role = if fenced.is_some() { Role::Fenced } else { Role::Standby };
+        let leader = self.leader.borrow().clone();
+        StandbyStatus {
+            error: match &leader {
+                Some(leader) => {
+                    format!("this is a {role}; the leader's pages are at http://{}/", leader.http)
+                }
+                None => format!("this is a {role}; no leader is known"),
+            },
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ha: StandbyState {
+                role: role.name().to_owned(),
+                instance: self.instance.to_string(),
+                leader: leader.as_ref().map(|leader| leader.instance.clone()),
+                leader_pages: leader.as_ref().map(|leader| format!("http://{}/", leader.http)),
+                epoch: leader.as_ref().map(|leader| leader.epoch),
+                zookeeper_connected: *self.is_connected.borrow(),
+                copying: progress.is_connected,
+                copy_complete: progress.is_complete,
+                last_record: progress.record,
+                relayed_connections: self.relayed.open.load(Ordering::Relaxed),
+                fenced_because: fenced,
+            },
+        }
+    }
+
+    fn answer(&self, path: &str) -> Response<Full<Bytes>> {
+        let status = self.status();
+        let json = |status_code, value: &StandbyStatus| {
+            let mut text = String::new();
+            // A structure of texts and numbers has a form in JSON.
+            if let Ok(form) = serde_json::to_string(value) {
+                text = form;
+            }
+            respond(status_code, "application/json", text)
+        };
+        match path {
+            "/healthz" => respond(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".into()),
+            "/readyz" => {
+                let text = format!("{}\n", status.error);
+                respond(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", text)
+            }
+            "/metrics" => respond(
+                StatusCode::OK,
+                "text/plain; version=0.0.4; charset=utf-8",
+                self.metrics(&status),
+            ),
+            path if path.starts_with("/api/") => json(StatusCode::SERVICE_UNAVAILABLE, &status),
+            "/" => respond(StatusCode::OK, HTML, page(&status, path)),
+            path => respond(StatusCode::SERVICE_UNAVAILABLE, HTML, page(&status, path)),
+        }
+    }
+
+    fn metrics(&self, status: &StandbyStatus) -> String {
+        let mut text = String::new();
+        write_role(&mut text, &status.ha.role);
+        let StandbyState { zookeeper_connected, copy_complete, last_record, .. } = status.ha;
+        for (name, help, value) in [
+            (
+                "corona_ha_zookeeper_connected",
+                "1 if ZooKeeper can be reached, otherwise 0.",
+                u64::from(zookeeper_connected),
+            ),
+            (
+                "corona_ha_copy_complete",
+                "1 if this standby has a complete copy of the journal, otherwise 0.",
+                u64::from(copy_complete),
+            ),
+            (
+                "corona_ha_last_record",
+                "Number of the last record of this standby's copy.",
+                last_record,
+            ),
+            (
+                "corona_ha_relayed_connections",
+                "Connections that are relayed to the leader or wait for one.",
+                status.ha.relayed_connections,
+            ),
+        ] {
+            write_gauge(&mut text, name, help, &[(String::new(), value)]);
+        }
+        text
+    }
+}
+
+/// Adds the metrics of a leader.
+pub(crate) fn write_leader_metrics(text: &mut String, standing: &Standing) {
+    write_role(text, standing.role().name());
+    let standbys = standing.standbys();
+    let label = |standby: &StandbyView| format!("{{instance=\"{}\"}}", standby.name);
+    let in_sync: Vec<_> =
+        standbys.iter().map(|standby| (label(standby), u64::from(standby.in_sync))).collect();
+    let help = "1 for each standby that may take over, 0 for one that copies.";
+    write_gauge(text, "corona_ha_standby_in_sync", help, &in_sync);
+    let records: Vec<_> =
+        standbys.iter().map(|standby| (label(standby), standby.acknowledged)).collect();
+    let help = "Number of the last record that a standby has stored.";
+    write_gauge(text, "corona_ha_standby_acknowledged_record", help, &records);
+}
+
+fn write_role(text: &mut String, role: &str) {
+    let lines = Role::ALL.map(|known| {
+        let name = known.name();
+        (format!("{{role=\"{name}\"}}"), u64::from(name == role))
+    });
+    write_gauge(
+        text,
+        "corona_ha_role",
+        "1 for the role that this instance has, otherwise 0.",
+        &lines,
+    );
+}
+
+fn write_gauge(text: &mut String, name: &str, help: &str, lines: &[(String, u64)]) {
+    // Writing to a text never fails.
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+    for (labels, value) in lines {
+        let _ = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+/// Nothing is loaded from anywhere.
+const POLICY: &str = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'";
+
+fn page(status: &StandbyStatus, path: &str) -> String {
+    let StandbyState { role, instance, leader_pages, copy_complete, last_record, .. } = &status.ha;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { "Corona cluster manager: " (role) }
+            }
+            body {
+                h1 { "This cluster manager is a " (role) }
+                @if let Some(why) = &status.ha.fenced_because {
+                    p { "It has led, and stopped: " (why) "." }
+                }
+                @match leader_pages {
+                    Some(pages) => p {
+                        "The leader's pages are at "
+                        a href={ (pages.trim_end_matches('/')) (path) } { (pages) }
+                        "."
+                    },
+                    None => p { "No leader is known." },
+                }
+                ul {
+                    li { "Instance: " (instance) }
+                    li { "ZooKeeper: " @if status.ha.zookeeper_connected { "connected" } @else { "not connected" } }
+                    li {
+                        "Copy of the journal: "
+                        @if *copy_complete { "complete" } @else { "not complete" }
+                        ", up to record " (last_record)
+                    }
+                    li { "Connections relayed: " (status.ha.relayed_connections) }
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    for (name, value) in [
+        (CONTENT_TYPE, content_type),
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+    ] {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}

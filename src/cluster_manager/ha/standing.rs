@@ -1,0 +1,246 @@
+//! What this instance is, shared by all its parts: the role machine, and where its effects go.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use super::lease::{self, Lease};
+use crate::api;
+use corona_standby::{
+    Effect, FencedBecause, Input, Machine, Role, Settings, StandbyView, Succession,
+};
+
+/// Where a leader is reached. It stands in ZooKeeper while it leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leader {
+    /// Its name: the address at which other instances connect.
+    pub(crate) instance: String,
+    /// The number of the leadership.
+    pub(crate) epoch: u64,
+    /// Its Thrift service, as `host:port`.
+    pub(crate) thrift: String,
+    /// Its pages, as `host:port`.
+    pub(crate) http: String,
+}
+
+/// The leader cannot hand over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no standby has a complete copy of the journal, so none may take over")]
+pub(crate) struct NoStandby;
+
+/// What this instance does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It is a standby.
+    Standby,
+    /// It leads, with this epoch.
+    Leading(u64),
+    /// It has led, and must end.
+    Fenced(FencedBecause),
+}
+
+/// Requests to ZooKeeper that may wait; the machine wants one at a time.
+const MAX_ORDERS: usize = 16;
+
+/// What ZooKeeper is to be asked for.
+#[derive(Clone, Debug)]
+pub(super) enum Order {
+    Campaign { version: Option<i32>, succession: Succession },
+    Write { version: i32, succession: Succession },
+}
+
+/// The standing of this instance.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// Its name.
+    pub(crate) me: Arc<str>,
+    inner: Mutex<Inner>,
+    lease: Arc<Lease>,
+    phase: watch::Sender<Phase>,
+    released: watch::Sender<u64>,
+    orders: mpsc::Sender<Order>,
+    /// Whether the leader is to hand over.
+    step_down: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    machine: Machine,
+    /// The connections of standbys: the number of the current one of each, and how it is ended.
+    connections: HashMap<Arc<str>, (u64, watch::Sender<bool>)>,
+    last_connection: u64,
+}
+
+impl Standing {
+    /// A standby, and what it wants of ZooKeeper.
+    pub(super) fn new(settings: Settings) -> (Arc<Standing>, mpsc::Receiver<Order>) {
+        let (orders, wanted) = mpsc::channel(MAX_ORDERS);
+        let standing = Standing {
+            me: settings.me.clone(),
+            inner: Mutex::new(Inner {
+                machine: Machine::new(settings),
+                connections: HashMap::new(),
+                last_connection: 0,
+            }),
+            lease: Arc::default(),
+            phase: watch::Sender::new(Phase::Standby),
+            released: watch::Sender::new(0),
+            orders,
+            step_down: watch::Sender::new(false),
+        };
+        (Arc::new(standing), wanted)
+    }
+
+    /// Applies an input at the present time, and carries out what follows.
+    pub(super) fn apply(&self, input: Input) {
+        self.apply_to(&mut self.inner(), input);
+    }
+
+    fn apply_to(&self, inner: &mut Inner, input: Input) {
+        let Inner { machine, connections, .. } = inner;
+        let effects = machine.apply(lease::now(), input);
+        self.lease.set(machine.lease_until());
+        for effect in effects {
+            match effect {
+                // There is one of each at a time. Without a receiver the process is about to end.
+                Effect::Campaign { version, succession } => {
+                    let _ = self.orders.try_send(Order::Campaign { version, succession });
+                }
+                Effect::Write { version, succession } => {
+                    let names: Vec<&str> = succession.in_sync.iter().map(|name| &**name).collect();
+                    tracing::info!("Instances that may lead next: {}", names.join(", "));
+                    let _ = self.orders.try_send(Order::Write { version, succession });
+                }
+                Effect::Lead { epoch } => {
+                    tracing::info!("Role is now leader, with epoch {epoch}");
+                    self.phase.send_replace(Phase::Leading(epoch));
+                }
+                Effect::Release { number } => {
+                    self.released.send_replace(number);
+                }
+                Effect::Drop { standby } => {
+                    tracing::warn!("Standby {standby} is too far behind; disconnecting it");
+                    if let Some((_, end)) = connections.get(&standby) {
+                        end.send_replace(true);
+                    }
+                }
+                Effect::Fence { why } => {
+                    if why == FencedBecause::SteppedDown {
+                        tracing::info!("Role is now fenced: {why}");
+                    } else {
+                        tracing::error!(
+                            "Role is now fenced: {why}. Nothing leaves this process any more"
+                        );
+                    }
+                    self.phase.send_replace(Phase::Fenced(why));
+                }
+            }
+        }
+    }
+
+    /// The role.
+    pub(crate) fn role(&self) -> Role {
+        self.inner().machine.role()
+    }
+
+    /// The standbys that a leader knows.
+    pub(crate) fn standbys(&self) -> Vec<StandbyView> {
+        self.inner().machine.standbys()
+    }
+
+    pub(super) fn may_lead(&self, standby: &str) -> bool {
+        self.inner().machine.may_lead(standby)
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    /// What the API serves of it.
+    pub(crate) fn to_api(&self) -> api::HaStatus {
+        let epoch = match *self.phase.borrow() {
+            Phase::Leading(epoch) => epoch,
+            Phase::Standby | Phase::Fenced(_) => 0,
+        };
+        let standby = |view: StandbyView| api::StandbyOfLeader {
+            instance: view.name.to_string(),
+            acknowledged_record: view.acknowledged,
+            in_sync: view.in_sync,
+        };
+        api::HaStatus {
+            role: self.role().name().to_owned(),
+            instance: self.me.to_string(),
+            epoch,
+            standbys: self.standbys().into_iter().map(standby).collect(),
+        }
+    }
+
+    /// Becomes true when the leader is to hand over.
+    pub(super) fn step_down(&self) -> watch::Receiver<bool> {
+        self.step_down.subscribe()
+    }
+
+    /// Has the leader hand over, if a standby may take over.
+    ///
+    /// # Errors
+    /// None may.
+    pub(crate) fn request_step_down(&self) -> Result<(), NoStandby> {
+        if !self.standbys().iter().any(|standby| standby.in_sync) {
+            return Err(NoStandby);
+        }
+        self.step_down.send_replace(true);
+        Ok(())
+    }
+
+    /// How far replies may leave, where they wait for standbys.
+    pub(crate) fn released(&self) -> watch::Receiver<u64> {
+        self.released.subscribe()
+    }
+
+    pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Takes note of a connection of a standby, and ends an earlier one. Nothing of an earlier one counts
+    /// from now on.
+    pub(super) fn connected(&self, standby: &Arc<str>) -> (u64, watch::Receiver<bool>) {
+        let (end, ended) = watch::channel(false);
+        let mut inner = self.inner();
+        inner.last_connection += 1;
+        let number = inner.last_connection;
+        if let Some((_, earlier)) = inner.connections.insert(standby.clone(), (number, end)) {
+            earlier.send_replace(true);
+        }
+        self.apply_to(&mut inner, Input::Gone { standby: standby.clone() });
+        (number, ended)
+    }
+
+    /// Applies what came on a connection of a standby, if that is still the current one.
+    pub(super) fn apply_from(&self, standby: &Arc<str>, connection: u64, input: Input) {
+        let mut inner = self.inner();
+        if inner.is_current(standby, connection) {
+            self.apply_to(&mut inner, input);
+        }
+    }
+
+    /// The connection of a standby has ended.
+    pub(super) fn disconnected(&self, standby: &Arc<str>, connection: u64) {
+        let mut inner = self.inner();
+        if inner.is_current(standby, connection) {
+            inner.connections.remove(standby);
+            self.apply_to(&mut inner, Input::Gone { standby: standby.clone() });
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn is_current(&self, standby: &str, connection: u64) -> bool {
+        self.connections.get(standby).is_some_and(|(current, _)| *current == connection)
+    }
+}

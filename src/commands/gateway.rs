@@ -1,0 +1,126 @@
+//! `corona gateway`: a relay on each machine that finds the cluster manager that leads.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use corona::cluster_manager::Gateway;
+use corona::config::{ClientSource, GatewaySettings, keys};
+use sd_notify::NotifyState;
+use tokio::sync::watch;
+
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
+use super::logging::LogArguments;
+use super::signals::{StopSignal, shutdown_signal};
+
+const EXAMPLES: &str = "\
+Examples:
+  Start with the files of an existing Hadoop installation:
+    corona gateway --conf-dir /etc/hadoop/conf
+  Start without files:
+    corona gateway -D corona.cm.ha.zookeeper=zk1:2181,zk2:2181,zk3:2181
+
+SIGTERM and SIGINT stop it.
+Exit status: 0 stopped; 1 could not start, with one line on stderr that says
+why; 2 wrong usage.";
+
+/// Relay local connections to the leading cluster manager
+///
+/// Listens on corona.gateway.address, a port for programs of this machine, and
+/// passes their connections on to the instance that leads, which it finds
+/// through the ZooKeeper servers of corona.cm.ha.zookeeper. Programs on this
+/// machine have that port as their cm.server.address.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Set a configuration key, overriding the files; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// Runs the gateway until a signal stops it.
+///
+/// # Errors
+/// When it cannot start.
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let _log = arguments.log.init()?;
+    let settings = settings(arguments, |name| std::env::var_os(name))?;
+    allow_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the gateway")?;
+    runtime.block_on(async {
+        let stop = shutdown_signal().context("cannot listen for signals")?;
+        serve(settings, stop).await
+    })
+}
+
+fn settings(
+    arguments: Arguments,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> anyhow::Result<GatewaySettings> {
+    let conf_dir = existing_conf_dir(arguments.conf_dir, variable)?;
+    let overrides = pairs(arguments.overrides);
+    let source =
+        ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
+    let settings = usable(source.gateway())?;
+    if settings.zookeeper.is_none() {
+        bail!(
+            "{} is not set: a gateway finds the leader through ZooKeeper",
+            keys::HA_ZOOKEEPER.name
+        );
+    }
+    Ok(settings)
+}
+
+async fn serve(
+    settings: GatewaySettings,
+    stop: impl Future<Output = StopSignal>,
+) -> anyhow::Result<()> {
+    let shown = settings.address.to_string();
+    let gateway = Gateway::bind(settings)
+        .await
+        .with_context(|| format!("cannot listen on {shown} ({})", keys::HA_GATEWAY_ADDRESS.name))?;
+    announce(&format!("corona gateway ready: thrift {}", gateway.address()?));
+    tell_systemd(NotifyState::Ready);
+    let (tell, told) = watch::channel(false);
+    serve_until("Gateway", gateway.run(told), stop, &tell).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn a_gateway_needs_zookeeper() {
+        let of = |line: &[&str]| {
+            let line = ["gateway"].iter().chain(line);
+            settings(Line::try_parse_from(line).unwrap().arguments, |_| None)
+        };
+        let error = of(&[]).unwrap_err().to_string();
+        assert!(error.contains("corona.cm.ha.zookeeper is not set"), "{error}");
+        let settings = of(&["-D", "corona.cm.ha.zookeeper=zk:2181"]).unwrap();
+        assert_eq!(settings.address.to_string(), "localhost:8888");
+        assert_eq!(settings.zookeeper.unwrap().servers, "zk:2181");
+    }
+}

@@ -1,0 +1,106 @@
+//! `corona job-tracker`: starts the job tracker service and ends with it.
+//!
+//! Wiring only: which directory, which overrides, which log, which signals, which status.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use corona::config::Source;
+use corona::job_tracker::service::{Ending, JobTracker};
+use sd_notify::NotifyState;
+use tokio::sync::watch;
+
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
+use super::logging::LogArguments;
+use super::signals::{StopSignal, shutdown_signal};
+
+const EXAMPLES: &str = "\
+Examples:
+  Serve a cluster whose files are in a directory:
+    corona job-tracker --conf-dir /etc/hadoop/conf \\
+      -D corona.jt.address=jt.example.com:8021
+  Submit to it with any Hadoop client:
+    hadoop jar examples.jar pi -D mapred.job.tracker=jt.example.com:8021 2 100
+
+SIGTERM and SIGINT stop the service. Its jobs go on when it is started again
+with the same corona.jt.data.dir, also after a kill -9.
+Exit status: 0 stopped; 1 could not start, or a part of it failed, with one
+line on stderr that says so; 2 wrong usage.";
+
+/// Run jobs for Hadoop clients: the job tracker as a service
+///
+/// Reads core-site.xml and mapred-site.xml, takes jobs from every Hadoop client
+/// that has mapred.job.tracker set to its address, and runs each job in a
+/// session of its own at the cluster manager, on Java and Rust task trackers.
+/// When it is ready it prints one line with its addresses.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Directory of the configuration files
+    ///
+    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Set a configuration key, overriding the files; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+/// Runs the job tracker until a signal stops it.
+///
+/// # Errors
+/// When it cannot start or continue; the text says what is missing or wrong.
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let _log = arguments.log.init()?;
+    let conf_dir = existing_conf_dir(arguments.conf_dir, |name| std::env::var_os(name))?;
+    allow_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the service")?;
+    let served = runtime.block_on(async {
+        let stop = shutdown_signal().context("cannot listen for signals")?;
+        serve(conf_dir, arguments.overrides, stop).await
+    });
+    // A disk that does not answer must not keep the process from ending.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(
+    conf_dir: Option<PathBuf>,
+    overrides: Vec<Override>,
+    stop: impl Future<Output = StopSignal>,
+) -> anyhow::Result<()> {
+    let overrides = pairs(overrides);
+    let source =
+        Source { conf_dir: conf_dir.as_deref(), overrides: &overrides, ..Source::default() };
+    let loaded = usable(source.load_job_tracker())?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!("STARTUP_MSG: Starting JobTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    let tracker = JobTracker::bind(loaded).await?;
+    let to = tracker.addresses();
+    announce(&format!(
+        "corona job tracker ready: rpc {} notifications {} jobs resumed {}",
+        to.rpc,
+        to.notifications,
+        tracker.resumed()
+    ));
+    tell_systemd(NotifyState::Ready);
+    let (stop_sender, stop_receiver) = watch::channel(false);
+    let serving = tracker.run(stop_receiver);
+    match serve_until("JobTracker", serving, stop, &stop_sender).await? {
+        Ending::Stopped => Ok(()),
+        Ending::Panicked(panic) => Err(panic.into()),
+    }
+}

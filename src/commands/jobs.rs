@@ -1,0 +1,501 @@
+//! `corona jobs`: the jobs of a job tracker, this program's service or a classic Java one.
+//!
+//! Uses the calls of the original's clients only.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use corona::config::{ClientSource, HostPort};
+use corona::hadoop::protocols::job_submission::JobSubmissionClient;
+use corona::hadoop::rpc::{CallError, ClientOptions, User};
+use corona::hadoop::writables::{
+    Counters, InetAddress, JobId, JobProfile, JobStatus, TaskReport, TaskReportState,
+};
+use serde::Serialize;
+
+use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::cluster::block_on;
+use super::terminal::console::{Console, Form, OutputArguments};
+use super::terminal::table::{Cell, Column, Table, Tone};
+
+const EXAMPLES: &str = "\
+Examples:
+  The jobs that run:
+    corona jobs list --job-tracker jt.example.com:8021
+  All that the job tracker remembers, as JSON:
+    corona jobs list --all --output json
+  What the reduces of a job do:
+    corona jobs tasks job_202611221033.7_0001 --type reduce
+
+Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
+
+/// List, describe and kill jobs of a job tracker
+///
+/// Asks the job tracker at corona.jt.address: 'corona job-tracker', or a Java
+/// job tracker of the classic kind.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+#[command(subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// List the jobs that run
+    List(List),
+    /// Describe a job
+    Info(One),
+    /// List the tasks of a job
+    Tasks(Tasks),
+    /// Show the counters of a job
+    Counters(One),
+    /// Kill a job
+    Kill(One),
+}
+
+/// Which job tracker.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Job tracker")]
+struct Which {
+    /// Address of the job tracker, overriding corona.jt.address
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    job_tracker: Option<HostPort>,
+
+    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<std::path::PathBuf>,
+
+    /// Set a configuration key, overriding the files; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+
+    /// Seconds to wait for the job tracker
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
+    timeout: u16,
+}
+
+#[derive(Args, Clone, Debug)]
+struct List {
+    /// Those that have ended as well
+    #[arg(long)]
+    all: bool,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Args, Clone, Debug)]
+struct One {
+    /// The job's id
+    #[arg(value_name = "JOB")]
+    job: JobId,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Tasks {
+    #[command(flatten)]
+    one: One,
+
+    /// Which tasks
+    #[arg(long = "type", value_enum, default_value_t = Kind::Map)]
+    kind: Kind,
+}
+
+/// A kind of tasks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Maps
+    Map,
+    /// Reduces
+    Reduce,
+    /// Those that prepare the job
+    Setup,
+    /// Those that clean up after it
+    Cleanup,
+}
+
+fn parse_address(text: &str) -> Result<HostPort, String> {
+    text.parse().map_err(|wrong| format!("{wrong}"))
+}
+
+/// A job as JSON.
+#[derive(Debug, Serialize)]
+struct Job {
+    id: String,
+    state: &'static str,
+    user: String,
+    priority: String,
+    started_ms: i64,
+    setup_progress: f32,
+    map_progress: f32,
+    reduce_progress: f32,
+    cleanup_progress: f32,
+    scheduling_info: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Profile>,
+}
+
+/// What does not change of a job, as JSON.
+#[derive(Debug, Serialize)]
+struct Profile {
+    name: String,
+    queue: String,
+    job_file: String,
+    url: String,
+}
+
+/// A task as JSON.
+#[derive(Debug, Serialize)]
+struct Task {
+    id: String,
+    state: &'static str,
+    attempts: Vec<String>,
+    progress: f32,
+    started_ms: i64,
+    finished_ms: i64,
+    status: String,
+    diagnostics: Vec<String>,
+}
+
+/// A counter as JSON.
+#[derive(Debug, Serialize)]
+struct Counter {
+    group: String,
+    name: String,
+    display_name: String,
+    value: i64,
+}
+
+/// Asks and prints.
+///
+/// # Errors
+/// When the job tracker does not answer, refuses, or does not know the job.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    match arguments.action {
+        Action::List(list) => list.run(console)?,
+        Action::Info(one) => one.info(console)?,
+        Action::Tasks(tasks) => tasks.run(console)?,
+        Action::Counters(one) => one.counters(console)?,
+        Action::Kill(one) => one.kill(console)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A job tracker that can be called, and its name for errors.
+struct Caller {
+    client: JobSubmissionClient,
+    who: String,
+}
+
+impl Which {
+    fn caller(self) -> anyhow::Result<Caller> {
+        let conf_dir = existing_conf_dir(self.conf_dir, |name| std::env::var_os(name))?;
+        let overrides = pairs(self.overrides);
+        let source =
+            ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
+        let wrong = |problems: corona::config::ConfigErrors| {
+            let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
+            anyhow!(each.join("; "))
+        };
+        let address = match self.job_tracker {
+            Some(address) => address,
+            None => source.load().map_err(wrong)?.job_tracker,
+        };
+        let files = source.load_file_systems().map_err(wrong)?;
+        let mut groups = files.groups;
+        if groups.is_empty() {
+            groups.push(files.user.clone());
+        }
+        let due = std::time::Duration::from_secs(self.timeout.into());
+        let options = ClientOptions {
+            call_timeout: Some(due),
+            attempt_timeout: due,
+            connect_patience: std::time::Duration::ZERO,
+            ..ClientOptions::new(User { name: files.user, groups })
+        };
+        let who = format!("the job tracker at {address}");
+        let address = InetAddress { host: address.host.to_string(), port: address.port };
+        Ok(Caller { client: JobSubmissionClient::new(address, options), who })
+    }
+}
+
+impl Caller {
+    /// What a call returned, or an error that names the job tracker.
+    fn checked<T>(&self, result: Result<T, CallError>) -> anyhow::Result<T> {
+        result.map_err(|error| match error {
+            CallError::Remote(error) => anyhow!("{} refuses: {}", self.who, error.message()),
+            other => anyhow!("{}: {other}", self.who),
+        })
+    }
+
+    fn known<T>(&self, result: Result<Option<T>, CallError>, job: &JobId) -> anyhow::Result<T> {
+        self.checked(result)?.with_context(|| format!("{} knows no job {job}", self.who))
+    }
+}
+
+impl List {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let mut caller = self.which.caller()?;
+        let all = self.all;
+        let jobs = block_on(async {
+            let jobs = match all {
+                true => caller.client.get_all_jobs().await,
+                false => caller.client.jobs_to_complete().await,
+            };
+            // A Java job tracker inside a client returns nothing.
+            Ok(caller.checked(jobs)?.unwrap_or_default())
+        })?;
+        match self.output.output {
+            Form::Json => {
+                let jobs: Vec<Job> = jobs.iter().map(|status| job(status, None)).collect();
+                console.print_json(&jobs)
+            }
+            Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
+            Form::Table => Ok(console.print(&jobs_table(&jobs).render(console, self.output.wide))?),
+        }
+    }
+}
+
+fn jobs_table(jobs: &[JobStatus]) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("JOB"),
+        Column::whole("STATE"),
+        Column::text("USER", 8),
+        Column::whole("PRIORITY"),
+        Column::number("MAPS"),
+        Column::number("REDUCES"),
+    ]);
+    for status in jobs {
+        table.row([
+            status.job.to_string().into(),
+            Cell::new(state(status.run_state), tone(status.run_state)),
+            status.user.clone().into(),
+            status.priority.to_string().into(),
+            percent(status.map_progress).into(),
+            percent(status.reduce_progress).into(),
+        ]);
+    }
+    table
+}
+
+impl One {
+    fn info(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let mut caller = self.which.caller()?;
+        let id = &self.job;
+        let (status, profile) = block_on(async {
+            let status = caller.client.get_job_status(id.clone()).await;
+            let status = caller.known(status, id)?;
+            let profile = caller.client.get_job_profile(id.clone()).await;
+            Ok((status, caller.known(profile, id)?))
+        })?;
+        match self.output.output {
+            Form::Json => console.print_json(&job(&status, Some(profile))),
+            Form::Table => {
+                let mut table = Table::new(&[Column::whole("JOB"), Column::text(" ", 20)]);
+                for (name, value) in [
+                    ("id", status.job.to_string()),
+                    ("name", profile.name),
+                    ("user", profile.user),
+                    ("queue", profile.queue),
+                    ("state", state(status.run_state).to_owned()),
+                    ("priority", status.priority.to_string()),
+                    ("set-up", percent(status.setup_progress)),
+                    ("maps", percent(status.map_progress)),
+                    ("reduces", percent(status.reduce_progress)),
+                    ("clean-up", percent(status.cleanup_progress)),
+                    ("job file", profile.job_file),
+                    ("page", profile.url),
+                ] {
+                    table.row([name.into(), value.into()]);
+                }
+                Ok(console.print(&table.render(console, true))?)
+            }
+        }
+    }
+
+    fn counters(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let mut caller = self.which.caller()?;
+        let counters = block_on(async {
+            let counters = caller.client.get_job_counters(self.job.clone()).await;
+            caller.known(counters, &self.job)
+        })?;
+        let counters = listed(counters);
+        match self.output.output {
+            Form::Json => console.print_json(&counters),
+            Form::Table => {
+                let columns =
+                    [Column::text("GROUP", 20), Column::whole("COUNTER"), Column::number("VALUE")];
+                let mut table = Table::new(&columns);
+                for counter in counters {
+                    let value = counter.value.to_string();
+                    table.row([counter.group.into(), counter.name.into(), value.into()]);
+                }
+                Ok(console.print(&table.render(console, self.output.wide))?)
+            }
+        }
+    }
+
+    fn kill(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let mut caller = self.which.caller()?;
+        block_on(async {
+            // An id that is not known is no error of the call.
+            let status = caller.client.get_job_status(self.job.clone()).await;
+            let status = caller.known(status, &self.job)?;
+            if !matches!(status.run_state, RUNNING | PREPARING) {
+                bail!("{} has ended already: {}", self.job, state(status.run_state));
+            }
+            let killed = caller.client.kill_job(self.job.clone()).await;
+            caller.checked(killed)
+        })?;
+        match self.output.output {
+            Form::Json => {
+                console.print_json(&serde_json::json!({ "killed": self.job.to_string() }))
+            }
+            Form::Table => Ok(console.print(&format!("Killed {}\n", self.job))?),
+        }
+    }
+}
+
+impl Tasks {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let One { job, output, which } = self.one;
+        let mut caller = which.caller()?;
+        let kind = self.kind;
+        let reports = block_on(async {
+            let status = caller.client.get_job_status(job.clone()).await;
+            caller.known(status, &job)?;
+            let client = &mut caller.client;
+            let reports = match kind {
+                Kind::Map => client.get_map_task_reports(job.clone()).await,
+                Kind::Reduce => client.get_reduce_task_reports(job.clone()).await,
+                Kind::Setup => client.get_setup_task_reports(job.clone()).await,
+                Kind::Cleanup => client.get_cleanup_task_reports(job.clone()).await,
+            };
+            Ok(caller.checked(reports)?.unwrap_or_default())
+        })?;
+        let tasks: Vec<Task> = reports.into_iter().map(task).collect();
+        match output.output {
+            Form::Json => console.print_json(&tasks),
+            Form::Table if tasks.is_empty() => Ok(console.print("No tasks.\n")?),
+            Form::Table => {
+                let mut table = Table::new(&[
+                    Column::whole("TASK"),
+                    Column::whole("STATE"),
+                    Column::number("PROGRESS"),
+                    Column::text("STATUS", 20),
+                    Column::text("ERRORS", 20),
+                ]);
+                for task in tasks {
+                    let errors = task.diagnostics.join("; ");
+                    table.row([
+                        task.id.into(),
+                        task.state.into(),
+                        percent(task.progress).into(),
+                        task.status.into(),
+                        errors.into(),
+                    ]);
+                }
+                Ok(console.print(&table.render(console, output.wide))?)
+            }
+        }
+    }
+}
+
+/// States of jobs on the wire.
+const RUNNING: i32 = 1;
+const PREPARING: i32 = 4;
+
+fn state(run_state: i32) -> &'static str {
+    match run_state {
+        RUNNING => "RUNNING",
+        2 => "SUCCEEDED",
+        3 => "FAILED",
+        PREPARING => "PREP",
+        5 => "KILLED",
+        _ => "UNKNOWN",
+    }
+}
+
+fn tone(run_state: i32) -> Tone {
+    match run_state {
+        3 => Tone::Bad,
+        5 => Tone::Notable,
+        _ => Tone::Plain,
+    }
+}
+
+fn percent(part: f32) -> String {
+    format!("{:.0} %", f64::from(part) * 100.0)
+}
+
+fn job(status: &JobStatus, profile: Option<JobProfile>) -> Job {
+    Job {
+        id: status.job.to_string(),
+        state: state(status.run_state),
+        user: status.user.clone(),
+        priority: status.priority.to_string(),
+        started_ms: status.start_time_ms,
+        setup_progress: status.setup_progress,
+        map_progress: status.map_progress,
+        reduce_progress: status.reduce_progress,
+        cleanup_progress: status.cleanup_progress,
+        scheduling_info: status.scheduling_info.clone(),
+        profile: profile.map(|profile| Profile {
+            name: profile.name,
+            queue: profile.queue,
+            job_file: profile.job_file,
+            url: profile.url,
+        }),
+    }
+}
+
+fn task(report: TaskReport) -> Task {
+    let (state, attempts) = match report.state {
+        TaskReportState::Pending => ("PENDING", Vec::new()),
+        TaskReportState::Running(attempts) => ("RUNNING", attempts),
+        TaskReportState::Complete(attempt) => ("COMPLETE", vec![attempt]),
+        TaskReportState::Killed => ("KILLED", Vec::new()),
+        TaskReportState::Failed => ("FAILED", Vec::new()),
+    };
+    Task {
+        id: report.task.to_string(),
+        state,
+        attempts: attempts.iter().map(ToString::to_string).collect(),
+        progress: report.progress,
+        started_ms: report.start_time_ms,
+        finished_ms: report.finish_time_ms,
+        status: report.state_string,
+        diagnostics: report.diagnostics,
+    }
+}
+
+/// All counters, by group and name.
+fn listed(counters: Counters) -> Vec<Counter> {
+    let mut all: Vec<Counter> = counters
+        .groups
+        .into_iter()
+        .flat_map(|group| {
+            let name = group.name;
+            group.counters.into_iter().map(move |counter| Counter {
+                group: name.clone(),
+                display_name: counter.display_name.unwrap_or_else(|| counter.name.clone()),
+                name: counter.name,
+                value: counter.value,
+            })
+        })
+        .collect();
+    all.sort_by(|a, b| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
+    all
+}

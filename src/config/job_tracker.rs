@@ -1,0 +1,260 @@
+//! The settings of the job tracker service, and how they come from the keys.
+//!
+//! What a job sets is in [`JobConf`](super::JobConf). It reads no file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::client::ClientSource;
+use super::files::FileReader;
+use super::problem::{ConfigErrors, Problem, warnings_or_errors};
+use super::properties::Properties;
+use super::settings::SettingsReader;
+use super::system::SystemProperties;
+use super::typed::{self, HostPort};
+use super::{InForce, JournalSync, SiteProperties, Source, journal, keys};
+use corona_model::files::FileSystemSettings;
+
+/// Everything that the job tracker service can be configured with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobTrackerServiceSettings {
+    /// The cluster manager's Thrift service.
+    pub cluster_manager: HostPort,
+    /// Where its pages are.
+    pub cluster_manager_pages: HostPort,
+    /// The proxy job tracker's Thrift service; `None` where none is set.
+    pub proxy_job_tracker: Option<HostPort>,
+    /// Without a heartbeat for longer than this the cluster manager ends a session.
+    pub session_expiry: Duration,
+    /// Without a heartbeat for longer than this the cluster manager gives up a node.
+    pub node_expiry: Duration,
+    /// Where clients and task trackers reach it, and where it listens.
+    pub address: HostPort,
+    /// Where it serves pages, and the name in the addresses of jobs.
+    pub http_address: HostPort,
+    /// The port for the cluster manager's notifications; 0 for any.
+    pub notification_port: u16,
+    /// The directory of all that must survive a restart.
+    pub data_dir: PathBuf,
+    /// When an input of a job is safe.
+    pub journal_sync: JournalSync,
+    /// The directory for the files of jobs, as clients learn it.
+    pub system_dir: String,
+    /// The build that task trackers compare with their own.
+    pub build_version: String,
+    /// The pause between the heartbeats of task trackers.
+    pub heartbeat_interval: Duration,
+    /// Completion events in one reply to a task.
+    pub max_events: usize,
+    /// Jobs that may run at a time.
+    pub max_jobs: usize,
+    /// Jobs of one user that may run at a time.
+    pub max_jobs_per_user: usize,
+    /// Maps and reduces of one job.
+    pub max_tasks: usize,
+    /// Bytes of a split file.
+    pub max_split_bytes: u64,
+    /// Inputs of one job that may wait.
+    pub max_queued_inputs: usize,
+    /// Finished jobs that are remembered.
+    pub finished_jobs: usize,
+    /// Tasks of finished jobs whose reports are kept, all together.
+    pub finished_tasks: usize,
+    /// MiB of Java heap that a task may ask for.
+    pub max_java_heap_mib: u64,
+    /// How long a connection to a task tracker is tried.
+    pub launch_connect_timeout: Duration,
+    /// How long a task tracker may take for a call.
+    pub launch_call_timeout: Duration,
+    /// Bytes of unfinished calls that the server holds at most.
+    pub rpc_max_total_inflight_bytes: usize,
+    /// Who may submit.
+    pub submitters: AccessList,
+    /// Who may see jobs of others.
+    pub viewers: AccessList,
+    /// Who may kill and change jobs of others.
+    pub administrators: AccessList,
+}
+
+/// Users and groups, as Hadoop writes them: users with commas between, a blank, groups with commas
+/// between; `*` for everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessList {
+    everybody: bool,
+    users: Vec<String>,
+    groups: Vec<String>,
+}
+
+impl AccessList {
+    /// Reads a list. Every text is one.
+    pub fn parse(text: &str) -> AccessList {
+        let text = text.trim_end();
+        if text.trim() == "*" {
+            return AccessList { everybody: true, ..AccessList::default() };
+        }
+        let (users, groups) = text.split_once(' ').unwrap_or((text, ""));
+        let names = |text: &str| -> Vec<String> {
+            text.split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        AccessList { everybody: false, users: names(users), groups: names(groups) }
+    }
+
+    /// Whether a user of these groups is on the list.
+    pub fn admits(&self, user: &str, groups: &[String]) -> bool {
+        self.everybody
+            || self.users.iter().any(|name| name == user)
+            || self.groups.iter().any(|name| groups.contains(name))
+    }
+}
+
+/// A configuration of the job tracker service that can be used.
+#[derive(Clone, Debug)]
+pub struct LoadedJobTracker {
+    pub settings: JobTrackerServiceSettings,
+    /// All properties of the files, over which those of a job are laid.
+    pub site: SiteProperties,
+    /// How files of HDFS are read.
+    pub file_systems: FileSystemSettings,
+    /// The user that the process runs as, if that can be found.
+    pub user: Option<String>,
+    /// What may not be meant so.
+    pub warnings: Vec<Problem>,
+    /// The keys that were looked at, with the values in force.
+    pub in_force: Vec<InForce>,
+}
+
+impl Source<'_> {
+    /// Reads the property files as the job tracker service does. The errors are all that is wrong.
+    pub fn load_job_tracker(&self) -> Result<LoadedJobTracker, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let user = system.get("user.name").map(str::to_owned);
+        let properties =
+            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
+        let reader = SettingsReader::new(self, &properties, &mut problems);
+        let (settings, in_force) = reader.read_job_tracker();
+        let warnings = warnings_or_errors(problems)?;
+        let site = SiteProperties(properties);
+        let source = ClientSource {
+            conf_dir: self.conf_dir,
+            overrides: self.overrides,
+            ..ClientSource::default()
+        };
+        let file_systems = source.load_file_systems()?;
+        Ok(LoadedJobTracker { settings, site, file_systems, user, warnings, in_force })
+    }
+}
+
+impl SettingsReader<'_> {
+    fn read_job_tracker(mut self) -> (JobTrackerServiceSettings, Vec<InForce>) {
+        let proxy = self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address);
+        let access = |text: String| AccessList::parse(&text);
+        let settings = JobTrackerServiceSettings {
+            cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
+            cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
+            proxy_job_tracker: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT).then_some(proxy),
+            session_expiry: self.span(&keys::SESSION_EXPIRY),
+            node_expiry: self.span(&keys::NODE_EXPIRY),
+            address: self.value(&keys::JT_ADDRESS, typed::address),
+            http_address: self.value(&keys::JT_HTTP_ADDRESS, typed::address),
+            notification_port: self.number(&keys::JT_NOTIFICATION_PORT),
+            data_dir: self.text(&keys::JT_DATA_DIR).into(),
+            journal_sync: self.value(&keys::JT_JOURNAL_SYNC, journal::sync),
+            system_dir: self.text(&keys::JT_SYSTEM_DIR),
+            build_version: self.text(&keys::JT_BUILD_VERSION),
+            heartbeat_interval: self.span(&keys::JT_HEARTBEAT),
+            max_events: self.number(&keys::JT_MAX_EVENTS),
+            max_jobs: self.number(&keys::JT_MAX_JOBS),
+            max_jobs_per_user: self.number(&keys::JT_MAX_JOBS_PER_USER),
+            max_tasks: self.number(&keys::JT_MAX_TASKS),
+            max_split_bytes: self.number(&keys::JT_MAX_SPLIT_BYTES),
+            max_queued_inputs: self.number(&keys::JT_MAX_QUEUED),
+            finished_jobs: self.number(&keys::JT_FINISHED_JOBS),
+            finished_tasks: self.number(&keys::JT_FINISHED_TASKS),
+            max_java_heap_mib: self.number(&keys::JT_MAX_HEAP),
+            launch_connect_timeout: self.span(&keys::JT_CONNECT_TIMEOUT),
+            launch_call_timeout: self.span(&keys::JT_CALL_TIMEOUT),
+            rpc_max_total_inflight_bytes: self.number(&keys::JT_RPC_TOTAL),
+            submitters: access(self.text(&keys::JT_SUBMITTERS)),
+            viewers: access(self.text(&keys::JT_VIEWERS)),
+            administrators: access(self.text(&keys::JT_ADMINISTRATORS)),
+        };
+        self.look_at_the_rest();
+        (settings, self.in_force)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(overrides: &[(&str, &str)]) -> Result<LoadedJobTracker, ConfigErrors> {
+        let overrides: Vec<(String, String)> =
+            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Source { overrides: &overrides, ..Source::default() }.load_job_tracker()
+    }
+
+    #[test]
+    fn every_key_of_the_service_is_read() {
+        let loaded = load(&[]).unwrap();
+        let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
+        for key in keys::ALL {
+            if matches!(key.usage, keys::Use::JobService | keys::Use::JobServiceOwn) {
+                assert!(read.contains(&key.name), "{}", key.name);
+            }
+        }
+        assert_eq!(loaded.settings.proxy_job_tracker, None);
+    }
+
+    #[test]
+    fn values_reach_their_settings() {
+        for (key, value, effect) in [
+            ("corona.jt.address", "jt:6666", "port: 6666"),
+            ("mapred.job.tracker.http.address", "jt:7777", "port: 7777"),
+            ("corona.jt.notification.port", "9", "notification_port: 9"),
+            ("corona.jt.data.dir", "/seven", "data_dir: \"/seven\""),
+            ("corona.jt.journal.sync", "always", "journal_sync: Always"),
+            ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
+            ("corona.jt.build.version", "seven", "build_version: \"seven\""),
+            ("corona.jobtracker.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
+            ("corona.jobtracker.tce.per.rpc", "7", "max_events: 7"),
+            ("corona.jt.max.jobs", "7", "max_jobs: 7"),
+            ("corona.jt.max.jobs.per.user", "7", "max_jobs_per_user: 7"),
+            ("corona.jt.max.tasks.per.job", "7", "max_tasks: 7"),
+            ("corona.jt.max.split.file.bytes", "70000", "max_split_bytes: 70000"),
+            ("corona.jt.max.queued.inputs", "7", "max_queued_inputs: 7"),
+            ("corona.jt.finished.jobs", "7", "finished_jobs: 7"),
+            ("corona.jt.finished.tasks", "7", "finished_tasks: 7"),
+            ("mapred.child.java.max.memory.mb", "7", "max_java_heap_mib: 7"),
+            ("corona.jt.launch.connect.timeout.ms", "1234", "launch_connect_timeout: 1.234s"),
+            ("corona.jt.launch.call.timeout.ms", "1234", "launch_call_timeout: 1.234s"),
+            ("corona.jt.rpc.max.total.inflight.bytes", "70000", "inflight_bytes: 70000"),
+            ("corona.jt.submitters", "seven", "users: [\"seven\"]"),
+            ("corona.jt.viewers", "seven", "users: [\"seven\"]"),
+            ("corona.jt.administrators", "seven", "users: [\"seven\"]"),
+        ] {
+            let shown = format!("{:?}", load(&[(key, value)]).unwrap().settings);
+            assert!(shown.contains(effect), "{key}: {shown}");
+            assert!(!format!("{:?}", load(&[]).unwrap().settings).contains(effect), "{key}");
+        }
+        assert!(load(&[("corona.jt.address", "nowhere")]).is_err());
+    }
+
+    #[test]
+    fn an_access_list_names_users_and_groups() {
+        let groups =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let list = AccessList::parse("alice,bob staff,ops");
+        assert!(list.admits("alice", &[]) && list.admits("bob", &[]));
+        assert!(list.admits("carol", &groups(&["ops"])));
+        assert!(!list.admits("carol", &groups(&["alice"])) && !list.admits("staff", &[]));
+        assert!(AccessList::parse(" * ").admits("anybody", &[]));
+        assert!(!AccessList::parse("").admits("", &groups(&[""])));
+        assert!(AccessList::parse(" staff").admits("x", &groups(&["staff"])));
+    }
+}

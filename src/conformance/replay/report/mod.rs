@@ -1,0 +1,403 @@
+//! The verdict of a replay: counts of equal replies, differences, and the rows that explain them.
+//!
+//! It knows nothing of how the comparison was made. `text`, `json` and `html` are the forms of the verdict for
+//! people, programs and browsers.
+
+mod json;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::{EarlierPlay, Stalls};
+use crate::report::document::{CountTable, Document, Fact, TableRow};
+use crate::report::{self, Finding, Rule, Subject};
+
+pub use json::json;
+
+/// The verdict in lines of at most `width` columns where words allow it. Differences that a row explains
+/// are counted by row; with `all_explained` they are shown one by one as well.
+pub fn text(report: &Report, width: usize, all_explained: bool) -> String {
+    report::text::text(&report.document(), width, all_explained)
+}
+
+/// The verdict as an HTML page, for light and for dark windows.
+pub fn html(report: &Report) -> String {
+    report::html::html(&report.document(), None)
+}
+
+/// The verdict of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The name of the recording.
+    pub name: String,
+    /// The cluster manager under test, for people.
+    pub target: String,
+    /// How much faster than recorded pauses passed; infinite when there were none.
+    pub speed: f64,
+    /// How long the recording took, from the first to the last step.
+    pub recorded_for: Duration,
+    /// Calls whose answers were compared.
+    pub calls: Counts,
+    /// The same by method.
+    pub by_method: BTreeMap<String, Counts>,
+    /// Grants, revocations and dead-node notices.
+    pub notices: Notices,
+    /// Differences that a row of the compatibility table allows, the first [`MAX_FINDINGS`].
+    pub explained: Vec<Finding>,
+    /// Differences that nothing allows, the first [`MAX_FINDINGS`].
+    pub different: Vec<Finding>,
+    /// Differences of either kind that are counted but not kept.
+    pub left_out: usize,
+    /// Stalls, because of which recorded times could not be kept.
+    pub stalls: Stalls,
+    /// Plays before this one, whose verdicts do not count.
+    pub earlier: Vec<EarlierPlay>,
+    /// The parts that could not be compared, each as a sentence.
+    pub not_compared: Vec<String>,
+}
+
+/// More findings of a kind than this are only counted.
+pub const MAX_FINDINGS: usize = 1_000;
+
+/// Counts of calls by verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Answers that are equal once ids, times and ports are translated.
+    pub equal: usize,
+    /// Other answers, which a row of the compatibility table allows.
+    pub explained: usize,
+    /// Other answers.
+    pub different: usize,
+}
+
+impl Counts {
+    /// All of them.
+    pub fn compared(&self) -> usize {
+        self.equal + self.explained + self.different
+    }
+}
+
+/// Notifications: their entries, and findings about them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notices {
+    /// Entries of grants and revocations, and dead nodes, in the recording.
+    pub recorded: usize,
+    /// The same from the cluster manager under test.
+    pub live: usize,
+    /// Findings that a row of the compatibility table allows.
+    pub explained: usize,
+    /// Findings that nothing allows.
+    pub different: usize,
+}
+
+impl Report {
+    /// Whether nothing differs that no rule explains.
+    pub fn agrees(&self) -> bool {
+        self.different.is_empty()
+    }
+
+    /// An answer was equal.
+    pub(super) fn equal(&mut self, method: &str) {
+        self.calls.equal += 1;
+        self.method(method).equal += 1;
+    }
+
+    /// Adds a difference where it belongs.
+    pub(super) fn add(&mut self, finding: Finding) {
+        let is_explained = finding.rule.is_some();
+        let count = |counts: &mut Counts| match is_explained {
+            true => counts.explained += 1,
+            false => counts.different += 1,
+        };
+        match &finding.about {
+            Subject::Call(method) => {
+                count(&mut self.calls);
+                count(self.method(method));
+            }
+            Subject::Notice if is_explained => self.notices.explained += 1,
+            Subject::Notice => self.notices.different += 1,
+            Subject::Run => {}
+        }
+        let findings = if is_explained { &mut self.explained } else { &mut self.different };
+        match findings.len() < MAX_FINDINGS {
+            true => findings.push(finding),
+            false => self.left_out += 1,
+        }
+    }
+
+    /// Says that something was not compared, once.
+    pub(super) fn does_not_compare(&mut self, what: &str) {
+        if !self.not_compared.iter().any(|known| known == what) {
+            self.not_compared.push(what.to_owned());
+        }
+    }
+
+    /// The counts of a method. Methods come from a file, so their number has a bound.
+    fn method(&mut self, name: &str) -> &mut Counts {
+        const MAX_METHODS: usize = 100;
+        let is_known = self.by_method.contains_key(name) || self.by_method.len() < MAX_METHODS;
+        let name = if is_known { name } else { "others" };
+        self.by_method.entry(name.to_owned()).or_default()
+    }
+
+    /// The rows that explain something, and how often.
+    pub fn rows(&self) -> BTreeMap<Rule, usize> {
+        let mut rows = BTreeMap::new();
+        for rule in self.explained.iter().filter_map(|finding| finding.rule) {
+            *rows.entry(rule).or_default() += 1;
+        }
+        rows
+    }
+}
+
+impl Report {
+    /// The verdict in a sentence.
+    fn verdict(&self) -> String {
+        let different = self.different.len();
+        match (different, self.explained.is_empty()) {
+            (0, true) => "AGREES: no differences.".to_owned(),
+            (0, false) => "AGREES: every difference is explained.".to_owned(),
+            (1, _) => "DIFFERS: one unexplained difference.".to_owned(),
+            (many, _) if self.left_out == 0 => {
+                format!("DIFFERS: {many} unexplained differences.")
+            }
+            (many, _) => format!("DIFFERS: more than {many} unexplained differences."),
+        }
+    }
+
+    /// How long it was and how fast it was played.
+    fn pace(&self) -> String {
+        let seconds = self.recorded_for.as_secs_f64();
+        match self.speed.is_finite() {
+            true => format!("{seconds:.1} s at speed {}", self.speed),
+            false => format!("{seconds:.1} s as fast as answers allow"),
+        }
+    }
+
+    /// The contents of the report for people.
+    fn document(&self) -> Document<'_> {
+        let Notices { recorded, live, explained, different } = self.notices;
+        let mut facts = vec![
+            Fact::new("Played", format!("{} against {}, {}", self.name, self.target, self.pace())),
+            Fact::new("Calls", self.calls.to_string()),
+            Fact::new(
+                "Notices",
+                format!(
+                    "{recorded} recorded, {live} received: {explained} findings explained, \
+                     {different} different"
+                ),
+            ),
+        ];
+        if self.stalls.any() {
+            facts.push(Fact::new("Stalled", self.stalls.to_string()));
+        }
+        let earlier = self.earlier.iter();
+        facts.extend(earlier.map(|EarlierPlay { different, stalls }| {
+            Fact::new("Repeated", format!("{different} different in a stalled replay: {stalls}"))
+        }));
+        let by_method = self.by_method.iter().map(|(method, counts)| {
+            let Counts { equal, explained, different } = *counts;
+            let counts = [counts.compared(), equal, explained, different];
+            TableRow { method, differs: different > 0, counts: counts.map(|count| count as u64) }
+        });
+        let table = CountTable {
+            heading: "Calls by method",
+            heads: ["Method", "Compared", "Equal", "Explained", "Different"],
+            rows: by_method.collect(),
+        };
+        Document {
+            heading: format!("Replay of {}", self.name),
+            name: &self.name,
+            agrees: self.agrees(),
+            verdict: self.verdict(),
+            facts,
+            tables: Vec::from_iter((!table.rows.is_empty()).then_some(table)),
+            rows: self.rows().into_iter().map(|(rule, times)| (rule, times as u64)).collect(),
+            not_compared: self.not_compared.iter().map(|what| (None, &**what)).collect(),
+            sides: ["recorded", "live"],
+            different: &self.different,
+            explained: &self.explained,
+            left_out: self.left_out as u64,
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { equal, explained, different } = self;
+        let compared = self.compared();
+        write!(
+            f,
+            "{compared} compared: {equal} equal, {explained} explained, {different} different"
+        )
+    }
+}
+
+impl fmt::Display for Report {
+    /// All of it in short, for the output of a test.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: {} calls compared, {} equal; {} notices recorded, {} seen; {} explained, {} different",
+            self.name,
+            self.calls.compared(),
+            self.calls.equal,
+            self.notices.recorded,
+            self.notices.live,
+            self.explained.len(),
+            self.different.len(),
+        )?;
+        if self.stalls.any() {
+            writeln!(f, "stalled: {}", self.stalls)?;
+        }
+        for EarlierPlay { different, stalls } in &self.earlier {
+            writeln!(f, "repeated: {different} different in a stalled replay: {stalls}")?;
+        }
+        for what in &self.not_compared {
+            writeln!(f, "not compared: {what}")?;
+        }
+        for finding in self.different.iter().chain(&self.explained) {
+            writeln!(f, "{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::FieldPair;
+
+    /// A report with one finding of each kind and hostile text.
+    pub(super) fn sample() -> Report {
+        let finding = |about, rule| {
+            let both = ("one".to_owned(), "<b>two\u{1b}[2J".to_owned());
+            let place = "connection 3, getSessions 42".to_owned();
+            let found = Finding::of_words(Duration::from_millis(1_500), about, place, both);
+            Finding { rule, ..found }
+        };
+        let mut report = Report {
+            name: "grants".to_owned(),
+            target: "this program".to_owned(),
+            speed: 2.0,
+            recorded_for: Duration::from_secs(3),
+            ..Report::default()
+        };
+        report.equal("nodeHeartbeat");
+        let about = Subject::Call("getSessions".to_owned());
+        report.add(finding(about, Some(Rule::PROMPT_GRANTS)));
+        report.add(finding(Subject::Notice, None));
+        report
+    }
+
+    #[test]
+    fn a_report_shows_both_sides_and_the_row() {
+        let mut report = sample();
+        assert!(!report.agrees());
+        assert_eq!(
+            report.to_string(),
+            "grants: 2 calls compared, 1 equal; 0 notices recorded, 0 seen; 1 explained, 1 different\n\
+             DIFFERENT at 1.5000 s, connection 3, getSessions 42\n  recorded: one\n  live:     <b>two\u{1b}[2J\n\
+             explained by 'S-1' at 1.5000 s, connection 3, getSessions 42\n  recorded: one\n  live:     <b>two\u{1b}[2J\n"
+        );
+        report.different.clear();
+        assert!(report.agrees());
+    }
+
+    #[test]
+    fn counts_are_exact_and_what_is_kept_has_a_bound() {
+        let mut report = sample();
+        let finding = report.different[0].clone();
+        for _ in 0..MAX_FINDINGS {
+            report.add(finding.clone());
+        }
+        assert_eq!((report.different.len(), report.left_out), (MAX_FINDINGS, 1));
+        assert_eq!(report.notices.different, MAX_FINDINGS + 1);
+        assert_eq!(report.calls, Counts { equal: 1, explained: 1, different: 0 });
+        assert_eq!(report.by_method["getSessions"].explained, 1);
+        assert_eq!(report.rows(), BTreeMap::from([(Rule::PROMPT_GRANTS, 1)]));
+        for number in 0..1_000 {
+            report.equal(&format!("method{number}"));
+        }
+        assert!(report.by_method.len() <= 101);
+        assert_eq!(report.calls.equal, 1_001);
+    }
+
+    #[test]
+    fn the_text_fits_a_terminal_and_tells_both_sides() {
+        let mut report = sample();
+        report.not_compared.push("words ".repeat(30).trim().to_owned());
+        let pair = |path: &str, live: &str| FieldPair {
+            path: path.to_owned(),
+            recorded: None,
+            live: Some(live.to_owned()),
+        };
+        let mut finding = report.explained[0].clone();
+        finding.fields.pairs = vec![pair("success.name", "\"x\"")];
+        finding.rule = None;
+        report.add(finding.clone());
+        finding.fields.pairs = vec![pair("success.name", &"y".repeat(200))];
+        report.add(finding);
+        let text = text(&report, 80, true);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        for part in [
+            "DIFFERS: 3 unexplained differences.\n",
+            "Played    grants against this program, 3.0 s at speed 2\n",
+            "Calls     4 compared: 1 equal, 1 explained, 2 different\n",
+            "getSessions           3         0          1          2\n",
+            "      1 x S-1: Grants are made at once",
+            "Different 1 of 3: connection 3, getSessions 42, at 1.500 s\n  recorded  one\n",
+            "  FIELD         RECORDED  LIVE\n  success.name  -         \"x\"\n",
+            "    recorded  -\n    live      yyyy",
+            "Explained 1 of 1: ",
+            &format!("  row       {}: ", Rule::PROMPT_GRANTS.row),
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(!super::text(&report, 80, false).contains("Explained 1 of 1"));
+    }
+
+    #[test]
+    fn the_verdict_is_a_sentence() {
+        let mut report = sample();
+        report.different.clear();
+        assert_eq!(report.verdict(), "AGREES: every difference is explained.");
+        report.explained.clear();
+        assert_eq!(report.verdict(), "AGREES: no differences.");
+        report.speed = f64::INFINITY;
+        assert_eq!(report.pace(), "3.0 s as fast as answers allow");
+    }
+
+    #[test]
+    fn the_page_stands_alone_and_escapes_what_peers_said() {
+        let mut report = sample();
+        report.name = "<script>alert(1)</script>".to_owned();
+        report.not_compared.push("a & b".to_owned());
+        let page = html(&report);
+        assert!(!page.contains("<script") && !page.contains("<b>two"), "{page}");
+        for part in ["&lt;b&gt;two", "a &amp; b", "Differs: &lt;script&gt;", "S-1"] {
+            assert!(page.contains(part), "{part}");
+        }
+        for elsewhere in ["http:", "https:", " src=", "url(", "@import", "<link"] {
+            assert!(!page.contains(elsewhere), "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn sides_stand_beside_one_another() {
+        let mut report = sample();
+        let pair = |path: &str, live: Option<&str>| FieldPair {
+            path: path.to_owned(),
+            recorded: Some("1".to_owned()),
+            live: live.map(str::to_owned),
+        };
+        report.different[0].fields.pairs = vec![pair("same", Some("1")), pair("other", None)];
+        let page = html(&report);
+        assert_eq!(page.matches("<tr class=\"differs\">").count(), 2, "{page}");
+        assert!(page.contains("not there"));
+        report.different.clear();
+        let page = html(&report);
+        assert!(page.contains("<title>Agrees: grants</title>") && page.contains("AGREES"));
+    }
+}

@@ -1,0 +1,65 @@
+//! Findings as JSON. The members are described in `docs/conformance.md`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{FieldPair, Finding, Subject};
+
+#[derive(Serialize)]
+pub(crate) struct FindingJson<'a> {
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<&'static str>,
+    about: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    at_us: u64,
+    place: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    arguments: &'a str,
+    recorded: &'a str,
+    live: &'a str,
+    fields: Vec<Field<'a>>,
+    fields_left_out: usize,
+}
+
+#[derive(Serialize)]
+struct Field<'a> {
+    path: &'a str,
+    equal: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<&'a str>,
+}
+
+/// Microseconds.
+pub(crate) fn us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// One difference.
+pub(crate) fn one(finding: &Finding) -> FindingJson<'_> {
+    FindingJson {
+        verdict: if finding.rule.is_some() { "explained" } else { "different" },
+        row: finding.rule.map(|rule| rule.row),
+        about: finding.kind(),
+        method: match &finding.about {
+            Subject::Call(method) => Some(method),
+            _ => None,
+        },
+        at_us: us(finding.at),
+        place: &finding.place,
+        arguments: &finding.arguments,
+        recorded: &finding.recorded,
+        live: &finding.live,
+        fields: finding.fields.pairs.iter().map(field).collect(),
+        fields_left_out: finding.fields.left_out,
+    }
+}
+
+fn field(pair: &FieldPair) -> Field<'_> {
+    let FieldPair { path, recorded, live } = pair;
+    Field { path, equal: pair.is_equal(), recorded: recorded.as_deref(), live: live.as_deref() }
+}

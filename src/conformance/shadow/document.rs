@@ -1,0 +1,194 @@
+//! The report of a shadow for people: its contents, rendered as text and as HTML.
+
+use std::time::Duration;
+
+use super::stats::{AnswerCounts, Stats};
+use crate::report;
+use crate::report::document::{CountTable, Document, Fact, TableRow};
+
+/// The report in lines of at most `width` columns where words allow it; unexplained differences one by one,
+/// the others by row. It depends on the events of the run alone, so that a replay of them gives the same
+/// text.
+pub fn text(stats: &Stats, width: usize) -> String {
+    report::text::text(&document(stats), width, false)
+}
+
+/// The report as an HTML page, for light and for dark windows, with the delay of this process. With
+/// `refresh`, the page reloads itself at this interval.
+pub fn html(stats: &Stats, refresh: Option<Duration>) -> String {
+    let mut document = document(stats);
+    document.facts.push(Fact::new(
+        "Behind",
+        format!("{} ms, at most {} ms", stats.lag.as_millis(), stats.worst_lag.as_millis()),
+    ));
+    report::html::html(&document, refresh)
+}
+
+fn document(stats: &Stats) -> Document<'_> {
+    let calls = stats.calls.iter().map(|(method, tally)| row(method, tally));
+    let notices = stats.notices.iter().map(|(method, tally)| row(method, tally));
+    let tables = [
+        ("Answers by method", "Method", calls.collect()),
+        ("Notices by method", "Notification", notices.collect::<Vec<_>>()),
+    ];
+    let tables = tables.into_iter().filter(|(_, _, rows)| !rows.is_empty());
+    let tables = tables.map(|(heading, first, rows)| CountTable {
+        heading,
+        heads: [first, "Equal", "Explained", "Different", "Not compared"],
+        rows,
+    });
+    Document {
+        heading: format!("Shadow of {}", stats.primary),
+        name: &stats.primary,
+        agrees: stats.agrees(),
+        verdict: verdict(stats),
+        facts: facts(stats),
+        tables: tables.collect(),
+        rows: stats.rows.iter().map(|(rule, times)| (*rule, *times)).collect(),
+        not_compared: stats.reasons.iter().map(|(reason, times)| (Some(*times), *reason)).collect(),
+        sides: ["primary", "here"],
+        different: &stats.different,
+        explained: &stats.explained,
+        left_out: stats.left_out(),
+    }
+}
+
+fn facts(stats: &Stats) -> Vec<Fact> {
+    let near = stats.near;
+    let mut facts = vec![
+        Fact::new("Shadowed", format!("{} for {}", stats.primary, span(stats.ran_for))),
+        Fact { label: "Answers", lines: counted(stats.all_calls()) },
+        Fact { label: "Notices", lines: counted(stats.all_notices()) },
+    ];
+    if near.of > 0 {
+        let (of, primary, ours) = (near.of, near.primary, near.ours);
+        let line = format!(
+            "of {of} grants on a preferred host, or of requests without one: {primary} by the \
+             primary, {ours} here"
+        );
+        facts.push(Fact::new("Near", line));
+    }
+    facts.push(Fact::new(
+        "Sessions",
+        format!("{} compared, {} not compared", stats.sessions, stats.unfollowed),
+    ));
+    facts.push(Fact::new(
+        "Waiting",
+        format!("{} decisions of one side that the other has not made yet", stats.waiting),
+    ));
+    if stats.beginnings > 0 {
+        let mut lines = vec![format!("{} times", stats.beginnings)];
+        let last = stats.last_beginnings.iter();
+        lines.extend(last.map(|resync| format!("after {}: {}", span(resync.at), resync.why)));
+        facts.push(Fact { label: "Resynced", lines });
+    }
+    facts
+}
+
+fn counted(tally: AnswerCounts) -> Vec<String> {
+    let AnswerCounts { equal, explained, different, not_compared } = tally;
+    let compared = tally.compared();
+    let mut lines = vec![format!(
+        "{compared} compared: {equal} equal, {explained} explained, {different} different"
+    )];
+    if not_compared > 0 {
+        lines.push(format!("{not_compared} not compared"));
+    }
+    lines
+}
+
+fn row<'a>(method: &'a str, tally: &AnswerCounts) -> TableRow<'a> {
+    let AnswerCounts { equal, explained, different, not_compared } = *tally;
+    TableRow { method, differs: different > 0, counts: [equal, explained, different, not_compared] }
+}
+
+/// The verdict in a sentence.
+fn verdict(stats: &Stats) -> String {
+    let different = stats.all_calls().plus(stats.all_notices()).different;
+    let others = (stats.different.len() as u64).max(different);
+    match others {
+        0 if stats.all_calls().compared() == 0 => "NOTHING SEEN: nothing was compared.".to_owned(),
+        0 => "AGREES: no unexplained differences.".to_owned(),
+        1 => "DIFFERS: 1 unexplained difference.".to_owned(),
+        others => format!("DIFFERS: {others} unexplained differences."),
+    }
+}
+
+/// A length of time for people.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::report::Rule;
+
+    #[test]
+    fn the_page_escapes_what_peers_said_and_reloads_only_if_asked() {
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        stats.call("<b>").different = 1;
+        stats.rows.insert(Rule::FREE_NODE, 3);
+        stats.run_differs(Duration::ZERO, "<script>", "one", "other");
+        let page = html(&stats, Some(Duration::from_secs(5)));
+        assert!(
+            page.contains("DIFFERS: 1 unexplained difference")
+                && page.contains("http-equiv=\"refresh\"")
+        );
+        assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
+        assert!(page.contains("&lt;b&gt;") && !page.contains("<b>"), "{page}");
+        assert!(!html(&stats, None).contains("http-equiv=\"refresh\""));
+    }
+
+    #[test]
+    fn the_delay_of_the_process_is_on_the_page_and_not_in_the_text() {
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        let before = text(&stats, 80);
+        stats.worst_lag = Duration::from_millis(918);
+        assert_eq!(text(&stats, 80), before);
+        assert!(html(&stats, None).contains("0 ms, at most 918 ms"));
+    }
+
+    #[test]
+    fn spans_are_short() {
+        for (seconds, shown) in
+            [(5, "5 s"), (65, "1 min 5 s"), (3_660, "1 h 1 min"), (90_000, "1 d 1 h")]
+        {
+            assert_eq!(span(Duration::from_secs(seconds)), shown);
+        }
+    }
+
+    #[test]
+    fn the_text_has_counts_rows_reasons_and_differences() {
+        let mut stats = Stats::new("cm:9090", SystemTime::UNIX_EPOCH);
+        assert!(text(&stats, 80).starts_with("NOTHING SEEN"), "{}", text(&stats, 80));
+        stats.call("nodeHeartbeat").equal = 7;
+        stats.notice("grantResource").explained = 2;
+        stats.rows.insert(Rule::FREE_NODE, 2);
+        stats.not_compared("calls of others");
+        assert!(text(&stats, 80).starts_with("AGREES"), "{}", text(&stats, 80));
+        stats.run_differs(Duration::ZERO, "somewhere", "this", "that");
+        let text = text(&stats, 80);
+        for line in [
+            "DIFFERS: 1 unexplained difference.",
+            "Answers   7 compared: 7 equal, 0 explained, 0 different",
+            "grantResource         0          2          0             0",
+            "      2 x free choice: Which node serves a request is free when several are\n                       equally near.",
+            "      1 x calls of others",
+            "Different 1 of 1: somewhere, at 0.000 s",
+            "  primary   this",
+        ] {
+            assert!(text.contains(line), "no {line} in {text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Who may do what with a job. Clients name their user themselves: this keeps honest people from
+//! accidents, as the original's does. Spec: mapreduce/07 §7.12.
+
+use corona_config::AccessList;
+use corona_hadoop::rpc::{Caller, Fault, User};
+
+use super::submission::Description;
+
+/// The exception that clients know.
+const ACCESS: &str = "org.apache.hadoop.security.AccessControlException";
+
+/// The access lists of the service.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) service_user: String,
+    pub(super) submitters: AccessList,
+    pub(super) viewers: AccessList,
+    pub(super) administrators: AccessList,
+}
+
+impl Access {
+    /// The caller's user. Errors: it names none.
+    pub(super) fn user(caller: &Caller) -> Result<&User, Fault> {
+        let user = caller.user.as_ref().filter(|user| !user.name.is_empty());
+        user.ok_or_else(|| Fault::of(ACCESS, "the client does not say who its user is"))
+    }
+
+    /// The user, if it may submit jobs.
+    pub(super) fn submitter<'a>(&self, caller: &'a Caller) -> Result<&'a User, Fault> {
+        let user = Access::user(caller)?;
+        match self.submitters.admits(&user.name, &user.groups) || self.administers(user) {
+            true => Ok(user),
+            false => {
+                let text =
+                    format!("user {} may not submit jobs here (corona.jt.submitters)", user.name);
+                Err(Fault::of(ACCESS, text))
+            }
+        }
+    }
+
+    /// Whether the caller may see a job.
+    pub(super) fn sees(&self, caller: &Caller, job: &Description) -> bool {
+        let Some(user) = &caller.user else { return self.viewers.admits("", &[]) };
+        *user.name == *job.user
+            || self.viewers.admits(&user.name, &user.groups)
+            || self.administers(user)
+    }
+
+    /// Fails unless the caller may see the job.
+    pub(super) fn must_see(&self, caller: &Caller, job: &Description) -> Result<(), Fault> {
+        self.sees(caller, job).then_some(()).ok_or_else(|| refused(caller, "see", job))
+    }
+
+    /// Fails unless the caller may kill and change the job.
+    pub(super) fn must_change(&self, caller: &Caller, job: &Description) -> Result<(), Fault> {
+        let user = Access::user(caller)?;
+        let may = *user.name == *job.user || self.administers(user);
+        may.then_some(()).ok_or_else(|| refused(caller, "change", job))
+    }
+
+    fn administers(&self, user: &User) -> bool {
+        user.name == self.service_user || self.administrators.admits(&user.name, &user.groups)
+    }
+}
+
+fn refused(caller: &Caller, what: &str, job: &Description) -> Fault {
+    let user = caller.user.as_ref().map_or("nobody", |user| &user.name);
+    let Description { id, user: owner, .. } = job;
+    Fault::of(ACCESS, format!("user {user} may not {what} {id}, which is a job of {owner}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::submission::tests::submission;
+    use super::*;
+
+    fn caller(name: &str, groups: &[&str]) -> Caller {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        let user = Some(User { name: name.to_owned(), groups });
+        Caller { peer: ([127, 0, 0, 1], 1).into(), user }
+    }
+
+    #[test]
+    fn owners_and_administrators_change_a_job_and_others_do_not() {
+        let job = submission(&[], 1).description;
+        let access = Access {
+            service_user: "corona".into(),
+            submitters: AccessList::parse("alice staff"),
+            viewers: AccessList::parse(""),
+            administrators: AccessList::parse("root ops"),
+        };
+        for (who, changes, sees, submits) in [
+            (caller("alice", &[]), true, true, true),
+            (caller("bob", &["staff"]), false, false, true),
+            (caller("bob", &["ops"]), true, true, true),
+            (caller("root", &[]), true, true, true),
+            (caller("corona", &[]), true, true, true),
+            (caller("", &["ops"]), false, false, false),
+            (Caller { peer: ([127, 0, 0, 1], 1).into(), user: None }, false, false, false),
+        ] {
+            assert_eq!(access.must_change(&who, &job).is_ok(), changes, "{who:?}");
+            if who.user.as_ref().is_none_or(|user| !user.name.is_empty()) {
+                assert_eq!(access.sees(&who, &job), sees, "{who:?}");
+            }
+            assert_eq!(access.submitter(&who).is_ok(), submits, "{who:?}");
+        }
+        let text = access.must_change(&caller("bob", &[]), &job).unwrap_err().to_string();
+        assert!(text.contains("user bob may not change job_"), "{text}");
+    }
+}

@@ -1,0 +1,414 @@
+//! What clients ask: every answer of the original's job tracker to them. Spec: mapreduce/07 §7.6 to §7.8.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use corona_hadoop::protocols::job_submission::JobSubmission;
+use corona_hadoop::rpc::{Caller, Fault};
+use corona_hadoop::writables as wire;
+use corona_hadoop::writables::{
+    ClusterState, ClusterStatus, JobProfile, JobQueueInfo, JobStatus, QueueAclsInfo, TaskAttemptId,
+    TaskCompletionEvent, TaskReport, TrackerTasks,
+};
+use corona_mapreduce::{TaskKind, TaskRole};
+
+use super::access::Access;
+use super::inter_tracker::known_id;
+use super::job::AskError;
+use super::store::Known;
+use super::submission::priority;
+use super::{Shared, answers};
+use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
+use crate::translate;
+
+/// Events in one reply to a client.
+const MAX_EVENTS: usize = 10_000;
+/// The queue that exists always.
+const DEFAULT_QUEUE: &str = "default";
+const NO_SCHEDULING_INFO: &str = "N/A";
+/// The operations on queues, as the original names them.
+const OPERATIONS: [&str; 2] = ["acl-submit-job", "acl-administer-jobs"];
+
+impl Shared {
+    /// What is known of a job that the caller may see.
+    fn visible(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<Known>, Fault> {
+        let known = known_id(id).and_then(|id| self.store.get(&id));
+        if let Some(description) = known.as_ref().and_then(Known::description) {
+            self.access.must_see(caller, description)?;
+        }
+        Ok(known)
+    }
+
+    /// What is known of a job that the caller may change.
+    fn changeable(&self, caller: &Caller, id: &wire::JobId) -> Result<Option<Known>, Fault> {
+        let known = known_id(id).and_then(|id| self.store.get(&id));
+        if let Some(description) = known.as_ref().and_then(Known::description) {
+            self.access.must_change(caller, description)?;
+        }
+        Ok(known)
+    }
+
+    /// A look at a job; nothing for one whose details are not there.
+    async fn look<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        id: &wire::JobId,
+        look: impl FnOnce(&JobEngine) -> T + Send + 'static,
+    ) -> Result<Option<T>, Fault> {
+        let Some(Known::Job(job)) = self.visible(caller, id)? else { return Ok(None) };
+        match job.look(look).await {
+            Ok(seen) => Ok(Some(seen)),
+            Err(AskError::Busy) => Err(Fault::io(AskError::Busy.to_string())),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// An input for a job; nothing for one that has ended or is not known.
+    async fn change(
+        &self,
+        caller: &Caller,
+        id: &wire::JobId,
+        input: JobInput,
+    ) -> Result<Option<JobReply>, Fault> {
+        let Some(Known::Job(job)) = self.changeable(caller, id)? else { return Ok(None) };
+        match job.apply(input).await {
+            Ok(reply) => Ok(Some(reply)),
+            Err(AskError::Refused(JobRefusal::Ended) | AskError::Gone) => Ok(None),
+            Err(AskError::Refused(JobRefusal::UnknownAttempt)) => Ok(None),
+            Err(error) => Err(Fault::io(error.to_string())),
+        }
+    }
+
+    /// The statuses of the jobs that the caller may see.
+    fn statuses(&self, caller: &Caller, which: impl Fn(&JobProgress) -> bool) -> Vec<JobStatus> {
+        let known = self.store.all().into_iter();
+        let statuses = known.filter_map(|known| {
+            let (description, progress) = (known.description()?, known.progress()?);
+            let shown = self.access.sees(caller, description) && which(&progress);
+            shown.then(|| answers::status(description, &progress)).flatten()
+        });
+        statuses.collect()
+    }
+
+    async fn task_reports(
+        &self,
+        caller: &Caller,
+        job: &wire::JobId,
+        look: impl FnOnce(&JobEngine) -> Vec<TaskReport> + Send + 'static,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        Ok(Some(self.look(caller, job, look).await?.unwrap_or_default()))
+    }
+
+    /// The queues: those that jobs named, and the pools in which they are. Spec: mapreduce/07 §7.7.
+    fn queues(&self) -> BTreeSet<String> {
+        let known = self.store.all();
+        let described = known.iter().filter_map(Known::description);
+        let of_jobs = described.flat_map(|job| [job.queue.to_string(), job.pool.to_string()]);
+        of_jobs.chain([DEFAULT_QUEUE.to_owned()]).filter(|name| !name.is_empty()).collect()
+    }
+
+    /// Whether a job counts as one of a queue.
+    fn is_in_queue(known: &Known, queue: &str) -> bool {
+        let description = known.description();
+        description.is_some_and(|job| *job.queue == *queue || job.pool.to_string() == queue)
+    }
+
+    fn queue_info(&self, queue: &str) -> JobQueueInfo {
+        let (mut running, mut pending) = (0, 0);
+        for known in self.store.all().iter().filter(|known| Shared::is_in_queue(known, queue)) {
+            if let Some(progress) = known.progress().filter(|it| it.finished_at.is_none()) {
+                running += (progress.live.map + progress.live.reduce) as usize;
+                pending += progress.requested;
+            }
+        }
+        let scheduling_info = match self.queues().contains(queue) {
+            true => format!("{running} tasks running, {pending} slots requested"),
+            false => NO_SCHEDULING_INFO.to_owned(),
+        };
+        JobQueueInfo { name: queue.to_owned(), scheduling_info }
+    }
+}
+
+impl JobSubmission for Shared {
+    async fn submit_job(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<JobStatus>, Fault> {
+        let user = self.access.submitter(caller)?.name.clone();
+        self.submit(&job, &user).await.map(Some)
+    }
+
+    async fn get_job_profile(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<JobProfile>, Fault> {
+        let known = self.visible(caller, &job)?;
+        Ok(known.as_ref().and_then(Known::description).and_then(|job| answers::profile(job)))
+    }
+
+    async fn get_job_status(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<JobStatus>, Fault> {
+        let Some(known) = self.visible(caller, &job)? else { return Ok(None) };
+        let (description, progress) = (known.description(), known.progress());
+        Ok(description.zip(progress).and_then(|(job, progress)| answers::status(job, &progress)))
+    }
+
+    async fn get_job_counters(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<wire::Counters>, Fault> {
+        if let Some(Known::Retired(retired)) = self.visible(caller, &job)? {
+            return Ok(Some(answers::counters(&retired.counters)));
+        }
+        self.look(caller, &job, |job| answers::counters(&job.counters())).await
+    }
+
+    async fn get_map_task_reports(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        self.task_reports(caller, &job, |job| answers::work_reports(job, TaskKind::Map)).await
+    }
+
+    async fn get_reduce_task_reports(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        self.task_reports(caller, &job, |job| answers::work_reports(job, TaskKind::Reduce)).await
+    }
+
+    async fn get_setup_task_reports(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        self.task_reports(caller, &job, |job| answers::reports_for_the_job(job, TaskRole::Setup))
+            .await
+    }
+
+    async fn get_cleanup_task_reports(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        self.task_reports(caller, &job, |job| answers::reports_for_the_job(job, TaskRole::Cleanup))
+            .await
+    }
+
+    async fn get_task_completion_events(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+        from: i32,
+        max: i32,
+    ) -> Result<Option<Vec<TaskCompletionEvent>>, Fault> {
+        self.visible(caller, &job)?;
+        let most = usize::try_from(max).unwrap_or(0).min(MAX_EVENTS);
+        Ok(Some(self.events(&job, from, most).await?.unwrap_or_default()))
+    }
+
+    async fn get_task_diagnostics(
+        &self,
+        caller: &Caller,
+        attempt: TaskAttemptId,
+    ) -> Result<Option<Vec<Option<String>>>, Fault> {
+        let job = attempt.job().clone();
+        let look = move |job: &JobEngine| {
+            let key = translate::attempt_key(job.id(), &attempt)?;
+            let task = job.task_view(key.task)?;
+            let view = task.attempts.into_iter().find(|view| view.attempt == key)?;
+            Some(view.diagnostics).filter(|text| !text.is_empty())
+        };
+        let text = self.look(caller, &job, look).await?.flatten();
+        Ok(Some(text.into_iter().map(Some).collect()))
+    }
+
+    async fn kill_job(&self, caller: &Caller, job: wire::JobId) -> Result<(), Fault> {
+        let user = Access::user(caller)?;
+        tracing::info!(%job, user = user.name, peer = %caller.peer, "a client kills a job");
+        self.change(caller, &job, JobInput::KillJob).await.map(drop)
+    }
+
+    async fn kill_task(
+        &self,
+        caller: &Caller,
+        attempt: TaskAttemptId,
+        should_fail: bool,
+    ) -> Result<bool, Fault> {
+        let Some(job) = known_id(attempt.job()) else { return Ok(false) };
+        let Some(key) = translate::attempt_key(&job, &attempt) else { return Ok(false) };
+        let input = JobInput::KillAttempt { attempt: key, fail: should_fail };
+        let reply = self.change(caller, attempt.job(), input).await?;
+        Ok(reply == Some(JobReply::Killed(true)))
+    }
+
+    async fn set_job_priority(
+        &self,
+        caller: &Caller,
+        job: wire::JobId,
+        name: String,
+    ) -> Result<(), Fault> {
+        let unknown = || {
+            let text = "the priorities are VERY_HIGH, HIGH, NORMAL, LOW and VERY_LOW";
+            Fault::unexpected("java.lang.IllegalArgumentException", text)
+        };
+        let priority = priority(&name).ok_or_else(unknown)?;
+        self.change(caller, &job, JobInput::SetPriority { priority }).await.map(drop)
+    }
+
+    async fn get_new_job_id(&self, caller: &Caller) -> Result<Option<wire::JobId>, Fault> {
+        let user = self.access.submitter(caller)?.name.clone();
+        self.new_job_id(user).await.map(Some)
+    }
+
+    async fn get_system_dir(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
+        Ok(Some(self.system_dir.clone()))
+    }
+
+    async fn get_filesystem_name(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
+        Ok(Some(format!("{}/", self.files.default_root())))
+    }
+
+    async fn jobs_to_complete(&self, caller: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
+        Ok(Some(self.statuses(caller, |progress| progress.finished_at.is_none())))
+    }
+
+    async fn get_all_jobs(&self, caller: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
+        Ok(Some(self.statuses(caller, |_| true)))
+    }
+
+    async fn get_queues(&self, _caller: &Caller) -> Result<Option<Vec<JobQueueInfo>>, Fault> {
+        Ok(Some(self.queues().iter().map(|queue| self.queue_info(queue)).collect()))
+    }
+
+    async fn get_queue_info(
+        &self,
+        _caller: &Caller,
+        queue: String,
+    ) -> Result<Option<JobQueueInfo>, Fault> {
+        Ok(Some(self.queue_info(&queue)))
+    }
+
+    async fn get_jobs_from_queue(
+        &self,
+        caller: &Caller,
+        queue: String,
+    ) -> Result<Option<Vec<JobStatus>>, Fault> {
+        let known = self.store.all().into_iter();
+        let in_queue = known.filter(|known| Shared::is_in_queue(known, &queue));
+        let statuses = in_queue.filter_map(|known| {
+            let (description, progress) = (known.description()?, known.progress()?);
+            let shown = self.access.sees(caller, description) && progress.finished_at.is_none();
+            shown.then(|| answers::status(description, &progress)).flatten()
+        });
+        Ok(Some(statuses.collect()))
+    }
+
+    async fn get_queue_acls_for_current_user(
+        &self,
+        caller: &Caller,
+    ) -> Result<Option<Vec<QueueAclsInfo>>, Fault> {
+        let submits = self.access.submitter(caller).is_ok();
+        let operations: Vec<String> = match submits {
+            true => OPERATIONS.map(str::to_owned).into(),
+            false => Vec::new(),
+        };
+        let queues = self.queues().into_iter();
+        Ok(Some(
+            queues.map(|name| QueueAclsInfo { name, operations: operations.clone() }).collect(),
+        ))
+    }
+
+    async fn get_cluster_status(
+        &self,
+        caller: &Caller,
+        detailed: bool,
+    ) -> Result<Option<ClusterStatus>, Fault> {
+        Ok(Some(self.cluster_status(caller, detailed).await))
+    }
+}
+
+impl Shared {
+    /// Spec: mapreduce/07 §7.8.
+    async fn cluster_status(&self, caller: &Caller, detailed: bool) -> ClusterStatus {
+        let trackers = self.cluster.trackers();
+        let sum = |count: fn(&wire::TaskTrackerStatus) -> i32| {
+            trackers.iter().map(count).fold(0_i32, i32::saturating_add)
+        };
+        let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        let known = self.store.all();
+        let (mut live, mut total) = ([0_u32; 2], [0_u32; 2]);
+        for progress in known.iter().filter_map(Known::progress) {
+            if progress.finished_at.is_none() {
+                for (at, kind) in TaskKind::ALL.into_iter().enumerate() {
+                    live[at] = live[at].saturating_add(progress.live[kind]);
+                    total[at] = total[at].saturating_add(progress.total[kind]);
+                }
+            }
+        }
+        let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        let names = || trackers.iter().map(|tracker| tracker.name.clone()).collect();
+        let (used_memory, max_memory) = memory();
+        ClusterStatus {
+            active: count(trackers.len()),
+            active_names: if detailed { names() } else { Vec::new() },
+            blacklisted: 0,
+            blacklisted_names: Vec::new(),
+            excluded: 0,
+            tracker_expiry_ms: i64::try_from(self.settings.node_expiry.as_millis())
+                .unwrap_or(i64::MAX),
+            maps: whole(live[0]),
+            reduces: whole(live[1]),
+            max_maps: sum(|tracker| tracker.max_maps),
+            max_reduces: sum(|tracker| tracker.max_reduces),
+            used_memory,
+            max_memory,
+            state: ClusterState::Running,
+            total_maps: whole(total[0]),
+            total_reduces: whole(total[1]),
+            tasks: if detailed { self.tracker_tasks(caller, &trackers).await } else { Vec::new() },
+            trackers: if detailed { trackers } else { Vec::new() },
+        }
+    }
+
+    /// The tasks of the jobs that the caller may see, for each task tracker: an entry for each.
+    async fn tracker_tasks(
+        &self,
+        caller: &Caller,
+        trackers: &[wire::TaskTrackerStatus],
+    ) -> Vec<TrackerTasks> {
+        let names: Arc<[String]> = trackers.iter().map(|tracker| tracker.name.clone()).collect();
+        let mut of_trackers: Vec<Vec<wire::TaskStatus>> = vec![Vec::new(); names.len()];
+        for known in self.store.all() {
+            let Known::Job(job) = known else { continue };
+            let is_over = job.progress().finished_at.is_some();
+            if is_over || !self.access.sees(caller, job.description()) {
+                continue;
+            }
+            let names = names.clone();
+            let look = move |job: &JobEngine| answers::statuses_at(job, &names);
+            for (tracker, statuses) in job.look(look).await.unwrap_or_default() {
+                of_trackers[tracker].extend(statuses);
+            }
+        }
+        let entries = names.iter().cloned().zip(of_trackers);
+        entries.map(|(tracker, tasks)| TrackerTasks { tracker, tasks }).collect()
+    }
+}
+
+/// Bytes of memory that this process uses, and that it could use.
+fn memory() -> (i64, i64) {
+    let own = i32::try_from(std::process::id()).ok().and_then(corona_process::procfs::Process::of);
+    let used = own.map_or(0, |process| process.resident_bytes);
+    let most = corona_process::procfs::Machine::now().memory_bytes.max(1);
+    let whole = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    (whole(used), whole(most))
+}

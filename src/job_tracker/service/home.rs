@@ -1,0 +1,125 @@
+//! The directory of what must survive a restart: the ports that others know, and a directory for each
+//! job. One process at a time can use it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The file that is locked, and the one with the ports.
+const LOCK: &str = "lock";
+const PORTS: &str = "ports.json";
+const JOBS: &str = "jobs";
+
+/// The directory, locked.
+#[derive(Debug)]
+pub(super) struct Home {
+    directory: PathBuf,
+    ports: Ports,
+    _lock: File,
+}
+
+/// The ports of the last run; 0 if there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ports {
+    pub(super) rpc: u16,
+    pub(super) notifications: u16,
+}
+
+/// Why the directory cannot be used.
+#[derive(Debug, Error)]
+pub enum HomeError {
+    /// The system refuses.
+    #[error("corona.jt.data.dir {path}: cannot {what}: {error}", path = path.display())]
+    System {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What was to be done.
+        what: &'static str,
+        /// Why it cannot.
+        error: io::Error,
+    },
+    /// Another process uses it.
+    #[error("corona.jt.data.dir {path}: another job tracker uses it", path = path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl Home {
+    /// Makes the directory, if it does not exist, and locks it.
+    pub(super) fn open(directory: &Path) -> Result<Home, HomeError> {
+        let failed = |path: &Path, what| {
+            let path = path.to_owned();
+            move |error| HomeError::System { path, what, error }
+        };
+        let jobs = directory.join(JOBS);
+        fs::create_dir_all(&jobs).map_err(failed(&jobs, "make the directory"))?;
+        let path = directory.join(LOCK);
+        let lock = File::options().create(true).append(true).open(&path);
+        let lock = lock.map_err(failed(&path, "open"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(HomeError::InUse { path: directory.to_owned() });
+            }
+            Err(error) => return Err(failed(&path, "lock")(error.into())),
+        }
+        // Without it, or if it is damaged, any port will do.
+        let ports = fs::read(directory.join(PORTS)).unwrap_or_default();
+        let ports = serde_json::from_slice(&ports).unwrap_or_default();
+        Ok(Home { directory: directory.to_owned(), ports, _lock: lock })
+    }
+
+    /// The ports of the last run.
+    pub(super) fn ports(&self) -> Ports {
+        self.ports
+    }
+
+    /// Notes the ports of this run.
+    pub(super) fn remember_ports(&self, ports: Ports) -> Result<(), HomeError> {
+        let path = self.directory.join(PORTS);
+        let text = serde_json::to_vec(&ports).map_err(io::Error::from);
+        let failed = |error| HomeError::System { path: path.clone(), what: "write", error };
+        fs::write(&path, text.map_err(failed)?).map_err(failed)
+    }
+
+    /// The directory with an entry for each job.
+    pub(super) fn jobs(&self) -> PathBuf {
+        self.directory.join(JOBS)
+    }
+
+    /// The names of the entries.
+    pub(super) fn job_names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.jobs())? {
+            names.extend(entry?.file_name().into_string().ok());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_uses_it_and_the_next_one_knows_the_ports() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let home = Home::open(&path).unwrap();
+        assert_eq!(home.ports(), Ports::default());
+        let ports = Ports { rpc: 8021, notifications: 8022 };
+        home.remember_ports(ports).unwrap();
+        assert!(matches!(Home::open(&path), Err(HomeError::InUse { .. })));
+        drop(home);
+        assert_eq!(Home::open(&path).unwrap().ports(), ports);
+        fs::write(path.join(PORTS), "{").unwrap();
+        assert_eq!(Home::open(&path).unwrap().ports(), Ports::default());
+    }
+}

@@ -1,0 +1,184 @@
+//! What task trackers and reduces ask. One port serves all jobs: the reports say of which job they are.
+//! Spec: mapreduce/03 §3.2, mapreduce/07 §7.13.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
+use corona_hadoop::protocols::inter_tracker::InterTracker;
+use corona_hadoop::rpc::{Caller, Fault};
+use corona_hadoop::writables as wire;
+use corona_hadoop::writables::{HeartbeatResponse, InetAddress, TaskTrackerStatus};
+use corona_mapreduce::JobId;
+
+use super::job::{AskError, Job};
+use super::store::Known;
+use super::{Shared, answers};
+use crate::engine::{JobInput, JobRefusal};
+use crate::translate;
+
+/// The longest text of a task tracker that is logged, in characters.
+const MAX_LOGGED: usize = 1000;
+
+impl Shared {
+    /// A job whose details are there.
+    pub(super) fn job(&self, id: &wire::JobId) -> Option<Job> {
+        match self.store.get(&known_id(id)?)? {
+            Known::Job(job) => Some(job),
+            Known::Arriving(_) | Known::Retired(_) => None,
+        }
+    }
+}
+
+/// An id of a peer, if it is one.
+pub(super) fn known_id(id: &wire::JobId) -> Option<JobId> {
+    id.to_string().parse().ok()
+}
+
+impl InterTracker for Shared {
+    async fn heartbeat(
+        &self,
+        _caller: &Caller,
+        mut status: TaskTrackerStatus,
+        _restarted: bool,
+        _initial_contact: bool,
+        _accept_new_tasks: bool,
+        response_id: i16,
+    ) -> Result<HeartbeatResponse, Fault> {
+        let mut of_jobs: BTreeMap<wire::JobId, Vec<wire::TaskStatus>> = BTreeMap::new();
+        for report in std::mem::take(&mut status.tasks) {
+            of_jobs.entry(report.attempt.job().clone()).or_default().push(report);
+        }
+        let (node, host): (Arc<str>, Arc<str>) =
+            (status.name.as_str().into(), status.host.as_str().into());
+        let http_port = status.http_port;
+        self.cluster.heard(status);
+        for (id, reports) in of_jobs {
+            let Some(job) = self.job(&id) else {
+                tracing::debug!(%node, job = %id, "reports of a job that is not known");
+                continue;
+            };
+            let id = &job.description().id;
+            let reports = reports.into_iter().filter_map(|report| translate::status(id, report));
+            let (node, host, reports) = (node.clone(), host.clone(), reports.collect());
+            match job.apply(JobInput::Heartbeat { node, host, http_port, reports }).await {
+                Ok(_) | Err(AskError::Gone | AskError::Refused(JobRefusal::Ended)) => {}
+                Err(error @ AskError::Refused(_)) => {
+                    tracing::debug!(job = %id, %error, "reports of a node that the job does not know");
+                }
+                Err(AskError::Busy) => return Err(Fault::io(AskError::Busy.to_string())),
+            }
+        }
+        Ok(HeartbeatResponse {
+            response_id: response_id.wrapping_add(1),
+            interval_ms: i32::try_from(self.settings.heartbeat_interval.as_millis())
+                .unwrap_or(i32::MAX),
+            ..HeartbeatResponse::default()
+        })
+    }
+
+    async fn get_build_version(&self, _caller: &Caller) -> Result<String, Fault> {
+        Ok(self.build_version.clone())
+    }
+
+    async fn get_task_completion_events(
+        &self,
+        _caller: &Caller,
+        job: wire::JobId,
+        from: i32,
+        max: i32,
+    ) -> Result<Vec<wire::TaskCompletionEvent>, Fault> {
+        let most = usize::try_from(max).unwrap_or(0).min(self.settings.max_events);
+        Ok(self.events(&job, from, most).await?.unwrap_or_default())
+    }
+
+    async fn get_system_dir(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
+        Ok(Some(self.system_dir.clone()))
+    }
+
+    async fn get_filesystem_name(&self, _caller: &Caller) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
+    async fn report_task_tracker_error(
+        &self,
+        _caller: &Caller,
+        tracker: Option<String>,
+        error_class: Option<String>,
+        message: Option<String>,
+    ) -> Result<(), Fault> {
+        let cut = |text: Option<String>| -> String {
+            text.unwrap_or_default().chars().take(MAX_LOGGED).collect()
+        };
+        let (tracker, class, message) = (cut(tracker), cut(error_class), cut(message));
+        tracing::warn!(%tracker, %class, %message, "a task tracker reports an error");
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Completion events; `None` for a job that is not known or whose events are not kept.
+    pub(super) async fn events(
+        &self,
+        job: &wire::JobId,
+        from: i32,
+        most: usize,
+    ) -> Result<Option<Vec<wire::TaskCompletionEvent>>, Fault> {
+        let Some(job) = self.job(job) else { return Ok(None) };
+        let from = usize::try_from(from).unwrap_or(0);
+        match job.look(move |job| answers::events(job, from, most)).await {
+            Ok(events) => Ok(Some(events)),
+            Err(AskError::Busy) => Err(Fault::io(AskError::Busy.to_string())),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Task trackers and reduces that do not reach the job tracker ask here, at the same address, whether
+/// there is a new one: so they wait while the service restarts, instead of giving its jobs up.
+impl InterCoronaJobTracker for Shared {
+    async fn report_remote_corona_job_tracker(
+        &self,
+        _caller: &Caller,
+        attempt: String,
+        _host: String,
+        _port: i32,
+        _session: String,
+    ) -> Result<(), Fault> {
+        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+    }
+
+    async fn get_new_job_tracker_address(
+        &self,
+        _caller: &Caller,
+        _failed: InetAddress,
+    ) -> Result<Option<InetAddress>, Fault> {
+        Ok(Some(self.address.clone()))
+    }
+
+    async fn push_corona_job_tracker_state_update(
+        &self,
+        _caller: &Caller,
+        attempt: wire::TaskAttemptId,
+        _updates: Vec<wire::StateUpdate>,
+    ) -> Result<(), Fault> {
+        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+    }
+
+    async fn get_corona_job_tracker_state(
+        &self,
+        _caller: &Caller,
+        attempt: wire::TaskAttemptId,
+    ) -> Result<wire::JobTrackerState, Fault> {
+        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+    }
+
+    async fn get_and_set_committing(
+        &self,
+        _caller: &Caller,
+        attempt: wire::TaskAttemptId,
+        _to_commit: Vec<wire::TaskAttemptId>,
+    ) -> Result<Vec<Option<wire::TaskAttemptId>>, Fault> {
+        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+    }
+}

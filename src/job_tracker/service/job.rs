@@ -1,0 +1,530 @@
+//! One job at work: its engine in a task of its own, with a bounded queue. What slows this job slows
+//! no other.
+//!
+//! Inputs are journaled before anything that follows from them leaves: replies, orders and requests.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corona_mapreduce::JobState;
+use corona_model::types::{Grant, Millis};
+use corona_process::panics::caught;
+use corona_session_driver::{Event, SessionEvents};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::log::{Entry, Log};
+use super::outlet::{Outlet, carry_out};
+use super::submission::Description;
+use crate::engine::{
+    GrantedSlot, JobEffect, JobEngine, JobInput, JobProgress, JobRefusal, JobReply, RequestId,
+};
+
+/// Messages that are taken at a time, so that they share a wait for the disk.
+const BATCH: usize = 64;
+/// How long a call waits for room in the queue of its job.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+/// Progress is published at most this often, unless the state changes: it takes a look at each task.
+const PUBLISH_PAUSE: Duration = Duration::from_millis(200);
+/// A job without a deadline looks again after this time.
+const NO_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// Why a job does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AskError {
+    /// Too much waits for it.
+    #[error("the job has too many calls waiting; try again")]
+    Busy,
+    /// Its details are not kept any more, or it has failed.
+    #[error("the job's details are not kept any more")]
+    Gone,
+    /// The engine refuses.
+    #[error(transparent)]
+    Refused(#[from] JobRefusal),
+}
+
+/// A job at work. Copies are the same job.
+#[derive(Clone, Debug)]
+pub struct Job {
+    description: Arc<Description>,
+    inbox: mpsc::Sender<Message>,
+    progress: watch::Receiver<Arc<JobProgress>>,
+}
+
+type Look = Box<dyn FnOnce(&JobEngine) + Send>;
+type Reply = oneshot::Sender<Result<JobReply, JobRefusal>>;
+
+pub(super) enum Message {
+    Input(JobInput, Option<Reply>),
+    Look(Look),
+    /// Nobody needs the details any more.
+    Retire,
+}
+
+/// What the task of a job is made of.
+pub(super) struct Parts {
+    pub(super) description: Arc<Description>,
+    pub(super) engine: JobEngine,
+    pub(super) log: Option<Log>,
+    pub(super) outlet: Box<dyn Outlet>,
+    pub(super) events: Option<SessionEvents>,
+    pub(super) inbox: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+    /// Becomes true when the program ends.
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+impl Job {
+    /// A queue for a job that is about to start.
+    pub(super) fn queue(most: usize) -> (mpsc::Sender<Message>, mpsc::Receiver<Message>) {
+        mpsc::channel(most.max(1))
+    }
+
+    /// Starts the task of a job with this first input.
+    pub(super) fn start(parts: Parts, first: JobInput) -> Job {
+        let Parts { description, engine, log, outlet, events, inbox: (sender, inbox), stop } =
+            parts;
+        let (publish, progress) = watch::channel(Arc::new(engine.progress()));
+        let id = description.id.clone();
+        let task = Task {
+            engine,
+            log,
+            outlet,
+            events,
+            inbox,
+            publish,
+            published: None,
+            unpublished: false,
+            next: vec![first],
+            retired: false,
+            stop,
+        };
+        tokio::spawn(async move {
+            if let Err(panic) = caught(task.run()).await {
+                tracing::error!(job = %id, %panic, "the job is lost because of a bug; its session ends");
+            }
+        });
+        Job { description, inbox: sender, progress }
+    }
+
+    /// What does not change of it.
+    pub fn description(&self) -> &Arc<Description> {
+        &self.description
+    }
+
+    /// How far it was a moment ago.
+    pub fn progress(&self) -> Arc<JobProgress> {
+        self.progress.borrow().clone()
+    }
+
+    /// Follows how far it is.
+    pub fn watch(&self) -> watch::Receiver<Arc<JobProgress>> {
+        self.progress.clone()
+    }
+
+    /// Gives it an input. Returns when that cannot be lost any more.
+    pub async fn apply(&self, input: JobInput) -> Result<JobReply, AskError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Input(input, Some(reply))).await?;
+        Ok(answer.await.map_err(|_| AskError::Gone)??)
+    }
+
+    /// Gives it an input, and waits for nothing.
+    pub(super) fn notify(&self, input: JobInput) {
+        notify(&self.inbox, input);
+    }
+
+    /// Looks at its engine.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&JobEngine) -> T + Send + 'static,
+    ) -> Result<T, AskError> {
+        let (tell, told) = oneshot::channel();
+        let look: Look = Box::new(move |engine| {
+            let _ = tell.send(look(engine));
+        });
+        self.send(Message::Look(look)).await?;
+        told.await.map_err(|_| AskError::Gone)
+    }
+
+    /// Lets its details go.
+    pub(super) async fn retire(&self) {
+        // A job that is gone has none.
+        let _ = self.send(Message::Retire).await;
+    }
+
+    async fn send(&self, message: Message) -> Result<(), AskError> {
+        match timeout(ROOM_TIMEOUT, self.inbox.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(AskError::Gone),
+            Err(_) => Err(AskError::Busy),
+        }
+    }
+}
+
+/// Puts an input into a queue; if it is full, once there is room.
+pub(super) fn notify(inbox: &mpsc::Sender<Message>, input: JobInput) {
+    if let Err(mpsc::error::TrySendError::Full(message)) =
+        inbox.try_send(Message::Input(input, None))
+    {
+        let inbox = inbox.clone();
+        tokio::spawn(async move { inbox.send(message).await });
+    }
+}
+
+/// The present time, as journals and history have it.
+pub(super) fn now() -> Millis {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// What runs a job.
+struct Task {
+    engine: JobEngine,
+    log: Option<Log>,
+    outlet: Box<dyn Outlet>,
+    events: Option<SessionEvents>,
+    inbox: mpsc::Receiver<Message>,
+    publish: watch::Sender<Arc<JobProgress>>,
+    published: Option<Instant>,
+    unpublished: bool,
+    /// Inputs of its own making.
+    next: Vec<JobInput>,
+    retired: bool,
+    stop: watch::Receiver<bool>,
+}
+
+/// What waits until the inputs before it are safe.
+enum After {
+    Reply(Reply, Result<JobReply, JobRefusal>),
+    Look(Look),
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut messages = Vec::with_capacity(BATCH);
+        while !self.retired {
+            if self.next.is_empty() {
+                let wake = self.wake();
+                let mut stop = self.stop.clone();
+                tokio::select! {
+                    biased;
+                    // Its sender lives as long as the service.
+                    _ = stop.wait_for(|stop| *stop) => return self.leave(),
+                    event = next_event(&mut self.events) => self.event(event),
+                    count = self.inbox.recv_many(&mut messages, BATCH) => if count == 0 { return },
+                    () = sleep_until(wake) => {}
+                }
+            }
+            self.turn(&mut messages).await;
+        }
+    }
+
+    /// Leaves a job that runs to the next process. One that is over ends here.
+    fn leave(&mut self) {
+        if !self.is_over() {
+            self.outlet.leave();
+        }
+    }
+
+    /// When time alone changes something.
+    fn wake(&self) -> Instant {
+        let due = self.engine.next_deadline().map(|due| due.since(now()).max(0).unsigned_abs());
+        let pause = due.map_or(NO_DEADLINE, Duration::from_millis).min(NO_DEADLINE);
+        let wake = Instant::now() + pause;
+        match self.published {
+            Some(published) if self.unpublished => wake.min(published + PUBLISH_PAUSE),
+            _ => wake,
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let ids = |lost: Vec<corona_session_driver::Lost>| {
+            lost.into_iter().map(|lost| RequestId(lost.request.id)).collect()
+        };
+        self.next.push(match event {
+            Event::Granted(grants) => {
+                JobInput::Granted { slots: grants.iter().map(granted).collect() }
+            }
+            Event::Revoked(lost) => JobInput::Revoked { ids: ids(lost) },
+            Event::DeadNode { node, .. } => JobInput::NodeLost { node },
+            Event::Ended(ending) => {
+                self.events = None;
+                tracing::info!(job = %self.engine.id(), %ending, "the session of a job has ended");
+                JobInput::SessionLost { aborted: false }
+            }
+        });
+    }
+
+    /// Applies what has come, waits until it is safe, and lets out what follows from it.
+    async fn turn(&mut self, messages: &mut Vec<Message>) {
+        let mut effects = Vec::new();
+        let mut after = Vec::new();
+        let mut last = None;
+        let now = now();
+        for input in std::mem::take(&mut self.next) {
+            let _ = self.apply(now, input, &mut effects, &mut last);
+        }
+        for message in messages.drain(..) {
+            match message {
+                Message::Input(input, reply) => {
+                    let result = self.apply(now, input, &mut effects, &mut last);
+                    after.extend(reply.map(|reply| After::Reply(reply, result)));
+                }
+                Message::Look(look) => after.push(After::Look(look)),
+                Message::Retire => self.retired = true,
+            }
+        }
+        if self.engine.next_deadline().is_some_and(|due| due <= now) {
+            let _ = self.apply(now, JobInput::Tick, &mut effects, &mut last);
+        }
+        self.make_safe(last).await;
+        if carry_out(effects, &mut *self.outlet).is_err() {
+            self.next.push(JobInput::SessionLost { aborted: true });
+        }
+        self.show_progress();
+        for after in after {
+            match after {
+                // Who asked may have given up.
+                After::Reply(reply, result) => drop(reply.send(result)),
+                After::Look(look) => look(&self.engine),
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        now: Millis,
+        input: JobInput,
+        effects: &mut Vec<JobEffect>,
+        last: &mut Option<u64>,
+    ) -> Result<JobReply, JobRefusal> {
+        let is_over = self.is_over();
+        if let Some(log) = self.log.as_ref().filter(|_| !is_over) {
+            match log.append(&Entry::Input(now, input.clone())) {
+                Ok(number) => *last = Some(number),
+                Err(error) => self.without_log(&error),
+            }
+        }
+        let outcome = self.engine.apply(now, input);
+        effects.extend(outcome.effects);
+        outcome.reply
+    }
+
+    fn is_over(&self) -> bool {
+        !matches!(self.engine.state(), JobState::Prep | JobState::Running)
+    }
+
+    async fn make_safe(&mut self, last: Option<u64>) {
+        let (Some(log), Some(number)) = (&mut self.log, last) else { return };
+        if let Err(error) = log.committed(number).await {
+            self.without_log(&error);
+        }
+    }
+
+    fn without_log(&mut self, error: &super::log::LogError) {
+        let job = self.engine.id();
+        tracing::error!(%job, %error, "the journal of a job failed; a restart will not know the job");
+        self.log = None;
+    }
+
+    fn show_progress(&mut self) {
+        let state_changed = self.publish.borrow().state != self.engine.state();
+        let is_old = self.published.is_none_or(|published| published.elapsed() >= PUBLISH_PAUSE);
+        if state_changed || is_old {
+            self.publish.send_replace(Arc::new(self.engine.progress()));
+            self.published = Some(Instant::now());
+            self.unpublished = false;
+        } else {
+            self.unpublished = true;
+        }
+    }
+}
+
+async fn next_event(events: &mut Option<SessionEvents>) -> Event {
+    match events {
+        Some(events) => match events.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+fn granted(grant: &Grant) -> GrantedSlot {
+    GrantedSlot {
+        id: RequestId(grant.id),
+        node: grant.node_name.clone(),
+        host: grant.address.host.clone(),
+        address: grant.app_info.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use corona_mapreduce::{HistoryRecord, TaskKey, TaskKind, TaskState, TaskStatus};
+    use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
+
+    use super::super::outlet::NoSession;
+    use super::super::submission::tests::submission;
+    use super::*;
+    use crate::engine::{Launch, NodeUsage, Order, Tracker};
+
+    /// An outlet that notes what it is given.
+    #[derive(Clone, Default)]
+    struct Notes {
+        notes: Arc<Mutex<Vec<String>>>,
+        has_no_session: bool,
+    }
+
+    impl Notes {
+        fn add(&self, note: impl Into<String>) {
+            self.notes.lock().unwrap().push(note.into());
+        }
+
+        fn all(&self) -> Vec<String> {
+            self.notes.lock().unwrap().clone()
+        }
+    }
+
+    impl Outlet for Notes {
+        fn request(&mut self, requests: Vec<ResourceRequest>) -> Result<(), NoSession> {
+            let ids: Vec<String> = requests.iter().map(|request| request.id.to_string()).collect();
+            self.add(format!("request {}", ids.join(",")));
+            if self.has_no_session { Err(NoSession) } else { Ok(()) }
+        }
+
+        fn release(&mut self, ids: Vec<RequestId>) -> Result<(), NoSession> {
+            self.add(format!("release {}", ids.len()));
+            Ok(())
+        }
+
+        fn launch(&mut self, launch: Launch) {
+            self.add(format!("launch {}", launch.attempt.task.number));
+        }
+
+        fn order(&mut self, _at: Tracker, order: Order) {
+            self.add(format!("{order:?}"));
+        }
+
+        fn record(&mut self, _record: &HistoryRecord) {}
+
+        fn priority(&mut self, priority: SessionPriority) {
+            self.add(priority.name());
+        }
+
+        fn flush(&mut self) {}
+
+        fn end(&mut self, status: SessionStatus, _feedback: Vec<NodeUsage>) {
+            self.add(format!("end {}", status.name()));
+        }
+
+        fn leave(&mut self) {
+            self.add("leave");
+        }
+    }
+
+    fn start(notes: &Notes, log: Option<Log>) -> (Job, watch::Sender<bool>) {
+        let submission = submission(&[("mapred.reduce.tasks", "0")], 1);
+        let (stop, stopped) = watch::channel(false);
+        let parts = Parts {
+            description: Arc::new(submission.description),
+            engine: JobEngine::new(submission.spec),
+            log,
+            outlet: Box::new(notes.clone()),
+            events: None,
+            inbox: Job::queue(4),
+            stop: stopped,
+        };
+        (Job::start(parts, JobInput::Submitted), stop)
+    }
+
+    fn grant(id: i32) -> JobInput {
+        let slot = GrantedSlot {
+            id: RequestId(id),
+            node: "tracker_a:1".into(),
+            host: "a".into(),
+            address: "a:2".into(),
+        };
+        JobInput::Granted { slots: vec![slot] }
+    }
+
+    fn report(number: u32, state: TaskState) -> JobInput {
+        let task = TaskKey { kind: TaskKind::Map, number };
+        JobInput::Heartbeat {
+            node: "tracker_a:1".into(),
+            host: "a".into(),
+            http_port: 1,
+            reports: vec![TaskStatus::new(task.attempt(0), state)],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_is_carried_out_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let sync = corona_config::JournalSync::Write;
+        let (log, _) = Log::open(dir.path(), sync).unwrap();
+        let notes = Notes::default();
+        let (job, _stop) = start(&notes, Some(log));
+        job.apply(grant(1)).await.unwrap();
+        // Set-up, the map, clean-up: each on the slot of the one before.
+        for number in [2, 0, 1] {
+            job.apply(report(number, TaskState::Succeeded)).await.unwrap();
+        }
+        job.look(|_| ()).await.unwrap();
+        let progress = job.progress();
+        assert_eq!(progress.state, JobState::Succeeded);
+        let expected =
+            ["request 1", "launch 2", "launch 0", "launch 1", "KillJob", "end SUCCESSFUL"];
+        assert_eq!(notes.all(), expected);
+        assert_eq!(job.apply(JobInput::KillJob).await, Ok(JobReply::Done));
+        let refused = job.apply(report(0, TaskState::Running)).await;
+        assert_eq!(refused, Err(AskError::Refused(JobRefusal::Ended)));
+        job.retire().await;
+        // One that was queued beside it may still be answered.
+        let _ = job.look(|_| ()).await;
+        assert_eq!(job.look(|_| ()).await, Err(AskError::Gone));
+    }
+
+    #[tokio::test]
+    async fn a_job_without_a_session_ends() {
+        let notes = Notes { has_no_session: true, ..Notes::default() };
+        let (job, _stop) = start(&notes, None);
+        let mut progress = job.watch();
+        progress.wait_for(|progress| progress.state == JobState::Killed).await.unwrap();
+        job.look(|_| ()).await.unwrap();
+        assert_eq!(notes.all(), ["request 1", "end KILLED_ABORTED"]);
+    }
+
+    #[tokio::test]
+    async fn a_job_is_left_to_the_next_process_when_the_program_stops() {
+        let notes = Notes::default();
+        let (job, stop) = start(&notes, None);
+        job.look(|_| ()).await.unwrap();
+        stop.send_replace(true);
+        stop.closed().await;
+        assert_eq!(notes.all(), ["request 1", "leave"]);
+        assert_eq!(job.look(|_| ()).await, Err(AskError::Gone));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_job_that_is_busy_delays_no_other() {
+        let (busy, _stop) = start(&Notes::default(), None);
+        let (other, _stop) = start(&Notes::default(), None);
+        let (let_go, held) = std::sync::mpsc::sync_channel::<()>(1);
+        let look = tokio::spawn({
+            let busy = busy.clone();
+            async move { busy.look(move |_| held.recv().is_ok()).await }
+        });
+        // Its queue fills, and nothing that must not wait for it does.
+        for _ in 0..100 {
+            notify(&busy.inbox, JobInput::Tick);
+        }
+        other.apply(grant(1)).await.unwrap();
+        assert_eq!(busy.progress().state, JobState::Prep);
+        let_go.send(()).unwrap();
+        assert_eq!(look.await.unwrap(), Ok(true));
+    }
+}

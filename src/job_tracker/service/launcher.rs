@@ -1,0 +1,306 @@
+//! Orders to task trackers: one connection and one task for each, which takes the orders in the order
+//! in which they came. A tracker that hangs delays only its own. Spec: mapreduce/05 §5.4, mapreduce/09 §K.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
+use corona_hadoop::rpc::{CallError, ClientOptions, User};
+use corona_hadoop::writables::{InetAddress, TaskTrackerAction};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use crate::engine::{Order, Tracker};
+
+/// Orders in one call. The original sends all that wait.
+const MAX_ORDERS: usize = 200;
+/// A connection without orders for so long is closed.
+const IDLE: Duration = Duration::from_secs(9);
+/// How often a task tracker is told that a job is over, and the pause between.
+const FORGET_TRIES: u32 = 4;
+const FORGET_PAUSE: Duration = Duration::from_secs(5);
+
+/// Learns which orders could not be delivered.
+pub(super) trait Sender: Send + Sync {
+    fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, why: &CallError);
+}
+
+/// An order as it travels, and what the engine calls it.
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    pub(super) order: Order,
+    pub(super) action: TaskTrackerAction,
+}
+
+/// Delivers orders. Copies are the same.
+#[derive(Clone)]
+pub(super) struct Launcher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: ClientOptions,
+    trackers: Mutex<HashMap<Arc<str>, Arc<Queue>>>,
+}
+
+/// What waits for one task tracker.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<VecDeque<Batch>>,
+    wake: Notify,
+}
+
+/// Orders of one job.
+struct Batch {
+    node: Arc<str>,
+    sender: Arc<dyn Sender>,
+    orders: Vec<Dispatch>,
+    tries: u32,
+}
+
+impl Launcher {
+    pub(super) fn new(user: User, connect: Duration, call: Duration) -> Launcher {
+        let options = ClientOptions {
+            attempt_timeout: connect,
+            connect_patience: connect,
+            call_timeout: Some(call),
+            ..ClientOptions::new(user)
+        };
+        Launcher { shared: Arc::new(Shared { options, trackers: Mutex::default() }) }
+    }
+
+    /// Sends orders of a job, in this order and behind those that it sent before.
+    pub(super) fn send(&self, to: &Tracker, sender: Arc<dyn Sender>, orders: Vec<Dispatch>) {
+        let batch = Batch { node: to.node.clone(), sender, orders, tries: 1 };
+        self.queue(to.address.clone(), batch);
+    }
+
+    fn queue(&self, address: Arc<str>, batch: Batch) {
+        let mut trackers = self.shared.lock();
+        let known = trackers.get(&address).cloned();
+        let queue = known.unwrap_or_else(|| {
+            let queue = Arc::<Queue>::default();
+            trackers.insert(address.clone(), queue.clone());
+            tokio::spawn(self.clone().deliver(address, queue.clone()));
+            queue
+        });
+        // Under the lock of the map, so that a queue that ends has nothing in it.
+        queue.lock().push_back(batch);
+        queue.wake.notify_one();
+    }
+
+    /// Task trackers that orders were sent to lately.
+    #[cfg(test)]
+    fn connected(&self) -> usize {
+        self.shared.lock().len()
+    }
+
+    async fn deliver(self, address: Arc<str>, queue: Arc<Queue>) {
+        let mut client = None;
+        loop {
+            let next = queue.lock().pop_front();
+            let Some(batch) = next else {
+                if timeout(IDLE, queue.wake.notified()).await.is_err() {
+                    let mut trackers = self.shared.lock();
+                    if queue.lock().is_empty() {
+                        trackers.remove(&address);
+                        return;
+                    }
+                }
+                continue;
+            };
+            self.deliver_batch(&address, &queue, &mut client, batch).await;
+        }
+    }
+
+    async fn deliver_batch(
+        &self,
+        address: &Arc<str>,
+        queue: &Queue,
+        client: &mut Option<CoronaTaskTrackerClient>,
+        mut batch: Batch,
+    ) {
+        if batch.orders.len() > MAX_ORDERS {
+            let rest = batch.orders.split_off(MAX_ORDERS);
+            let Batch { node, sender, tries, .. } = &batch;
+            let (node, sender, tries) = (node.clone(), sender.clone(), *tries);
+            queue.lock().push_front(Batch { node, sender, orders: rest, tries });
+        }
+        let orders: Vec<Order> = batch.orders.iter().map(|dispatch| dispatch.order).collect();
+        let actions: Vec<TaskTrackerAction> =
+            batch.orders.into_iter().map(|dispatch| dispatch.action).collect();
+        let to_forget = only_to_forget(&orders).then(|| actions.clone());
+        let Some(target) = parse(address) else {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not host:port");
+            let address = InetAddress { host: address.to_string(), port: 0 };
+            let why = CallError::Connect { address, error };
+            return batch.sender.not_delivered(batch.node, orders, &why);
+        };
+        let open = client.get_or_insert_with(|| {
+            CoronaTaskTrackerClient::new(target, self.shared.options.clone())
+        });
+        let Err(error) = open.submit_actions(Some(actions)).await else { return };
+        *client = None;
+        tracing::info!(%address, node = %batch.node, %error, "orders to a task tracker failed");
+        match to_forget {
+            Some(actions) if batch.tries < FORGET_TRIES => {
+                let tries = batch.tries + 1;
+                let orders = actions.into_iter();
+                let orders = orders.map(|action| Dispatch { order: Order::KillJob, action });
+                let again = Batch {
+                    orders: orders.collect(),
+                    tries,
+                    ..batch_of(&batch.node, &batch.sender)
+                };
+                let (launcher, address) = (self.clone(), address.clone());
+                tokio::spawn(async move {
+                    sleep(FORGET_PAUSE * (tries - 1)).await;
+                    launcher.queue(address, again);
+                });
+            }
+            _ => batch.sender.not_delivered(batch.node, orders, &error),
+        }
+    }
+}
+
+fn batch_of(node: &Arc<str>, sender: &Arc<dyn Sender>) -> Batch {
+    Batch { node: node.clone(), sender: sender.clone(), orders: Vec::new(), tries: 1 }
+}
+
+/// Whether the call only says that jobs are over: nobody waits for that.
+fn only_to_forget(orders: &[Order]) -> bool {
+    orders.iter().all(|order| *order == Order::KillJob)
+}
+
+fn parse(address: &str) -> Option<InetAddress> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some(())?;
+    Some(InetAddress { host: host.to_owned(), port: port.parse().ok()? })
+}
+
+impl Shared {
+    /// No panic happens while it is held.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Queue>>> {
+        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Batch>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_hadoop::protocols::corona_task_tracker::{CoronaTaskTracker, Served};
+    use corona_hadoop::rpc::{Caller, Fault, Limits, Server, Services};
+    use corona_hadoop::writables::{Action, JobId, SessionInfo, Task};
+    use tokio::sync::{mpsc, watch};
+
+    use super::*;
+
+    /// A task tracker that passes on what it is sent, and may never reply.
+    struct Tracked {
+        heard: mpsc::Sender<Vec<TaskTrackerAction>>,
+        hangs: bool,
+    }
+
+    impl CoronaTaskTracker for Tracked {
+        async fn submit_actions(
+            &self,
+            _caller: &Caller,
+            actions: Option<Vec<TaskTrackerAction>>,
+        ) -> Result<(), Fault> {
+            let _ = self.heard.send(actions.unwrap_or_default()).await;
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        }
+
+        async fn start_corona_job_tracker(
+            &self,
+            _caller: &Caller,
+            _task: Task,
+            _session: SessionInfo,
+        ) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    struct Failures(mpsc::Sender<Vec<Order>>);
+
+    impl Sender for Failures {
+        fn not_delivered(&self, _node: Arc<str>, orders: Vec<Order>, _why: &CallError) {
+            let _ = self.0.try_send(orders);
+        }
+    }
+
+    type Heard = mpsc::Receiver<Vec<TaskTrackerAction>>;
+
+    fn tracker(hangs: bool, stop: &watch::Receiver<bool>) -> (Tracker, Heard) {
+        let at = corona_net::ListenOn::Address(([127, 0, 0, 1], 0).into());
+        let listener = corona_net::listen(at).unwrap();
+        let address = listener.local_addr().unwrap().to_string().into();
+        let (heard, hears) = mpsc::channel(1000);
+        let service = Served::new(Arc::new(Tracked { heard, hangs }));
+        let server = Server::new(listener, Services::new().offer(service), Limits::default());
+        tokio::spawn(server.run(stop.clone()));
+        (Tracker { node: "node".into(), address }, hears)
+    }
+
+    fn orders(numbers: std::ops::Range<i32>) -> Vec<Dispatch> {
+        let dispatch = |number| {
+            let job = JobId { number, tracker: "1.1".into() };
+            let action = TaskTrackerAction { session: None, action: Action::KillJob(job) };
+            let task = corona_mapreduce::TaskKey {
+                kind: corona_mapreduce::TaskKind::Map,
+                number: number.unsigned_abs(),
+            };
+            Dispatch { order: Order::Kill(task.attempt(0)), action }
+        };
+        numbers.map(dispatch).collect()
+    }
+
+    fn numbers(actions: &[TaskTrackerAction]) -> Vec<i32> {
+        let number = |action: &TaskTrackerAction| match &action.action {
+            Action::KillJob(job) => job.number,
+            other => panic!("{other:?}"),
+        };
+        actions.iter().map(number).collect()
+    }
+
+    #[tokio::test]
+    async fn orders_arrive_in_order_and_one_that_hangs_delays_no_other() {
+        let (_stop, stopped) = watch::channel(false);
+        let user = User { name: "me".into(), groups: vec!["me".into()] };
+        let second = Duration::from_secs(1);
+        let launcher = Launcher::new(user, second, second);
+        let (failed, mut failures) = mpsc::channel(1000);
+        let sender: Arc<dyn Sender> = Arc::new(Failures(failed));
+        let (hanging, mut stuck) = tracker(true, &stopped);
+        let (good, mut heard) = tracker(false, &stopped);
+        launcher.send(&hanging, sender.clone(), orders(0..3));
+        stuck.recv().await.unwrap();
+        launcher.send(&good, sender.clone(), orders(0..250));
+        launcher.send(&good, sender.clone(), orders(250..252));
+        let mut all = Vec::new();
+        while all.len() < 252 {
+            all.extend(numbers(&heard.recv().await.unwrap()));
+        }
+        assert_eq!(all, (0..252).collect::<Vec<_>>());
+        assert!(failures.try_recv().is_err(), "the good one was not delayed by the time-out");
+        assert_eq!(failures.recv().await.unwrap().len(), 3);
+        // One that nobody listens at, and one that is none.
+        let nowhere = Tracker { node: "node".into(), address: "127.0.0.1:1".into() };
+        launcher.send(&nowhere, sender.clone(), orders(0..1));
+        assert_eq!(failures.recv().await.unwrap().len(), 1);
+        let none = Tracker { node: "node".into(), address: "nonsense".into() };
+        launcher.send(&none, sender, orders(0..2));
+        assert_eq!(failures.recv().await.unwrap().len(), 2);
+        assert_eq!(launcher.connected(), 4);
+    }
+}

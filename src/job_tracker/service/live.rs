@@ -1,0 +1,235 @@
+//! The outlet of a job that runs: a session at the cluster manager, task trackers, and what follows
+//! when the job is over.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use corona_filesystem::{FileSystems, FsError};
+use corona_hadoop::rpc::CallError;
+use corona_hadoop::writables as wire;
+use corona_hadoop::writables::{Action, SessionInfo, TaskTrackerAction};
+use corona_mapreduce::{HistoryRecord, JobId, JobState};
+use corona_model::types::{ComputeSpecs, ResourceRequest, SessionPriority, SessionStatus};
+use corona_session_driver::{InfoUpdate, NodeUsage as Usage, SessionDriver, SlotRequest};
+use tokio::sync::mpsc;
+
+use super::end_notice;
+use super::history::History;
+use super::job::{self, Message};
+use super::launcher::{Dispatch, Launcher, Sender};
+use super::log::{Entry, Log};
+use super::outlet::{NoSession, Outlet};
+use super::submission::{EndNotice, SplitStore};
+use crate::engine::{JobInput, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker};
+use crate::translate;
+
+/// What carries out a job's decisions.
+pub(super) struct Live {
+    pub(super) spec: Arc<JobSpec>,
+    pub(super) maps: u32,
+    pub(super) splits: Arc<SplitStore>,
+    pub(super) driver: Arc<SessionDriver>,
+    pub(super) launcher: Launcher,
+    /// What each order says of its job.
+    pub(super) session: SessionInfo,
+    pub(super) job: wire::JobId,
+    pub(super) sender: Arc<dyn Sender>,
+    /// Orders that were decided and not sent.
+    pub(super) orders: Vec<(Tracker, Vec<Dispatch>)>,
+    pub(super) ending: Option<Ending>,
+}
+
+/// What remains to be done when a job is over.
+pub(super) struct Ending {
+    pub(super) log: Option<Log>,
+    pub(super) history: Option<History>,
+    pub(super) notice: Option<EndNotice>,
+    pub(super) id: JobId,
+    /// The job's directory in the system directory.
+    pub(super) job_dir: String,
+    /// What the service keeps of it on this machine.
+    pub(super) data_dir: PathBuf,
+    pub(super) files: Arc<FileSystems>,
+    /// Called when its details may go.
+    pub(super) done: Box<dyn FnOnce() + Send>,
+}
+
+/// Tells a job of orders that could not be delivered.
+pub(super) struct ToJob(pub(super) mpsc::WeakSender<Message>);
+
+impl Sender for ToJob {
+    fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, _why: &CallError) {
+        // A job that is gone does not mind.
+        if let Some(inbox) = self.0.upgrade() {
+            job::notify(&inbox, JobInput::CallFailed { node, orders });
+        }
+    }
+}
+
+impl Live {
+    fn dispatch(&mut self, at: Tracker, order: Order, action: Action) {
+        let action = TaskTrackerAction { session: Some(self.session.clone()), action };
+        let dispatch = Dispatch { order, action };
+        match self.orders.iter_mut().find(|(to, _)| *to == at) {
+            Some((_, orders)) => orders.push(dispatch),
+            None => self.orders.push((at, vec![dispatch])),
+        }
+    }
+
+    /// An order that cannot be written down cannot be delivered either.
+    fn impossible(&self, at: Tracker, order: Order) {
+        let error = std::io::Error::new(std::io::ErrorKind::InvalidData, "a number is too large");
+        let address = wire::InetAddress { host: at.address.to_string(), port: 0 };
+        self.sender.not_delivered(at.node, vec![order], &CallError::Connect { address, error });
+    }
+}
+
+impl Outlet for Live {
+    fn request(&mut self, requests: Vec<ResourceRequest>) -> Result<(), NoSession> {
+        let expected = requests.first().map(|request| request.id);
+        let slots = requests.into_iter().map(|request| SlotRequest {
+            kind: request.kind,
+            hosts: request.hosts,
+            exclude_hosts: request.exclude_hosts,
+            specs: request.specs.unwrap_or(ComputeSpecs { num_cpus: 1, ..Default::default() }),
+        });
+        match self.driver.request(slots.collect()) {
+            Ok(ids) if ids.first().copied() == expected => Ok(()),
+            Ok(ids) => {
+                let given = ids.first().copied();
+                tracing::error!(job = %self.spec.id, ?expected, ?given, "request ids differ");
+                Err(NoSession)
+            }
+            Err(error) => {
+                tracing::warn!(job = %self.spec.id, %error, "cannot request slots; the job ends");
+                Err(NoSession)
+            }
+        }
+    }
+
+    fn release(&mut self, ids: Vec<RequestId>) -> Result<(), NoSession> {
+        match self.driver.release(ids.into_iter().map(|id| id.0)) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::warn!(job = %self.spec.id, %error, "cannot release slots; the job ends");
+                Err(NoSession)
+            }
+        }
+    }
+
+    fn launch(&mut self, launch: Launch) {
+        let order = Order::Launch(launch.attempt);
+        let split = self.splits.get(launch.attempt.task.number);
+        match translate::task(&self.spec, &launch, split, self.maps) {
+            Some(task) => self.dispatch(launch.at, order, Action::Launch(Box::new(task))),
+            None => self.impossible(launch.at, order),
+        }
+    }
+
+    fn order(&mut self, at: Tracker, order: Order) {
+        let id = |key| translate::attempt_id(&self.spec.id, key);
+        let action = match order {
+            Order::Kill(key) => id(key).map(Action::KillTask),
+            Order::Commit(key) => id(key).map(Action::Commit),
+            Order::KillJob => Some(Action::KillJob(self.job.clone())),
+            Order::Launch(_) => None,
+        };
+        match action {
+            Some(action) => self.dispatch(at, order, action),
+            None => self.impossible(at, order),
+        }
+    }
+
+    fn record(&mut self, record: &HistoryRecord) {
+        if let Some(history) = self.ending.as_mut().and_then(|ending| ending.history.as_mut()) {
+            history.record(record);
+        }
+    }
+
+    fn priority(&mut self, priority: SessionPriority) {
+        let update = InfoUpdate { priority: Some(priority), ..InfoUpdate::default() };
+        if let Err(error) = self.driver.update_info(update) {
+            tracing::warn!(job = %self.spec.id, %error, "cannot update the priority of the session");
+        }
+    }
+
+    fn flush(&mut self) {
+        for (to, orders) in std::mem::take(&mut self.orders) {
+            self.launcher.send(&to, self.sender.clone(), orders);
+        }
+    }
+
+    fn end(&mut self, status: SessionStatus, feedback: Vec<NodeUsage>) {
+        let Some(ending) = self.ending.take() else { return };
+        let driver = self.driver.clone();
+        tokio::spawn(ending.carry_out(driver, status, feedback));
+    }
+
+    fn leave(&mut self) {
+        self.driver.leave();
+    }
+}
+
+impl Ending {
+    /// Everything that follows the end of a job. When it is done a restart has nothing to do for it.
+    async fn carry_out(
+        self,
+        driver: Arc<SessionDriver>,
+        status: SessionStatus,
+        feedback: Vec<NodeUsage>,
+    ) {
+        // The session may be lost already.
+        let _ = driver.feedback(feedback.into_iter().map(usage).collect());
+        let ended = driver.end(status).await;
+        tracing::info!(session = %driver.handle(), %ended, "a job is over");
+        if let Some(history) = self.history {
+            history.close().await;
+        }
+        (self.done)();
+        if let Some(notice) = &self.notice {
+            end_notice::notify(notice, &self.id, state(status)).await;
+        }
+        if let Err(error) = remove(&self.files, &self.job_dir).await {
+            tracing::warn!(directory = self.job_dir, %error, "cannot remove the files of a job");
+        }
+        if let Some(mut log) = self.log
+            && let Ok(number) = log.append(&Entry::Closed)
+        {
+            // If it cannot be written the next start does all this again.
+            let _ = log.committed(number).await;
+        }
+        let directory = self.data_dir;
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
+        }
+    }
+}
+
+/// The state of a job whose session ended so.
+fn state(status: SessionStatus) -> JobState {
+    match status {
+        SessionStatus::Successful => JobState::Succeeded,
+        SessionStatus::Failed => JobState::Failed,
+        _ => JobState::Killed,
+    }
+}
+
+async fn remove(files: &FileSystems, path: &str) -> Result<(), FsError> {
+    let (files, path) = files.resolve(path)?;
+    files.delete(&path, true).await.map(drop)
+}
+
+fn usage(usage: NodeUsage) -> Usage {
+    let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    Usage {
+        total_tasks: count(usage.total),
+        succeeded: count(usage.succeeded),
+        killed: count(usage.killed),
+        failed: count(usage.failed),
+        timed_out: count(usage.timeouts),
+        slow: 0,
+        failed_connections: count(usage.failed_connections),
+        ..Usage::new(usage.node)
+    }
+}

@@ -1,0 +1,348 @@
+//! The job tracker service: clients of the original submit to it, and it runs each job in a session of
+//! its own on the task trackers of the cluster, Java or ours. All jobs share one set of ports.
+//!
+//! ```text
+//!  clients ──► clients ─┐                     ┌──► launcher ──► task trackers
+//!  task trackers ──►    ├─► store ──► job ────┤
+//!    inter_tracker ─────┘          (a task    └──► live ──► session driver ──► cluster manager
+//!                                   each)     └──► log (its journal)
+//! ```
+//!
+//! * `submission`, `answers`, `outlet`, `access`: pure;
+//! * `job`: the task of one job, which owns its engine;
+//! * `live`, `launcher`: what carries out its decisions;
+//! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`: for others;
+//! * `store`: which jobs there are; `submit`: how one begins and goes on;
+//! * `hosts`: which hosts there are; `http`: requests to others;
+//! * `clients`, `inter_tracker`: the calls of Hadoop RPC.
+
+mod access;
+mod answers;
+mod clients;
+mod cluster;
+mod end_notice;
+mod history;
+mod home;
+mod hosts;
+mod http;
+mod inter_tracker;
+mod job;
+mod launcher;
+mod live;
+mod log;
+mod outlet;
+mod store;
+mod submission;
+mod submit;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use corona_config::{HostPort, JobTrackerServiceSettings, LoadedJobTracker, SiteProperties};
+use corona_filesystem::{FileSystems, FsError};
+use corona_hadoop::protocols::{
+    ALL, inter_corona_job_tracker, inter_tracker as tracker_protocol, job_submission,
+};
+use corona_hadoop::rpc::{self, User};
+use corona_hadoop::writables::InetAddress;
+use corona_process::Boxed;
+use corona_process::panics::{TaskPanicked, run_essential};
+use corona_session_driver::{DriverHost, Endpoint, Listen};
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::watch;
+
+use self::access::Access;
+use self::cluster::Cluster;
+use self::home::{Home, HomeError};
+use self::launcher::Launcher;
+use self::store::{Most, Store};
+
+pub use self::job::{AskError, Job};
+pub use self::outlet::{NoSession, Outlet};
+pub use self::submission::{Description, EndNotice, Refused};
+
+/// A job tracker that listens and is ready to serve.
+pub struct JobTracker {
+    shared: Arc<Shared>,
+    server: rpc::Server,
+    addresses: Addresses,
+    resumed: usize,
+}
+
+/// Where a job tracker listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// For clients and task trackers, as they are told: `mapred.job.tracker`.
+    pub rpc: String,
+    /// The same as a socket address.
+    pub rpc_socket: SocketAddr,
+    /// For the cluster manager's notifications.
+    pub notifications: String,
+}
+
+/// What all parts of the service share.
+struct Shared {
+    settings: JobTrackerServiceSettings,
+    site: SiteProperties,
+    store: Arc<Store>,
+    access: Access,
+    cluster: Cluster,
+    files: Arc<FileSystems>,
+    /// The directory of the files of jobs, qualified.
+    system_dir: String,
+    build_version: String,
+    launcher: Launcher,
+    host: DriverHost,
+    home: Home,
+    address: InetAddress,
+    /// When the service started, in milliseconds since the Unix epoch.
+    started_ms: i64,
+    /// Becomes true when the program ends.
+    stop: watch::Sender<bool>,
+}
+
+/// Why a job tracker cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({key}): {error}")]
+    Listen {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        address: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The directory of what must survive a restart cannot be used.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The directory for the files of jobs cannot be used.
+    #[error("corona.system.dir {directory}: {error}")]
+    SystemDir {
+        /// The directory.
+        directory: String,
+        /// Why it cannot.
+        error: FsError,
+    },
+}
+
+/// How the service ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// It was told to stop.
+    Stopped,
+    /// A part of it panicked.
+    Panicked(TaskPanicked),
+}
+
+impl std::fmt::Debug for JobTracker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobTracker").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl JobTracker {
+    /// Opens all ports, and goes on with the jobs that an earlier run has left. Clients and task
+    /// trackers are served in [`JobTracker::run`]. Must be called within a tokio runtime.
+    pub fn bind(loaded: LoadedJobTracker) -> Boxed<'static, Result<JobTracker, StartError>> {
+        Box::pin(JobTracker::open(loaded))
+    }
+
+    async fn open(loaded: LoadedJobTracker) -> Result<JobTracker, StartError> {
+        let LoadedJobTracker { settings, site, file_systems, user, .. } = loaded;
+        let home = Home::open(&settings.data_dir)?;
+        let user = user.unwrap_or_else(|| "unknown".into());
+        let listener = listen(ADDRESS, &settings.address, home.ports().rpc).await?;
+        let socket =
+            listener.local_addr().map_err(|error| failed(ADDRESS, &settings.address, error))?;
+        let address = InetAddress { host: settings.address.host.to_string(), port: socket.port() };
+        let host = notifications(&settings, home.ports().notifications).await?;
+        let notifications = host.advertised().clone();
+        home.remember_ports(home::Ports { rpc: socket.port(), notifications: notifications.port })?;
+        let (files, system_dir) = system_dir(&settings, file_systems).await?;
+        let most = Most {
+            jobs: settings.max_jobs,
+            jobs_per_user: settings.max_jobs_per_user,
+            finished_jobs: settings.finished_jobs,
+            finished_tasks: settings.finished_tasks,
+        };
+        let shared = Arc::new(Shared {
+            store: Arc::new(Store::new(most)),
+            stop: watch::Sender::new(false),
+            started_ms: job::now().0,
+            access: Access {
+                service_user: user.clone(),
+                submitters: settings.submitters.clone(),
+                viewers: settings.viewers.clone(),
+                administrators: settings.administrators.clone(),
+            },
+            cluster: Cluster::new(settings.node_expiry),
+            files,
+            system_dir,
+            build_version: build_version(&settings.build_version),
+            launcher: Launcher::new(
+                User { groups: vec![user.clone()], name: user },
+                settings.launch_connect_timeout,
+                settings.launch_call_timeout,
+            ),
+            host,
+            home,
+            address,
+            site,
+            settings,
+        });
+        let resumed = shared.resume_jobs().await;
+        let limits = rpc::Limits {
+            max_total_inflight_bytes: shared.settings.rpc_max_total_inflight_bytes,
+            // Calls wait for their job: those of one that is stuck must leave room for others.
+            max_running_calls: rpc::Limits::default().max_connections,
+            ..rpc::Limits::default()
+        };
+        let addresses = Addresses {
+            rpc: shared.address.to_string(),
+            rpc_socket: socket,
+            notifications: notifications.to_string(),
+        };
+        let server = rpc::Server::new(listener, services(&shared), limits);
+        Ok(JobTracker { shared, server, addresses, resumed })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Jobs of an earlier run that go on.
+    pub fn resumed(&self) -> usize {
+        self.resumed
+    }
+
+    /// Serves until `stop` becomes true or its sender is dropped. The jobs that run then go on when
+    /// the service is started again; their sessions are not ended.
+    pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
+        Box::pin(async move {
+            let following = tokio::spawn(self.shared.clone().follow_hosts());
+            let served =
+                run_essential("the server for clients and task trackers", self.server.run(stop));
+            let ending = match served.await {
+                Ok(()) => Ending::Stopped,
+                Err(panic) => Ending::Panicked(panic),
+            };
+            following.abort();
+            self.shared.leave_jobs().await;
+            ending
+        })
+    }
+}
+
+fn services(shared: &Arc<Shared>) -> rpc::Services {
+    rpc::Services::new()
+        .offer(job_submission::Served::new(shared.clone()))
+        .offer(tracker_protocol::Served::new(shared.clone()))
+        .offer(inter_corona_job_tracker::Served::new(shared.clone()))
+        .know(ALL)
+}
+
+const ADDRESS: &str = "corona.jt.address";
+const NOTIFICATION_PORT: &str = "corona.jt.notification.port";
+
+fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError {
+    StartError::Listen { key, address: address.to_string(), error }
+}
+
+/// Listens on an address; if any port will do, on that of the last run if it is free.
+async fn listen(
+    key: &'static str,
+    address: &HostPort,
+    last: u16,
+) -> Result<TcpListener, StartError> {
+    let mut found = lookup_host((&*address.host, address.port))
+        .await
+        .map_err(|error| failed(key, address, error))?;
+    let none =
+        || failed(key, address, io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    let mut socket = found.next().ok_or_else(none)?;
+    let at = |socket| corona_net::listen(corona_net::ListenOn::Address(socket));
+    if address.port == 0 && last != 0 {
+        socket.set_port(last);
+        if let Ok(listener) = at(socket) {
+            return Ok(listener);
+        }
+        socket.set_port(0);
+    }
+    at(socket).map_err(|error| failed(key, address, error))
+}
+
+/// Listens for the cluster manager's notifications.
+async fn notifications(
+    settings: &JobTrackerServiceSettings,
+    last: u16,
+) -> Result<DriverHost, StartError> {
+    let manager = endpoint(&settings.cluster_manager);
+    let open = async |port| {
+        let listen = Listen { port, ..Listen::default() };
+        DriverHost::open(&manager, &listen).await
+    };
+    let configured = settings.notification_port;
+    if configured == 0
+        && last != 0
+        && let Ok(host) = open(last).await
+    {
+        return Ok(host);
+    }
+    open(configured).await.map_err(|error| StartError::Listen {
+        key: NOTIFICATION_PORT,
+        address: configured.to_string(),
+        error,
+    })
+}
+
+fn endpoint(address: &HostPort) -> Endpoint {
+    Endpoint::new(address.host.to_string(), address.port)
+}
+
+/// The directory for the files of jobs, which is made if it does not exist: everybody may make entries
+/// in it and see none. Spec: mapreduce/07 §7.3.
+async fn system_dir(
+    settings: &JobTrackerServiceSettings,
+    file_systems: corona_filesystem::FileSystemSettings,
+) -> Result<(Arc<FileSystems>, String), StartError> {
+    const MODE: u16 = 0o733;
+    let directory = &settings.system_dir;
+    let failed = |error| StartError::SystemDir { directory: directory.clone(), error };
+    let files = FileSystems::new(file_systems).map_err(failed)?;
+    let (system, path) = files.resolve(directory).map_err(failed)?;
+    if system.find(&path).await.map_err(failed)?.is_none() {
+        system.mkdirs(&path, None).await.map_err(failed)?;
+        system.set_permission(&path, MODE).await.map_err(failed)?;
+    }
+    Ok((Arc::new(files), path.to_string()))
+}
+
+/// What task trackers compare with their own.
+fn build_version(configured: &str) -> String {
+    match configured {
+        "" => format!("corona {} from corona by corona on corona", env!("CARGO_PKG_VERSION")),
+        configured => configured.to_owned(),
+    }
+}
+
+impl Shared {
+    /// How long a call may wait for the cluster manager.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The directory of a job in the system directory.
+    fn job_dir(&self, id: &str) -> String {
+        format!("{}/{id}", self.system_dir.trim_end_matches('/'))
+    }
+
+    /// What the service keeps of a job on this machine.
+    fn data_dir(&self, id: &str) -> PathBuf {
+        self.home.jobs().join(id)
+    }
+}

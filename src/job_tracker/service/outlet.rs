@@ -1,0 +1,69 @@
+//! What a job wants done, and who does it. The core of a job never knows which outlet it has.
+
+use corona_mapreduce::HistoryRecord;
+use corona_model::types::{ResourceRequest, SessionPriority, SessionStatus};
+
+use crate::engine::{JobEffect, Launch, NodeUsage, Order, RequestId, Tracker};
+
+/// The session with the cluster manager can no longer be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSession;
+
+/// Carries out what a job's engine decides. Nothing waits.
+pub trait Outlet: Send {
+    /// Requests slots. Their ids ascend without gaps over all calls.
+    fn request(&mut self, requests: Vec<ResourceRequest>) -> Result<(), NoSession>;
+
+    /// Gives slots back.
+    fn release(&mut self, ids: Vec<RequestId>) -> Result<(), NoSession>;
+
+    /// Orders a task tracker to launch an attempt.
+    fn launch(&mut self, launch: Launch);
+
+    /// Any other order to a task tracker.
+    fn order(&mut self, at: Tracker, order: Order);
+
+    /// Writes to the job's history.
+    fn record(&mut self, record: &HistoryRecord);
+
+    /// Notifies the cluster manager of the priority.
+    fn priority(&mut self, priority: SessionPriority);
+
+    /// The effects of an input are complete: orders that were collected may go.
+    fn flush(&mut self);
+
+    /// The job is over. Nothing follows.
+    fn end(&mut self, status: SessionStatus, feedback: Vec<NodeUsage>);
+
+    /// The program ends and the job does not: another process goes on with it.
+    fn leave(&mut self);
+}
+
+/// Hands effects over, in order. An error means that the session is lost; the other effects are
+/// carried out.
+pub(super) fn carry_out(effects: Vec<JobEffect>, outlet: &mut dyn Outlet) -> Result<(), NoSession> {
+    let mut result = Ok(());
+    for effect in effects {
+        match effect {
+            JobEffect::Request(requests) => result = result.and(outlet.request(requests)),
+            JobEffect::Release(ids) => result = result.and(outlet.release(ids)),
+            JobEffect::Launch(launch) => outlet.launch(launch),
+            JobEffect::Kill { attempt, at } => outlet.order(at, Order::Kill(attempt)),
+            JobEffect::Commit { attempt, at } => outlet.order(at, Order::Commit(attempt)),
+            JobEffect::KillJob { at } => outlet.order(at, Order::KillJob),
+            JobEffect::Record(record) => outlet.record(&record),
+            JobEffect::UpdatePriority(priority) => outlet.priority(priority),
+            JobEffect::EndSession { status, feedback } => {
+                outlet.flush();
+                outlet.end(status, feedback);
+            }
+            JobEffect::CountersLeftOut { attempt, count } => {
+                tracing::warn!(?attempt, count, "left out counters beyond the limits of the job");
+            }
+            // Readers ask the engine.
+            JobEffect::Event { .. } | JobEffect::EventObsolete { .. } => {}
+        }
+    }
+    outlet.flush();
+    result
+}

@@ -1,0 +1,444 @@
+//! How a job begins, and how it goes on after a restart.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use corona_config::{JobConf, JournalSync, keys};
+use corona_filesystem::FsError;
+use corona_hadoop::rpc::Fault;
+use corona_hadoop::writables as wire;
+use corona_hadoop::writables::{JobStatus, SessionInfo, SessionTrackers};
+use corona_mapreduce::JobId;
+use corona_model::types::SessionStatus;
+use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::history::{self, History, UserCopy};
+use super::inter_tracker::known_id;
+use super::job::{AskError, Job, Parts};
+use super::live::{Ending, Live, ToJob};
+use super::log::{Base, Entry, Found, Log, LogError, SessionBase};
+use super::outlet::Outlet;
+use super::store::{Known, Place, Retired};
+use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
+use super::{Shared, answers, endpoint};
+use crate::engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
+
+/// The largest `job.xml`, in bytes.
+const MAX_CONF_BYTES: u64 = 16 << 20;
+/// Its name, and that of the split file, in the system directory and here.
+const CONF: &str = "job.xml";
+const SPLITS: &str = "job.split";
+const JOURNAL: &str = "journal";
+/// How long the tasks of jobs may take to stop.
+const LEAVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Why a job does not begin. The text is for its user.
+#[derive(Debug, Error)]
+enum SubmitError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Files(#[from] FsError),
+    #[error("{path}: {error}", path = CONF)]
+    Keep { error: io::Error },
+    #[error("the job's journal: {0}")]
+    Log(#[from] LogError),
+    #[error("no session at the cluster manager: {0}")]
+    Session(#[from] StartError),
+    #[error("the cluster manager does not reply; try again later")]
+    NoReply,
+    #[error("the id {0} cannot be that of a job")]
+    Id(JobId),
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    #[error("a part of the job tracker has failed")]
+    Broken,
+}
+
+impl From<io::Error> for SubmitError {
+    fn from(error: io::Error) -> SubmitError {
+        SubmitError::Keep { error }
+    }
+}
+
+impl Shared {
+    /// An id for a job of this user.
+    pub(super) async fn new_job_id(&self, user: String) -> Result<wire::JobId, Fault> {
+        let options = Options::new(endpoint(&self.settings.cluster_manager), user.clone());
+        let handle = timeout(Shared::PATIENCE, self.host.next_session_id(&options)).await;
+        let handle = handle.map_err(|_| fault(&SubmitError::NoReply))?;
+        let handle = handle.map_err(|error| fault(&SubmitError::Session(error)))?;
+        let id = JobId::new(&handle, 1).map_err(|error| Fault::io(error.to_string()))?;
+        let of_wire = answers::job_id(&id).ok_or_else(|| fault(&SubmitError::Id(id.clone())))?;
+        self.store.give(id, user);
+        Ok(of_wire)
+    }
+
+    /// Starts a job of this user; if it was started before, that is all.
+    pub(super) async fn submit(&self, id: &wire::JobId, user: &str) -> Result<JobStatus, Fault> {
+        let id = known_id(id).ok_or_else(|| Fault::io(format!("{id} is not the id of a job")))?;
+        let known = match self.store.arrive(&id, user) {
+            Err(error) => return Err(Fault::io(error.to_string())),
+            Ok(Place::Taken(known)) => known,
+            Ok(Place::Free) => match self.start(&id, user).await {
+                Ok(job) => Known::Job(job),
+                Err(error) => {
+                    tracing::info!(job = %id, user, %error, "a job was not accepted");
+                    let directory = self.data_dir(id.as_str());
+                    // What is left is removed at the next start.
+                    let _ = blocking(move || std::fs::remove_dir_all(directory)).await;
+                    self.store.give_up(&id);
+                    return Err(fault(&error));
+                }
+            },
+        };
+        let status = known.description().zip(known.progress());
+        let status = status.and_then(|(job, progress)| answers::status(job, &progress));
+        status.ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
+    }
+
+    async fn start(&self, id: &JobId, user: &str) -> Result<Job, SubmitError> {
+        let submission = self.fetch(id, user).await?;
+        let Submission { description, spec, splits, conf } = submission;
+        let options = self.session_options(&description);
+        let handle = session_of(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
+        let session = timeout(Shared::PATIENCE, self.host.start_named(handle.clone(), options));
+        let (driver, events) = session.await.map_err(|_| SubmitError::NoReply)??;
+        let session = SessionBase {
+            handle,
+            pool: driver.pool().clone(),
+            log_path: driver.session_log().to_owned(),
+        };
+        let base = Base { description: description.clone(), spec: spec.clone(), session };
+        let (directory, sync) = (self.data_dir(id.as_str()), self.settings.journal_sync);
+        let log = blocking(move || {
+            let (log, _) = Log::open(&directory.join(JOURNAL), sync)?;
+            log.append(&Entry::Base(Box::new(base)))?;
+            Ok::<_, LogError>(log)
+        });
+        let log = log.await??;
+        let history = self.history(&description, &conf, driver.session_log(), String::new());
+        let engine = JobEngine::new(spec);
+        let events = Some(events);
+        let parts = Working { description, engine, splits, log, driver, events, history };
+        let job = self.work(parts, JobInput::Submitted)?;
+        self.store.begin(job.clone());
+        // Its first input is safe when it answers.
+        job.look(|_| ()).await?;
+        Ok(job)
+    }
+
+    /// Brings the files of a job here and reads them.
+    async fn fetch(&self, id: &JobId, user: &str) -> Result<Submission, SubmitError> {
+        let from = self.job_dir(id.as_str());
+        let directory = self.data_dir(id.as_str());
+        let made = directory.clone();
+        blocking(move || {
+            // What an earlier try has left.
+            match std::fs::remove_dir_all(&made) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => std::fs::create_dir_all(&made),
+            }
+        })
+        .await??;
+        let conf_uri = format!("{from}/{CONF}");
+        let splits = format!("{from}/{SPLITS}");
+        let splits = self.read_whole(&splits, self.settings.max_split_bytes).await?;
+        let conf = self.read_whole(&conf_uri, MAX_CONF_BYTES).await?;
+        let site = self.site.clone();
+        let (id, user) = (id.clone(), user.to_owned());
+        let bounds = Bounds {
+            max_tasks: self.settings.max_tasks,
+            max_heap_mib: self.settings.max_java_heap_mib,
+        };
+        let pages = self.pages();
+        let sync = self.settings.journal_sync;
+        blocking(move || {
+            let job_xml = directory.join(CONF);
+            keep(&job_xml, &conf, sync)?;
+            keep(&directory.join(SPLITS), &splits, sync)?;
+            let read =
+                Submission::read(id, &user, &site, &job_xml, splits, &conf_uri, &pages, bounds);
+            Ok(read?)
+        })
+        .await?
+    }
+
+    /// A whole file of the system directory.
+    async fn read_whole(&self, path: &str, most: u64) -> Result<Vec<u8>, SubmitError> {
+        let (files, path) = self.files.resolve(path)?;
+        let mut reader = files.open(&path).await?;
+        let length = reader.length();
+        if length > most {
+            let message = format!("it has {length} bytes; at most {most} are allowed");
+            let kind = corona_filesystem::ErrorKind::Invalid;
+            return Err(FsError::new(kind, "read", &path, message).into());
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        reader.read_exact_at(0, &mut bytes).await?;
+        Ok(bytes)
+    }
+
+    /// The address before the name of a page.
+    fn pages(&self) -> String {
+        format!("http://{}/", self.settings.http_address)
+    }
+
+    fn session_options(&self, job: &Description) -> Options {
+        Options {
+            proxy_job_tracker: self.settings.proxy_job_tracker.as_ref().map(endpoint),
+            name: Some(job.name.to_string()),
+            pool: job.pool.clone(),
+            priority: job.priority,
+            url: Some(job.url.to_string()),
+            // The engine releases what is lost.
+            release_lost: false,
+            timers: Timers::for_session_expiry(self.settings.session_expiry),
+            ..Options::new(endpoint(&self.settings.cluster_manager), job.user.to_string())
+        }
+    }
+
+    /// Begins the history of a job, with what an earlier run has written.
+    fn history(
+        &self,
+        job: &Description,
+        conf: &JobConf,
+        log_path: &str,
+        written: String,
+    ) -> History {
+        let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
+        let host = &self.address.host;
+        let place = history::Place {
+            files: self.files.clone(),
+            log_path: log_path.to_owned(),
+            conf: conf.to_xml().unwrap_or_else(|error| {
+                tracing::warn!(job = %job.id, %error, "the history has no configuration of a job");
+                String::new()
+            }),
+            user_copy: UserCopy::of(job, location.as_deref(), host, self.started_ms),
+        };
+        History::begin(job.id.clone(), place, written)
+    }
+
+    /// Starts the task of a job.
+    fn work(&self, working: Working, first: JobInput) -> Result<Job, SubmitError> {
+        let Working { description, engine, splits, log, driver, events, history } = working;
+        let inbox = Job::queue(self.settings.max_queued_inputs);
+        let (spec, to) = (engine.spec(), &inbox.0);
+        let outlet = self.outlet(&description, spec, splits, driver, &log, history, to)?;
+        let log = Some(log);
+        let description = Arc::new(description);
+        let stop = self.stop.subscribe();
+        let outlet = Box::new(outlet);
+        let parts = Parts { description, engine, log, outlet, events, inbox, stop };
+        Ok(Job::start(parts, first))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of an outlet")]
+    fn outlet(
+        &self,
+        description: &Description,
+        spec: &JobSpec,
+        splits: SplitStore,
+        driver: SessionDriver,
+        log: &Log,
+        history: History,
+        inbox: &tokio::sync::mpsc::Sender<super::job::Message>,
+    ) -> Result<Live, SubmitError> {
+        let id = &description.id;
+        let job = answers::job_id(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
+        let trackers = SessionTrackers {
+            job_tracker: self.address.clone(),
+            // See the protocol's implementation: whoever misses this one waits for it.
+            secondary: Some(self.address.clone()),
+        };
+        let (store, retiring) = (self.store.clone(), id.clone());
+        Ok(Live {
+            maps: splits.count(),
+            splits: Arc::new(splits),
+            spec: Arc::new(JobSpec { splits: Vec::new(), ..spec.clone() }),
+            session: SessionInfo { handle: Some(driver.handle().to_string()), trackers },
+            driver: Arc::new(driver),
+            launcher: self.launcher.clone(),
+            job,
+            sender: Arc::new(ToJob(inbox.downgrade())),
+            orders: Vec::new(),
+            ending: Some(Ending {
+                log: Some(log.clone()),
+                history: Some(history),
+                notice: description.end_notice.clone(),
+                id: id.clone(),
+                job_dir: self.job_dir(id.as_str()),
+                data_dir: self.data_dir(id.as_str()),
+                files: self.files.clone(),
+                done: Box::new(move || {
+                    for job in store.ended(&retiring) {
+                        tokio::spawn(retire(store.clone(), job));
+                    }
+                }),
+            }),
+        })
+    }
+
+    /// Goes on with the jobs that an earlier run has left; returns how many. One that cannot go on is
+    /// logged and left where it is.
+    pub(super) async fn resume_jobs(&self) -> usize {
+        let names = self.home.job_names().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot look for the jobs of an earlier run");
+            Vec::new()
+        });
+        let mut resumed = 0;
+        for name in names {
+            match self.resume(&name).await {
+                Ok(true) => resumed += 1,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(job = name, %error, "a job of an earlier run cannot go on");
+                }
+            }
+        }
+        resumed
+    }
+
+    async fn resume(&self, name: &str) -> Result<bool, SubmitError> {
+        let directory = self.data_dir(name);
+        let sync = self.settings.journal_sync;
+        let site = self.site.clone();
+        let (base, inputs, log, splits, conf) = {
+            let directory = directory.clone();
+            let found = blocking(move || {
+                let (log, found) = Log::open(&directory.join(JOURNAL), sync)?;
+                let Found { base: Some(base), inputs, closed: false } = found else {
+                    // Nobody was told that it was submitted, or nothing is left to be done for it.
+                    drop(log);
+                    std::fs::remove_dir_all(&directory)?;
+                    return Ok(None);
+                };
+                let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
+                let (splits, _) = splits.map_err(Refused::from)?;
+                let conf = JobConf::read(&site, &directory.join(CONF)).map_err(Refused::from)?;
+                Ok::<_, SubmitError>(Some((base, inputs, log, splits, conf)))
+            });
+            match found.await?? {
+                Some(found) => found,
+                None => return Ok(false),
+            }
+        };
+        let Base { description, spec, session } = *base;
+        let mut engine = JobEngine::new(spec);
+        let (mut end, mut written) = (None, String::new());
+        for (at, input) in inputs {
+            for effect in engine.apply(at, input).effects {
+                match effect {
+                    // The file is written again.
+                    JobEffect::Record(record) => written.push_str(&record.lines(&description.id)),
+                    JobEffect::EndSession { status, feedback } => end = Some((status, feedback)),
+                    _ => {}
+                }
+            }
+        }
+        let history = self.history(&description, &conf, &session.log_path, written);
+        let resumed = Resumed {
+            handle: session.handle,
+            pool: session.pool,
+            session_log: session.log_path,
+            last_id: engine.last_request().0,
+            open: engine.open_requests(),
+        };
+        let options = self.session_options(&description);
+        let (driver, events) = self.host.resume(resumed, options).await?;
+        let id = description.id.clone();
+        let events = Some(events);
+        let working = Working { description, engine, splits, log, driver, events, history };
+        self.go_on(working, end)?;
+        tracing::info!(job = %id, "a job of an earlier run goes on");
+        Ok(true)
+    }
+
+    /// Starts the task of a job of an earlier run; one that was over is ended again.
+    fn go_on(
+        &self,
+        mut working: Working,
+        end: Option<(SessionStatus, Vec<NodeUsage>)>,
+    ) -> Result<(), SubmitError> {
+        let Some((status, feedback)) = end else {
+            let job = self.work(working, JobInput::Resumed)?;
+            self.store.begin(job);
+            return Ok(());
+        };
+        working.events = None;
+        let Working { description, engine, splits, log, driver, history, .. } = working;
+        let inbox = Job::queue(self.settings.max_queued_inputs);
+        let (spec, to) = (engine.spec(), &inbox.0);
+        let mut outlet = self.outlet(&description, spec, splits, driver, &log, history, to)?;
+        for at in engine.trackers() {
+            outlet.order(at, crate::engine::Order::KillJob);
+        }
+        outlet.flush();
+        outlet.end(status, feedback);
+        let description = Arc::new(description);
+        let outlet = Box::new(outlet);
+        let stop = self.stop.subscribe();
+        let parts = Parts { description, engine, log: None, outlet, events: None, inbox, stop };
+        self.store.begin(Job::start(parts, JobInput::Tick));
+        Ok(())
+    }
+
+    /// Leaves the jobs that run as they are: the next run goes on with them.
+    pub(super) async fn leave_jobs(&self) {
+        self.stop.send_replace(true);
+        // Each task of a job holds a receiver.
+        if timeout(LEAVE_TIMEOUT, self.stop.closed()).await.is_err() {
+            tracing::warn!("some jobs did not stop in time");
+        }
+    }
+}
+
+/// What the task of a job needs.
+struct Working {
+    description: Description,
+    engine: JobEngine,
+    splits: SplitStore,
+    log: Log,
+    driver: SessionDriver,
+    events: Option<SessionEvents>,
+    history: History,
+}
+
+/// The session of a job: the middle part of its id.
+fn session_of(id: &JobId) -> Option<Arc<str>> {
+    let (session, _) = id.as_str().strip_prefix("job_")?.rsplit_once('_')?;
+    Some(session.into())
+}
+
+/// Lets the details of a job go.
+async fn retire(store: Arc<super::store::Store>, job: Job) {
+    let Ok(counters) = job.look(JobEngine::counters).await else { return };
+    let (description, progress) = (job.description().clone(), job.progress());
+    store.retire(Retired { description, progress, counters });
+    job.retire().await;
+}
+
+/// Writes a file that is needed after a restart.
+fn keep(path: &Path, bytes: &[u8], sync: JournalSync) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    match sync {
+        JournalSync::Write => Ok(()),
+        JournalSync::Always => file.sync_all(),
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SubmitError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| SubmitError::Broken)
+}
+
+fn fault(error: &SubmitError) -> Fault {
+    Fault::io(error.to_string())
+}

@@ -1,0 +1,620 @@
+//! Which jobs native tasks can run, and what such a job says of its mapper, reducer and their formats.
+//!
+//! A native task does what Hadoop Streaming does: it passes lines to programs and takes lines from them.
+//! Whatever a job names that only Java can run is refused here by name, before anything starts, so that
+//! such a job runs in Java. Pure: it looks at nothing but the configuration.
+
+use std::fmt;
+
+use corona_config::{JobConf, keys};
+use thiserror::Error;
+
+/// Why native tasks cannot run a job.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NotNative {
+    /// A class that native tasks do not replace.
+    #[error("{key} is {value}, which native tasks do not run")]
+    Class {
+        /// The key that names it.
+        key: &'static str,
+        /// The class.
+        value: String,
+    },
+    /// There is neither a program nor a built-in step.
+    #[error("the job names no program for its {0}")]
+    NoProgram(&'static str),
+    /// A built-in step that does not exist.
+    #[error("{key}: there is no built-in step {value:?}; there are cat, wc, sort and grep TEXT")]
+    BuiltIn {
+        /// The key.
+        key: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// Options of a partitioner that cannot be read.
+    #[error("mapred.text.key.partitioner.options: {0:?} is not of the form -k pos1[,pos2]")]
+    KeyFields(String),
+    /// Bad records are to be skipped.
+    #[error("{0} is set, and native tasks skip no records")]
+    Skipping(&'static str),
+}
+
+/// A codec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// `DefaultCodec`: a zlib stream.
+    Deflate,
+    /// `GzipCodec`
+    Gzip,
+}
+
+impl Codec {
+    /// What names of its files end with.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Codec::Deflate => ".deflate",
+            Codec::Gzip => ".gz",
+        }
+    }
+
+    /// The codec of a class.
+    fn of_class(key: &'static str, class: &str) -> Result<Codec, NotNative> {
+        match class.trim() {
+            "org.apache.hadoop.io.compress.DefaultCodec" => Ok(Codec::Deflate),
+            "org.apache.hadoop.io.compress.GzipCodec" => Ok(Codec::Gzip),
+            other => Err(NotNative::Class { key, value: other.to_owned() }),
+        }
+    }
+
+    /// The codec of a file, by its name. An error names an ending that only Java can read.
+    pub fn of_file(name: &str) -> Result<Option<Codec>, &'static str> {
+        for codec in [Codec::Deflate, Codec::Gzip] {
+            if name.ends_with(codec.extension()) {
+                return Ok(Some(codec));
+            }
+        }
+        let unknown = [".bz2", ".lzo", ".lzo_deflate", ".snappy", ".lzma", ".lzma_deflate"];
+        match unknown.into_iter().find(|ending| name.ends_with(ending)) {
+            Some(ending) => Err(ending),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What a step does with records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A program, with its arguments as streaming splits them.
+    Program(Vec<String>),
+    /// Passes records on as they are.
+    Cat,
+    /// As a mapper, each word with a one; as a combiner or reducer, the sum of a word's numbers.
+    Words,
+    /// Passes each line on as a key.
+    Sort,
+    /// Passes on lines that contain this text.
+    Grep(String),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Program(words) => f.write_str(&words.join(" ")),
+            Step::Cat => f.write_str("cat"),
+            Step::Words => f.write_str("wc"),
+            Step::Sort => f.write_str("sort"),
+            Step::Grep(text) => write!(f, "grep {text}"),
+        }
+    }
+}
+
+/// A range of a key, as `sort -k` names it. Counted from 1; an end field of 0 is the end of the key, an end
+/// character of 0 the end of the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyField {
+    /// The first field.
+    pub begin_field: usize,
+    /// The first character of it.
+    pub begin_char: usize,
+    /// The last field.
+    pub end_field: usize,
+    /// The last character of it.
+    pub end_char: usize,
+}
+
+/// How keys are distributed to reduces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Partitioning {
+    /// By the hash of the key.
+    Hash,
+    /// By parts of the key.
+    KeyFields {
+        /// What stands between fields.
+        separator: Vec<u8>,
+        /// The parts.
+        fields: Vec<KeyField>,
+    },
+}
+
+/// How lines of a program become records, and records its lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineFormat {
+    /// Between key and value of a line that it reads.
+    pub input_separator: Vec<u8>,
+    /// Between the fields of a line that it writes.
+    pub output_separator: Vec<u8>,
+    /// How many fields of a line are the key.
+    pub key_fields: usize,
+    /// Whether it gets no keys.
+    pub ignores_key: bool,
+}
+
+/// What native tasks need to know of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeJob {
+    /// The mapper.
+    pub mapper: Step,
+    /// The combiner.
+    pub combiner: Option<Step>,
+    /// The reducer. Without reduces, none runs.
+    pub reducer: Step,
+    /// How many reduces there are.
+    pub reduces: u32,
+    /// Lines of the mapper.
+    pub map_lines: LineFormat,
+    /// Lines of the combiner and the reducer.
+    pub reduce_lines: LineFormat,
+    /// How keys are distributed.
+    pub partitioning: Partitioning,
+    /// How outputs of maps are compressed.
+    pub map_output_codec: Option<Codec>,
+    /// How the output of the job is compressed.
+    pub output_codec: Option<Codec>,
+    /// Between key and value of the output.
+    pub text_separator: Vec<u8>,
+    /// Whether a program that ends with another status than 0 fails its task.
+    pub exit_status_counts: bool,
+    /// What lines of stderr for the task begin with.
+    pub reporter_prefix: String,
+}
+
+/// A class that native tasks do the same as, or none.
+const CLASSES: &[(&str, &[&str])] = &[
+    ("mapred.input.format.class", &["org.apache.hadoop.mapred.TextInputFormat"]),
+    ("mapred.output.format.class", &["org.apache.hadoop.mapred.TextOutputFormat"]),
+    ("mapred.output.committer.class", &["org.apache.hadoop.mapred.FileOutputCommitter"]),
+    ("mapred.output.key.class", &[TEXT]),
+    ("mapred.output.value.class", &[TEXT]),
+    ("mapred.mapoutput.key.class", &[TEXT]),
+    ("mapred.mapoutput.value.class", &[TEXT]),
+    ("mapred.output.key.comparator.class", &[]),
+    ("mapred.output.value.groupfn.class", &[]),
+    ("stream.key_value.class", &["Text"]),
+    ("stream.map.input.serializer.class", &[]),
+    ("stream.reduce.input.serializer.class", &[]),
+    ("stream.recordreader.class", &[]),
+    ("textinputformat.record.delimiter", &[]),
+    ("mapred.mapper.new-api", &["false"]),
+    ("mapred.reducer.new-api", &["false"]),
+    ("stream.map.input.ignoreNewLine", &["false"]),
+    ("stream.reduce.input.ignoreNewLine", &["false"]),
+    ("mapred.skip.on", &["false"]),
+];
+const TEXT: &str = "org.apache.hadoop.io.Text";
+const IDENTITY: &str = "org.apache.hadoop.mapred.lib.IdentityReducer";
+const DEFAULT_CODEC: &str = "org.apache.hadoop.io.compress.DefaultCodec";
+const GZIP_CODEC: &str = "org.apache.hadoop.io.compress.GzipCodec";
+
+impl NativeJob {
+    /// What the configuration of a job says.
+    ///
+    /// # Errors
+    /// Native tasks cannot run it; the error says why.
+    pub fn of(conf: &JobConf) -> Result<NativeJob, NotNative> {
+        let reader = ConfReader { conf };
+        for (key, allowed) in CLASSES {
+            reader.only(key, allowed)?;
+        }
+        for key in [&keys::JOB_MAX_SKIPPED_RECORDS, &keys::JOB_MAX_SKIPPED_GROUPS] {
+            if conf.number(key).unwrap_or(0) > 0 {
+                return Err(NotNative::Skipping(key.name));
+            }
+        }
+        let reduces = conf.get("mapred.reduce.tasks").and_then(|text| text.trim().parse().ok());
+        let reduces = reduces.unwrap_or(1);
+        let mapper = reader.mapper()?;
+        let reducer = if reduces == 0 { Step::Cat } else { reader.reducer()? };
+        Ok(NativeJob {
+            combiner: if reduces == 0 { None } else { reader.combiner()? },
+            mapper,
+            reducer,
+            reduces,
+            map_lines: LineFormat { ignores_key: true, ..reader.lines("map") },
+            reduce_lines: reader.lines("reduce"),
+            partitioning: reader.partitioning()?,
+            map_output_codec: reader.codec(
+                &keys::JOB_COMPRESS_MAP_OUTPUT,
+                "mapred.map.output.compression.codec",
+                DEFAULT_CODEC,
+            )?,
+            output_codec: reader.codec(
+                &keys::JOB_COMPRESS_OUTPUT,
+                "mapred.output.compression.codec",
+                if conf.get("mapred.output.compression.codec").is_some() {
+                    DEFAULT_CODEC
+                } else {
+                    GZIP_CODEC
+                },
+            )?,
+            text_separator: reader.text("mapred.textoutputformat.separator", "\t").into_bytes(),
+            exit_status_counts: reader.text("stream.non.zero.exit.is.failure", "true") != "false",
+            reporter_prefix: reader.text("stream.stderr.reporter.prefix", "reporter:"),
+        })
+    }
+
+    /// Whether a job asks for native tasks itself.
+    pub fn is_marked(conf: &JobConf) -> bool {
+        conf.is_true(&keys::JOB_NATIVE)
+    }
+}
+
+struct ConfReader<'a> {
+    conf: &'a JobConf,
+}
+
+impl ConfReader<'_> {
+    fn text(&self, key: &str, default: &str) -> String {
+        self.conf.get(key).filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
+    }
+
+    fn only(&self, key: &'static str, allowed: &[&str]) -> Result<(), NotNative> {
+        match self.conf.get(key).filter(|value| !value.trim().is_empty()) {
+            Some(value) if !allowed.contains(&value.trim()) => Err(NotNative::Class { key, value }),
+            _ => Ok(()),
+        }
+    }
+
+    fn mapper(&self) -> Result<Step, NotNative> {
+        if let Some(step) = self.built_in(&keys::JOB_MAPPER)? {
+            return Ok(step);
+        }
+        self.only("mapred.map.runner.class", &["org.apache.hadoop.streaming.PipeMapRunner"])?;
+        let class = self.text("mapred.mapper.class", "");
+        match class.trim() {
+            "org.apache.hadoop.streaming.PipeMapper" => {
+                self.program("stream.map.streamprocessor").ok_or(NotNative::NoProgram("mapper"))
+            }
+            // The original's default passes on the place of a line as the key.
+            "" => Err(NotNative::NoProgram("mapper")),
+            _ => Err(NotNative::Class { key: "mapred.mapper.class", value: class }),
+        }
+    }
+
+    fn combiner(&self) -> Result<Option<Step>, NotNative> {
+        if let Some(step) = self.built_in(&keys::JOB_COMBINER)? {
+            return match step {
+                Step::Words => Ok(Some(step)),
+                other => {
+                    let value = other.to_string();
+                    Err(NotNative::BuiltIn { key: keys::JOB_COMBINER.name, value })
+                }
+            };
+        }
+        let class = self.text("mapred.combiner.class", "");
+        match class.trim() {
+            "" => Ok(None),
+            "org.apache.hadoop.streaming.PipeCombiner" => {
+                let program = self.program("stream.combine.streamprocessor");
+                program.map(Some).ok_or(NotNative::NoProgram("combiner"))
+            }
+            _ => Err(NotNative::Class { key: "mapred.combiner.class", value: class }),
+        }
+    }
+
+    fn reducer(&self) -> Result<Step, NotNative> {
+        if let Some(step) = self.built_in(&keys::JOB_REDUCER)? {
+            return Ok(step);
+        }
+        let class = self.text("mapred.reducer.class", IDENTITY);
+        match class.trim() {
+            IDENTITY => Ok(Step::Cat),
+            "org.apache.hadoop.streaming.PipeReducer" => {
+                // Without a program the original passes records on.
+                Ok(self.program("stream.reduce.streamprocessor").unwrap_or(Step::Cat))
+            }
+            _ => Err(NotNative::Class { key: "mapred.reducer.class", value: class }),
+        }
+    }
+
+    fn built_in(&self, key: &keys::Key) -> Result<Option<Step>, NotNative> {
+        let Some(value) = self.conf.text_if_set(key) else { return Ok(None) };
+        let step = match value.trim().split_once(' ').unwrap_or((value.trim(), "")) {
+            ("cat", "") => Step::Cat,
+            ("wc", "") => Step::Words,
+            ("sort", "") => Step::Sort,
+            ("grep", text) if !text.is_empty() => Step::Grep(text.to_owned()),
+            _ => return Err(NotNative::BuiltIn { key: key.name, value }),
+        };
+        Ok(Some(step))
+    }
+
+    /// The words of a program. None without one.
+    fn program(&self, key: &str) -> Option<Step> {
+        let command = decoded(&self.conf.get(key)?);
+        let words = words(&command);
+        (!words.is_empty() && command != "NONE").then_some(Step::Program(words))
+    }
+
+    fn lines(&self, side: &str) -> LineFormat {
+        let separator = |key: String| self.text(&key, "\t").into_bytes();
+        let fields = self.conf.get(&format!("stream.num.{side}.output.key.fields"));
+        let ignores_key = self.text(&format!("stream.{side}.input.ignoreKey"), "false") == "true";
+        LineFormat {
+            input_separator: separator(format!("stream.{side}.input.field.separator")),
+            output_separator: separator(format!("stream.{side}.output.field.separator")),
+            key_fields: fields.and_then(|text| text.trim().parse().ok()).unwrap_or(1),
+            ignores_key,
+        }
+    }
+
+    fn partitioning(&self) -> Result<Partitioning, NotNative> {
+        let class = self.text("mapred.partitioner.class", "");
+        match class.trim() {
+            "" | "org.apache.hadoop.mapred.lib.HashPartitioner" => Ok(Partitioning::Hash),
+            "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner" => {
+                let separator = self.text("map.output.key.field.separator", "\t").into_bytes();
+                let count = self.conf.get("num.key.fields.for.partition");
+                let fields = match count {
+                    Some(count) => key_fields_of_count(count.trim().parse().unwrap_or(0)),
+                    None => {
+                        let options = self.text("mapred.text.key.partitioner.options", "");
+                        key_fields(&options).ok_or(NotNative::KeyFields(options))?
+                    }
+                };
+                Ok(Partitioning::KeyFields { separator, fields })
+            }
+            _ => Err(NotNative::Class { key: "mapred.partitioner.class", value: class }),
+        }
+    }
+
+    fn codec(
+        &self,
+        switch: &keys::Key,
+        key: &'static str,
+        default: &str,
+    ) -> Result<Option<Codec>, NotNative> {
+        if !self.conf.is_true(switch) {
+            return Ok(None);
+        }
+        Codec::of_class(key, &self.text(key, default)).map(Some)
+    }
+}
+
+fn key_fields_of_count(count: usize) -> Vec<KeyField> {
+    let whole = KeyField { begin_field: 1, begin_char: 1, end_field: count, end_char: 0 };
+    if count >= 1 { vec![whole] } else { Vec::new() }
+}
+
+/// The parts of a key that options name, such as `-k1,2 -k3.1,3.4`. Orders (`n`, `r`) mean nothing for a
+/// partitioner. None: they cannot be read.
+fn key_fields(options: &str) -> Option<Vec<KeyField>> {
+    let mut fields = Vec::new();
+    let mut words = options.split_whitespace();
+    let is_set = !options.trim().is_empty();
+    while let Some(word) = words.next() {
+        let Some(text) = word.strip_prefix("-k") else { continue };
+        let text = if text.is_empty() { words.next()? } else { text };
+        fields.push(key_field(text)?);
+    }
+    if fields.is_empty() && is_set {
+        fields.push(KeyField { begin_field: 1, begin_char: 1, end_field: 0, end_char: 0 });
+    }
+    Some(fields)
+}
+
+fn key_field(text: &str) -> Option<KeyField> {
+    let position = |text: &str, char_default: usize| {
+        let text = text.trim_end_matches(['n', 'r']);
+        match text.split_once('.') {
+            None => Some((text.parse().ok()?, char_default)),
+            Some((field, char)) => Some((field.parse().ok()?, char.parse().ok()?)),
+        }
+    };
+    let (begin, end) = match text.split_once(',') {
+        None => (text, None),
+        Some((begin, end)) => (begin, Some(end)),
+    };
+    let (begin_field, begin_char): (usize, usize) = position(begin, 1)?;
+    let (end_field, end_char) = end.map_or(Some((0, 0)), |end| position(end, 0))?;
+    (begin_field >= 1 && begin_char >= 1).then_some(KeyField {
+        begin_field,
+        begin_char,
+        end_field,
+        end_char,
+    })
+}
+
+/// What Java's `URLDecoder` makes of a text. An escape that is none stays as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, behind @ ..] = rest {
+        let escape = behind.first_chunk::<2>().filter(|_| *byte == b'%');
+        let escape = escape.and_then(|digits| std::str::from_utf8(digits).ok());
+        match escape.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(decoded) => {
+                bytes.push(decoded);
+                rest = behind.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(if *byte == b'+' { b' ' } else { *byte });
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The words of a command as streaming splits them: at blanks, with quotes around blanks.
+fn words(command: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quote = None;
+    for character in command.chars() {
+        let is_end = match (quote, character) {
+            (None, '\'' | '"') => {
+                quote = Some(character);
+                true
+            }
+            (Some(open), close) if open == close => {
+                quote = None;
+                true
+            }
+            (None, ' ') => true,
+            _ => false,
+        };
+        match is_end {
+            false => word.push(character),
+            true if !word.is_empty() => words.push(std::mem::take(&mut word)),
+            true => {}
+        }
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corona_config::Source;
+
+    const STREAMING: &[(&str, &str)] = &[
+        ("mapred.mapper.class", "org.apache.hadoop.streaming.PipeMapper"),
+        ("mapred.map.runner.class", "org.apache.hadoop.streaming.PipeMapRunner"),
+        ("mapred.reducer.class", "org.apache.hadoop.streaming.PipeReducer"),
+        ("mapred.input.format.class", "org.apache.hadoop.mapred.TextInputFormat"),
+        ("mapred.output.format.class", "org.apache.hadoop.mapred.TextOutputFormat"),
+        ("mapred.output.key.class", "org.apache.hadoop.io.Text"),
+        ("mapred.output.value.class", "org.apache.hadoop.io.Text"),
+        ("stream.map.streamprocessor", "sed+-e+%27s%2Fa+b%2Fc%2F%27"),
+        ("stream.reduce.streamprocessor", "uniq+-c"),
+    ];
+
+    fn conf(properties: &[(&str, &str)]) -> JobConf {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.xml");
+        std::fs::write(&path, "<configuration/>").unwrap();
+        let mut conf =
+            JobConf::read(&Source::default().load_task_tracker().unwrap().site, &path).unwrap();
+        for (name, value) in properties {
+            conf.set(name, value);
+        }
+        conf
+    }
+
+    fn with(changes: &[(&str, &str)]) -> Result<NativeJob, NotNative> {
+        NativeJob::of(&conf(&[STREAMING, changes].concat()))
+    }
+
+    #[test]
+    fn a_streaming_job_is_read_as_its_client_wrote_it() {
+        let job = with(&[("mapred.reduce.tasks", "3")]).unwrap();
+        let words = |words: &[&str]| Step::Program(words.iter().map(|&w| w.to_owned()).collect());
+        assert_eq!(job.mapper, words(&["sed", "-e", "s/a b/c/"]));
+        assert_eq!(job.reducer, words(&["uniq", "-c"]));
+        assert_eq!((job.combiner, job.reduces), (None, 3));
+        assert_eq!((job.map_output_codec, job.output_codec), (None, None));
+        assert_eq!(job.map_lines.output_separator, b"\t");
+        assert!(job.map_lines.ignores_key && !job.reduce_lines.ignores_key);
+    }
+
+    #[test]
+    fn what_only_java_can_run_is_refused_by_name() {
+        for (key, value) in [
+            ("mapred.mapper.class", "com.x.Mapper"),
+            ("mapred.reducer.class", "com.x.Reducer"),
+            ("mapred.combiner.class", "com.x.Combiner"),
+            ("mapred.partitioner.class", "com.x.Partitioner"),
+            ("mapred.input.format.class", "org.apache.hadoop.mapred.SequenceFileInputFormat"),
+            (
+                "mapred.output.key.comparator.class",
+                "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator",
+            ),
+            ("mapred.mapoutput.key.class", "org.apache.hadoop.io.LongWritable"),
+            ("mapred.mapper.new-api", "true"),
+            ("mapred.skip.map.max.skip.records", "1"),
+            ("mapred.text.key.partitioner.options", "-kx"),
+            ("corona.task.mapper", "awk"),
+            ("corona.task.combiner", "grep x"),
+        ] {
+            let fields = (
+                "mapred.partitioner.class",
+                "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner",
+            );
+            let refused = with(&[fields, (key, value)]).unwrap_err().to_string();
+            assert!(refused.contains(key), "{key}: {refused}");
+        }
+        let compressed = [
+            ("mapred.compress.map.output", "true"),
+            ("mapred.map.output.compression.codec", "com.hadoop.compression.lzo.LzoCodec"),
+        ];
+        assert!(with(&compressed).unwrap_err().to_string().contains("LzoCodec"));
+        assert_eq!(NativeJob::of(&conf(&[])), Err(NotNative::NoProgram("mapper")));
+    }
+
+    #[test]
+    fn built_in_steps_and_codecs() {
+        let job = with(&[
+            ("corona.task.mapper", "grep a b"),
+            ("corona.task.combiner", "wc"),
+            ("corona.task.reducer", "sort"),
+            ("mapred.compress.map.output", "true"),
+            ("mapred.output.compress", "true"),
+        ]);
+        let job = job.unwrap();
+        assert_eq!(job.mapper, Step::Grep("a b".to_owned()));
+        assert_eq!((job.combiner, job.reducer), (Some(Step::Words), Step::Sort));
+        assert_eq!(job.map_output_codec, Some(Codec::Deflate));
+        assert_eq!(job.output_codec, Some(Codec::Gzip));
+        assert_eq!(Codec::of_file("/a/b.gz"), Ok(Some(Codec::Gzip)));
+        assert_eq!(Codec::of_file("/a/b.txt"), Ok(None));
+        assert_eq!(Codec::of_file("/a/b.bz2"), Err(".bz2"));
+    }
+
+    #[test]
+    fn options_of_the_partitioner() {
+        let field = |begin_field, begin_char, end_field, end_char| KeyField {
+            begin_field,
+            begin_char,
+            end_field,
+            end_char,
+        };
+        for (options, expected) in [
+            ("", Some(vec![])),
+            ("-n", Some(vec![field(1, 1, 0, 0)])),
+            ("-k2", Some(vec![field(2, 1, 0, 0)])),
+            ("-k 1,2nr -k3.2,3.4", Some(vec![field(1, 1, 2, 0), field(3, 2, 3, 4)])),
+            ("-k0,1", None),
+            ("-k", None),
+            ("-k1,x", None),
+        ] {
+            assert_eq!(key_fields(options), expected, "{options}");
+        }
+    }
+
+    #[test]
+    fn commands_are_split_as_streaming_does() {
+        for (command, expected) in [
+            ("cat", &["cat"][..]),
+            ("  a  b ", &["a", "b"]),
+            ("sh -c 'a \"b\" c'", &["sh", "-c", "a \"b\" c"]),
+            ("a\"b c\"d", &["a", "b c", "d"]),
+            ("", &[]),
+        ] {
+            assert_eq!(words(command), expected, "{command}");
+        }
+        assert_eq!(decoded("a+b%2Bc%zz%"), "a b+c%zz%");
+    }
+}

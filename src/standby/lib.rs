@@ -1,0 +1,28 @@
+//! Which of several cluster managers leads, and what may leave it. Pure: no socket, clock or file.
+//!
+//! [`Machine`] is the role of one instance: `Standby`, then `Leader`, then `Fenced`. It decides when to
+//! campaign, which standbys must have a record before a reply may leave, and when a leader must stop.
+//! [`stream`] has the frames in which a leader sends its journal.
+//!
+//! # Why nothing acknowledged is lost
+//!
+//! A coordination service keeps one [`Succession`]: the number of the last leadership (its *epoch*) and
+//! the instances that have everything that was acknowledged. Only these may lead. The leader adds a
+//! standby that has caught up, from then on waits for it, and waits until a standby is taken out before
+//! it goes on without it. So each instance in the succession has every acknowledged record.
+//!
+//! # Why two leaders do no harm
+//!
+//! A leader has a lease of two thirds of its session's timeout, counted from the moment when it *sent*
+//! the last request that the service confirmed. Replies and notifications leave only within the lease.
+//! The service lets another instance lead only when the session has timed out, which is later on any
+//! clock that runs at most a third slower.
+
+mod role;
+#[cfg(test)]
+mod simulation;
+pub mod stream;
+
+pub use self::role::{
+    Ack, Copy, Effect, FencedBecause, Input, Machine, Role, Settings, StandbyView, Succession,
+};

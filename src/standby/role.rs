@@ -1,0 +1,696 @@
+//! The role of one instance.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use corona_model::types::Millis;
+
+/// What one instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It copies the leader's journal and relays connections to it.
+    Standby,
+    /// It decides.
+    Leader,
+    /// It has led. Nothing leaves it any more, and it does not become anything else.
+    Fenced,
+}
+
+impl Role {
+    /// All roles, in the order in which an instance has them.
+    pub const ALL: [Role; 3] = [Role::Standby, Role::Leader, Role::Fenced];
+
+    /// A word for logs, pages and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Standby => "standby",
+            Role::Leader => "leader",
+            Role::Fenced => "fenced",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether replies wait for a standby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ack {
+    /// A reply leaves when the leader's own journal has its record.
+    #[default]
+    None,
+    /// A reply leaves when every standby in the succession has its record as well.
+    Standby,
+}
+
+/// What a machine is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The name of this instance.
+    pub me: Arc<str>,
+    /// After how long without a request the service ends a session.
+    pub session_timeout_ms: i64,
+    /// Whether replies wait for a standby.
+    pub ack: Ack,
+    /// A standby that is behind for longer is taken out of the succession.
+    pub ack_timeout_ms: i64,
+}
+
+/// Who may lead next. The coordination service keeps it, with a version that each change increases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Succession {
+    /// The number of the last leadership.
+    pub epoch: u64,
+    /// The instances that have everything that was acknowledged.
+    pub in_sync: BTreeSet<Arc<str>>,
+}
+
+/// What an instance would lead with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copy {
+    /// What it has copied from the last leader, and nothing since.
+    Live,
+    /// What a start finds on its disk. After a power cut the last records may be missing, so an
+    /// instance with a live copy goes first.
+    Disk,
+}
+
+/// What has happened to an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The service shows this: whether some instance leads, and the succession with its version.
+    Seen {
+        /// Whether there is a leader.
+        is_led: bool,
+        /// `None` before the first leader.
+        succession: Option<(i32, Succession)>,
+        /// What this instance has.
+        copy: Copy,
+    },
+    /// The service has accepted a campaign that was sent at this time.
+    Won {
+        /// When the request was sent.
+        sent: Millis,
+        /// The version of the succession from now on.
+        version: i32,
+    },
+    /// It has refused the campaign, or nobody knows.
+    NotWon,
+    /// It has confirmed the session in reply to a request that was sent at this time.
+    Confirmed {
+        /// When the request was sent.
+        sent: Millis,
+    },
+    /// The session has ended, or somebody else has the leadership.
+    SessionLost,
+    /// The succession was written and has this version now.
+    Written {
+        /// The version.
+        version: i32,
+    },
+    /// Somebody else has changed the succession.
+    NotWritten,
+    /// This instance's own journal has the records up to this one.
+    Committed {
+        /// The number of the record.
+        number: u64,
+    },
+    /// A standby has all records up to this one, and gets those that follow.
+    CaughtUp {
+        /// Its name.
+        standby: Arc<str>,
+        /// The number of the record.
+        number: u64,
+    },
+    /// A standby has stored the records up to this one.
+    Acknowledged {
+        /// Its name.
+        standby: Arc<str>,
+        /// The number of the record.
+        number: u64,
+    },
+    /// A standby is not connected any more.
+    Gone {
+        /// Its name.
+        standby: Arc<str>,
+    },
+    /// The leader hands over: it serves no more.
+    SteppedDown,
+    /// Time has passed.
+    Tick,
+}
+
+/// What an instance has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Ask the service, in one transaction, to make this instance the leader and to replace the
+    /// succession of this version; `None` to make the first one.
+    Campaign {
+        /// The version that is replaced.
+        version: Option<i32>,
+        /// What replaces it.
+        succession: Succession,
+    },
+    /// Lead.
+    Lead {
+        /// The number of the leadership.
+        epoch: u64,
+    },
+    /// Replies and notifications of the records up to this one may leave.
+    Release {
+        /// The number of the record.
+        number: u64,
+    },
+    /// Replace the succession of this version.
+    Write {
+        /// The version that is replaced.
+        version: i32,
+        /// What replaces it.
+        succession: Succession,
+    },
+    /// Disconnect a standby: it is too far behind.
+    Drop {
+        /// Its name.
+        standby: Arc<str>,
+    },
+    /// Stop: nothing may leave any more.
+    Fence {
+        /// The reason.
+        why: FencedBecause,
+    },
+}
+
+/// Why a leader is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FencedBecause {
+    /// Nothing was heard from the service for two thirds of the session's timeout.
+    #[error("nothing was heard from ZooKeeper for two thirds of the session's timeout")]
+    LeaseOver,
+    /// The session has ended.
+    #[error("the ZooKeeper session has ended")]
+    SessionLost,
+    /// Another instance has written the succession.
+    #[error("another instance leads")]
+    Replaced,
+    /// It was asked to.
+    #[error("it has handed over")]
+    SteppedDown,
+}
+
+/// A standby as its leader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandbyView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The last record that it has acknowledged.
+    pub acknowledged: u64,
+    /// Whether it may lead next.
+    pub in_sync: bool,
+}
+
+/// The state machine of one instance: `apply(now, input)` returns what to do.
+#[derive(Debug)]
+pub struct Machine {
+    settings: Settings,
+    now: Millis,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Standby(Standby),
+    Leader(Leader),
+    Fenced(FencedBecause),
+}
+
+#[derive(Debug, Default)]
+struct Standby {
+    /// The campaign in flight.
+    campaign: Option<Succession>,
+    /// Since when there is no leader.
+    vacant_since: Option<Millis>,
+}
+
+#[derive(Debug)]
+struct Leader {
+    epoch: u64,
+    lease_until: Millis,
+    /// The version of the succession, and who is in it, without this instance.
+    version: i32,
+    written: BTreeSet<Arc<str>>,
+    /// Who will be in it when the write in flight is done.
+    writing: Option<BTreeSet<Arc<str>>>,
+    /// The standbys that count. Each that is in the succession, or may be, is here.
+    followers: BTreeMap<Arc<str>, Follower>,
+    committed: u64,
+    released: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Follower {
+    acknowledged: u64,
+    is_gone: bool,
+    /// Since when it has not acknowledged what is committed.
+    behind_since: Option<Millis>,
+}
+
+impl Machine {
+    /// A standby.
+    pub fn new(settings: Settings) -> Machine {
+        Machine { settings, now: Millis(i64::MIN), state: State::Standby(Standby::default()) }
+    }
+
+    /// What this instance is.
+    pub fn role(&self) -> Role {
+        match self.state {
+            State::Standby(_) => Role::Standby,
+            State::Leader(_) => Role::Leader,
+            State::Fenced(_) => Role::Fenced,
+        }
+    }
+
+    /// When the lease ends; `None` if this instance does not lead.
+    pub fn lease_until(&self) -> Option<Millis> {
+        match &self.state {
+            State::Leader(leader) => Some(leader.lease_until),
+            State::Standby(_) | State::Fenced(_) => None,
+        }
+    }
+
+    /// The standbys of a leader.
+    pub fn standbys(&self) -> Vec<StandbyView> {
+        let State::Leader(leader) = &self.state else { return Vec::new() };
+        let followers = leader.followers.iter().filter(|(_, follower)| !follower.is_gone);
+        let view = |(name, follower): (&Arc<str>, &Follower)| StandbyView {
+            name: name.clone(),
+            acknowledged: follower.acknowledged,
+            in_sync: leader.written.contains(name),
+        };
+        followers.map(view).collect()
+    }
+
+    /// Whether a standby is in the succession, or may be. Its copy must not be replaced meanwhile.
+    pub fn may_lead(&self, standby: &str) -> bool {
+        let State::Leader(leader) = &self.state else { return true };
+        leader.may_lead(standby)
+    }
+
+    /// When time alone changes something.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        let State::Leader(leader) = &self.state else { return None };
+        let behind = leader.followers.values().filter_map(|follower| follower.behind_since);
+        let behind = behind.map(|since| since.plus_ms(self.settings.ack_timeout_ms + 1));
+        behind.chain([leader.lease_until]).min()
+    }
+
+    /// Applies an input. A time before the last one counts as the last one.
+    pub fn apply(&mut self, now: Millis, input: Input) -> Vec<Effect> {
+        self.now = self.now.max(now);
+        let now = self.now;
+        let settings = &self.settings;
+        let mut effects = Vec::new();
+        let next = match &mut self.state {
+            State::Standby(standby) => standby.apply(settings, now, input, &mut effects),
+            State::Leader(leader) => leader.apply(settings, now, input, &mut effects),
+            State::Fenced(_) => None,
+        };
+        if let Some(next) = next {
+            if let State::Fenced(why) = next {
+                effects.push(Effect::Fence { why });
+            }
+            self.state = next;
+        }
+        effects
+    }
+}
+
+impl Settings {
+    fn lease_ms(&self) -> i64 {
+        self.session_timeout_ms * 2 / 3
+    }
+
+    /// How long an instance with an old copy lets others go first.
+    fn courtesy_ms(&self) -> i64 {
+        self.session_timeout_ms * 3 / 2
+    }
+}
+
+impl Standby {
+    fn apply(
+        &mut self,
+        settings: &Settings,
+        now: Millis,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) -> Option<State> {
+        match input {
+            Input::Seen { is_led, succession, copy } => {
+                if is_led {
+                    self.vacant_since = None;
+                } else {
+                    let since = *self.vacant_since.get_or_insert(now);
+                    self.campaign(settings, now.since(since), succession, copy, effects);
+                }
+                None
+            }
+            Input::NotWon | Input::SessionLost => {
+                self.campaign = None;
+                None
+            }
+            Input::Won { sent, version } => {
+                let Succession { epoch, .. } = self.campaign.take()?;
+                let lease_until = sent.plus_ms(settings.lease_ms());
+                if now >= lease_until {
+                    return Some(State::Fenced(FencedBecause::LeaseOver));
+                }
+                effects.push(Effect::Lead { epoch });
+                Some(State::Leader(Leader {
+                    epoch,
+                    lease_until,
+                    version,
+                    written: BTreeSet::new(),
+                    writing: None,
+                    followers: BTreeMap::new(),
+                    committed: 0,
+                    released: 0,
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Campaigns if this instance may lead.
+    fn campaign(
+        &mut self,
+        settings: &Settings,
+        vacant_ms: i64,
+        succession: Option<(i32, Succession)>,
+        copy: Copy,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.campaign.is_some() {
+            return;
+        }
+        let (version, epoch) = match succession {
+            None => (None, 0),
+            Some((version, Succession { epoch, in_sync })) => {
+                let has_all = in_sync.contains(&settings.me);
+                let others_first = copy == Copy::Disk && in_sync.len() > 1;
+                if !has_all || (others_first && vacant_ms < settings.courtesy_ms()) {
+                    return;
+                }
+                (Some(version), epoch)
+            }
+        };
+        let succession = Succession { epoch: epoch + 1, in_sync: [settings.me.clone()].into() };
+        self.campaign = Some(succession.clone());
+        effects.push(Effect::Campaign { version, succession });
+    }
+}
+
+impl Leader {
+    fn apply(
+        &mut self,
+        settings: &Settings,
+        now: Millis,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) -> Option<State> {
+        // Before anything else: what arrives now may have waited while this process was stopped.
+        if now >= self.lease_until {
+            return Some(State::Fenced(FencedBecause::LeaseOver));
+        }
+        match input {
+            Input::Confirmed { sent } => {
+                self.lease_until = self.lease_until.max(sent.plus_ms(settings.lease_ms()));
+            }
+            Input::SessionLost => return Some(State::Fenced(FencedBecause::SessionLost)),
+            Input::NotWritten => return Some(State::Fenced(FencedBecause::Replaced)),
+            Input::SteppedDown => return Some(State::Fenced(FencedBecause::SteppedDown)),
+            Input::Committed { number } => self.committed = self.committed.max(number),
+            Input::CaughtUp { standby, number } => {
+                let follower =
+                    Follower { acknowledged: number, is_gone: false, behind_since: None };
+                self.followers.insert(standby, follower);
+            }
+            Input::Acknowledged { standby, number } => {
+                if let Some(follower) = self.followers.get_mut(&standby)
+                    && number > follower.acknowledged
+                {
+                    follower.acknowledged = number;
+                    follower.behind_since = None;
+                }
+            }
+            Input::Gone { standby } => {
+                if let Some(follower) = self.followers.get_mut(&standby) {
+                    follower.is_gone = true;
+                }
+            }
+            Input::Written { version } => {
+                self.version = version;
+                self.written = self.writing.take().unwrap_or_default();
+            }
+            Input::Seen { .. } | Input::Won { .. } | Input::NotWon | Input::Tick => {}
+        }
+        self.look_at_followers(settings, now, effects);
+        self.write(settings, effects);
+        self.release(settings, effects);
+        None
+    }
+
+    /// Takes note of followers that fall behind, and forgets those that may not lead any more.
+    fn look_at_followers(&mut self, settings: &Settings, now: Millis, effects: &mut Vec<Effect>) {
+        let committed = self.committed;
+        for (name, follower) in &mut self.followers {
+            if follower.acknowledged >= committed || follower.is_gone {
+                follower.behind_since = None;
+                continue;
+            }
+            let since = *follower.behind_since.get_or_insert(now);
+            if now.since(since) > settings.ack_timeout_ms {
+                follower.is_gone = true;
+                follower.behind_since = None;
+                effects.push(Effect::Drop { standby: name.clone() });
+            }
+        }
+        let mut followers = std::mem::take(&mut self.followers);
+        followers.retain(|name, follower| !follower.is_gone || self.may_lead(name));
+        self.followers = followers;
+    }
+
+    fn may_lead(&self, name: &str) -> bool {
+        let writing = self.writing.as_ref();
+        self.written.contains(name) || writing.is_some_and(|set| set.contains(name))
+    }
+
+    /// Has the succession written if it is not as it should be.
+    fn write(&mut self, settings: &Settings, effects: &mut Vec<Effect>) {
+        if self.writing.is_some() {
+            return;
+        }
+        // Records that were released before a follower counted may still be on their way to it.
+        let has_all = |name: &Arc<str>, follower: &Follower| {
+            settings.ack == Ack::None
+                || self.written.contains(name)
+                || follower.acknowledged >= self.released
+        };
+        let here = self.followers.iter().filter(|(_, follower)| !follower.is_gone);
+        let here = here.filter(|(name, follower)| has_all(name, follower));
+        let wanted: BTreeSet<_> = here.map(|(name, _)| name.clone()).collect();
+        if wanted == self.written {
+            return;
+        }
+        let in_sync = wanted.iter().cloned().chain([settings.me.clone()]).collect();
+        let succession = Succession { epoch: self.epoch, in_sync };
+        effects.push(Effect::Write { version: self.version, succession });
+        self.writing = Some(wanted);
+    }
+
+    fn release(&mut self, settings: &Settings, effects: &mut Vec<Effect>) {
+        let slowest = self.followers.values().map(|follower| follower.acknowledged).min();
+        let number = match (settings.ack, slowest) {
+            (Ack::Standby, Some(slowest)) => self.committed.min(slowest),
+            (Ack::None, _) | (_, None) => self.committed,
+        };
+        if number > self.released {
+            self.released = number;
+            effects.push(Effect::Release { number });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(ack: Ack) -> Machine {
+        let settings =
+            Settings { me: "a".into(), session_timeout_ms: 3000, ack, ack_timeout_ms: 500 };
+        Machine::new(settings)
+    }
+
+    fn succession(epoch: u64, in_sync: &[&str]) -> Succession {
+        Succession { epoch, in_sync: in_sync.iter().map(|name| Arc::from(*name)).collect() }
+    }
+
+    fn vacant(succession: Option<(i32, Succession)>, copy: Copy) -> Input {
+        Input::Seen { is_led: false, succession, copy }
+    }
+
+    /// A machine that leads from time 0 on.
+    fn leader(ack: Ack) -> Machine {
+        let mut machine = machine(ack);
+        machine.apply(Millis(0), vacant(None, Copy::Disk));
+        let effects = machine.apply(Millis(0), Input::Won { sent: Millis(0), version: 0 });
+        assert_eq!(effects, [Effect::Lead { epoch: 1 }]);
+        machine
+    }
+
+    #[test]
+    fn only_an_instance_that_has_everything_campaigns() {
+        for (known, copy, campaigns) in [
+            (None, Copy::Disk, Some((None, 1))),
+            (Some((4, succession(7, &["a", "b"]))), Copy::Live, Some((Some(4), 8))),
+            (Some((4, succession(7, &["b"]))), Copy::Live, None),
+            (Some((4, succession(7, &["a"]))), Copy::Disk, Some((Some(4), 8))),
+            // Another one may have more than what was found on the disk.
+            (Some((4, succession(7, &["a", "b"]))), Copy::Disk, None),
+        ] {
+            let expected = campaigns.map(|(version, epoch)| Effect::Campaign {
+                version,
+                succession: succession(epoch, &["a"]),
+            });
+            let effects = machine(Ack::None).apply(Millis(0), vacant(known.clone(), copy));
+            assert_eq!(effects.into_iter().next(), expected, "{known:?} {copy:?}");
+        }
+    }
+
+    #[test]
+    fn an_instance_with_an_old_copy_leads_if_nobody_else_does() {
+        let mut machine = machine(Ack::None);
+        let known = Some((4, succession(7, &["a", "b"])));
+        assert_eq!(machine.apply(Millis(0), vacant(known.clone(), Copy::Disk)), []);
+        let seen = Input::Seen { is_led: true, succession: known.clone(), copy: Copy::Disk };
+        machine.apply(Millis(4000), seen);
+        assert_eq!(machine.apply(Millis(5000), vacant(known.clone(), Copy::Disk)), []);
+        assert_eq!(machine.apply(Millis(9499), vacant(known.clone(), Copy::Disk)), []);
+        assert_eq!(machine.apply(Millis(9500), vacant(known.clone(), Copy::Disk)).len(), 1);
+        // One campaign at a time.
+        assert_eq!(machine.apply(Millis(9600), vacant(known.clone(), Copy::Disk)), []);
+        machine.apply(Millis(9700), Input::NotWon);
+        assert_eq!(machine.apply(Millis(9800), vacant(known, Copy::Disk)).len(), 1);
+    }
+
+    #[test]
+    fn a_leader_that_hears_nothing_is_fenced_for_good() {
+        let mut machine = leader(Ack::None);
+        machine.apply(Millis(900), Input::Confirmed { sent: Millis(800) });
+        assert_eq!(machine.lease_until(), Some(Millis(2800)));
+        assert_eq!(machine.next_deadline(), Some(Millis(2800)));
+        assert_eq!(machine.apply(Millis(2799), Input::Tick), []);
+        // The confirmation was there in time, and this process was not.
+        let late = machine.apply(Millis(2800), Input::Confirmed { sent: Millis(2700) });
+        assert_eq!(late, [Effect::Fence { why: FencedBecause::LeaseOver }]);
+        assert_eq!((machine.role(), machine.lease_until()), (Role::Fenced, None));
+        assert_eq!(machine.apply(Millis(2801), vacant(None, Copy::Live)), []);
+    }
+
+    #[test]
+    fn a_campaign_that_took_too_long_is_not_led_from() {
+        let mut machine = machine(Ack::None);
+        machine.apply(Millis(0), vacant(None, Copy::Disk));
+        let effects = machine.apply(Millis(2000), Input::Won { sent: Millis(0), version: 0 });
+        assert_eq!(effects, [Effect::Fence { why: FencedBecause::LeaseOver }]);
+    }
+
+    #[test]
+    fn replies_wait_for_each_standby_that_may_lead() {
+        let mut machine = leader(Ack::Standby);
+        let mut step = |input| machine.apply(Millis(1), input);
+        let release = |number| Effect::Release { number };
+        let write = |version, in_sync: &[&str]| Effect::Write {
+            version,
+            succession: succession(1, in_sync),
+        };
+        assert_eq!(step(Input::Committed { number: 5 }), [release(5)]);
+        let caught_up = Input::CaughtUp { standby: "b".into(), number: 5 };
+        assert_eq!(step(caught_up.clone()), [write(0, &["a", "b"])]);
+        // It counts from here on, written or not.
+        assert_eq!(step(Input::Committed { number: 7 }), []);
+        assert_eq!(step(Input::Written { version: 1 }), []);
+        assert_eq!(step(Input::Acknowledged { standby: "b".into(), number: 6 }), [release(6)]);
+        // It is gone, and may still lead until that is written.
+        assert_eq!(step(Input::Gone { standby: "b".into() }), [write(1, &["a"])]);
+        assert_eq!(step(Input::Committed { number: 8 }), []);
+        assert_eq!(step(Input::Written { version: 2 }), [release(8)]);
+        // It comes back, and goes before that is written.
+        assert_eq!(step(Input::CaughtUp { standby: "b".into(), number: 8 }).len(), 1);
+        assert_eq!(step(Input::Gone { standby: "b".into() }), []);
+        assert_eq!(step(Input::Committed { number: 9 }), []);
+        assert_eq!(step(Input::Written { version: 3 }), [write(3, &["a"])]);
+        assert_eq!(step(Input::Written { version: 4 }), [release(9)]);
+    }
+
+    #[test]
+    fn a_standby_that_lacks_what_was_released_may_not_lead_yet() {
+        let mut machine = leader(Ack::Standby);
+        machine.apply(Millis(1), Input::Committed { number: 7 });
+        // It has caught up with what there was when the copy began.
+        let caught_up = Input::CaughtUp { standby: "b".into(), number: 5 };
+        assert_eq!(machine.apply(Millis(2), caught_up), []);
+        assert!(!machine.may_lead("b"));
+        // What comes now waits for it.
+        assert_eq!(machine.apply(Millis(3), Input::Committed { number: 8 }), []);
+        let acknowledged = |number| Input::Acknowledged { standby: "b".into(), number };
+        assert_eq!(machine.apply(Millis(4), acknowledged(6)), []);
+        let write = Effect::Write { version: 0, succession: succession(1, &["a", "b"]) };
+        assert_eq!(machine.apply(Millis(5), acknowledged(7)), [write]);
+        assert!(machine.may_lead("b"));
+        let release = Effect::Release { number: 8 };
+        assert_eq!(machine.apply(Millis(6), acknowledged(8)), [release]);
+    }
+
+    #[test]
+    fn without_acknowledgements_replies_wait_for_nobody() {
+        let mut machine = leader(Ack::None);
+        machine.apply(Millis(1), Input::CaughtUp { standby: "b".into(), number: 0 });
+        let effects = machine.apply(Millis(2), Input::Committed { number: 3 });
+        assert_eq!(effects, [Effect::Release { number: 3 }]);
+    }
+
+    #[test]
+    fn a_standby_that_falls_behind_is_taken_out() {
+        let mut machine = leader(Ack::Standby);
+        machine.apply(Millis(1), Input::CaughtUp { standby: "b".into(), number: 0 });
+        machine.apply(Millis(1), Input::Written { version: 1 });
+        machine.apply(Millis(100), Input::Committed { number: 3 });
+        assert_eq!(machine.next_deadline(), Some(Millis(601)));
+        assert_eq!(machine.apply(Millis(600), Input::Tick), []);
+        let effects = machine.apply(Millis(601), Input::Tick);
+        let write = Effect::Write { version: 1, succession: succession(1, &["a"]) };
+        assert_eq!(effects, [Effect::Drop { standby: "b".into() }, write]);
+        assert_eq!(
+            machine.apply(Millis(602), Input::Written { version: 2 }),
+            [Effect::Release { number: 3 }]
+        );
+        assert_eq!(machine.standbys(), []);
+    }
+
+    #[test]
+    fn whatever_shows_another_leader_fences() {
+        for (input, why) in [
+            (Input::SessionLost, FencedBecause::SessionLost),
+            (Input::NotWritten, FencedBecause::Replaced),
+            (Input::SteppedDown, FencedBecause::SteppedDown),
+        ] {
+            assert_eq!(leader(Ack::None).apply(Millis(1), input), [Effect::Fence { why }]);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Built-in steps, for a first job without programs: `cat`, `wc`, `sort` and `grep`.
+
+use corona_mapreduce::native::{LineFormat, Step};
+use memchr::memmem::Finder;
+
+use crate::error::TaskError;
+use crate::run::Run;
+use crate::spill::{Collector, Combiner};
+use crate::vint;
+
+/// A built-in mapper. A program is none: it gives nothing.
+#[derive(Debug)]
+pub struct Mapper<'a> {
+    step: &'a Step,
+    lines: &'a LineFormat,
+    finder: Option<Finder<'a>>,
+}
+
+impl<'a> Mapper<'a> {
+    /// The mapper of a step.
+    pub fn new(step: &'a Step, lines: &'a LineFormat) -> Mapper<'a> {
+        let finder = match step {
+            Step::Grep(text) => Some(Finder::new(text.as_bytes())),
+            _ => None,
+        };
+        Mapper { step, lines, finder }
+    }
+
+    /// Takes a line of the input.
+    #[inline]
+    pub fn map(&self, line: &[u8], to: &mut (impl Collector + ?Sized)) -> Result<(), TaskError> {
+        match self.step {
+            Step::Words => {
+                let words = line.split(|byte| byte.is_ascii_whitespace());
+                words.filter(|word| !word.is_empty()).try_for_each(|word| to.collect(word, b"1"))
+            }
+            Step::Sort => to.collect(line, b""),
+            Step::Grep(_) => match &self.finder {
+                Some(finder) if finder.find(line).is_some() => to.collect(line, b""),
+                _ => Ok(()),
+            },
+            Step::Cat => {
+                let (key, value) = split(line, &self.lines.output_separator, self.lines.key_fields);
+                to.collect(key, value)
+            }
+            Step::Program(_) => Ok(()),
+        }
+    }
+}
+
+/// Splits a line into key and value behind so many fields. A line with fewer is a key.
+#[inline]
+pub fn split<'a>(line: &'a [u8], separator: &[u8], fields: usize) -> (&'a [u8], &'a [u8]) {
+    let mut from = 0;
+    for field in 1.. {
+        let rest = line.get(from..).unwrap_or_default();
+        let found = match separator {
+            [one] => memchr::memchr(*one, rest),
+            _ => memchr::memmem::find(rest, separator),
+        };
+        let Some(at) = found else { return (line, &[]) };
+        if field >= fields {
+            let end = from + at;
+            let value = line.get(end + separator.len()..).unwrap_or_default();
+            return (line.get(..end).unwrap_or_default(), value);
+        }
+        from += at + separator.len();
+    }
+    (line, &[])
+}
+
+/// Sums the numbers of each key. A value that is no whole number counts as none.
+#[derive(Clone, Copy, Debug)]
+pub struct Sum;
+
+impl Combiner for Sum {
+    fn combine(
+        &mut self,
+        run: &mut (dyn Run + Send),
+        to: &mut dyn Collector,
+    ) -> Result<(), TaskError> {
+        sum(run, to, &mut || {})
+    }
+}
+
+/// The same with news of each new key.
+pub(crate) fn sum(
+    run: &mut (dyn Run + Send),
+    to: &mut dyn Collector,
+    group: &mut dyn FnMut(),
+) -> Result<(), TaskError> {
+    let mut key = Vec::new();
+    let mut total: Option<i64> = None;
+    while run.advance()? {
+        let number = number(vint::text(run.value()));
+        match total {
+            Some(so_far) if key == run.key() => total = Some(so_far.saturating_add(number)),
+            before => {
+                if let Some(sum) = before {
+                    to.collect(vint::text(&key), sum.to_string().as_bytes())?;
+                }
+                group();
+                key.clear();
+                key.extend_from_slice(run.key());
+                total = Some(number);
+            }
+        }
+    }
+    match total {
+        Some(sum) => to.collect(vint::text(&key), sum.to_string().as_bytes()),
+        None => Ok(()),
+    }
+}
+
+fn number(text: &[u8]) -> i64 {
+    match text {
+        b"1" => 1,
+        text => {
+            std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Found(Vec<(String, String)>);
+
+    impl Collector for Found {
+        fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            self.0.push((text(key), text(value)));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn built_in_mappers() {
+        let lines = LineFormat {
+            input_separator: b"\t".to_vec(),
+            output_separator: b"\t".to_vec(),
+            key_fields: 1,
+            ignores_key: true,
+        };
+        for (step, line, expected) in [
+            (Step::Words, "a  bc\ta ", &[("a", "1"), ("bc", "1"), ("a", "1")][..]),
+            (Step::Sort, "a\tb", &[("a\tb", "")]),
+            (Step::Grep("b".into()), "abc", &[("abc", "")]),
+            (Step::Grep("x".into()), "abc", &[]),
+            (Step::Cat, "a\tb\tc", &[("a", "b\tc")]),
+            (Step::Cat, "a", &[("a", "")]),
+        ] {
+            let mut found = Found(Vec::new());
+            Mapper::new(&step, &lines).map(line.as_bytes(), &mut found).unwrap();
+            let found: Vec<_> = found.0.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            assert_eq!(found, expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn keys_of_several_fields() {
+        for (line, separator, fields, expected) in [
+            ("a.b.c", ".", 2, ("a.b", "c")),
+            ("a.b", ".", 2, ("a.b", "")),
+            ("a--b", "--", 1, ("a", "b")),
+            ("", "\t", 1, ("", "")),
+            ("\tb", "\t", 1, ("", "b")),
+        ] {
+            let (key, value) = split(line.as_bytes(), separator.as_bytes(), fields);
+            assert_eq!((key, value), (expected.0.as_bytes(), expected.1.as_bytes()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! The process of a task, from its first call to its exit status. Spec: mapreduce/04 §4.6.
+//!
+//! A thread does the work. Meanwhile this one reports to the task tracker, and ends the process when the
+//! task tracker does not know the task any more or cannot be reached.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use corona_config::{ClientSource, JobConf, Source, keys};
+use corona_filesystem::FileSystems;
+use corona_hadoop::writables::{
+    CleanupState, InetAddress, JvmContext, JvmId, Phase, Task, TaskAttemptId, TaskKind, TaskState,
+    TaskStatus,
+};
+use corona_mapreduce::native::NativeJob;
+use corona_process::procfs;
+use thiserror::Error;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::counters::{Count, TaskCounters};
+use crate::error::TaskError;
+use crate::files::JobFiles;
+use crate::output::{Committer, TextFormat, TextOutput};
+use crate::program::{Programs, environment};
+use crate::scratch::Scratch;
+use crate::settings::TaskSettings;
+use crate::status::Status;
+use crate::umbilical::{MOST_ERRORS, MapEvents, Umbilical, address};
+use crate::{map, reduce};
+
+/// Exit statuses, as the original's children have them.
+const UNREACHABLE: u8 = 65;
+const UNKNOWN: u8 = 66;
+/// The longest reason of a failure that is reported.
+const MOST_REASON_BYTES: usize = 32 << 10;
+
+/// What a task tracker passes to the process of a task.
+#[derive(Clone, Debug)]
+pub struct Birth {
+    /// Where the task tracker listens.
+    pub umbilical: InetAddress,
+    /// The attempt that the process is started for.
+    pub attempt: TaskAttemptId,
+    /// The number of the process.
+    pub number: i32,
+    /// The process id, as the task tracker's shell knows it.
+    pub pid: String,
+    /// The directory that the task runs in.
+    pub work: PathBuf,
+}
+
+/// What a process lacks to be that of a task.
+#[derive(Debug, Error)]
+#[error("{name} {wrong}; this program is started by a task tracker")]
+pub struct NotATask {
+    name: &'static str,
+    wrong: &'static str,
+}
+
+impl Birth {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// A variable that task trackers set is missing or is not of its form.
+    pub fn of(variable: &dyn Fn(&str) -> Option<String>, work: PathBuf) -> Result<Birth, NotATask> {
+        let get = |name| variable(name).ok_or(NotATask { name, wrong: "is not set" });
+        let wrong = |name| NotATask { name, wrong: "cannot be read" };
+        Ok(Birth {
+            umbilical: address(&get("CORONA_UMBILICAL")?)
+                .ok_or_else(|| wrong("CORONA_UMBILICAL"))?,
+            attempt: get("mapred_task_id")?.parse().map_err(|_| wrong("mapred_task_id"))?,
+            number: get("CORONA_JVM_NUMBER")?.parse().map_err(|_| wrong("CORONA_JVM_NUMBER"))?,
+            pid: get("JVM_PID")?,
+            work,
+        })
+    }
+
+    fn context(&self) -> JvmContext {
+        let job = self.attempt.job().clone();
+        let jvm = JvmId { number: self.number, job, is_map: self.attempt.task.is_map };
+        JvmContext { jvm, pid: self.pid.clone() }
+    }
+}
+
+/// Runs the task of this process, and gives the exit status.
+///
+/// # Errors
+/// The task tracker could not be asked for the task, or the process has no threads.
+pub fn run(birth: &Birth) -> Result<u8, TaskError> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(TaskError::local("(threads)"))?;
+    let status = runtime.block_on(serve(birth, runtime.handle().clone()));
+    // A file system that does not answer must not keep the process from ending.
+    Runtime::shutdown_background(runtime);
+    status
+}
+
+async fn serve(birth: &Birth, runtime: Handle) -> Result<u8, TaskError> {
+    let umbilical = Arc::new(Umbilical::new(birth.umbilical.clone(), runtime.clone()));
+    let Some(task) = first_task(&umbilical, birth).await? else { return Ok(0) };
+    let status = Arc::new(Status::new(task.is_map()));
+    let counters = Arc::new(TaskCounters::default());
+    let programs = Arc::new(std::sync::OnceLock::<Arc<Programs>>::new());
+    let reports = Reports {
+        umbilical: umbilical.clone(),
+        attempt: task.attempt.clone(),
+        slots: task.slots,
+        has_counters: task.status.counters.is_some(),
+        status: status.clone(),
+        counters: counters.clone(),
+    };
+    let (done, is_done) = oneshot::channel();
+    let (mine, theirs, work_dir) = (reports.clone(), programs.clone(), birth.work.clone());
+    let thread = std::thread::Builder::new().name("task".to_owned()).spawn(move || {
+        let worker = Worker { task, reports: mine, runtime, work_dir, programs: theirs };
+        // Without a receiver the process ends anyway.
+        let _ = done.send(worker.finish());
+    });
+    thread.map_err(TaskError::local("(threads)"))?;
+    let ended = tokio::select! {
+        // A thread that panicked has sent nothing: the task tracker sees that the task was not done.
+        ended = is_done => ended.unwrap_or(1),
+        lost = reports.until_lost() => lost,
+    };
+    if let Some(programs) = programs.get() {
+        programs.stop();
+    }
+    Ok(ended)
+}
+
+/// Asks for the task. None: there is none for this process.
+async fn first_task(umbilical: &Umbilical, birth: &Birth) -> Result<Option<Task>, TaskError> {
+    for asked in 0_u64.. {
+        let answer = umbilical.get_task(birth.context()).await?;
+        if answer.should_die {
+            return Ok(None);
+        }
+        if let Some(task) = answer.task {
+            return Ok(Some(task));
+        }
+        sleep(Duration::from_millis(if asked < 5 { 500 } else { 1500 })).await;
+    }
+    Ok(None)
+}
+
+/// What is said to the task tracker.
+#[derive(Clone, Debug)]
+struct Reports {
+    umbilical: Arc<Umbilical>,
+    attempt: TaskAttemptId,
+    slots: i32,
+    has_counters: bool,
+    status: Arc<Status>,
+    counters: Arc<TaskCounters>,
+}
+
+impl Reports {
+    fn status(&self) -> TaskStatus {
+        if let Some(bytes) = procfs::Usage::own().peak_resident_bytes {
+            self.counters.set(Count::RssBytes, bytes);
+        }
+        self.counters.set(Count::CpuMillis, cpu_ms());
+        let counters = self.has_counters.then(|| self.counters.report());
+        self.status.report(&self.attempt, self.slots, counters)
+    }
+
+    /// Reports now and then, until the task tracker is lost or has lost the task. The exit status.
+    async fn until_lost(&self) -> u8 {
+        let mut errors = 0;
+        loop {
+            sleep(self.interval()).await;
+            let known = match self.counters.take_progress() {
+                true => self.umbilical.status_update(self.status()).await,
+                false => self.umbilical.ping(&self.attempt).await,
+            };
+            match known {
+                Ok(true) => errors = 0,
+                Ok(false) => {
+                    tracing::warn!("the task tracker does not know this task; ending");
+                    return UNKNOWN;
+                }
+                Err(error) => {
+                    errors += 1;
+                    tracing::warn!(%error, "cannot report to the task tracker; retrying");
+                    if errors >= MOST_ERRORS {
+                        return UNREACHABLE;
+                    }
+                }
+            }
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        self.status.report_interval()
+    }
+}
+
+/// Processor time of this process and of the programs that it waited for, in milliseconds.
+fn cpu_ms() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks = behind_name.split_whitespace().skip(11).take(4);
+    let ticks: u64 = ticks.filter_map(|number| number.parse::<u64>().ok()).sum();
+    ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// Does the work of a task.
+struct Worker {
+    task: Task,
+    reports: Reports,
+    runtime: Handle,
+    work_dir: PathBuf,
+    programs: Arc<std::sync::OnceLock<Arc<Programs>>>,
+}
+
+impl Worker {
+    /// Does the work and says how it ended. The exit status.
+    fn finish(self) -> u8 {
+        let umbilical = self.reports.umbilical.clone();
+        let attempt = &self.task.attempt;
+        let failed = match self.work() {
+            Ok(()) => match umbilical.done(attempt) {
+                Ok(()) => return 0,
+                Err(error) => TaskError::Umbilical(error),
+            },
+            Err(TaskError::Stopped) => return UNKNOWN,
+            Err(error) => error,
+        };
+        let why = failed.to_string();
+        let why = crate::error::cut(&why, MOST_REASON_BYTES);
+        tracing::error!(%attempt, why, "the task failed");
+        let told = match failed {
+            TaskError::Shuffle(_) => umbilical.shuffle_error(attempt, why),
+            TaskError::Local { .. } => umbilical.fs_error(attempt, why),
+            _ => umbilical.diagnose(attempt, &format!("{why}\n")),
+        };
+        if let Err(error) = told {
+            tracing::error!(%error, "cannot report the failure");
+            return UNREACHABLE;
+        }
+        0
+    }
+
+    fn work(&self) -> Result<(), TaskError> {
+        let conf = self.configuration()?;
+        let files = self.files()?;
+        let committer =
+            Committer::new(&files, conf.get("mapred.output.dir").filter(|dir| !dir.is_empty()));
+        let (status, attempt) = (&self.reports.status, self.task.attempt.to_string());
+        let task = &self.task;
+        if task.task_cleanup {
+            self.enter_cleanup("cleanup")?;
+            committer.abort_task(&attempt)?;
+        } else if let Some(end) = task.job_cleanup {
+            self.enter_cleanup("cleanup")?;
+            match end {
+                CleanupState::Succeeded => committer.end_job(is_marked(&conf))?,
+                CleanupState::Failed | CleanupState::Killed => committer.end_job(false)?,
+                CleanupState::Running | CleanupState::Prep => {
+                    return Err(TaskError::Task(format!(
+                        "a job that is {end} cannot be cleaned up after"
+                    )));
+                }
+            }
+        } else if task.job_setup {
+            status.set_text("setup");
+            committer.set_up_job()?;
+        } else {
+            let worked = self.map_or_reduce(conf, &files, &committer);
+            let worked = worked.and_then(|()| self.commit(&committer, &attempt));
+            if worked.is_err() {
+                self.abort(&committer, &attempt);
+                return worked;
+            }
+        }
+        self.last_report()
+    }
+
+    /// The configuration of the attempt. Everything of the site is in it.
+    fn configuration(&self) -> Result<JobConf, TaskError> {
+        let path = PathBuf::from(&self.task.job_file);
+        let wrong = |why: String| TaskError::Configuration { path: path.clone(), why };
+        let loaded =
+            Source::default().load_task_tracker().map_err(|error| wrong(error.to_string()))?;
+        JobConf::read(&loaded.site, &path).map_err(|error| wrong(error.to_string()))
+    }
+
+    fn files(&self) -> Result<JobFiles, TaskError> {
+        let path = PathBuf::from(&self.task.job_file);
+        let further = [path.clone()];
+        let source = ClientSource { conf_dir: None, further: &further, overrides: &[] };
+        let settings = source.load_file_systems();
+        let wrong = |why: String| TaskError::Configuration { path, why };
+        let mut settings = settings.map_err(|error| wrong(error.to_string()))?;
+        if !self.task.user.is_empty() {
+            settings.user.clone_from(&self.task.user);
+        }
+        let systems = FileSystems::new(settings)?;
+        Ok(JobFiles::new(systems, self.runtime.clone(), self.reports.counters.clone()))
+    }
+
+    fn enter_cleanup(&self, text: &str) -> Result<(), TaskError> {
+        self.reports.status.set_phase(Phase::Cleanup);
+        self.reports.status.set_text(text);
+        self.report()
+    }
+
+    fn report(&self) -> Result<(), TaskError> {
+        match self.reports.umbilical.report(self.reports.status())? {
+            true => Ok(()),
+            false => Err(TaskError::Stopped),
+        }
+    }
+
+    fn last_report(&self) -> Result<(), TaskError> {
+        self.reports.status.set_progress(1.0);
+        self.report()
+    }
+
+    fn map_or_reduce(
+        &self,
+        conf: JobConf,
+        files: &JobFiles,
+        committer: &Committer<'_>,
+    ) -> Result<(), TaskError> {
+        let work = self.prepared(conf, files, committer)?;
+        match &self.task.kind {
+            TaskKind::Map { split } => map::run(&work, self.task.partition, split.as_ref()),
+            TaskKind::Reduce { maps } => {
+                let maps = usize::try_from(*maps).unwrap_or(0);
+                reduce::run(&work, self.task.partition, maps)
+            }
+        }
+    }
+
+    fn prepared<'a>(
+        &'a self,
+        mut conf: JobConf,
+        files: &'a JobFiles,
+        committer: &Committer<'_>,
+    ) -> Result<Work<'a>, TaskError> {
+        let job = NativeJob::of(&conf)?;
+        let settings = TaskSettings::of(&conf, &job);
+        self.reports.status.set_report_interval(settings.report_interval);
+        let attempt = self.task.attempt.to_string();
+        let output_dir = committer.work_dir(&attempt);
+        if let Some(dir) = &output_dir {
+            conf.set("mapred.work.output.dir", dir);
+        }
+        if let TaskKind::Map { split } = &self.task.kind {
+            let split = map::file_split(split.as_ref())?;
+            conf.set("map.input.file", &split.path);
+            conf.set("map.input.start", &split.start.to_string());
+            conf.set("map.input.length", &split.length.to_string());
+        }
+        let local = conf.list(&keys::TT_LOCAL_DIRS);
+        let local: Vec<PathBuf> = local.iter().map(|dir| PathBuf::from(dir.trim())).collect();
+        let scratch = Scratch::new(&local, &self.task.attempt.job().to_string(), &attempt);
+        link_files(&conf, &self.work_dir)?;
+        let mut programs = Programs::new(&self.work_dir);
+        programs.environment = variables(&conf, &self.work_dir);
+        programs.reporter_prefix.clone_from(&job.reporter_prefix);
+        programs.exit_status_counts = job.exit_status_counts;
+        programs.stderr_lines = settings.stderr_lines;
+        programs.max_line_bytes = settings.max_record_bytes;
+        let programs = self.programs.get_or_init(|| Arc::new(programs)).clone();
+        Ok(Work {
+            job,
+            settings,
+            attempt: self.task.attempt.clone(),
+            files,
+            scratch,
+            programs,
+            counters: self.reports.counters.clone(),
+            status: self.reports.status.clone(),
+            output_dir,
+            local_dirs: local,
+            conf,
+            worker: self,
+        })
+    }
+
+    /// Commits the output, if there is one, when the job tracker allows it.
+    fn commit(&self, committer: &Committer<'_>, attempt: &str) -> Result<(), TaskError> {
+        if !committer.needs_commit(attempt)? {
+            return Ok(());
+        }
+        let reports = &self.reports;
+        reports.status.set_state(TaskState::CommitPending);
+        reports.umbilical.commit_pending(&reports.status())?;
+        let mut pause = Duration::from_millis(10);
+        while !reports.umbilical.can_commit(&self.task.attempt)? {
+            // A task that waits is no task that hangs.
+            reports.counters.progressed();
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+        Ok(committer.commit_task(attempt)?)
+    }
+
+    /// Deletes what a failed task has written, so that no other attempt has to.
+    fn abort(&self, committer: &Committer<'_>, attempt: &str) {
+        let aborted =
+            self.enter_cleanup("cleanup").and_then(|()| Ok(committer.abort_task(attempt)?));
+        if let Err(error) = aborted {
+            tracing::warn!(%error, "cannot delete the output of the failed task");
+        }
+    }
+}
+
+fn is_marked(conf: &JobConf) -> bool {
+    conf.get("mapreduce.fileoutputcommitter.marksuccessfuljobs").as_deref() != Some("false")
+}
+
+/// The variables of programs: the properties of the job, what it adds, and its temporary directory.
+fn variables(conf: &JobConf, work: &Path) -> Vec<(String, String)> {
+    let properties = conf.names().filter_map(|name| Some((name, conf.get(name)?)));
+    let mut variables = environment(properties);
+    let own = conf.get("stream.addenvironment").unwrap_or_default();
+    let own = own.split(' ').filter_map(|setting| setting.split_once('='));
+    variables.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let temporary = conf.text(&keys::JOB_TEMPORARY_DIR);
+    variables.push(("TMPDIR".to_owned(), work.join(temporary).display().to_string()));
+    variables
+}
+
+/// Puts links into the working directory: to the content of the job's jar, and to cached files that have
+/// a name there.
+fn link_files(conf: &JobConf, work: &Path) -> Result<(), TaskError> {
+    if conf.get("mapred.create.symlink").as_deref() != Some("yes") {
+        return Ok(());
+    }
+    let link = |target: &Path, name: &str| {
+        let at = work.join(name);
+        match std::os::unix::fs::symlink(target, &at) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(TaskError::local(&at)(error))
+            }
+            _ => Ok(()),
+        }
+    };
+    for (files, local) in [
+        ("mapred.cache.files", "mapred.cache.localFiles"),
+        ("mapred.cache.archives", "mapred.cache.localArchives"),
+        ("mapred.cache.shared.files", "mapred.cache.shared.localFiles"),
+        ("mapred.cache.shared.archives", "mapred.cache.shared.localArchives"),
+    ] {
+        let list = |key: &str| {
+            let text = conf.get(key).unwrap_or_default();
+            text.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        for (file, local) in list(files).iter().zip(list(local)) {
+            let name = file.rsplit_once('#').map(|(_, name)| name);
+            if let Some(name) = name.filter(|name| is_plain(name)) {
+                link(Path::new(&local), name)?;
+            }
+        }
+    }
+    let jar = conf.get("mapred.jar").map(PathBuf::from);
+    let Some(jars) = jar.as_deref().and_then(Path::parent) else { return Ok(()) };
+    for entry in std::fs::read_dir(jars).into_iter().flatten().flatten() {
+        if let Some(name) = entry.file_name().to_str() {
+            link(&entry.path(), name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name stays in its directory.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && name != "." && name != ".."
+}
+
+/// What a map or a reduce works with.
+pub(crate) struct Work<'a> {
+    pub(crate) job: NativeJob,
+    pub(crate) settings: TaskSettings,
+    pub(crate) attempt: TaskAttemptId,
+    pub(crate) files: &'a JobFiles,
+    pub(crate) scratch: Scratch,
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) counters: Arc<TaskCounters>,
+    pub(crate) status: Arc<Status>,
+    output_dir: Option<String>,
+    local_dirs: Vec<PathBuf>,
+    conf: JobConf,
+    worker: &'a Worker,
+}
+
+impl Work<'_> {
+    /// Reports how the task stands.
+    pub(crate) fn report(&self) -> Result<(), TaskError> {
+        self.worker.report()
+    }
+
+    /// The file that the task writes for its job.
+    pub(crate) fn text_output(
+        &self,
+        partition: i32,
+        keys_alone: bool,
+        counted: Count,
+    ) -> Result<TextOutput<'_>, TaskError> {
+        let Some(dir) = &self.output_dir else {
+            return Err(TaskError::Task(
+                "the job has no output directory (mapred.output.dir)".to_owned(),
+            ));
+        };
+        let format = TextFormat {
+            separator: &self.job.text_separator,
+            keys_alone,
+            codec: self.job.output_codec,
+        };
+        TextOutput::create(self.files, dir, partition, format, counted, &self.counters)
+    }
+
+    /// Where the reduce learns of maps: the job tracker that the newest configuration of the job names.
+    pub(crate) fn map_events(&self) -> Result<MapEvents, TaskError> {
+        let job = self.attempt.job();
+        let below: PathBuf =
+            ["taskTracker", "jobcache", &job.to_string(), "job.xml"].iter().collect();
+        let newest = self.local_dirs.iter().map(|dir| dir.join(&below)).find(|path| path.exists());
+        let newest = newest.and_then(|path| {
+            let loaded = Source::default().load_task_tracker().ok()?;
+            JobConf::read(&loaded.site, &path).ok()
+        });
+        let conf = newest.as_ref().unwrap_or(&self.conf);
+        let at = |key| conf.get(key).and_then(|text| address(&text));
+        let Some(job_tracker) = at("mapred.direct.task.umbilical.address") else {
+            let why = "the job's configuration names no job tracker (mapred.direct.task.umbilical.address)";
+            return Err(TaskError::Task(why.to_owned()));
+        };
+        let secondary = at("mapred.direct.task.umbilical.secondary");
+        Ok(MapEvents::new(job_tracker, secondary, job.clone(), self.worker.runtime.clone()))
+    }
+}

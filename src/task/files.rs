@@ -1,0 +1,169 @@
+//! Files of a job, on HDFS or this machine, as plain readers and writers for the threads of a task.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use corona_filesystem::{
+    CreateOptions, FileReader, FileStatus, FileSystem, FileSystems, FileWriter, FsError, FsPath,
+};
+use tokio::runtime::Handle;
+
+use crate::counters::{Count, TaskCounters};
+
+/// Bytes that are passed on at a time.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The file systems of a job.
+#[derive(Debug)]
+pub struct JobFiles {
+    systems: FileSystems,
+    runtime: Handle,
+    counters: Arc<TaskCounters>,
+}
+
+impl JobFiles {
+    /// The file systems of a job, served by a runtime whose threads are not those of the callers.
+    pub fn new(systems: FileSystems, runtime: Handle, counters: Arc<TaskCounters>) -> JobFiles {
+        JobFiles { systems, runtime, counters }
+    }
+
+    fn resolve(&self, path: &str) -> Result<(Arc<dyn FileSystem>, FsPath), FsError> {
+        self.systems.resolve(path)
+    }
+
+    /// Opens a file at a place, to be read up to `end` or a bit further.
+    pub fn open(&self, path: &str, from: u64) -> Result<InputFile, FsError> {
+        let (files, path) = self.resolve(path)?;
+        let mut reader = self.runtime.block_on(files.open(&path))?;
+        reader.seek(from);
+        let count = match files.root().scheme() {
+            "hdfs" => Count::HdfsRead,
+            _ => Count::FileRead,
+        };
+        Ok(InputFile {
+            reader,
+            runtime: self.runtime.clone(),
+            count,
+            counters: self.counters.clone(),
+        })
+    }
+
+    /// Makes a file, replacing one of that name.
+    pub fn create(&self, path: &str) -> Result<OutputFile, FsError> {
+        let (files, path) = self.resolve(path)?;
+        let options = CreateOptions { overwrite: true, ..CreateOptions::default() };
+        let writer = self.runtime.block_on(files.create(&path, options))?;
+        let count = match files.root().scheme() {
+            "hdfs" => Count::HdfsWritten,
+            _ => Count::FileWritten,
+        };
+        let (runtime, counters) = (self.runtime.clone(), self.counters.clone());
+        let buffer = Vec::with_capacity(BUFFER_BYTES);
+        Ok(OutputFile { writer: Some(writer), buffer, runtime, count, counters })
+    }
+
+    /// What a path is. None: there is nothing.
+    pub fn find(&self, path: &str) -> Result<Option<FileStatus>, FsError> {
+        let (files, path) = self.resolve(path)?;
+        self.runtime.block_on(files.find(&path))
+    }
+
+    /// The entries of a directory.
+    pub fn list(&self, path: &str, most: usize) -> Result<Vec<FileStatus>, FsError> {
+        let (files, path) = self.resolve(path)?;
+        self.runtime.block_on(files.list(&path, most))
+    }
+
+    /// Makes a directory and those above it.
+    pub fn make_dirs(&self, path: &str) -> Result<(), FsError> {
+        let (files, path) = self.resolve(path)?;
+        self.runtime.block_on(files.mkdirs(&path, None))
+    }
+
+    /// Deletes a file or a directory with all that is in it. False: there was none.
+    pub fn delete(&self, path: &str) -> Result<bool, FsError> {
+        let (files, path) = self.resolve(path)?;
+        self.runtime.block_on(files.delete(&path, true))
+    }
+
+    /// Gives a file another name, in the place of one that has it.
+    pub fn replace(&self, from: &str, to: &str) -> Result<(), FsError> {
+        let (files, from) = self.resolve(from)?;
+        let (_, to) = self.resolve(to)?;
+        self.runtime.block_on(async {
+            match files.rename(&from, &to).await {
+                Ok(()) => Ok(()),
+                Err(_) if files.delete(&to, true).await? => files.rename(&from, &to).await,
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+/// A file that is read.
+pub struct InputFile {
+    reader: Box<dyn FileReader>,
+    runtime: Handle,
+    count: Count,
+    counters: Arc<TaskCounters>,
+}
+
+impl std::fmt::Debug for InputFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InputFile").finish_non_exhaustive()
+    }
+}
+
+impl Read for InputFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.runtime.block_on(self.reader.read(buffer)).map_err(io::Error::other)?;
+        self.counters.add(self.count, read as u64);
+        Ok(read)
+    }
+}
+
+/// A file that is written. It must be closed.
+pub struct OutputFile {
+    writer: Option<Box<dyn FileWriter>>,
+    buffer: Vec<u8>,
+    runtime: Handle,
+    count: Count,
+    counters: Arc<TaskCounters>,
+}
+
+impl std::fmt::Debug for OutputFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutputFile").finish_non_exhaustive()
+    }
+}
+
+impl OutputFile {
+    fn send(&mut self) -> io::Result<()> {
+        let writer = self.writer.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        self.runtime.block_on(writer.write(&self.buffer)).map_err(io::Error::other)?;
+        self.counters.add(self.count, self.buffer.len() as u64);
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Returns when the file is complete.
+    pub fn close(mut self) -> io::Result<()> {
+        self.send()?;
+        let writer = self.writer.take().ok_or(io::ErrorKind::NotConnected)?;
+        self.runtime.block_on(writer.close()).map_err(io::Error::other)
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

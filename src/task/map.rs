@@ -1,0 +1,197 @@
+//! A map: the lines of a split, through the mapper, into the output for reduces or into the job's output.
+//! Spec: mapreduce/05 §5.2.
+
+use std::io::{Read, Write};
+
+use corona_hadoop::io::Reader;
+use corona_hadoop::io::formats::Writable;
+use corona_hadoop::writables::{FileSplit, Split};
+use corona_mapreduce::native::{Codec, LineFormat, Step};
+
+use crate::builtin::{Mapper, Sum};
+use crate::child::Work;
+use crate::codec;
+use crate::counters::{Count, TaskCounters};
+use crate::error::TaskError;
+use crate::lines::{LineError, SplitLines, first_byte};
+use crate::output::TextOutput;
+use crate::partition::Partitioner;
+use crate::program::{Programs, of_pipe};
+use crate::run::Run;
+use crate::spill::{Collector, Combiner, MapOutput};
+use crate::status::Status;
+use crate::vint;
+
+const FILE_SPLIT: &str = "org.apache.hadoop.mapred.FileSplit";
+
+/// The part of a file that a map reads.
+pub(crate) fn file_split(split: Option<&Split>) -> Result<FileSplit, TaskError> {
+    let wrong = |why: String| Err(TaskError::Task(why));
+    let Some(split) = split else { return wrong("the map came without a split".to_owned()) };
+    if split.class != FILE_SPLIT {
+        return wrong(format!("native tasks do not read splits of class {}", split.class));
+    }
+    FileSplit::decode(&mut Reader::new(&split.data))
+        .or_else(|error| wrong(format!("the split cannot be read: {error}")))
+}
+
+/// The lines of the input, and what is counted of them.
+pub(crate) struct Input<'a> {
+    lines: SplitLines<Box<dyn Read + Send>>,
+    path: String,
+    counters: &'a TaskCounters,
+    status: &'a Status,
+    records: u64,
+    bytes: u64,
+}
+
+impl<'a> Input<'a> {
+    pub(crate) fn open(work: &'a Work<'_>, split: &FileSplit) -> Result<Input<'a>, TaskError> {
+        let codec = Codec::of_file(&split.path).map_err(|ending| {
+            TaskError::Task(format!("native tasks do not read {ending} files: {}", split.path))
+        })?;
+        let (start, length) = match codec {
+            // A compressed file is one split.
+            Some(_) => (0, None),
+            None => (split.start.max(0).unsigned_abs(), Some(split.length.max(0).unsigned_abs())),
+        };
+        let file = work.files.open(&split.path, first_byte(start))?;
+        let end = length.map(|length| start.saturating_add(length));
+        let lines =
+            SplitLines::new(codec::reader(codec, file), start, end, work.settings.max_record_bytes);
+        let path = split.path.clone();
+        let lines = lines.map_err(|error| TaskError::Input { path: path.clone(), error })?;
+        let (counters, status) = (&*work.counters, &*work.status);
+        Ok(Input { lines, path, counters, status, records: 0, bytes: 0 })
+    }
+
+    fn count(&mut self) {
+        self.counters.add(Count::MapInputRecords, std::mem::take(&mut self.records));
+        self.counters.add(Count::MapInputBytes, std::mem::take(&mut self.bytes));
+        self.status.set_progress(self.lines.progress());
+    }
+
+    /// Hands each line to `to`.
+    fn each(
+        &mut self,
+        mut to: impl FnMut(&[u8]) -> Result<(), TaskError>,
+    ) -> Result<(), TaskError> {
+        loop {
+            if self.records == 1024 {
+                self.count();
+            }
+            let line = self.lines.next_line();
+            let line = line
+                .map_err(|error: LineError| TaskError::Input { path: self.path.clone(), error });
+            match line? {
+                Some(line) => {
+                    self.records += 1;
+                    self.bytes += line.bytes as u64;
+                    to(line.text)?;
+                }
+                None => {
+                    self.count();
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Runs a map.
+pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Result<(), TaskError> {
+    let split = file_split(split)?;
+    let mut input = Input::open(work, &split)?;
+    if work.job.reduces == 0 {
+        let mut output = map_only_output(work, partition)?;
+        through(work, &mut input, &mut output)?;
+        return output.close();
+    }
+    let partitioner = Partitioner::new(work.job.partitioning.clone(), work.job.reduces);
+    let combiner = work.job.combiner.as_ref().map(|step| combiner(work, step));
+    let mut output =
+        MapOutput::new(work.settings.spill, partitioner, combiner, &work.scratch, &work.counters);
+    through(work, &mut input, &mut output)?;
+    work.status.set_progress(1.0);
+    let bytes = output.finish()?;
+    work.status.set_output_bytes(bytes);
+    Ok(())
+}
+
+fn map_only_output<'a>(work: &'a Work<'_>, partition: i32) -> Result<TextOutput<'a>, TaskError> {
+    let keys_alone = matches!(work.job.mapper, Step::Sort | Step::Grep(_));
+    work.text_output(partition, keys_alone, Count::MapOutputRecords)
+}
+
+/// Sends the input through the mapper.
+fn through(
+    work: &Work<'_>,
+    input: &mut Input<'_>,
+    to: &mut dyn Collector,
+) -> Result<(), TaskError> {
+    match &work.job.mapper {
+        Step::Program(words) => {
+            let (programs, format) = (&work.programs, &work.job.map_lines);
+            programs.run(words, format, &work.counters, &work.status, to, |pipe| {
+                input.each(|line| {
+                    pipe.write_all(line).and_then(|()| pipe.write_all(b"\n")).map_err(of_pipe)
+                })
+            })
+        }
+        step => {
+            let mapper = Mapper::new(step, &work.job.map_lines);
+            input.each(|line| mapper.map(line, to))
+        }
+    }
+}
+
+fn combiner<'a>(work: &'a Work<'_>, step: &'a Step) -> Box<dyn Combiner + 'a> {
+    match step {
+        Step::Program(words) => Box::new(ProgramCombiner {
+            programs: &work.programs,
+            words,
+            format: &work.job.reduce_lines,
+            counters: &work.counters,
+            status: &work.status,
+        }),
+        _ => Box::new(Sum),
+    }
+}
+
+/// A program that gets the sorted records of a part and gives fewer, in the same order.
+struct ProgramCombiner<'a> {
+    programs: &'a Programs,
+    words: &'a [String],
+    format: &'a LineFormat,
+    counters: &'a TaskCounters,
+    status: &'a Status,
+}
+
+impl Combiner for ProgramCombiner<'_> {
+    fn combine(
+        &mut self,
+        run: &mut (dyn Run + Send),
+        to: &mut dyn Collector,
+    ) -> Result<(), TaskError> {
+        self.programs.run(self.words, self.format, self.counters, self.status, to, |pipe| {
+            while run.advance()? {
+                write_record(pipe, self.format, run).map_err(of_pipe)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes a record as a line for a program.
+pub(crate) fn write_record(
+    pipe: &mut dyn Write,
+    format: &LineFormat,
+    run: &(dyn Run + Send),
+) -> std::io::Result<()> {
+    if !format.ignores_key {
+        pipe.write_all(vint::text(run.key()))?;
+        pipe.write_all(&format.input_separator)?;
+    }
+    pipe.write_all(vint::text(run.value()))?;
+    pipe.write_all(b"\n")
+}

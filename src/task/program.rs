@@ -1,0 +1,485 @@
+//! A program of a job: lines in, lines out, and what it says on stderr, as Hadoop Streaming runs it.
+//!
+//! Three threads serve a program: the caller feeds it, one takes its lines, one reads its stderr. A
+//! program that does not read, does not write or does not end blocks them; the task tracker ends the task
+//! when no progress was reported for `mapred.task.timeout`.
+
+use std::collections::VecDeque;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use corona_mapreduce::native::LineFormat;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::builtin::split;
+use crate::counters::TaskCounters;
+use crate::error::{TaskError, cut};
+use crate::lines::Lines;
+use crate::spill::Collector;
+use crate::status::Status;
+
+/// Bytes that pass to and from a program at a time.
+const PIPE_BYTES: usize = 128 << 10;
+/// The longest line of stderr that is looked at; the rest of a longer one is a line of its own.
+const MOST_STDERR_LINE: usize = 64 << 10;
+/// What is kept of a line of stderr for the reason of a failure.
+const MOST_KEPT_BYTES: usize = 1000;
+
+/// What all programs of a task have in common.
+#[derive(Debug)]
+pub struct Programs {
+    /// The directory that they run in.
+    pub work: PathBuf,
+    /// Variables that they get besides those of the task.
+    pub environment: Vec<(String, String)>,
+    /// What lines of stderr for the task begin with.
+    pub reporter_prefix: String,
+    /// Whether another status than 0 is a failure.
+    pub exit_status_counts: bool,
+    /// Lines of stderr that are kept.
+    pub stderr_lines: usize,
+    /// The largest line.
+    pub max_line_bytes: usize,
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    is_stopped: bool,
+    programs: Vec<Pid>,
+}
+
+impl Programs {
+    /// Programs in a directory, with the original's settings.
+    pub fn new(work: &Path) -> Programs {
+        Programs {
+            work: work.to_owned(),
+            environment: Vec::new(),
+            reporter_prefix: "reporter:".to_owned(),
+            exit_status_counts: true,
+            stderr_lines: 20,
+            max_line_bytes: 64 << 20,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Kills all of them; none is started any more.
+    pub fn stop(&self) {
+        let mut running = self.running();
+        running.is_stopped = true;
+        for program in &running.programs {
+            // It may have ended.
+            let _ = kill_process(*program, Signal::KILL);
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a program. `feed` writes what it reads; the records in its lines go to `to`.
+    pub fn run(
+        &self,
+        words: &[String],
+        format: &LineFormat,
+        counters: &TaskCounters,
+        status: &Status,
+        to: &mut dyn Collector,
+        feed: impl FnOnce(&mut dyn Write) -> Result<(), TaskError>,
+    ) -> Result<(), TaskError> {
+        let program = words.first().cloned().unwrap_or_default();
+        let mut child = self.start(words)?;
+        let pid = Pid::from_child(&child);
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let tail = Mutex::new(VecDeque::new());
+        let (fed, taken) = std::thread::scope(|threads| {
+            let taking = threads.spawn(|| {
+                let taken = take_lines(stdout, format, self.max_line_bytes, &program, to);
+                if taken.is_err() {
+                    // Nobody reads its lines any more.
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+                taken
+            });
+            threads.spawn(|| self.read_stderr(stderr, counters, status, &tail));
+            let mut pipe = BufWriter::with_capacity(PIPE_BYTES, Stdin(stdin));
+            let fed = feed(&mut pipe).and_then(|()| pipe.flush().map_err(of_pipe));
+            if fed.as_ref().is_err_and(|error| !is_broken_pipe(error)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            // What is left in the buffer after a failure has no reader.
+            let (pipe, _) = pipe.into_parts();
+            drop(pipe);
+            (fed, taking.join())
+        });
+        self.running().programs.retain(|other| *other != pid);
+        let exit =
+            child.wait().map_err(|error| TaskError::Start { program: program.clone(), error })?;
+        let stopped = self.running().is_stopped;
+        taken
+            .unwrap_or_else(|_| Err(TaskError::Task("a thread of the task panicked".to_owned())))?;
+        if stopped {
+            return Err(TaskError::Stopped);
+        }
+        let tail = tail.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.conclude(fed, exit, &program, &last_lines(&tail))
+    }
+
+    fn conclude(
+        &self,
+        fed: Result<(), TaskError>,
+        exit: ExitStatus,
+        program: &str,
+        stderr: &str,
+    ) -> Result<(), TaskError> {
+        let code = exit.code().unwrap_or_else(|| 128 + exit.signal().unwrap_or(0));
+        match fed {
+            Err(error) if !is_broken_pipe(&error) => return Err(error),
+            _ if code != 0 && self.exit_status_counts => {
+                return Err(TaskError::Exit { code, stderr: stderr.to_owned() });
+            }
+            Err(_) => {
+                let (program, stderr) = (program.to_owned(), stderr.to_owned());
+                return Err(TaskError::Unread { program, stderr });
+            }
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    fn start(&self, words: &[String]) -> Result<Child, TaskError> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(TaskError::Task("the job names an empty program".to_owned()));
+        };
+        let mut command = Command::new(self.executable(program));
+        command
+            .args(arguments)
+            .current_dir(&self.work)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // A program that is started while all are stopped would outlive them.
+        let mut running = self.running();
+        if running.is_stopped {
+            return Err(TaskError::Stopped);
+        }
+        let started = command.spawn();
+        let child =
+            started.map_err(|error| TaskError::Start { program: program.clone(), error })?;
+        running.programs.push(Pid::from_child(&child));
+        Ok(child)
+    }
+
+    /// A file of the job, which is made executable, or a program of the machine.
+    fn executable(&self, program: &str) -> PathBuf {
+        let own = self.work.join(program);
+        if Path::new(program).is_absolute() || !own.is_file() {
+            return program.into();
+        }
+        if let Ok(metadata) = own.metadata() {
+            let mut permissions = metadata.permissions();
+            permissions.set_mode(permissions.mode() | 0o111);
+            // If that is refused, the start says so.
+            let _ = std::fs::set_permissions(&own, permissions);
+        }
+        own
+    }
+
+    /// Reads stderr to its end: what is meant for the task is carried out, the rest goes to the log.
+    fn read_stderr(
+        &self,
+        stderr: Option<ChildStderr>,
+        counters: &TaskCounters,
+        status: &Status,
+        tail: &Mutex<VecDeque<String>>,
+    ) {
+        let Some(mut stderr) = stderr else { return };
+        let mut buffer = vec![0; 8 << 10];
+        let mut line = Vec::new();
+        let take = |line: &mut Vec<u8>| {
+            let text = String::from_utf8_lossy(line);
+            match text.strip_prefix(self.reporter_prefix.as_str()) {
+                Some(order) => report(order.trim_end(), counters, status),
+                None => self.keep(&text, tail),
+            }
+            counters.progressed();
+            line.clear();
+        };
+        while let Ok(read) = stderr.read(&mut buffer) {
+            if read == 0 {
+                break;
+            }
+            for byte in buffer.get(..read).unwrap_or_default() {
+                if *byte == b'\n' || line.len() >= MOST_STDERR_LINE {
+                    take(&mut line);
+                }
+                if *byte != b'\n' {
+                    line.push(*byte);
+                }
+            }
+        }
+        if !line.is_empty() {
+            take(&mut line);
+        }
+    }
+
+    /// Writes a line to the log of the task, and keeps it among the last ones.
+    fn keep(&self, line: &str, tail: &Mutex<VecDeque<String>>) {
+        // The stderr of the task is its log. A full disk must not end the program.
+        let _ = writeln!(io::stderr().lock(), "{line}");
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if tail.len() >= self.stderr_lines {
+            tail.pop_front();
+        }
+        if self.stderr_lines > 0 {
+            tail.push_back(cut(line, MOST_KEPT_BYTES).to_owned());
+        }
+    }
+}
+
+/// Takes the lines of a program as records.
+fn take_lines(
+    stdout: Option<ChildStdout>,
+    format: &LineFormat,
+    max_line_bytes: usize,
+    program: &str,
+    to: &mut dyn Collector,
+) -> Result<(), TaskError> {
+    let Some(stdout) = stdout else { return Ok(()) };
+    let mut lines = Lines::new(stdout, PIPE_BYTES, max_line_bytes);
+    loop {
+        let line = lines
+            .next_line()
+            .map_err(|error| TaskError::ProgramOutput { program: program.to_owned(), error })?;
+        let Some(line) = line else { return Ok(()) };
+        let (key, value) = split(line.text, &format.output_separator, format.key_fields);
+        to.collect(key, value)?;
+    }
+}
+
+/// Carries out what a program says to the task: `counter:group,name,amount` or `status:text`.
+fn report(order: &str, counters: &TaskCounters, status: &Status) {
+    if let Some(text) = order.strip_prefix("status:") {
+        return status.set_text(text.trim());
+    }
+    let Some(counter) = order.strip_prefix("counter:") else {
+        return tracing::warn!(order, "cannot parse a reporter line; ignoring it");
+    };
+    let columns: Vec<&str> = counter.trim().split(',').collect();
+    match &columns[..] {
+        [group, name, amount] => match amount.parse() {
+            Ok(amount) if counters.add_own(group, name, amount) => {}
+            Ok(_) => tracing::warn!(counter, "too many counters; ignoring one"),
+            Err(_) => tracing::warn!(counter, "cannot parse a counter increment; ignoring it"),
+        },
+        _ => tracing::warn!(counter, "cannot parse a counter line; ignoring it"),
+    }
+}
+
+fn last_lines(tail: &VecDeque<String>) -> String {
+    if tail.is_empty() {
+        return String::new();
+    }
+    let lines: Vec<&str> = tail.iter().map(String::as_str).collect();
+    format!("\nLast lines of stderr:\n{}", lines.join("\n"))
+}
+
+/// The stdin of a program; without one, nobody reads.
+struct Stdin(Option<std::process::ChildStdin>);
+
+impl Write for Stdin {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Some(stdin) => stdin.write(bytes),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a failure to write to a program is, for whoever feeds one.
+pub(crate) fn of_pipe(error: io::Error) -> TaskError {
+    TaskError::Local { path: "(pipe)".into(), error }
+}
+
+fn is_broken_pipe(error: &TaskError) -> bool {
+    matches!(error, TaskError::Local { error, .. } if error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Variables of a program for the properties of a job: what is neither letter nor digit becomes `_`.
+/// A value longer than a system passes on is left out.
+pub fn environment<'a>(
+    properties: impl Iterator<Item = (&'a str, String)>,
+) -> Vec<(String, String)> {
+    const MOST_VALUE: usize = 100 << 10;
+    /// What all together may have, of the 2 MiB that Linux usually allows.
+    const MOST: usize = 1 << 20;
+    let mut bytes = 0;
+    let mut variables = Vec::new();
+    for (name, value) in properties {
+        let safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let name: String = name.chars().map(safe).collect();
+        let size = name.len() + value.len() + 16;
+        if !name.is_empty()
+            && !value.contains('\0')
+            && value.len() <= MOST_VALUE
+            && bytes + size <= MOST
+        {
+            bytes += size;
+            variables.push((name, value));
+        }
+    }
+    variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::Count;
+    use std::time::Duration;
+
+    #[derive(Default)]
+    struct Found(Vec<(String, String)>);
+
+    impl Collector for Found {
+        fn collect(&mut self, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            self.0.push((text(key), text(value)));
+            if self.0.len() > 10_000 {
+                return Err(TaskError::Task("enough".to_owned()));
+            }
+            Ok(())
+        }
+    }
+
+    struct Ran {
+        result: Result<(), TaskError>,
+        found: Vec<(String, String)>,
+        counters: TaskCounters,
+        status: Status,
+    }
+
+    fn run(programs: &Programs, script: &str, input: &[u8], copies: usize) -> Ran {
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        let mut found = Found::default();
+        let words = ["sh", "-c", script].map(str::to_owned);
+        let format = LineFormat {
+            input_separator: b"\t".to_vec(),
+            output_separator: b"\t".to_vec(),
+            key_fields: 1,
+            ignores_key: true,
+        };
+        let result = programs.run(&words, &format, &counters, &status, &mut found, |pipe| {
+            (0..copies).try_for_each(|_| pipe.write_all(input).map_err(of_pipe))
+        });
+        Ran { result, found: found.0, counters, status }
+    }
+
+    fn programs() -> Programs {
+        Programs { max_line_bytes: 1000, stderr_lines: 2, ..Programs::new(&std::env::temp_dir()) }
+    }
+
+    #[test]
+    fn lines_pass_through_a_program() {
+        let ran = run(&programs(), "tr a-z A-Z", b"a\tb\nc\n", 1);
+        ran.result.unwrap();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(ran.found, [pair("A", "B"), pair("C", "")]);
+    }
+
+    #[test]
+    fn stderr_counts_and_reports() {
+        let script = "cat > /dev/null; echo reporter:counter:g,n,3 >&2; echo reporter:counter:g,n,x >&2; \
+             echo reporter:status:at work >&2; echo reporter:counter:g,n,4 >&2; echo plain >&2";
+        let ran = run(&programs(), script, b"x\n", 1);
+        ran.result.unwrap();
+        assert_eq!(ran.counters.report().get("g", "n"), Some(7));
+        assert_eq!(ran.status.text(), "at work");
+        assert_eq!(ran.counters.get(Count::MapInputRecords), 0);
+    }
+
+    #[test]
+    fn failures_carry_the_last_lines_of_stderr() {
+        let script = "cat > /dev/null; for i in 1 2 3; do echo line $i >&2; done; exit 7";
+        let told = run(&programs(), script, b"x\n", 1).result.unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "PipeMapRed.waitOutputThreads(): subprocess failed with code 7\n\
+             Last lines of stderr:\nline 2\nline 3"
+        );
+        let lenient = Programs { exit_status_counts: false, ..programs() };
+        assert!(run(&lenient, script, b"x\n", 1).result.is_ok());
+        let killed = run(&programs(), "kill -9 $$", b"", 0).result.unwrap_err().to_string();
+        assert!(killed.contains("code 137"), "{killed}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_read_its_input_fails() {
+        let told =
+            run(&programs(), "exit 0", &[b'x'; 1000], 10_000).result.unwrap_err().to_string();
+        assert!(told.starts_with("Broken pipe: sh ended before it had read its input"), "{told}");
+    }
+
+    #[test]
+    fn a_program_that_writes_without_end_is_killed_when_its_task_fails() {
+        let told = run(&programs(), "yes", b"", 0).result.unwrap_err().to_string();
+        assert_eq!(told, "enough");
+        let told =
+            run(&programs(), "tr '\\0' x < /dev/zero", b"", 0).result.unwrap_err().to_string();
+        assert!(told.contains("corona.task.max.record.bytes"), "{told}");
+    }
+
+    #[test]
+    fn a_program_that_hangs_ends_with_its_task() {
+        let programs = programs();
+        std::thread::scope(|threads| {
+            let hanging =
+                threads.spawn(|| run(&programs, "exec sleep 600", &[b'x'; 1000], 10_000).result);
+            while programs.running().programs.is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            programs.stop();
+            assert!(matches!(hanging.join().unwrap(), Err(TaskError::Stopped)));
+        });
+        assert!(matches!(run(&programs, "true", b"", 0).result, Err(TaskError::Stopped)));
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let (counters, status) = (TaskCounters::default(), Status::new(true));
+        let format = LineFormat {
+            input_separator: vec![],
+            output_separator: vec![9],
+            key_fields: 1,
+            ignores_key: true,
+        };
+        let words = ["no-such-program".to_owned()];
+        let result =
+            programs().run(&words, &format, &counters, &status, &mut Found::default(), |_| Ok(()));
+        let told = result.unwrap_err().to_string();
+        assert!(told.starts_with("cannot start no-such-program: "), "{told}");
+    }
+
+    #[test]
+    fn properties_become_variables() {
+        let properties = [
+            ("mapred.task.id", "a".to_owned()),
+            ("x-y", "b".to_owned()),
+            ("large", "x".repeat(200 << 10)),
+            ("zero", "a\0b".to_owned()),
+        ];
+        let variables = environment(properties.into_iter());
+        let expected =
+            [("mapred_task_id", "a"), ("x_y", "b")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+        assert_eq!(variables, expected);
+    }
+}

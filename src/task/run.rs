@@ -1,0 +1,191 @@
+//! Sorted records in sequence, and the merge of several such runs into one.
+//!
+//! The order is that of Hadoop's texts: the bytes behind the length, compared as unsigned numbers.
+
+use crate::ifile::IFileError;
+use crate::vint;
+
+/// Records in sequence. A record is valid until the next one.
+pub trait Run {
+    /// Moves to the next record; the first call to the first one. False: there is none.
+    fn advance(&mut self) -> Result<bool, IFileError>;
+
+    /// The key of the record, as written.
+    fn key(&self) -> &[u8];
+
+    /// The value of the record, as written.
+    fn value(&self) -> &[u8];
+}
+
+/// The first eight bytes of a key's content as a number: keys with different prefixes compare as these.
+#[inline]
+pub(crate) fn prefix(content: &[u8]) -> u64 {
+    match content.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut padded = [0; 8];
+            for (to, from) in padded.iter_mut().zip(content) {
+                *to = *from;
+            }
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+/// Several runs as one, in order. Records with equal keys come in the order of their runs.
+#[derive(Debug)]
+pub struct Merge<R> {
+    runs: Vec<R>,
+    /// A heap of the runs that have a record: the prefix of its key, and its place among the runs.
+    heap: Vec<(u64, u32)>,
+    is_begun: bool,
+}
+
+impl<R: Run> Merge<R> {
+    /// The merge of these runs, none of which has been advanced.
+    pub fn new(runs: Vec<R>) -> Merge<R> {
+        Merge { runs, heap: Vec::new(), is_begun: false }
+    }
+
+    fn is_before(&self, one: (u64, u32), other: (u64, u32)) -> bool {
+        if one.0 != other.0 {
+            return one.0 < other.0;
+        }
+        let key =
+            |run: u32| self.runs.get(run as usize).map_or(&[][..], |run| vint::text(run.key()));
+        match key(one.1).cmp(key(other.1)) {
+            std::cmp::Ordering::Equal => one.1 < other.1,
+            order => order.is_lt(),
+        }
+    }
+
+    fn entry(&self, run: u32) -> (u64, u32) {
+        let prefix = self.runs.get(run as usize).map_or(0, |run| prefix(vint::text(run.key())));
+        (prefix, run)
+    }
+
+    fn begin(&mut self) -> Result<(), IFileError> {
+        self.is_begun = true;
+        for (at, run) in self.runs.iter_mut().enumerate() {
+            if run.advance()? {
+                self.heap.push((0, at as u32));
+            }
+        }
+        for at in 0..self.heap.len() {
+            self.heap[at] = self.entry(self.heap[at].1);
+        }
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+        Ok(())
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let mut least = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.heap.len() && self.is_before(self.heap[child], self.heap[least]) {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+
+    fn current(&self) -> Option<&R> {
+        self.heap.first().and_then(|(_, run)| self.runs.get(*run as usize))
+    }
+}
+
+impl<R: Run> Run for Merge<R> {
+    fn advance(&mut self) -> Result<bool, IFileError> {
+        if !self.is_begun {
+            self.begin()?;
+            return Ok(!self.heap.is_empty());
+        }
+        let Some((_, run)) = self.heap.first().copied() else { return Ok(false) };
+        let has_more = match self.runs.get_mut(run as usize) {
+            Some(run) => run.advance()?,
+            None => false,
+        };
+        if has_more {
+            self.heap[0] = self.entry(run);
+        } else {
+            self.heap.swap_remove(0);
+        }
+        self.sift_down(0);
+        Ok(!self.heap.is_empty())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.current().map_or(&[], Run::key)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.current().map_or(&[], Run::value)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::ifile::InMemory;
+    use proptest::prelude::*;
+
+    /// Records with text keys as a run in memory.
+    pub(crate) fn run_of(records: &[(Vec<u8>, Vec<u8>)]) -> InMemory {
+        let mut writer = crate::ifile::Writer::new(Vec::new(), None);
+        for (key, value) in records {
+            let mut text = Vec::new();
+            vint::put_text(key, &mut text);
+            writer.append(&text, value).unwrap();
+        }
+        let (mut bytes, lengths) = writer.finish().unwrap();
+        bytes.truncate(lengths.raw as usize);
+        InMemory::new(bytes)
+    }
+
+    fn all(mut run: impl Run) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut records = Vec::new();
+        while run.advance().unwrap() {
+            records.push((vint::text(run.key()).to_vec(), run.value().to_vec()));
+        }
+        assert!(!run.advance().unwrap() || records.is_empty());
+        records
+    }
+
+    proptest! {
+        #[test]
+        fn a_merge_is_what_a_stable_sort_gives(
+            runs in prop::collection::vec(
+                prop::collection::vec(prop::collection::vec(0_u8..3, 0..12), 0..20), 0..9),
+        ) {
+            let mut expected = Vec::new();
+            let mut sorted = Vec::new();
+            for (at, keys) in runs.into_iter().enumerate() {
+                let mut run: Vec<_> = keys.into_iter().map(|key| (key, vec![at as u8])).collect();
+                run.sort_by(|one, other| one.0.cmp(&other.0));
+                expected.extend(run.clone());
+                sorted.push(run_of(&run));
+            }
+            expected.sort_by(|one, other| one.0.cmp(&other.0));
+            prop_assert_eq!(all(Merge::new(sorted)), expected);
+        }
+
+        #[test]
+        fn prefixes_order_as_keys_do(
+            one in prop::collection::vec(any::<u8>(), 0..12),
+            other in prop::collection::vec(any::<u8>(), 0..12),
+        ) {
+            if prefix(&one) != prefix(&other) {
+                prop_assert_eq!(prefix(&one) < prefix(&other), one < other);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How a task stands, which its threads share and its reports show. Spec: mapreduce/04 §4.6.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::cut;
+use corona_hadoop::writables::{
+    Counters, Phase, RecordRange, ReduceProgress, TaskAttemptId, TaskState, TaskStatus,
+};
+
+/// The longest text that a task may show.
+const MOST_TEXT_BYTES: usize = 1000;
+
+/// How a task stands.
+#[derive(Debug)]
+pub struct Status {
+    inner: Mutex<Inner>,
+}
+
+/// Pause between reports until the configuration of the job was read.
+const FIRST_INTERVAL: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    state: TaskState,
+    phase: Phase,
+    progress: f32,
+    text: String,
+    output_bytes: i64,
+    reduce: Option<ReduceProgress>,
+    report_interval: Duration,
+}
+
+impl Status {
+    /// A task that has begun.
+    pub fn new(is_map: bool) -> Status {
+        let inner = Inner {
+            state: TaskState::Running,
+            phase: if is_map { Phase::Map } else { Phase::Shuffle },
+            progress: 0.0,
+            text: String::new(),
+            output_bytes: -1,
+            reduce: (!is_map).then(ReduceProgress::default),
+            report_interval: FIRST_INTERVAL,
+        };
+        Status { inner: Mutex::new(inner) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows a text, cut if it is long.
+    pub fn set_text(&self, text: &str) {
+        self.lock().text = cut(text, MOST_TEXT_BYTES).to_owned();
+    }
+
+    /// The text that is shown.
+    pub fn text(&self) -> String {
+        self.lock().text.clone()
+    }
+
+    /// The pause between reports.
+    pub fn report_interval(&self) -> Duration {
+        self.lock().report_interval
+    }
+
+    /// Changes the pause between reports.
+    pub fn set_report_interval(&self, interval: Duration) {
+        self.lock().report_interval = interval;
+    }
+
+    /// Enters a phase.
+    pub fn set_phase(&self, phase: Phase) {
+        self.lock().phase = phase;
+    }
+
+    /// Changes the state.
+    pub fn set_state(&self, state: TaskState) {
+        self.lock().state = state;
+    }
+
+    /// How much is done, from 0 to 1.
+    pub fn set_progress(&self, progress: f32) {
+        self.lock().progress = progress.clamp(0.0, 1.0);
+    }
+
+    /// The bytes of a map's output.
+    pub fn set_output_bytes(&self, bytes: u64) {
+        self.lock().output_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    }
+
+    /// Changes what only reduces report.
+    pub fn change_reduce(&self, change: impl FnOnce(&mut ReduceProgress)) {
+        if let Some(reduce) = &mut self.lock().reduce {
+            change(reduce);
+        }
+    }
+
+    /// The report. Failed fetches are reported once.
+    pub fn report(
+        &self,
+        attempt: &TaskAttemptId,
+        slots: i32,
+        counters: Option<Counters>,
+    ) -> TaskStatus {
+        let mut inner = self.lock();
+        let reduce = inner.reduce.clone();
+        if let Some(reduce) = &mut inner.reduce {
+            reduce.failed_fetches.clear();
+        }
+        TaskStatus {
+            attempt: attempt.clone(),
+            progress: inner.progress,
+            slots,
+            state: inner.state,
+            diagnostics: String::new(),
+            state_string: inner.text.clone(),
+            phase: inner.phase,
+            start_time_ms: 0,
+            finish_time_ms: 0,
+            output_size: inner.output_bytes,
+            counters,
+            next_records: RecordRange::default(),
+            reduce,
+        }
+    }
+}

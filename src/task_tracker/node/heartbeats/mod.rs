@@ -1,0 +1,279 @@
+//! Heartbeats to the cluster manager, and the effects of their replies.
+//!
+//! It knows no job and no task. Spec: mapreduce/04 §4.2, mapreduce/03 §3.7, §3.9.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::link::Link;
+use crate::local_dirs::LocalDirs;
+use crate::machine_stats::{Gauge, MachineStats};
+use corona_config::{HostPort, TaskTrackerSettings};
+use corona_process::panics::TaskPanicked;
+use corona_process::threads::Threads;
+use corona_wire::calls::{ClusterManager, ProxyJobTracker};
+use corona_wire::client::{CallError, Client, ClientOptions, ConnectError};
+use corona_wire::generated::{ClusterNodeInfo, ComputeSpecs, InetAddress, ResourceType};
+use corona_wire::{Exception, Service};
+
+/// How a node presents itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// The task tracker's name.
+    pub name: String,
+    pub host: String,
+    /// The port of its Thrift service.
+    pub callback_port: u16,
+    /// Where job trackers find it, by the types of slots that it offers.
+    pub applications: BTreeMap<ResourceType, String>,
+}
+
+/// Times between heartbeats. The original's, except where they are configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pauses {
+    /// After each heartbeat.
+    pub interval: Duration,
+    /// Before that, after one that failed.
+    pub after_failure: Duration,
+    /// Between looks whether safe mode is over.
+    pub safe_mode: Duration,
+    /// The pause when the safe mode is not known.
+    pub unknown_mode: Duration,
+    /// How many heartbeats fail in a row before it is given up.
+    pub failures: u32,
+}
+
+impl Pauses {
+    /// With this interval.
+    pub fn new(interval: Duration) -> Pauses {
+        Pauses {
+            interval,
+            after_failure: Duration::from_secs(10),
+            safe_mode: Duration::from_secs(1),
+            unknown_mode: Duration::from_secs(5),
+            failures: 10,
+        }
+    }
+}
+
+/// Why there are no more heartbeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was stopped.
+    Stopped,
+    /// The cluster manager ordered a restart of the task tracker.
+    Restart,
+    /// The cluster manager does not let this host take part.
+    Disallowed {
+        /// The host as the cluster manager calls it.
+        host: String,
+    },
+    /// The cluster manager cannot be reached.
+    Unreachable {
+        /// How many heartbeats failed in a row.
+        failures: u32,
+        /// The result of the last heartbeat.
+        last: String,
+    },
+    /// A part of the task tracker has failed that it is nothing without.
+    TaskPanicked(TaskPanicked),
+}
+
+/// Something that is done after an answer when the local directories have run full. It does not block.
+pub type MakeRoom = Arc<dyn Fn() + Send + Sync>;
+
+/// Sends heartbeats.
+pub struct Heartbeats {
+    cluster_manager: HostPort,
+    proxy_job_tracker: HostPort,
+    node: NodeInfo,
+    pauses: Pauses,
+    measure: Measure,
+    link: Arc<Link>,
+    /// Nothing that peers cause runs on them: a node that cannot look at itself, or look up its
+    /// cluster manager, is lost to the cluster.
+    threads: Threads,
+    make_room: MakeRoom,
+}
+
+/// The measurement before each heartbeat.
+struct Measure {
+    settings: Arc<TaskTrackerSettings>,
+    dirs: Arc<LocalDirs>,
+    gauge: Gauge,
+}
+
+/// Why a heartbeat brought no answer.
+#[derive(Debug, Error)]
+enum Failure {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl Heartbeats {
+    /// Heartbeats of this node. Blocking work is done on these threads.
+    pub fn new(
+        settings: Arc<TaskTrackerSettings>,
+        node: NodeInfo,
+        pauses: Pauses,
+        dirs: Arc<LocalDirs>,
+        link: Arc<Link>,
+        threads: Threads,
+        make_room: MakeRoom,
+    ) -> Heartbeats {
+        Heartbeats {
+            cluster_manager: settings.cluster_manager.clone(),
+            proxy_job_tracker: settings.proxy_job_tracker.clone(),
+            node,
+            pauses,
+            measure: Measure { settings, dirs, gauge: Gauge::default() },
+            link,
+            threads,
+            make_room,
+        }
+    }
+
+    /// Sends heartbeats until `stop` becomes true or its sender is dropped, or until it must end.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Ending {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => Ending::Stopped,
+            ending = self.beat() => ending,
+        }
+    }
+
+    async fn beat(&mut self) -> Ending {
+        let mut connection = None;
+        loop {
+            let node = self.look().await;
+            match self.heartbeat(&mut connection, node).await {
+                Ok(true) => return Ending::Restart,
+                Ok(false) => {
+                    self.link.answered();
+                    self.make_room_if_full().await;
+                }
+                Err(Failure::Call(CallError::Exception(Exception::DisallowedNode(node)))) => {
+                    return Ending::Disallowed { host: node.host };
+                }
+                Err(Failure::Call(CallError::Exception(Exception::SafeMode(_)))) => {
+                    tracing::info!("Cluster Manager is in Safe Mode");
+                    self.link.waits("the cluster manager is in safe mode");
+                    if let Err(error) = self.wait_while_safe_mode().await {
+                        tracing::warn!(%error, "cannot get the safe mode flag from the proxy job tracker");
+                    }
+                }
+                Err(failure) => {
+                    connection = None;
+                    if let Some(ending) = self.after_failure(&failure).await {
+                        return ending;
+                    }
+                }
+            }
+            sleep(self.pauses.interval).await;
+        }
+    }
+
+    /// Sends one heartbeat. True if the task tracker must restart.
+    async fn heartbeat(
+        &self,
+        connection: &mut Option<Client<ClusterManager>>,
+        node: ClusterNodeInfo,
+    ) -> Result<bool, Failure> {
+        let client = match connection {
+            Some(client) => client,
+            none => {
+                tracing::info!("Connecting to Cluster Manager at {}", self.cluster_manager);
+                none.insert(self.connect(&self.cluster_manager).await?)
+            }
+        };
+        Ok(client.node_heartbeat(node).await?.restart_flag)
+    }
+
+    /// Waits until there may be another attempt. Gives why there is none.
+    async fn after_failure(&self, failure: &Failure) -> Option<Ending> {
+        let last = failure.to_string();
+        let failures = self.link.failed(last.clone());
+        let (most, after) = (self.pauses.failures, self.pauses.after_failure);
+        if failures >= most {
+            return Some(Ending::Unreachable { failures, last });
+        }
+        let cluster_manager = &self.cluster_manager;
+        tracing::error!(%cluster_manager, "heartbeat attempt {failures} of {most} failed: {last}; retrying in {after:?}");
+        sleep(after).await;
+        if let Err(error) = self.wait_while_safe_mode().await {
+            tracing::warn!(%error, "cannot get the safe mode flag from the proxy job tracker");
+            sleep(self.pauses.unknown_mode).await;
+        }
+        None
+    }
+
+    /// Waits until the proxy job tracker says that there is no safe mode.
+    ///
+    /// Errors: it cannot be asked.
+    async fn wait_while_safe_mode(&self) -> Result<(), Failure> {
+        let mut client: Client<ProxyJobTracker> = self.connect(&self.proxy_job_tracker).await?;
+        while client.get_cluster_manager_safe_mode_flag().await? {
+            self.link
+                .waits("the proxy job tracker reports that the cluster manager is in safe mode");
+            sleep(self.pauses.safe_mode).await;
+        }
+        Ok(())
+    }
+
+    /// Measures the machine, on a thread that may wait for disks.
+    async fn look(&mut self) -> ClusterNodeInfo {
+        let measure = &mut self.measure;
+        let (settings, dirs) = (measure.settings.clone(), measure.dirs.clone());
+        let mut gauge = std::mem::take(&mut measure.gauge);
+        let reading = self.threads.run(move || {
+            let read = gauge.read(&settings, &dirs);
+            (gauge, read)
+        });
+        let (gauge, (total, free)) = reading.await;
+        self.measure.gauge = gauge;
+        let NodeInfo { name, host, callback_port, applications } = self.node.clone();
+        let address = InetAddress { host, port: callback_port.into() };
+        ClusterNodeInfo::new(name, address, specs(total), specs(free), applications)
+    }
+
+    async fn make_room_if_full(&self) {
+        let dirs = self.measure.dirs.clone();
+        if self.threads.run(move || dirs.must_kill()).await {
+            (self.make_room)();
+        }
+    }
+
+    async fn connect<S: Service>(&self, to: &HostPort) -> Result<Client<S>, ConnectError> {
+        // Answers are small, whatever the other end is.
+        let options = ClientOptions { max_reply_bytes: 1 << 20, ..ClientOptions::default() };
+        let (host, port) = (to.host.clone(), to.port);
+        let look_up = self.threads.run(move || {
+            (&*host, port).to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>)
+        });
+        let found = timeout(options.connect_timeout, look_up).await;
+        let found = found.map_err(|_| ConnectError::Timeout(options.connect_timeout))??;
+        Client::connect(&*found, options).await
+    }
+}
+
+impl std::fmt::Debug for Heartbeats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Heartbeats").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+fn specs(stats: MachineStats) -> ComputeSpecs {
+    let network = i16::try_from(stats.network_mbps).unwrap_or(i16::MAX);
+    ComputeSpecs::new(stats.num_cpus, network, stats.memory_mb, stats.disk_gb)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,500 @@
+//! The task tracker as a whole: from its configuration to a node that serves, and to its end.
+//!
+//! Wiring only: each part is made once and passed to the parts that need it. Spec: mapreduce/04
+//! §4.1.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
+
+use super::child::{Logs, ProcessNotes, end_orphans};
+use super::deletion::Deletion;
+use super::http::{HttpServer, LostOutput};
+use super::ids::AttemptId;
+use super::job_files::{FileSystems, FileSystemsError};
+use super::job_trackers::{self, JobTrackers};
+use super::local_dirs::{LocalDirError, LocalDirs};
+use super::localise::Localiser;
+use super::machine_stats;
+use super::map_output::MapOutputs;
+use super::node::callbacks::{Callbacks, Sessions};
+use super::node::heartbeats::{Ending, Heartbeats, NodeInfo, Pauses};
+use super::node::host::{Host, HostError, name_of};
+use super::node::install;
+use super::node::link::Link;
+use super::node::lock::{DirLocks, LockError};
+use super::pages::{About, NodePages};
+use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
+use corona_config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
+use corona_hadoop::rpc;
+use corona_model::types::ResourceType;
+use corona_process::Boxed;
+use corona_process::panics::{ServiceTasks, run_essential};
+use corona_process::procfs::Machine;
+use corona_process::threads::Threads;
+use corona_wire::calls::CoronaTaskTracker;
+use corona_wire::generated;
+use corona_wire::server::{ListenOn, Server, listen};
+
+pub use super::pages::Addresses;
+
+/// Lost map outputs that wait to be reported. A reduce asks again for one that finds no room.
+const LOST_OUTPUTS: usize = 1000;
+/// Threads for heartbeats: a name look-up that hangs leaves one to look at the machine.
+const HEARTBEAT_THREADS: usize = 2;
+
+/// A task tracker that listens and is ready to serve.
+pub struct TaskTracker {
+    tracker: Tracker,
+    job_trackers: Option<JobTrackers>,
+    addresses: Addresses,
+    name: String,
+    heartbeats: Heartbeats,
+    callbacks: Server<Callbacks<Tracker>>,
+    actions: rpc::Server,
+    umbilical: rpc::Server,
+    http: Arc<HttpServer>,
+    web: TcpListener,
+    lost: mpsc::Receiver<LostOutput>,
+    _locks: DirLocks,
+}
+
+/// Why a task tracker cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// This machine's name is not known.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The slots of this machine are not configured.
+    #[error(
+        "cm.cpu.to.resource.partitioning has no entry for {cpus} CPUs, and none for 1 to multiply"
+    )]
+    Slots {
+        /// The CPUs of this machine.
+        cpus: i16,
+    },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({key}): {error}")]
+    Listen {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        address: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// No local directory can be used.
+    #[error("mapred.local.dir")]
+    LocalDirs(#[from] LocalDirError),
+    /// A local directory is in use.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A file system is not named as one.
+    #[error("fs.default.name and mapred.system.dir")]
+    FileSystem(#[from] FileSystemsError),
+    /// Something of the machine cannot be had.
+    #[error("cannot {what}: {error}")]
+    Machine {
+        /// The step that failed.
+        what: &'static str,
+        /// Why it cannot.
+        error: io::Error,
+    },
+}
+
+impl TaskTracker {
+    /// Ends what an earlier run has left, opens all ports and gets everything ready. `variable` gives
+    /// variables of the environment. Nothing is served before [`Self::run`]. Must be called within a
+    /// tokio runtime.
+    pub fn bind<'a>(
+        loaded: LoadedTaskTracker,
+        variable: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    ) -> Boxed<'a, Result<TaskTracker, StartError>> {
+        Box::pin(TaskTracker::open(loaded, variable))
+    }
+
+    async fn open(
+        loaded: LoadedTaskTracker,
+        variable: &(dyn Fn(&str) -> Option<String> + Sync),
+    ) -> Result<TaskTracker, StartError> {
+        let settings = Arc::new(loaded.settings);
+        // A second task tracker of this machine fails here, before it ends the tasks of the first.
+        let web = open(HTTP_ADDRESS, &settings.http.address).await?;
+        let configured = settings.host.clone();
+        let host = blocking(move || Host::find(configured.as_deref())).await??;
+        if host.is_hidden_from(&settings.cluster_manager.host) {
+            tracing::warn!(
+                "{} resolves to {}, which other machines cannot reach; set slave.host.name",
+                host.name,
+                host.address
+            );
+        }
+        let granted = granted(&settings)?;
+        let slots = accepted(granted, settings.slot_multiplier);
+        let dirs = settings.clone();
+        let (dirs, locks, deletion) = blocking(move || clear(&dirs)).await??;
+        let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
+        let actions_at = HostPort { host: host.address.to_string().into(), port: 0 };
+        let actions = open(HOST_NAME, &actions_at).await?;
+        let callbacks = listen(ListenOn::AnyAddress(0)).map_err(|error| StartError::Listen {
+            key: "any address, any port",
+            address: String::new(),
+            error,
+        })?;
+        let addresses = Addresses {
+            http: local(&web)?,
+            actions: local(&actions)?,
+            umbilical: address_for_tasks(local(&umbilical)?),
+            callbacks: local(&callbacks)?,
+        };
+        let report_host = settings.report_address.host.clone();
+        let report_host = blocking(move || name_of(&report_host)).await?;
+        let name = host.tracker_name(&report_host, addresses.umbilical);
+        let files = Arc::new(FileSystems::new(&settings.files, loaded.file_systems)?);
+        let counters = files.counters();
+        let outputs = Arc::new(MapOutputs::new(dirs.clone(), settings.index_cache_bytes));
+        let logs = Logs::new(settings.logs.clone());
+        let notes = notes_in(&dirs)?;
+        let install::FoundProgram { install, problem: java_problem } =
+            install::find(&settings.child, &settings.files, variable).await;
+        let job_trackers = match &settings.remote_job_trackers {
+            None => None,
+            Some(remote) => Some(job_trackers::Parts {
+                limit: usize::try_from(
+                    slots_of(&settings, ResourceType::JobTracker)?
+                        .saturating_mul(settings.slot_multiplier),
+                )
+                .unwrap_or(usize::MAX),
+                program: remote.command.clone(),
+                install: install.clone(),
+                site: loaded.site.clone(),
+                dirs: dirs.clone(),
+                system_dir: files.system_dir().to_string(),
+                files: files.clone(),
+                notes: notes_in(&dirs)?,
+                deletion: deletion.clone(),
+                logs: logs.clone(),
+                http: (host.name.clone(), addresses.http.port()),
+                sigkill_delay: settings.child.sigkill_delay,
+            }),
+        };
+        let localiser = Localiser::new(
+            loaded.site,
+            settings.host.clone(),
+            &settings.files,
+            dirs.clone(),
+            files,
+            deletion,
+        );
+        let user = loaded.user.unwrap_or_else(|| "unknown".into());
+        let user = rpc::User { groups: vec![user.clone()], name: user };
+        let (lost_sender, lost) = mpsc::channel(LOST_OUTPUTS);
+        let no_threads = |error| StartError::Machine { what: "start threads", error };
+        let http = HttpServer::new(outputs.clone(), logs.clone(), lost_sender, &settings.http);
+        let http = http.map_err(no_threads)?;
+        let heartbeat_threads =
+            Threads::start("heartbeat", HEARTBEAT_THREADS).map_err(no_threads)?;
+        let identity = Identity {
+            name: name.clone(),
+            host: host.name.clone(),
+            http_port: addresses.http.port(),
+        };
+        let tracker = Tracker::start(Parts {
+            identity,
+            slots,
+            install,
+            dirs: dirs.clone(),
+            localiser,
+            notes,
+            logs,
+            outputs,
+            umbilical: addresses.umbilical,
+            settings: TrackerSettings::of(&settings, user),
+        });
+        let keeper = tracker.clone();
+        let keep_logs = Box::new(move |id: &AttemptId| Some(keeper.keep_logs(id)));
+        let job_trackers = job_trackers.map(|parts| JobTrackers::new(parts, keep_logs));
+        let services = match &job_trackers {
+            Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
+            None => tracker.action_services(Arc::new(NoJobTrackers)),
+        };
+        let node = NodeInfo {
+            name: name.clone(),
+            host: host.name.clone(),
+            callback_port: addresses.callbacks.port(),
+            applications: applications(
+                &host.application_address(addresses.actions.port()),
+                job_trackers.is_some(),
+            ),
+        };
+        let pauses = Pauses::new(settings.heartbeat_interval);
+        let to_make_room = tracker.clone();
+        let make_room = Arc::new(move || {
+            if let Some(attempt) = to_make_room.kill_one_for_room() {
+                tracing::warn!(%attempt, "killed an attempt because the local directories are full");
+            }
+        });
+        let rpc_limits = rpc::Limits {
+            max_total_inflight_bytes: settings.rpc_max_total_inflight_bytes,
+            ..rpc::Limits::default()
+        };
+        let link = Arc::new(Link::default());
+        let about = About {
+            addresses,
+            cluster_manager: settings.cluster_manager.clone(),
+            cluster_manager_pages: pages_of(&settings),
+            granted,
+            slot_multiplier: settings.slot_multiplier,
+            node_expiry: settings.node_expiry,
+            started: SystemTime::now(),
+            java_problem,
+        };
+        let looked_at = tracker.clone();
+        let look = Box::new(move || looked_at.snapshot());
+        let looked_at = job_trackers.clone();
+        let job_trackers_now = Box::new(move || looked_at.as_ref().map(JobTrackers::snapshot));
+        let pages = NodePages::new(about, look, link.clone(), dirs.clone())
+            .with_job_trackers(job_trackers_now)
+            .with_http(http.counters())
+            .with_files(counters);
+        Ok(TaskTracker {
+            heartbeats: Heartbeats::new(
+                settings.clone(),
+                node,
+                pauses,
+                dirs,
+                link,
+                heartbeat_threads,
+                make_room,
+            ),
+            callbacks: Callbacks::serve(tracker.clone(), callbacks, settings.callback_timeout),
+            actions: rpc::Server::new(actions, services, rpc_limits.clone()),
+            umbilical: rpc::Server::new(umbilical, tracker.umbilical_services(), rpc_limits),
+            http: Arc::new(http.with_pages(Arc::new(pages))),
+            web,
+            lost,
+            tracker,
+            job_trackers,
+            addresses,
+            name,
+            _locks: locks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Its name in the cluster.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Serves until `stop` becomes true or its sender is dropped, or the cluster manager refuses
+    /// it. Then it ends the processes of its tasks and returns.
+    pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
+        Box::pin(self.serve(stop))
+    }
+
+    async fn serve(self, stop: watch::Receiver<bool>) -> Ending {
+        let TaskTracker { tracker, heartbeats, callbacks, actions, umbilical, http, .. } = self;
+        let (stop_servers, stopped) = watch::channel(false);
+        let mut servers = ServiceTasks::default();
+        servers.spawn("the server for job trackers", actions.run(stopped.clone()));
+        servers.spawn("the server for tasks", umbilical.run(stopped.clone()));
+        let callbacks = callbacks.run::<CoronaTaskTracker>(stopped.clone());
+        servers.spawn("the server for the cluster manager", callbacks);
+        servers.spawn("the HTTP server", http.serve(self.web, stopped.clone()));
+        let telling = tell_of_lost_outputs(tracker.clone(), self.lost, stopped);
+        servers.spawn("the reporter of lost map outputs", telling);
+        let ending = until_broken(&mut servers, heartbeats.run(stop)).await;
+        // Tasks can report as long as they run.
+        let stop_job_trackers = async {
+            if let Some(job_trackers) = &self.job_trackers {
+                job_trackers.stop().await;
+            }
+        };
+        tokio::join!(tracker.stop(), stop_job_trackers);
+        stop_servers.send_replace(true);
+        // Panics are only logged from here on.
+        while servers.ended().await.is_err() {}
+        ending
+    }
+}
+
+/// How the heartbeats end, or that a server or they themselves have failed.
+async fn until_broken(
+    servers: &mut ServiceTasks,
+    heartbeats: impl Future<Output = Ending> + Send,
+) -> Ending {
+    tokio::select! {
+        biased;
+        Err(broken) = servers.ended() => Ending::TaskPanicked(broken),
+        ending = run_essential("the heartbeat loop", heartbeats) => ending.unwrap_or_else(Ending::TaskPanicked),
+    }
+}
+
+impl std::fmt::Debug for TaskTracker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TaskTracker")
+            .field("name", &self.name)
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sessions for Tracker {
+    fn purge_session(&self, handle: &str) {
+        Tracker::purge_session(self, handle);
+    }
+
+    fn blacklist_session(&self, handle: &str) {
+        Tracker::blacklist_session(self, handle);
+    }
+}
+
+const HTTP_ADDRESS: &str = "mapred.task.tracker.http.address";
+const REPORT_ADDRESS: &str = "mapred.task.tracker.report.address";
+const HOST_NAME: &str = "slave.host.name";
+
+async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
+    let failed = |error| StartError::Listen { key, address: address.to_string(), error };
+    let mut found = lookup_host((&*address.host, address.port)).await.map_err(failed)?;
+    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    listen(ListenOn::Address(found.next().ok_or_else(none)?)).map_err(failed)
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    let failed = |error| StartError::Machine { what: "find an own address", error };
+    listener.local_addr().map_err(failed)
+}
+
+/// Tasks are on this machine, and cannot connect to "any address".
+fn address_for_tasks(mut umbilical: SocketAddr) -> SocketAddr {
+    if umbilical.ip().is_unspecified() {
+        umbilical.set_ip(match umbilical {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    umbilical
+}
+
+/// The slots of this machine, as the cluster manager grants them.
+fn granted(settings: &TaskTrackerSettings) -> Result<SlotCounts, StartError> {
+    let of = |kind| slots_of(settings, kind);
+    Ok(SlotCounts { maps: of(ResourceType::Map)?, reduces: of(ResourceType::Reduce)? })
+}
+
+fn slots_of(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, StartError> {
+    let cpus = machine_stats::cpus(settings.num_cpus, &Machine::now());
+    let slots = settings.partitioning.slots(cpus).ok_or(StartError::Slots { cpus })?;
+    Ok(slots[kind])
+}
+
+/// How many attempts are accepted at a time: the slots times the multiplier, so that the cluster
+/// manager alone limits them. Spec: mapreduce/04 §4.1 (4).
+fn accepted(granted: SlotCounts, multiplier: u32) -> SlotCounts {
+    let SlotCounts { maps, reduces } = granted;
+    SlotCounts {
+        maps: maps.saturating_mul(multiplier),
+        reduces: reduces.saturating_mul(multiplier),
+    }
+}
+
+/// The address of the cluster manager's pages, if people on other machines can be led there.
+fn pages_of(settings: &TaskTrackerSettings) -> Option<String> {
+    let (pages, thrift) = (&settings.cluster_manager_pages, &settings.cluster_manager);
+    let is_any = |host: &str| host.parse().is_ok_and(|host: IpAddr| host.is_unspecified());
+    let is_local = |host: &str| {
+        host == "localhost" || host.parse().is_ok_and(|host: IpAddr| host.is_loopback())
+    };
+    let host = if is_any(&pages.host) { &thrift.host } else { &pages.host };
+    // Pages on the loopback of another machine are out of reach.
+    let is_hidden = is_local(host) && !is_local(&thrift.host);
+    let address = HostPort { host: host.clone(), port: pages.port };
+    (pages.port != 0 && !is_hidden).then(|| format!("http://{address}/"))
+}
+
+/// Where notes of processes are left for the next run.
+fn notes_in(dirs: &LocalDirs) -> Result<ProcessNotes, StartError> {
+    let dir = dirs.usable().into_iter().next().unwrap_or_default();
+    ProcessNotes::in_local_dir(&dir)
+        .map_err(|error| StartError::Machine { what: "keep notes of processes", error })
+}
+
+/// Checks and locks the local directories, ends the processes of an earlier run, and moves aside what
+/// it has left.
+fn clear(
+    settings: &TaskTrackerSettings,
+) -> Result<(Arc<LocalDirs>, DirLocks, Deletion), StartError> {
+    let dirs = LocalDirs::open(&settings.local)?;
+    for dir in dirs.states() {
+        if let Some(why) = dir.failed {
+            tracing::error!(path = %dir.path.display(), why, "local directory is unusable");
+        }
+    }
+    let usable = dirs.usable();
+    let locks = DirLocks::acquire(&usable)?;
+    let ended = end_orphans(&usable, settings.child.sigkill_delay);
+    if ended > 0 {
+        tracing::warn!("ended {ended} leftover processes of an earlier run");
+    }
+    let deletion = Deletion::start(&settings.local.dirs)
+        .map_err(|error| StartError::Machine { what: "start a thread that deletes", error })?;
+    for dir in &usable {
+        deletion.discard_all_in(dir);
+    }
+    Ok((Arc::new(dirs), locks, deletion))
+}
+
+/// The service address of each type of slot. Types without one are not granted here.
+fn applications(
+    actions: &str,
+    with_job_trackers: bool,
+) -> BTreeMap<generated::ResourceType, String> {
+    use generated::ResourceType as Type;
+
+    let job_tracker = with_job_trackers.then_some(Type::JOBTRACKER);
+    let types = [Type::MAP, Type::REDUCE].into_iter().chain(job_tracker);
+    types.map(|kind| (kind, actions.to_owned())).collect()
+}
+
+async fn blocking<T: Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let failed = |_| StartError::Machine {
+        what: "look at the machine",
+        error: io::Error::other("the program ends"),
+    };
+    spawn_blocking(look).await.map_err(failed)
+}
+
+/// A map whose output is not there has to run again.
+async fn tell_of_lost_outputs(
+    tracker: Tracker,
+    mut lost: mpsc::Receiver<LostOutput>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let telling = async {
+        while let Some(LostOutput { attempt, diagnostics }) = lost.recv().await {
+            tracker.lose_output(&attempt, &diagnostics);
+        }
+    };
+    tokio::select! {
+        () = telling => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! The tracker at work: the [`Table`] decides, and this module carries its orders out.
+//!
+//! One short mutex guards the table and the running work; no code waits while it holds it. An order
+//! of the table starts at once, as a task that waits for its predecessors (`queues.rs`), so that no
+//! job waits for another one's disks or job tracker.
+//!
+//! * `orders.rs`: the work that each order starts;
+//! * `run.rs`, `launch.rs`: an attempt from its launch until nothing is left of its process;
+//! * `services.rs`: the calls of job trackers and of processes of tasks;
+//! * `reporter.rs`, `fail_over.rs`: heartbeats to the job tracker of a job;
+//! * `watch.rs`, `kept_logs.rs`: memory, logs and disks;
+//! * `snapshot.rs`: how it stands, for people.
+
+mod fail_over;
+mod kept_logs;
+mod launch;
+mod log_budget;
+mod orders;
+mod queues;
+mod reporter;
+mod run;
+mod services;
+mod settings;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::{Semaphore, watch as channel};
+
+use super::attempt::{Cause, Now};
+use super::child::{Install, Logs, ProcessNotes};
+use super::ids::{AttemptId, NotAnId};
+use super::local_dirs::{LocalDirs, any_number};
+use super::localise::Localiser;
+use super::map_output::MapOutputs;
+use super::table::{Order, Run, Table};
+use corona_hadoop::writables::{JobId, TaskAttemptId, TaskTrackerAction};
+use log_budget::LogBudget;
+use queues::Queues;
+use run::LiveAttempt;
+
+pub use kept_logs::KeptLogs;
+pub use services::{JobTrackers, NoJobTrackers};
+pub use settings::{ReportSettings, TrackerSettings};
+pub use snapshot::{AttemptSnapshot, JobSnapshot, SlotUse, Snapshot};
+
+/// The parts of a tracker.
+pub struct Parts {
+    /// Its identity.
+    pub identity: Identity,
+    /// How many tasks it runs at a time.
+    pub slots: SlotCounts,
+    /// The programs that it runs tasks with.
+    pub install: Install,
+    /// Where their files lie.
+    pub dirs: Arc<LocalDirs>,
+    /// The reader of jobs' files.
+    pub localiser: Localiser,
+    /// Where notes of processes are left for the next run of the program.
+    pub notes: ProcessNotes,
+    /// The logs of tasks.
+    pub logs: Logs,
+    /// The outputs of maps, as they are served.
+    pub outputs: Arc<MapOutputs>,
+    /// Where the processes of tasks report to.
+    pub umbilical: SocketAddr,
+    /// Times and bounds.
+    pub settings: TrackerSettings,
+}
+
+/// A tracker's identity for the cluster manager and job trackers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name, of no other tracker and of no earlier run.
+    pub name: String,
+    /// The name of its machine.
+    pub host: String,
+    /// Where it serves map outputs and logs.
+    pub http_port: u16,
+}
+
+/// How many slots there are of each type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotCounts {
+    pub maps: u32,
+    pub reduces: u32,
+}
+
+/// A tracker at work. Copies are the same tracker.
+#[derive(Clone)]
+pub struct Tracker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    identity: Identity,
+    slots: SlotCounts,
+    map_slots: Arc<Semaphore>,
+    reduce_slots: Arc<Semaphore>,
+    install: Install,
+    dirs: Arc<LocalDirs>,
+    localiser: Localiser,
+    notes: ProcessNotes,
+    logs: Logs,
+    outputs: Arc<MapOutputs>,
+    umbilical: SocketAddr,
+    settings: TrackerSettings,
+    state: Mutex<State>,
+    /// The number of the next process of a task.
+    next_jvm: AtomicI32,
+    /// Whether a job tracker has answered a heartbeat since the program started.
+    was_heard: AtomicBool,
+    /// The machine's data in reports, and when it was read.
+    machine: Mutex<Option<(Instant, reporter::Machine)>>,
+    /// Becomes true when everything is to end. Each task on its own holds a receiver.
+    stop: channel::Sender<bool>,
+}
+
+/// Decisions, and work in progress.
+#[derive(Debug)]
+struct State {
+    table: Table,
+    /// Runs that have been begun and are not over, by number.
+    live: HashMap<u64, LiveAttempt>,
+    reporters: HashMap<JobId, reporter::Handle>,
+    queues: Queues,
+    /// Attempts whose logs are kept though no run of them is known here, and for how many reasons.
+    kept_logs: BTreeMap<AttemptId, usize>,
+    log: LogBudget,
+    stopped: bool,
+}
+
+impl fmt::Debug for Tracker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tracker").field(&self.shared.identity).finish()
+    }
+}
+
+impl Tracker {
+    /// Starts to work, until [`stop`](Tracker::stop), on tasks of the executor that this is called
+    /// on.
+    pub fn start(parts: Parts) -> Tracker {
+        let table = Table::new(parts.settings.table);
+        let semaphore = |slots: u32| {
+            let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+            Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)))
+        };
+        let state = State {
+            table,
+            live: HashMap::new(),
+            reporters: HashMap::new(),
+            queues: Queues::default(),
+            kept_logs: BTreeMap::new(),
+            log: LogBudget::default(),
+            stopped: false,
+        };
+        // A process of an earlier run of the program must not be taken for one of this run.
+        let first_jvm = any_number() as i32;
+        let shared = Arc::new(Shared {
+            map_slots: semaphore(parts.slots.maps),
+            reduce_slots: semaphore(parts.slots.reduces),
+            identity: parts.identity,
+            slots: parts.slots,
+            install: parts.install,
+            dirs: parts.dirs,
+            localiser: parts.localiser,
+            notes: parts.notes,
+            logs: parts.logs,
+            outputs: parts.outputs,
+            umbilical: parts.umbilical,
+            settings: parts.settings,
+            state: Mutex::new(state),
+            next_jvm: AtomicI32::new(first_jvm),
+            was_heard: AtomicBool::new(false),
+            machine: Mutex::default(),
+            stop: channel::Sender::new(false),
+        });
+        watch::start(&shared);
+        Tracker { shared }
+    }
+
+    /// Takes actions of job trackers, in order. Actions without effect are logged.
+    pub fn submit_actions(&self, actions: Vec<TaskTrackerAction>) {
+        for action in actions {
+            self.shared.apply(|table, now| table.submit(action, now));
+        }
+    }
+
+    /// Ends and forgets all jobs of a session.
+    pub fn purge_session(&self, handle: &str) {
+        self.shared.apply(|table, _| table.purge_session(handle));
+    }
+
+    /// Takes no more actions of a session.
+    pub fn blacklist_session(&self, handle: &str) {
+        self.shared.lock().table.blacklist_session(handle);
+    }
+
+    /// The output of a map cannot be served: it counts as failed. `why` is for its user.
+    pub fn lose_output(&self, attempt: &AttemptId, why: &str) {
+        let Ok(id) = attempt.as_str().parse::<TaskAttemptId>() else { return };
+        self.shared.outputs.forget(attempt);
+        self.shared.apply(|table, _| table.lose_output(&id, why));
+    }
+
+    /// Kills the task that loses the least work, to free disk space. Returns its attempt, if there
+    /// is one. [`LocalDirs::must_kill`] decides whether that is necessary.
+    pub fn kill_one_for_room(&self) -> Option<String> {
+        let mut killed = None;
+        self.shared.apply(|table, now| {
+            let run = table.cheapest()?;
+            killed = Some(run.attempt.to_string());
+            let why = "Tasktracker running out of space. Killing task.";
+            Some(table.kill(&run, Cause::Request, why, now))
+        });
+        killed
+    }
+
+    /// Accepts no more work, ends all processes and their descendants, and waits for that up to a
+    /// limit. Job trackers are not notified: they consider the tracker lost.
+    pub async fn stop(&self) {
+        let shared = &self.shared;
+        shared.close();
+        // Every task holds a receiver, and none is left when all are over.
+        let over = tokio::time::timeout(shared.settings.stop_timeout, shared.stop.closed());
+        if over.await.is_err() {
+            tracing::warn!("shutdown timed out; some task processes are still running");
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No panic is expected under it, and after one most of it is still right.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the table decide, and begins what it orders.
+    fn apply<O: Ordered>(self: &Arc<Self>, decide: impl FnOnce(&mut Table, Now) -> O) {
+        let mut state = self.lock();
+        if state.stopped {
+            return;
+        }
+        let orders = decide(&mut state.table, now()).orders(&mut state.log);
+        for order in orders {
+            self.carry_out(&mut state, order);
+        }
+    }
+
+    /// Ends everything that has been begun, and begins nothing more.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.stopped = true;
+        for live in state.live.values() {
+            live.order(run::StopOrder::End);
+        }
+        state.reporters.clear();
+        self.stop.send_replace(true);
+    }
+}
+
+/// The result of a decision of the table.
+trait Ordered {
+    fn orders(self, log: &mut LogBudget) -> Vec<Order>;
+}
+
+impl Ordered for Vec<Order> {
+    fn orders(self, _log: &mut LogBudget) -> Vec<Order> {
+        self
+    }
+}
+
+impl Ordered for Option<Vec<Order>> {
+    fn orders(self, _log: &mut LogBudget) -> Vec<Order> {
+        self.unwrap_or_default()
+    }
+}
+
+impl Ordered for Result<Vec<Order>, super::table::Ignored> {
+    fn orders(self, log: &mut LogBudget) -> Vec<Order> {
+        self.unwrap_or_else(|ignored| {
+            if let Some(left_out) = log.admit(Instant::now()) {
+                tracing::info!(%ignored, left_out, "ignored an action of a job tracker");
+            }
+            vec![]
+        })
+    }
+}
+
+/// The present time.
+fn now() -> Now {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since_epoch_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
+    Now { since_epoch_ms, instant: Instant::now() }
+}
+
+/// The name of an attempt as it becomes one of directories.
+fn name(run: &Run) -> Result<AttemptId, NotAnId> {
+    run.attempt.to_string().parse()
+}
