@@ -8,6 +8,7 @@
 //! | [`relay`] | passes connections of peers on | passes those on that still waited |
 //! | [`door`] | closes connections of instances | takes them |
 //! | [`pages`] | say where the leader is | those of the cluster manager |
+//! | [`role_events`] | | published |
 
 mod copy_in;
 mod copy_out;
@@ -15,6 +16,7 @@ mod door;
 pub(crate) mod lease;
 pub(crate) mod pages;
 mod relay;
+pub(crate) mod role_events;
 pub(crate) mod standing;
 mod zookeeper;
 

@@ -59,6 +59,7 @@ pub use self::dry_run::{
     Called, Decision, DecisionSettings, DryRun, Found, HostRacks, Lookup, Lookups,
 };
 use self::ha::Takeover;
+use self::ha::role_events::RoleEvents;
 use self::ha::standing::Standing;
 pub use self::ha::{Again, End, Gateway, Instance, InstanceFailure};
 use self::journal::Kept;
@@ -117,6 +118,8 @@ pub struct ClusterManager {
     journal: Option<Arc<Kept>>,
     /// What the host files say.
     hosts: Hosts,
+    /// Of one of several instances.
+    roles: Option<RoleEvents>,
 }
 
 /// From what a cluster manager starts.
@@ -391,8 +394,13 @@ impl ClusterManager {
             persist,
             operations,
             journal: journal.clone(),
-            ha: ha.map(|(standing, _)| standing),
+            ha: ha.as_ref().map(|(standing, _)| standing.clone()),
         };
+        let roles = ha.map(|(standing, _)| RoleEvents {
+            standing,
+            events: parts.events.clone(),
+            core: core.clone(),
+        });
         Ok(ClusterManager {
             thrift_address,
             web_address: address(&web, HTTP_ADDRESS)?,
@@ -406,6 +414,7 @@ impl ClusterManager {
             safe_mode,
             journal,
             hosts,
+            roles,
         })
     }
 
@@ -455,9 +464,19 @@ impl ClusterManager {
             safe_mode,
             journal,
             hosts,
+            roles,
             ..
         } = self;
         let mut tasks = ServiceTasks::default();
+        if let Some(roles) = roles {
+            let mut stop = stop.clone();
+            tasks.spawn("the events of instances", async move {
+                tokio::select! {
+                    _ = stop.wait_for(|stop| *stop) => {}
+                    () = roles.run() => {}
+                }
+            });
+        }
         let tell_proxy_job_tracker = safe_mode.clear_at_start(&core);
         // Until safe mode has ended, this is refused.
         if core.look(|engine, _| **engine.hosts() != hosts) {

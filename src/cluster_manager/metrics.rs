@@ -69,6 +69,8 @@ pub(super) struct Metrics {
     last_pass_ns: AtomicU64,
     /// Waits for the mutex around the engine.
     pub(super) lock_wait: Histogram,
+    /// From the end of a call's work until its record was committed, for calls that have one.
+    pub(super) commit_wait: Histogram,
     notifications: [Counter; NOTIFICATIONS.len()],
     pub(super) notification_failures: Counter,
     rpc: Box<[Method]>,
@@ -123,6 +125,7 @@ impl Metrics {
             pass: Histogram::default(),
             last_pass_ns: AtomicU64::new(0),
             lock_wait: Histogram::default(),
+            commit_wait: Histogram::default(),
             notifications: Default::default(),
             notification_failures: Counter::default(),
             rpc: methods().iter().map(|_| Method::default()).collect(),

@@ -33,7 +33,12 @@ impl Handler<ClusterManager> for Rpc {
         let (method, started) = (place_of_call(&call), Instant::now());
         let Due { answer, record } = self.answer(peer, call).await;
         match record {
-            Some(record) => self.calls.core.committed_up_to(record).await,
+            Some(0) => {}
+            Some(record) => {
+                let asked = Instant::now();
+                self.calls.core.committed_up_to(record).await;
+                self.metrics.commit_wait.record(asked.elapsed());
+            }
             None => self.calls.core.committed().await,
         }
         self.metrics.count_call(method, started.elapsed(), &answer);

@@ -279,6 +279,12 @@ fn text(name: &str, data: &Map<String, Value>) -> String {
         ),
         "safe_mode" => format!("safe mode was turned {}", if is("on") { "ON" } else { "off" }),
         "configuration_reloaded" => "changed configuration files are in force".to_owned(),
+        "leader_elected" => {
+            format!("instance {} leads, with epoch {}", member("instance"), member("epoch"))
+        }
+        "stepping_down" => format!("instance {} was asked to step down", member("instance")),
+        "standby_ready" => format!("standby {} may take over", member("instance")),
+        "standby_lost" => format!("standby {} may not take over any more", member("instance")),
         "missed" if data.contains_key("count") => {
             format!("{} events were missed", member("count"))
         }
@@ -364,6 +370,22 @@ mod tests {
             ),
             ("safe_mode", json!({"on": true}), "safe mode was turned ON"),
             ("configuration_reloaded", json!({}), "changed configuration files are in force"),
+            (
+                "leader_elected",
+                json!({"instance": "cm1:8890", "epoch": 3}),
+                "instance cm1:8890 leads, with epoch 3",
+            ),
+            (
+                "stepping_down",
+                json!({"instance": "cm1:8890"}),
+                "instance cm1:8890 was asked to step down",
+            ),
+            ("standby_ready", json!({"instance": "cm2:8890"}), "standby cm2:8890 may take over"),
+            (
+                "standby_lost",
+                json!({"instance": "cm2:8890"}),
+                "standby cm2:8890 may not take over any more",
+            ),
             ("missed", json!({"count": 6}), "6 events were missed"),
             ("missed", json!({}), "the cluster manager was restarted; events were missed"),
             ("moon", json!({"phase": "full", "day": 3, "time_ms": 0}), "moon day=3 phase=full"),

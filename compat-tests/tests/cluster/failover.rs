@@ -3,12 +3,12 @@
 //! shows.
 //!
 //! `CORONA_FAILOVERS` is the number of rounds, each with one fail-over of every kind; 1 if it is not set.
+//! `CORONA_FAILOVER_NODES` and `CORONA_FAILOVER_SESSIONS` are the numbers of emulated nodes and sessions.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use compat_tests::corona_program;
@@ -19,11 +19,8 @@ use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::kills::{
-    NODES, PATIENCE, SESSIONS, SLOTS, World, check_ledgers, node, session, started,
-};
+use super::kills::{PATIENCE, SLOTS, Size, World, check_ledgers, started};
 
 /// Of ZooKeeper's sessions.
 const SESSION: Duration = Duration::from_secs(4);
@@ -44,8 +41,13 @@ struct Instance {
     zookeeper: watch::Sender<bool>,
 }
 
+impl Loss {
+    const ALL: [Loss; 4] = [Loss::SteppedDown, Loss::Killed, Loss::Stopped, Loss::CutOff];
+}
+
 impl Instance {
-    async fn start(zookeeper: &ZooKeeper, directory: &Path, ack: &str) -> Instance {
+    /// Starts an instance with these settings on top.
+    async fn start(zookeeper: &ZooKeeper, directory: &Path, settings: &[(&str, &str)]) -> Instance {
         let address = free_address();
         let (connected, cut) = watch::channel(true);
         let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,12 +67,13 @@ impl Instance {
             ("corona.cm.ha.zookeeper", through.to_string()),
             ("corona.cm.ha.session.timeout.ms", SESSION.as_millis().to_string()),
             ("corona.cm.ha.replication.address", address.to_string()),
-            ("corona.cm.ha.ack", ack.to_owned()),
         ];
+        let settings = settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
+        let overrides = overrides.into_iter().chain(settings);
         let launch = Launch {
             program: corona_program().to_path_buf(),
             conf_dir: None,
-            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            overrides: overrides.map(|(key, value)| (key.to_owned(), value)).collect(),
             arguments: vec![],
             ready_within: PATIENCE,
         };
@@ -94,6 +97,17 @@ impl Instance {
         let done = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(done.success());
     }
+}
+
+/// Two instances with these settings on top.
+async fn pair(zookeeper: &ZooKeeper, directory: &Path, settings: &[(&str, &str)]) -> Vec<Instance> {
+    let mut instances = Vec::new();
+    for name in ["a", "b"] {
+        let directory = directory.join(name);
+        std::fs::create_dir(&directory).unwrap();
+        instances.push(Instance::start(zookeeper, &directory, settings).await);
+    }
+    instances
 }
 
 /// Relays connections while it is connected; cutting it closes all of them and refuses new ones.
@@ -212,7 +226,7 @@ async fn wait_for_grants(world: &World, more: u64, instances: &[Instance]) {
     }
 }
 
-/// The time from a loss to the first reply of the new leader, by a caller that never stops.
+/// The time from a loss until the other instance shows that it leads.
 async fn lose(instances: &mut [Instance], loss: Loss) -> Duration {
     let (leader, standby) = roles(instances).await;
     let lost = Instant::now();
@@ -244,37 +258,55 @@ async fn lose(instances: &mut [Instance], loss: Loss) -> Duration {
     took
 }
 
+/// The number that an environment variable has, if it is set.
+fn asked_for(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 #[allow(clippy::print_stderr, reason = "the times stand in docs/performance.md")]
 async fn fail_over(ack: &str) {
-    let rounds = std::env::var("CORONA_FAILOVERS").ok().and_then(|rounds| rounds.parse().ok());
+    let rounds = asked_for("CORONA_FAILOVERS").unwrap_or(1);
+    let size = Size {
+        nodes: asked_for("CORONA_FAILOVER_NODES").unwrap_or(Size::SMALL.nodes),
+        sessions: asked_for("CORONA_FAILOVER_SESSIONS").unwrap_or(Size::SMALL.sessions),
+    };
     let zookeeper = ZooKeeper::start();
     let directory = tempfile::tempdir().unwrap();
-    let mut instances = Vec::new();
-    for name in ["a", "b"] {
-        let directory = directory.path().join(name);
-        std::fs::create_dir(&directory).unwrap();
-        instances.push(Instance::start(&zookeeper, &directory, ack).await);
-    }
+    let mut instances = pair(&zookeeper, directory.path(), &[("corona.cm.ha.ack", ack)]).await;
     let (_gateway, manager) = gateway(&zookeeper);
-    let (quiet, grants) = (AtomicBool::new(false), AtomicU64::new(0));
-    let world = Arc::new(World { manager, quiet, grants });
-    let (mut nodes, mut sessions) = (JoinSet::new(), JoinSet::new());
-    for number in 0..NODES {
-        nodes.spawn(node(world.clone(), number));
-    }
-    for number in 0..SESSIONS {
-        sessions.spawn(session(world.clone(), number));
-    }
-    for _ in 0..rounds.unwrap_or(1) {
-        for loss in [Loss::SteppedDown, Loss::Killed, Loss::Stopped, Loss::CutOff] {
+    let world = World::new(manager, size);
+    let (nodes, sessions) = world.populate();
+    let mut all_times = Loss::ALL.map(|loss| (loss, Vec::new()));
+    for _ in 0..rounds {
+        for (loss, times) in &mut all_times {
             wait_for_grants(&world, 60, &instances).await;
-            let took = lose(&mut instances, loss).await;
-            eprintln!("ack {ack}, {loss:?}: the other instance led after {} ms", took.as_millis());
-            let limit = if loss == Loss::SteppedDown { SESSION } else { 3 * SESSION };
-            assert!(took < limit, "{loss:?} took {took:?}");
+            roles(&instances).await;
+            world.take_longest_gap();
+            let led_after = lose(&mut instances, *loss).await;
+            wait_for_grants(&world, 60, &instances).await;
+            let silent = world.take_longest_gap();
+            eprintln!(
+                "ack {ack}, {loss:?}: the other instance led after {} ms, no reply for {} ms",
+                led_after.as_millis(),
+                silent.as_millis()
+            );
+            times.push((silent, led_after));
+            let limit = if *loss == Loss::SteppedDown { SESSION } else { 3 * SESSION };
+            assert!(led_after < limit && silent < limit + SESSION, "{loss:?}: {times:?}");
         }
     }
-    wait_for_grants(&world, 60, &instances).await;
+    for (loss, mut times) in all_times {
+        times.sort_unstable();
+        let at = |place: usize| times.get(place).map_or(0, |(silent, _)| silent.as_millis());
+        eprintln!(
+            "{} nodes, {} sessions, {} times {loss:?}: no reply for {} ms at the median, {} ms at most",
+            size.nodes,
+            size.sessions,
+            times.len(),
+            at(times.len() / 2),
+            at(times.len() - 1)
+        );
+    }
     let (leader, standby) = roles(&instances).await;
     let web = instances[leader].running.http().unwrap();
     let shown = instances[standby].status().await.unwrap();
@@ -298,12 +330,7 @@ async fn standbys_relay_calls_and_refuse_strangers() {
     }
     let zookeeper = ZooKeeper::start();
     let directory = tempfile::tempdir().unwrap();
-    let mut instances = Vec::new();
-    for name in ["a", "b"] {
-        let directory = directory.path().join(name);
-        std::fs::create_dir(&directory).unwrap();
-        instances.push(Instance::start(&zookeeper, &directory, "none").await);
-    }
+    let instances = pair(&zookeeper, directory.path(), &[]).await;
     let (leader, standby) = roles(&instances).await;
     let through = instances[standby].running.thrift();
     let output = tokio::task::spawn_blocking(move || {

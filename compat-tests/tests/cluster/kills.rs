@@ -29,25 +29,49 @@ use tokio::task::JoinSet;
 
 /// How long anything may take on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-pub(super) const NODES: usize = 4;
 pub(super) const SLOTS: usize = 4;
-pub(super) const SESSIONS: usize = 6;
 /// Grants that are made between two kills.
 const GRANTS_BETWEEN: u64 = 60;
+
+/// How many nodes and sessions there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    pub(super) nodes: usize,
+    pub(super) sessions: usize,
+}
+
+impl Size {
+    pub(super) const SMALL: Size = Size { nodes: 4, sessions: 6 };
+
+    /// Between two heartbeats of a node. Many nodes together send as many as few.
+    fn beat(self) -> Duration {
+        Duration::from_millis(3 * self.nodes as u64).max(Duration::from_millis(100))
+    }
+
+    /// Between two turns of a session: all sessions together take about 1,000 turns a second.
+    fn pause(self) -> Duration {
+        Duration::from_millis(self.sessions as u64)
+    }
+
+    /// Requests of a session that are not released, at most: enough to use all slots.
+    fn open_requests(self) -> usize {
+        200 + 2 * self.nodes * SLOTS / self.sessions
+    }
+}
 
 /// What a session knows.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// Requests that the cluster manager has acknowledged.
-    pub(super) requested: BTreeSet<i32>,
+    /// Requests that the cluster manager has acknowledged and that were not released.
+    open: BTreeSet<i32>,
     /// Requests whose release it has acknowledged.
-    pub(super) released: BTreeSet<i32>,
+    released: BTreeSet<i32>,
     /// Requests that are about to be released: their grants may still arrive.
     releasing: BTreeSet<i32>,
     /// Grants that it was notified of, with their nodes.
-    pub(super) granted: BTreeMap<i32, String>,
+    granted: BTreeMap<i32, String>,
     /// What must not happen.
-    pub(super) wrong: Vec<String>,
+    wrong: Vec<String>,
 }
 
 impl Ledger {
@@ -71,12 +95,60 @@ impl Ledger {
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) manager: SocketAddr,
+    pub(super) size: Size,
     pub(super) quiet: AtomicBool,
     pub(super) grants: AtomicU64,
+    replies: Mutex<Replies>,
 }
 
+/// When calls were answered.
+#[derive(Debug)]
+struct Replies {
+    last: Instant,
+    longest_gap: Duration,
+}
+
+impl World {
+    pub(super) fn new(manager: SocketAddr, size: Size) -> Arc<World> {
+        Arc::new(World {
+            manager,
+            size,
+            quiet: AtomicBool::new(false),
+            grants: AtomicU64::new(0),
+            replies: Mutex::new(Replies { last: Instant::now(), longest_gap: Duration::ZERO }),
+        })
+    }
+
+    fn has_replied(&self) {
+        let mut replies = self.replies.lock().unwrap();
+        let now = Instant::now();
+        replies.longest_gap = replies.longest_gap.max(now - replies.last);
+        replies.last = now;
+    }
+
+    /// The longest time without any reply since the last call of this function.
+    pub(super) fn take_longest_gap(&self) -> Duration {
+        std::mem::take(&mut self.replies.lock().unwrap().longest_gap)
+    }
+
+    /// Starts the nodes and the sessions.
+    pub(super) fn populate(self: &Arc<World>) -> (JoinSet<()>, Sessions) {
+        let (mut nodes, mut sessions) = (JoinSet::new(), JoinSet::new());
+        for number in 0..self.size.nodes {
+            nodes.spawn(node(self.clone(), number));
+        }
+        for number in 0..self.size.sessions {
+            sessions.spawn(session(self.clone(), number));
+        }
+        (nodes, sessions)
+    }
+}
+
+/// Sessions that run. Each returns its id with what it knows.
+pub(super) type Sessions = JoinSet<(String, Arc<Mutex<Ledger>>)>;
+
 /// Repeats a call until it is answered, as job trackers do.
-pub(super) async fn call(
+async fn call(
     world: &World,
     connection: &mut Option<Client<ClusterManager>>,
     call: &Call,
@@ -89,7 +161,10 @@ pub(super) async fn call(
         if let Some(client) = connection {
             match client.call(call).await {
                 Err(CallError::Closed | CallError::Io(_)) => *connection = None,
-                answered => return answered,
+                answered => {
+                    world.has_replied();
+                    return answered;
+                }
             }
         }
         assert!(Instant::now() < deadline, "no answer to {call:?}");
@@ -97,22 +172,22 @@ pub(super) async fn call(
     }
 }
 
-pub(super) async fn node(world: Arc<World>, number: usize) {
+async fn node(world: Arc<World>, number: usize) {
     let name = format!("node{number}");
     let specs = wire::ComputeSpecs::new(1, None, 1 << 20, 1 << 20);
     let apps = [(wire::ResourceType::MAP, format!("{name}:1"))].into();
-    let address = wire::InetAddress::new(format!("10.1.0.{number}"), 1);
+    let address = wire::InetAddress::new(format!("10.1.{}.{}", number / 250, number % 250), 1);
     let node = wire::ClusterNodeInfo::new(name, address, specs.clone(), specs, Some(apps));
     let mut connection = None;
     while !world.quiet.load(Ordering::SeqCst) {
         let heartbeat = Call::NodeHeartbeat { node: Some(node.clone()) };
         call(&world, &mut connection, &heartbeat).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(world.size.beat()).await;
     }
 }
 
 /// Requests, releases and heartbeats until the end, and returns its id with what it knows.
-pub(super) async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
+async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mutex<Ledger>>) {
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let (heard, counted) = (ledger.clone(), world.clone());
     let (driver, stop) = serve::<SessionDriver>(move |_: SocketAddr, call| {
@@ -151,20 +226,22 @@ pub(super) async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mu
     let (mut id, mut turn) = (0, 0);
     while !world.quiet.load(Ordering::SeqCst) {
         turn += 1;
-        let ids: Vec<i32> = (0..4).map(|more| id + more).collect();
-        id += 4;
+        // At the limit as many as are released below.
+        let is_below = ledger.lock().unwrap().open.len() < world.size.open_requests();
+        let count = if is_below { 4 } else { 3 };
+        let ids: Vec<i32> = (id..id + count).collect();
+        id += count;
         let request =
             |id: &i32| wire::ResourceRequest::new(*id, None, None, wire::ResourceType::MAP, None);
         let requests = Some(ids.iter().map(request).collect());
         let asked = Call::RequestResource { handle: Some(handle.clone()), requests };
         call(&world, &mut connection, &asked).await.unwrap();
-        ledger.lock().unwrap().requested.extend(ids);
+        ledger.lock().unwrap().open.extend(ids);
         // Release some granted and some waiting requests, so that slots turn over.
         let give_back: Vec<i32> = {
             let mut ledger = ledger.lock().unwrap();
             let held: Vec<i32> = ledger.granted.keys().copied().take(3).collect();
-            let waiting = ledger.requested.difference(&ledger.released);
-            let waiting = waiting.filter(|id| !ledger.granted.contains_key(*id));
+            let waiting = ledger.open.iter().filter(|id| !ledger.granted.contains_key(id));
             let withdrawn: Vec<i32> = waiting.copied().take(usize::from(turn % 4 == 0)).collect();
             let all = [held, withdrawn].concat();
             ledger.releasing.extend(&all);
@@ -177,12 +254,13 @@ pub(super) async fn session(world: Arc<World>, number: usize) -> (String, Arc<Mu
             let mut ledger = ledger.lock().unwrap();
             for id in &give_back {
                 ledger.granted.remove(id);
+                ledger.open.remove(id);
             }
             ledger.released.extend(give_back);
         }
         let heartbeat = Call::SessionHeartbeat { handle: Some(handle.clone()) };
         call(&world, &mut connection, &heartbeat).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(world.size.pause()).await;
     }
     (handle, ledger)
 }
@@ -323,19 +401,8 @@ async fn grants_of(running: &LaunchedManager) -> u64 {
 async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let mut running = started(launch(directory.path(), 0)).await;
-    let world = Arc::new(World {
-        manager: running.thrift(),
-        quiet: AtomicBool::new(false),
-        grants: AtomicU64::new(0),
-    });
-    let mut nodes = JoinSet::new();
-    for number in 0..NODES {
-        nodes.spawn(node(world.clone(), number));
-    }
-    let mut sessions = JoinSet::new();
-    for number in 0..SESSIONS {
-        sessions.spawn(session(world.clone(), number));
-    }
+    let world = World::new(running.thrift(), Size::SMALL);
+    let (nodes, sessions) = world.populate();
     let port = world.manager.port();
     for kill in 0..kills() {
         let before = world.grants.load(Ordering::SeqCst);
@@ -358,7 +425,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 pub(super) async fn check_ledgers(
     world: &World,
     mut nodes: JoinSet<()>,
-    mut sessions: JoinSet<(String, Arc<Mutex<Ledger>>)>,
+    mut sessions: Sessions,
     web: SocketAddr,
 ) {
     world.quiet.store(true, Ordering::SeqCst);
@@ -394,11 +461,11 @@ pub(super) async fn check_ledgers(
         for node in known.values() {
             *on_nodes.entry(node.clone()).or_default() += 1;
         }
-        let open = ledger.requested.difference(&ledger.released).count();
+        let open = ledger.open.len();
         let counts = &detail["types"]["MAP"];
         let pending = counts["waiting"].as_u64().unwrap() as usize;
         assert_eq!(pending + known.len(), open, "{handle}: the queue; {counts}");
     }
-    assert_eq!(on_nodes.len(), NODES);
+    assert_eq!(on_nodes.len(), world.size.nodes);
     assert!(on_nodes.values().all(|grants| *grants <= SLOTS), "{on_nodes:?}");
 }

@@ -23,6 +23,41 @@ use corona_net::connections::{Connections, accept};
 use corona_net::http;
 use corona_standby::{Role, StandbyView};
 
+/// A metric's name and meaning.
+pub(crate) type Gauge = (&'static str, &'static str);
+
+const ROLE: Gauge = ("corona_ha_role", "1 for the role that this instance has, otherwise 0.");
+const STANDBY_IN_SYNC: Gauge =
+    ("corona_ha_standby_in_sync", "1 for each standby that may take over, 0 for one that copies.");
+const STANDBY_ACKNOWLEDGED: Gauge = (
+    "corona_ha_standby_acknowledged_record",
+    "Number of the last record that a standby has stored.",
+);
+const ZOOKEEPER_CONNECTED: Gauge =
+    ("corona_ha_zookeeper_connected", "1 if ZooKeeper can be reached, otherwise 0.");
+const COPY_COMPLETE: Gauge = (
+    "corona_ha_copy_complete",
+    "1 if this standby has a complete copy of the journal, otherwise 0.",
+);
+const LAST_RECORD: Gauge =
+    ("corona_ha_last_record", "Number of the last record of this standby's copy.");
+const RELAYED_CONNECTIONS: Gauge = (
+    "corona_ha_relayed_connections",
+    "Connections that are relayed to the leader or wait for one.",
+);
+
+/// All metrics of instances. A test holds `docs/metrics.md` against them.
+#[cfg(test)]
+pub(crate) const GAUGES: [Gauge; 7] = [
+    ROLE,
+    STANDBY_IN_SYNC,
+    STANDBY_ACKNOWLEDGED,
+    ZOOKEEPER_CONNECTED,
+    COPY_COMPLETE,
+    LAST_RECORD,
+    RELAYED_CONNECTIONS,
+];
+
 /// Everything that these pages show.
 #[derive(Debug)]
 pub(super) struct StandbyPages {
@@ -119,29 +154,13 @@ impl StandbyPages {
         let mut text = String::new();
         write_role(&mut text, &status.ha.role);
         let StandbyState { zookeeper_connected, copy_complete, last_record, .. } = status.ha;
-        for (name, help, value) in [
-            (
-                "corona_ha_zookeeper_connected",
-                "1 if ZooKeeper can be reached, otherwise 0.",
-                u64::from(zookeeper_connected),
-            ),
-            (
-                "corona_ha_copy_complete",
-                "1 if this standby has a complete copy of the journal, otherwise 0.",
-                u64::from(copy_complete),
-            ),
-            (
-                "corona_ha_last_record",
-                "Number of the last record of this standby's copy.",
-                last_record,
-            ),
-            (
-                "corona_ha_relayed_connections",
-                "Connections that are relayed to the leader or wait for one.",
-                status.ha.relayed_connections,
-            ),
+        for (gauge, value) in [
+            (ZOOKEEPER_CONNECTED, u64::from(zookeeper_connected)),
+            (COPY_COMPLETE, u64::from(copy_complete)),
+            (LAST_RECORD, last_record),
+            (RELAYED_CONNECTIONS, status.ha.relayed_connections),
         ] {
-            write_gauge(&mut text, name, help, &[(String::new(), value)]);
+            write_gauge(&mut text, gauge, &[(String::new(), value)]);
         }
         text
     }
@@ -154,12 +173,10 @@ pub(crate) fn write_leader_metrics(text: &mut String, standing: &Standing) {
     let label = |standby: &StandbyView| format!("{{instance=\"{}\"}}", standby.name);
     let in_sync: Vec<_> =
         standbys.iter().map(|standby| (label(standby), u64::from(standby.in_sync))).collect();
-    let help = "1 for each standby that may take over, 0 for one that copies.";
-    write_gauge(text, "corona_ha_standby_in_sync", help, &in_sync);
+    write_gauge(text, STANDBY_IN_SYNC, &in_sync);
     let records: Vec<_> =
         standbys.iter().map(|standby| (label(standby), standby.acknowledged)).collect();
-    let help = "Number of the last record that a standby has stored.";
-    write_gauge(text, "corona_ha_standby_acknowledged_record", help, &records);
+    write_gauge(text, STANDBY_ACKNOWLEDGED, &records);
 }
 
 fn write_role(text: &mut String, role: &str) {
@@ -167,15 +184,10 @@ fn write_role(text: &mut String, role: &str) {
         let name = known.name();
         (format!("{{role=\"{name}\"}}"), u64::from(name == role))
     });
-    write_gauge(
-        text,
-        "corona_ha_role",
-        "1 for the role that this instance has, otherwise 0.",
-        &lines,
-    );
+    write_gauge(text, ROLE, &lines);
 }
 
-fn write_gauge(text: &mut String, name: &str, help: &str, lines: &[(String, u64)]) {
+fn write_gauge(text: &mut String, (name, help): Gauge, lines: &[(String, u64)]) {
     // Writing to a text never fails.
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
     for (labels, value) in lines {

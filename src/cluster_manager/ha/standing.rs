@@ -1,6 +1,6 @@
 //! What this instance is, shared by all its parts: the role machine, and where its effects go.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +63,8 @@ pub(crate) struct Standing {
     orders: mpsc::Sender<Order>,
     /// Whether the leader is to hand over.
     step_down: watch::Sender<bool>,
+    /// The standbys that may take over from this leader.
+    in_sync: watch::Sender<BTreeSet<Arc<str>>>,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl Standing {
             released: watch::Sender::new(0),
             orders,
             step_down: watch::Sender::new(false),
+            in_sync: watch::Sender::default(),
         };
         (Arc::new(standing), wanted)
     }
@@ -100,8 +103,13 @@ impl Standing {
 
     fn apply_to(&self, inner: &mut Inner, input: Input) {
         let Inner { machine, connections, .. } = inner;
+        let is_written = matches!(input, Input::Written { .. });
         let effects = machine.apply(lease::now(), input);
         self.lease.set(machine.lease_until());
+        if is_written {
+            let in_sync = machine.standbys().into_iter().filter(|standby| standby.in_sync);
+            self.in_sync.send_replace(in_sync.map(|standby| standby.name).collect());
+        }
         for effect in effects {
             match effect {
                 // There is one of each at a time. Without a receiver the process is about to end.
@@ -178,7 +186,7 @@ impl Standing {
     }
 
     /// Becomes true when the leader is to hand over.
-    pub(super) fn step_down(&self) -> watch::Receiver<bool> {
+    pub(crate) fn step_down(&self) -> watch::Receiver<bool> {
         self.step_down.subscribe()
     }
 
@@ -192,6 +200,11 @@ impl Standing {
         }
         self.step_down.send_replace(true);
         Ok(())
+    }
+
+    /// The standbys that may take over from this leader, as ZooKeeper has them.
+    pub(crate) fn in_sync(&self) -> watch::Receiver<BTreeSet<Arc<str>>> {
+        self.in_sync.subscribe()
     }
 
     /// How far replies may leave, where they wait for standbys.

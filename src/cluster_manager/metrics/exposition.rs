@@ -173,6 +173,7 @@ families! {
     PASS = Histogram "corona_pass_seconds" "Duration of a scheduler pass over all types.";
     LAST_PASS = Gauge "corona_last_pass_seconds" "Duration of the last scheduler pass.";
     LOCK_WAIT = Histogram "corona_engine_lock_wait_seconds" "Time spent waiting for the lock of the engine.";
+    COMMIT_WAIT = Histogram "corona_commit_wait_seconds" "Time for which the replies to calls that changed something waited for the journal and standbys.";
     HELD_UP = Counter "corona_held_up_seconds_total" "Time during which the machine did not let the process run.";
     STARVATIONS_FOUND = Counter "corona_starvations_total" "Times that a pool was found starving, by cause.";
     PREEMPTIONS_WANTED = Counter "corona_preemptions_wanted_total" "Slots that starving pools lacked.";
@@ -332,6 +333,7 @@ fn scheduler(text: &mut Text, metrics: &Metrics) {
     text.family(PASS).histogram(&[], &metrics.pass.snapshot(), Span::Short);
     text.family(LAST_PASS).value(metrics.last_pass().as_secs_f64());
     text.family(LOCK_WAIT).histogram(&[], &metrics.lock_wait.snapshot(), Span::Short);
+    text.family(COMMIT_WAIT).histogram(&[], &metrics.commit_wait.snapshot(), Span::Short);
     text.family(HELD_UP).value(metrics.held_up_ms.get() as f64 / 1000.0);
     let mut family = text.family(STARVATIONS_FOUND);
     for (cause, counters) in STARVATIONS.iter().zip(&metrics.starvations) {
@@ -812,7 +814,10 @@ pub(crate) mod tests {
         let row = |family: &Family| {
             format!("| `{}` | {} | {} |", family.name, family.shape.name(), family.help)
         };
-        let expected: Vec<String> = FAMILIES.iter().map(row).collect();
+        let of_instances = crate::ha::pages::GAUGES
+            .iter()
+            .map(|(name, help)| format!("| `{name}` | gauge | {help} |"));
+        let expected: Vec<String> = FAMILIES.iter().map(row).chain(of_instances).collect();
         assert_eq!(documented, expected, "write this:\n{}", expected.join("\n"));
     }
 

@@ -141,6 +141,28 @@ pub(crate) enum Happening {
     },
     /// Changed configuration files are in force.
     ConfigurationReloaded {},
+    /// This instance leads from now on.
+    LeaderElected {
+        /// Its name.
+        instance: Arc<str>,
+        /// The number of the leadership.
+        epoch: u64,
+    },
+    /// The leader was asked to hand over to a standby.
+    SteppingDown {
+        /// The leader's name.
+        instance: Arc<str>,
+    },
+    /// A standby has a complete copy of the journal and may take over.
+    StandbyReady {
+        /// Its name.
+        instance: Arc<str>,
+    },
+    /// A standby may not take over any more.
+    StandbyLost {
+        /// Its name.
+        instance: Arc<str>,
+    },
 }
 
 impl Happening {
@@ -209,6 +231,10 @@ impl Happening {
             Happening::PoolStarving { .. } => "pool_starving",
             Happening::SafeMode { .. } => "safe_mode",
             Happening::ConfigurationReloaded {} => "configuration_reloaded",
+            Happening::LeaderElected { .. } => "leader_elected",
+            Happening::SteppingDown { .. } => "stepping_down",
+            Happening::StandbyReady { .. } => "standby_ready",
+            Happening::StandbyLost { .. } => "standby_lost",
         }
     }
 
@@ -280,6 +306,12 @@ impl Events {
     /// engine's record is an event.
     pub(crate) fn publish(&self, at: Millis, record: &Record, committed: u64) -> bool {
         let Some(happening) = Happening::of(record) else { return false };
+        self.add(at, happening, committed);
+        true
+    }
+
+    /// Publishes to all streams once the record `committed` of the journal is.
+    pub(crate) fn add(&self, at: Millis, happening: Happening, committed: u64) {
         let mut log = self.log();
         log.last += 1;
         let number = log.last;
@@ -290,7 +322,6 @@ impl Events {
         push(&mut log.ring, event, KEPT);
         drop(log);
         self.newest.send_replace(number);
-        true
     }
 
     /// The last events that people may want to read of, the latest first.

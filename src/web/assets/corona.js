@@ -320,8 +320,10 @@
     pool_starving: ["pool is starved", "pools are starved"],
     safe_mode: ["change of safe mode", "changes of safe mode"],
     configuration_reloaded: ["change of the configuration", "changes of the configuration"],
+    leader_elected: ["change of the leader", "changes of the leader"],
+    standby_lost: ["standby was lost", "standbys were lost"],
   };
-  const QUIET = ["session_granted", "session_revoked", "missed"];
+  const QUIET = ["session_granted", "session_revoked", "missed", "standby_ready", "stepping_down"];
 
   function listen() {
     if (source || !window.EventSource || document.body.dataset.events === "none") return;

@@ -396,5 +396,17 @@ fn sentence(happening: &Happening) -> Markup {
         Happening::SafeMode { on: true } => html! { "Safe mode was turned on" },
         Happening::SafeMode { on: false } => html! { "Safe mode was turned off" },
         Happening::ConfigurationReloaded {} => html! { "Scheduling files were reloaded" },
+        Happening::LeaderElected { instance, epoch } => html! {
+            "Instance " (Name(instance)) " leads, with epoch " (epoch)
+        },
+        Happening::SteppingDown { instance } => html! {
+            "Instance " (Name(instance)) " was asked to step down"
+        },
+        Happening::StandbyReady { instance } => html! {
+            "Standby " (Name(instance)) " may take over"
+        },
+        Happening::StandbyLost { instance } => html! {
+            "Standby " (Name(instance)) " may not take over any more"
+        },
     }
 }

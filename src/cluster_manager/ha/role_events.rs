@@ -1,0 +1,51 @@
+//! Events about instances, in the leader's stream.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::Arc;
+
+use super::standing::{Phase, Standing};
+use crate::core::Core;
+use crate::web::events::{Events, Happening};
+
+/// Publishes that this instance leads, and which standbys may take over.
+#[derive(Debug)]
+pub(crate) struct RoleEvents {
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) core: Arc<Core>,
+}
+
+impl RoleEvents {
+    /// Publishes for ever.
+    pub(crate) async fn run(self) {
+        if let Phase::Leading(epoch) = *self.standing.phase().borrow() {
+            self.publish(Happening::LeaderElected { instance: self.standing.me.clone(), epoch });
+        }
+        let mut ready: BTreeSet<Arc<str>> = BTreeSet::new();
+        let (mut in_sync, mut step_down) = (self.standing.in_sync(), self.standing.step_down());
+        loop {
+            let now = in_sync.borrow_and_update().clone();
+            for instance in now.difference(&ready) {
+                self.publish(Happening::StandbyReady { instance: instance.clone() });
+            }
+            for instance in ready.difference(&now) {
+                self.publish(Happening::StandbyLost { instance: instance.clone() });
+            }
+            ready = now;
+            // The senders live as long as the standing.
+            tokio::select! {
+                _ = in_sync.changed() => {}
+                _ = step_down.changed() => {
+                    self.publish(Happening::SteppingDown { instance: self.standing.me.clone() });
+                    pending::<()>().await;
+                }
+            }
+        }
+    }
+
+    /// Nothing of it is in the journal.
+    fn publish(&self, happening: Happening) {
+        self.events.add(self.core.look(|_, now| now), happening, 0);
+    }
+}
