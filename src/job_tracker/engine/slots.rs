@@ -436,6 +436,7 @@ impl JobEngine {
         attempt.slot = Some(id);
         attempt.kill = None;
         let failed = attempt.state == TaskState::FailedUnclean;
+        self.nodes[node].launched += 1;
         self.put_to_use(key, id, node, Work::TaskCleanup { failed }, turn);
     }
 

@@ -3,6 +3,7 @@
 
 mod jobs;
 mod recorded;
+mod recorded_jobs;
 mod restarts;
 
 use std::fs::{self, File};

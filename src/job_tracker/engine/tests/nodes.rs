@@ -211,7 +211,7 @@ fn feedback_counts_what_happened_on_each_node() {
     let Some(JobEffect::EndSession { feedback, .. }) = world.last.last() else { panic!() };
     let counts: Vec<_> =
         feedback.iter().map(|it| (&*it.node, it.total, it.succeeded, it.failed)).collect();
-    assert_eq!(counts, [("tracker_a:1", 2, 1, 1), ("tracker_b:1", 2, 2, 0)]);
+    assert_eq!(counts, [("tracker_a:1", 2, 1, 1), ("tracker_b:1", 3, 2, 0)]);
 }
 
 #[test]
