@@ -58,7 +58,7 @@ fn main() {
     });
 }
 
-/// What is measured against.
+/// The transfer that the client is compared with.
 struct Server {
     child: Child,
     orders: ChildStdin,
@@ -148,7 +148,7 @@ fn check_sums(packet: &[u8]) {
     }
 }
 
-/// Sends or takes packets. An order has three numbers: what is done, with how many packets, and the
+/// Sends or receives packets. An order has three numbers: the operation, the number of packets, and the
 /// nodes that what is taken is passed on to.
 fn serve_plain(mut stream: TcpStream, behind: SocketAddr) {
     stream.set_nodelay(true).expect("an option of sockets");

@@ -91,7 +91,7 @@ fn run(directory: &Path) -> Child {
         .expect("java")
 }
 
-/// An address of this machine that nobody uses.
+/// An unused address of this machine.
 ///
 /// # Panics
 /// When there is none.

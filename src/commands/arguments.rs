@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, ensure};
-use corona::config::Networks;
+use clap::Args;
+use corona::config::{ClientSource, Networks, Source};
 
 /// A configuration key and the value that overrides the files: `-D key=value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,65 @@ pub(super) fn existing_conf_dir(
         );
     }
     Ok(conf_dir)
+}
+
+/// The sources of a program's settings, as options.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct SourceArguments {
+    /// Directory of the configuration files
+    ///
+    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
+    #[arg(long, value_name = "DIR")]
+    conf_dir: Option<PathBuf>,
+
+    /// Set a configuration key, overriding the files; may be repeated
+    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
+    overrides: Vec<Override>,
+}
+
+impl SourceArguments {
+    /// The sources, with the environment of this process.
+    ///
+    /// # Errors
+    /// The directory does not exist.
+    pub(super) fn found(self) -> anyhow::Result<FoundSource> {
+        self.found_with(|name| std::env::var_os(name))
+    }
+
+    /// The sources, with the environment as an argument.
+    ///
+    /// # Errors
+    /// The directory does not exist.
+    pub(super) fn found_with(
+        self,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> anyhow::Result<FoundSource> {
+        let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
+        Ok(FoundSource { conf_dir, overrides: pairs(self.overrides) })
+    }
+}
+
+/// Sources of settings that exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FoundSource {
+    /// `None`: embedded defaults only.
+    pub(super) conf_dir: Option<PathBuf>,
+    /// Keys and values that override the files, in the given order.
+    pub(super) overrides: Vec<(String, String)>,
+}
+
+impl FoundSource {
+    /// The source of a service's settings.
+    pub(super) fn of_service(&self) -> Source<'_> {
+        let conf_dir = self.conf_dir.as_deref();
+        Source { conf_dir, overrides: &self.overrides, ..Source::default() }
+    }
+
+    /// The source of a client's settings.
+    pub(super) fn of_client(&self) -> ClientSource<'_> {
+        let conf_dir = self.conf_dir.as_deref();
+        ClientSource { conf_dir, overrides: &self.overrides, ..ClientSource::default() }
+    }
 }
 
 /// Overrides in the form that the configuration expects.

@@ -4,17 +4,14 @@
 //! results.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use corona::config::{
-    Checked, InForce, Origin, Problem, ProblemKind, Severity, SimilarKey, Source,
-};
+use corona::config::{Checked, InForce, Origin, Problem, ProblemKind, Severity, SimilarKey};
 use serde::Serialize;
 
 use super::EXIT_FAILED;
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::arguments::SourceArguments;
 use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone};
 
@@ -38,15 +35,8 @@ Exit status: 0 a cluster manager starts with it, there may be warnings;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Directory of the configuration files
-    ///
-    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
-    #[arg(long, value_name = "DIR")]
-    conf_dir: Option<PathBuf>,
-
-    /// Set a configuration key, overriding the files; may be repeated
-    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
-    overrides: Vec<Override>,
+    #[command(flatten)]
+    source: SourceArguments,
 
     /// Also list every key with its current value and where it is set
     #[arg(long)]
@@ -61,11 +51,8 @@ pub(super) struct Arguments {
 /// # Errors
 /// When there is no such directory.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let conf_dir = existing_conf_dir(arguments.conf_dir, |name| std::env::var_os(name))?;
-    let overrides = pairs(arguments.overrides);
-    let source =
-        Source { conf_dir: conf_dir.as_deref(), overrides: &overrides, ..Source::default() };
-    let checked = source.check();
+    let source = arguments.source.found()?;
+    let checked = source.of_service().check();
     let report = Report::of(&checked, arguments.show);
     match arguments.output.output {
         Form::Json => console.print_json(&report)?,

@@ -5,7 +5,6 @@
 use std::ffi::OsString;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
@@ -16,8 +15,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
+use super::arguments::{FoundSource, SourceArguments};
+use super::daemon::{
+    allow_open_files, announce, executor, serve_until, tell_systemd, threads, usable,
+};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -48,15 +49,8 @@ on stderr that says why; 2 wrong usage.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Directory of the configuration files
-    ///
-    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
-    #[arg(long, value_name = "DIR")]
-    conf_dir: Option<PathBuf>,
-
-    /// Set a configuration key, overriding the files; may be repeated
-    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
-    overrides: Vec<Override>,
+    #[command(flatten)]
+    source: SourceArguments,
 
     /// Recover from the state file, like the original's -recoverFromDisk
     ///
@@ -86,10 +80,7 @@ pub(super) struct Arguments {
 /// The service's settings from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Start {
-    /// An existing directory with the configuration files; none for embedded defaults.
-    conf_dir: Option<PathBuf>,
-    /// Settings that override the files, in the given order.
-    overrides: Vec<Override>,
+    source: FoundSource,
     /// Whether to recover from the state file.
     beginning: Beginning,
 }
@@ -102,11 +93,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
     allow_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the service")?;
+    let runtime = executor(threads())?;
     let again = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(start, stop).await
@@ -150,7 +137,7 @@ async fn serve(
     start: Start,
     stop: impl Future<Output = StopSignal>,
 ) -> anyhow::Result<Option<Again>> {
-    let loaded = usable(config::load(start.conf_dir.as_deref(), &pairs(start.overrides)))?;
+    let loaded = usable(start.source.of_service().load())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -229,19 +216,21 @@ fn reload_on_hangup(request: ReloadRequest) -> anyhow::Result<JoinHandle<()>> {
 
 impl Arguments {
     fn into_start(self, variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<Start> {
-        let conf_dir = existing_conf_dir(self.conf_dir, variable)?;
+        let source = self.source.found_with(variable)?;
         let beginning = match (self.recover_from_disk, self.recover_if_present) {
             (true, _) => Beginning::StateFile,
             (false, true) => Beginning::StateFileIfPresent,
             (false, false) if self.fresh => Beginning::Fresh,
             (false, false) => Beginning::Resume,
         };
-        Ok(Start { conf_dir, overrides: self.overrides, beginning })
+        Ok(Start { source, beginning })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use clap::Parser;
 
     use super::*;
@@ -261,7 +250,7 @@ mod tests {
 
     #[test]
     fn command_line_becomes_a_start() {
-        let setting = |key: &str, value: &str| Override { key: key.into(), value: value.into() };
+        let setting = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let (clean, from_file) = (Beginning::Resume, Beginning::StateFile);
         for (line, overrides, beginning) in [
             (&[][..], vec![], clean),
@@ -279,7 +268,7 @@ mod tests {
         ] {
             let line = [&["--conf-dir", "/"], line].concat();
             let conf_dir = Some("/".into());
-            let expected = Start { conf_dir, overrides, beginning };
+            let expected = Start { source: FoundSource { conf_dir, overrides }, beginning };
             assert_eq!(start_of(&line).unwrap(), expected, "{line:?}");
         }
     }
@@ -322,7 +311,7 @@ mod tests {
             let words = ["cluster-manager"].iter().chain(line).map(OsString::from);
             let arguments = Line::try_parse_from(words).unwrap().arguments;
             let start = arguments.into_start(|_| variable.map(OsString::from)).unwrap();
-            assert_eq!(start.conf_dir, expected.map(PathBuf::from), "{line:?} {variable:?}");
+            assert_eq!(start.source.conf_dir, expected.map(PathBuf::from), "{line:?} {variable:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use corona::config::ConfigErrors;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::signals::StopSignal;
@@ -24,6 +25,18 @@ pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
 /// long request does not delay short ones.
 pub(super) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).max(2)
+}
+
+/// The executor of a service.
+///
+/// # Errors
+/// Its threads cannot be started.
+pub(super) fn executor(threads: usize) -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the service")
 }
 
 /// Raises the soft limit of open files to the hard limit. Each connection is an

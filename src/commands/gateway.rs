@@ -2,17 +2,18 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use corona::cluster_manager::Gateway;
-use corona::config::{ClientSource, GatewaySettings, keys};
+use corona::config::{GatewaySettings, keys};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
+use super::arguments::SourceArguments;
+use super::daemon::{
+    allow_open_files, announce, executor, serve_until, tell_systemd, threads, usable,
+};
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
 
@@ -36,13 +37,8 @@ why; 2 wrong usage.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Directory of the configuration files [default: $HADOOP_CONF_DIR]
-    #[arg(long, value_name = "DIR")]
-    conf_dir: Option<PathBuf>,
-
-    /// Set a configuration key, overriding the files; may be repeated
-    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
-    overrides: Vec<Override>,
+    #[command(flatten)]
+    source: SourceArguments,
 
     #[command(flatten)]
     log: LogArguments,
@@ -56,11 +52,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let settings = settings(arguments, |name| std::env::var_os(name))?;
     allow_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the gateway")?;
+    let runtime = executor(threads())?;
     runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(settings, stop).await
@@ -71,11 +63,8 @@ fn settings(
     arguments: Arguments,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> anyhow::Result<GatewaySettings> {
-    let conf_dir = existing_conf_dir(arguments.conf_dir, variable)?;
-    let overrides = pairs(arguments.overrides);
-    let source =
-        ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
-    let settings = usable(source.gateway())?;
+    let source = arguments.source.found_with(variable)?;
+    let settings = usable(source.of_client().gateway())?;
     if settings.zookeeper.is_none() {
         bail!(
             "{} is not set: a gateway finds the leader through ZooKeeper",
@@ -95,8 +84,8 @@ async fn serve(
         .with_context(|| format!("cannot listen on {shown} ({})", keys::HA_GATEWAY_ADDRESS.name))?;
     announce(&format!("corona gateway ready: thrift {}", gateway.address()?));
     tell_systemd(NotifyState::Ready);
-    let (tell, told) = watch::channel(false);
-    serve_until("Gateway", gateway.run(told), stop, &tell).await
+    let (stop_sender, stop_receiver) = watch::channel(false);
+    serve_until("Gateway", gateway.run(stop_receiver), stop, &stop_sender).await
 }
 
 #[cfg(test)]

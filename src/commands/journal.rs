@@ -6,12 +6,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use corona::cluster_manager::JournalRecord;
-use corona::config;
 use corona::journal::{self, DiskStorage, Entry};
 use serde::Serialize;
 
 use super::EXIT_FAILED;
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::arguments::SourceArguments;
 use super::daemon::usable;
 use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone, number};
@@ -92,15 +91,8 @@ struct JournalArguments {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Directory of the configuration files
-    ///
-    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
-    #[arg(long, value_name = "DIR")]
-    conf_dir: Option<PathBuf>,
-
-    /// Set a configuration key, overriding the files; may be repeated
-    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
-    overrides: Vec<Override>,
+    #[command(flatten)]
+    source: SourceArguments,
 }
 
 impl JournalArguments {
@@ -108,8 +100,8 @@ impl JournalArguments {
         if let Some(directory) = self.dir {
             return Ok(directory);
         }
-        let conf_dir = existing_conf_dir(self.conf_dir, |name| std::env::var_os(name))?;
-        let loaded = usable(config::load(conf_dir.as_deref(), &pairs(self.overrides)))?;
+        let source = self.source.found()?;
+        let loaded = usable(source.of_service().load())?;
         loaded.settings.journal.directory.context(
             "no journal is configured: corona.cm.journal.dir is none; name a directory with --dir",
         )

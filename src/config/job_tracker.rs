@@ -5,15 +5,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::client::ClientSource;
-use super::files::FileReader;
-use super::problem::{ConfigErrors, Problem, warnings_or_errors};
-use super::properties::Properties;
+use super::problem::ConfigErrors;
+use super::service::LoadedService;
 use super::settings::SettingsReader;
-use super::system::SystemProperties;
 use super::typed::{self, HostPort};
-use super::{InForce, JournalSync, SiteProperties, Source, journal, keys};
-use corona_model::files::FileSystemSettings;
+use super::{InForce, JournalSync, Source, journal, keys};
 
 /// Everything that the job tracker service can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,41 +108,12 @@ impl AccessList {
 }
 
 /// A configuration of the job tracker service that can be used.
-#[derive(Clone, Debug)]
-pub struct LoadedJobTracker {
-    pub settings: JobTrackerServiceSettings,
-    /// All properties of the files, over which those of a job are laid.
-    pub site: SiteProperties,
-    /// How files of HDFS are read.
-    pub file_systems: FileSystemSettings,
-    /// The user that the process runs as, if that can be found.
-    pub user: Option<String>,
-    /// What may not be meant so.
-    pub warnings: Vec<Problem>,
-    /// The keys that were looked at, with the values in force.
-    pub in_force: Vec<InForce>,
-}
+pub type LoadedJobTracker = LoadedService<JobTrackerServiceSettings>;
 
 impl Source<'_> {
     /// Reads the property files as the job tracker service does. The errors are all that is wrong.
     pub fn load_job_tracker(&self) -> Result<LoadedJobTracker, ConfigErrors> {
-        let mut problems = Vec::new();
-        let mut files = FileReader::default();
-        let system = SystemProperties::of_process();
-        let user = system.get("user.name").map(str::to_owned);
-        let properties =
-            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
-        let reader = SettingsReader::new(self, &properties, &mut problems);
-        let (settings, in_force) = reader.read_job_tracker();
-        let warnings = warnings_or_errors(problems)?;
-        let site = SiteProperties(properties);
-        let source = ClientSource {
-            conf_dir: self.conf_dir,
-            overrides: self.overrides,
-            ..ClientSource::default()
-        };
-        let file_systems = source.load_file_systems()?;
-        Ok(LoadedJobTracker { settings, site, file_systems, user, warnings, in_force })
+        self.load_service(|reader| reader.read_job_tracker())
     }
 }
 

@@ -33,6 +33,7 @@ mod pools;
 mod problem;
 mod properties;
 mod scheduling;
+mod service;
 mod settings;
 mod suggest;
 mod system;
@@ -53,6 +54,7 @@ pub use journal::{JournalSettings, JournalSync};
 pub use limits::{CallSettings, NameSettings, RackSettings};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity, SimilarKey};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
+pub use service::LoadedService;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};
 pub use task_tracker::{
     ChildSettings, JobFileSettings, JobTrackerSettings, LoadedTaskTracker, LocalSettings,

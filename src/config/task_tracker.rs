@@ -5,17 +5,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Source;
-use super::client::ClientSource;
-use super::files::FileReader;
 use super::keys;
-use super::problem::{ConfigErrors, Problem, ProblemKind, warnings_or_errors};
-use super::properties::Properties;
+use super::problem::{ConfigErrors, ProblemKind};
+use super::service::LoadedService;
 use super::settings::SettingsReader;
-use super::system::SystemProperties;
 use super::typed::{self, HostPort, Wrong};
-use super::{InForce, SiteProperties};
-use corona_model::files::FileSystemSettings;
+use super::{InForce, Source};
 use corona_model::settings::Partitioning;
 
 /// Everything that the task tracker can be configured with.
@@ -186,42 +181,13 @@ pub struct MemorySettings {
 }
 
 /// A task tracker's configuration that can be used.
-#[derive(Clone, Debug)]
-pub struct LoadedTaskTracker {
-    pub settings: TaskTrackerSettings,
-    /// All properties of the files, over which those of a job are laid.
-    pub site: SiteProperties,
-    /// How files of HDFS are read.
-    pub file_systems: FileSystemSettings,
-    /// The user that the process runs as, if that can be found.
-    pub user: Option<String>,
-    /// What may not be meant so.
-    pub warnings: Vec<Problem>,
-    /// The keys that were looked at, with the values in force.
-    pub in_force: Vec<InForce>,
-}
+pub type LoadedTaskTracker = LoadedService<TaskTrackerSettings>;
 
 impl Source<'_> {
     /// Reads the property files as a task tracker does. The errors are all that is wrong.
     /// Spec: mapreduce/04 §4.1, cluster-manager/06 §1.
     pub fn load_task_tracker(&self) -> Result<LoadedTaskTracker, ConfigErrors> {
-        let mut problems = Vec::new();
-        let mut files = FileReader::default();
-        let system = SystemProperties::of_process();
-        let user = system.get("user.name").map(str::to_owned);
-        let properties =
-            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
-        let reader = SettingsReader::new(self, &properties, &mut problems);
-        let (settings, in_force) = reader.read_task_tracker();
-        let warnings = warnings_or_errors(problems)?;
-        let site = SiteProperties(properties);
-        let source = ClientSource {
-            conf_dir: self.conf_dir,
-            overrides: self.overrides,
-            ..ClientSource::default()
-        };
-        let file_systems = source.load_file_systems()?;
-        Ok(LoadedTaskTracker { settings, site, file_systems, user, warnings, in_force })
+        self.load_service(|reader| reader.read_task_tracker())
     }
 }
 

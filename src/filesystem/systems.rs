@@ -99,7 +99,7 @@ impl FileSystems {
         if let Some((_, hdfs)) = known.iter().find(|(other, _)| other.is_same(root)) {
             return Ok(hdfs.clone());
         }
-        // Those that nobody uses can be made again.
+        // Unused ones can be made again.
         if known.len() >= MAX_NAME_NODES {
             known.retain(|_, hdfs| Arc::strong_count(hdfs) > 1);
         }

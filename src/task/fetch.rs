@@ -542,6 +542,7 @@ mod tests {
     use crate::codec::Codec;
     use crate::ifile::{self, Lengths};
     use crate::segment::merged;
+    use crate::testing;
     use crate::vint;
     use corona_hadoop::io::Writer;
     use corona_hadoop::writables::{EventStatus, TaskCompletionEvent};
@@ -565,18 +566,7 @@ mod tests {
     }
 
     fn event(attempt: &str, at: &str) -> TaskCompletionEvent {
-        let attempt: TaskAttemptId = attempt.parse().unwrap();
-        let (id_within_job, status) = (attempt.task.number, EventStatus::Succeeded);
-        let tracker_http = Some(at.to_owned());
-        TaskCompletionEvent {
-            attempt,
-            id_within_job,
-            is_map: true,
-            status,
-            tracker_http,
-            run_time_ms: 0,
-            event_id: 0,
-        }
+        testing::event(attempt.parse().unwrap(), EventStatus::Succeeded, at)
     }
 
     struct Fetched {

@@ -30,3 +30,27 @@ pub mod spill;
 pub mod status;
 mod umbilical;
 mod vint;
+
+#[cfg(test)]
+mod testing {
+    //! Values that the tests of several modules need.
+
+    use corona_hadoop::writables::{EventStatus, TaskAttemptId, TaskCompletionEvent};
+
+    /// The event of a map whose output is served at `host:port`.
+    pub(crate) fn event(
+        attempt: TaskAttemptId,
+        status: EventStatus,
+        at: &str,
+    ) -> TaskCompletionEvent {
+        TaskCompletionEvent {
+            id_within_job: attempt.task.number,
+            attempt,
+            is_map: true,
+            status,
+            tracker_http: Some(at.to_owned()),
+            run_time_ms: 0,
+            event_id: 0,
+        }
+    }
+}

@@ -222,26 +222,13 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::event;
 
     const SETTINGS: RetrySettings =
         RetrySettings { report_after: 3, abort_after: 7, pause: Duration::from_secs(10) };
 
     fn attempt(map: i32, number: i32) -> TaskAttemptId {
         format!("attempt_20.1_0001_m_{map:06}_{number}").parse().unwrap()
-    }
-
-    fn event(attempt: TaskAttemptId, status: EventStatus, at: &str) -> TaskCompletionEvent {
-        let id_within_job = attempt.task.number;
-        let tracker_http = Some(at.to_owned());
-        TaskCompletionEvent {
-            attempt,
-            id_within_job,
-            is_map: true,
-            status,
-            tracker_http,
-            run_time_ms: 0,
-            event_id: 0,
-        }
     }
 
     fn plan(maps: usize, at: &[&str]) -> Plan {

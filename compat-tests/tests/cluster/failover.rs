@@ -352,7 +352,7 @@ async fn standbys_relay_calls_and_refuse_strangers() {
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success());
     assert!(error.contains("standby") && error.contains("http://127.0.0.1:"), "{error}");
-    // What is neither an instance nor a relay gets nothing from the port for instances.
+    // The port for instances does not reply to other programs.
     let door = instances[leader].status().await.unwrap()["ha"]["instance"].clone();
     let mut stranger = TcpStream::connect(door.as_str().unwrap()).await.unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Failure, Itself};
 
-/// Processes that nobody ends exit after this time.
+/// Time after which processes exit by themselves, so that none is left if a test fails.
 const LEFT_BEHIND_SECONDS: &str = "600";
 
 /// Starts a process that stays in the task's group, and one that leaves it.

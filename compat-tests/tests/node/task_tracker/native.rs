@@ -136,7 +136,7 @@ fn count(reports: &[TaskStatus], name: &str) -> i64 {
     reports.iter().filter_map(of).sum()
 }
 
-/// How often each word stands in the text.
+/// The number of occurrences of each word in the text.
 fn words(text: &str) -> BTreeMap<String, usize> {
     let mut words = BTreeMap::new();
     for word in text.split_whitespace() {
@@ -239,7 +239,7 @@ fn a_mapper_that_fails_says_why_and_leaves_nothing() {
         let map = job.job.map(0);
         job.job_tracker.launch([job.map_task(0)]).await;
         let report = job.job_tracker.ended(&map, 1).await;
-        // The task has cleaned up after itself, so nobody else has to.
+        // The task removes its own files, so the tracker finds none.
         assert_eq!(report.state, TaskState::Failed);
         let why = job.job_tracker.diagnostics(&map);
         assert!(

@@ -1,0 +1,52 @@
+//! What a service that works with files of jobs reads: its own settings, the properties that jobs
+//! inherit, and how file systems are reached.
+
+use super::files::FileReader;
+use super::problem::warnings_or_errors;
+use super::properties::Properties;
+use super::settings::SettingsReader;
+use super::system::SystemProperties;
+use super::{ClientSource, ConfigErrors, InForce, Problem, SiteProperties, Source};
+use corona_model::files::FileSystemSettings;
+
+/// A service's configuration that can be used.
+#[derive(Clone, Debug)]
+pub struct LoadedService<S> {
+    pub settings: S,
+    /// All properties of the files, over which those of a job are laid.
+    pub site: SiteProperties,
+    /// How files of HDFS are read.
+    pub file_systems: FileSystemSettings,
+    /// The user that the process runs as, if that can be found.
+    pub user: Option<String>,
+    /// What may not be meant so.
+    pub warnings: Vec<Problem>,
+    /// The keys that were looked at, with the values in force.
+    pub in_force: Vec<InForce>,
+}
+
+impl Source<'_> {
+    /// Reads the property files, and the settings with `read`. The errors are all that is wrong.
+    pub(crate) fn load_service<S>(
+        &self,
+        read: impl FnOnce(SettingsReader<'_>) -> (S, Vec<InForce>),
+    ) -> Result<LoadedService<S>, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let user = system.get("user.name").map(str::to_owned);
+        let properties =
+            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
+        let reader = SettingsReader::new(self, &properties, &mut problems);
+        let (settings, in_force) = read(reader);
+        let warnings = warnings_or_errors(problems)?;
+        let site = SiteProperties(properties);
+        let source = ClientSource {
+            conf_dir: self.conf_dir,
+            overrides: self.overrides,
+            ..ClientSource::default()
+        };
+        let file_systems = source.load_file_systems()?;
+        Ok(LoadedService { settings, site, file_systems, user, warnings, in_force })
+    }
+}
