@@ -131,7 +131,7 @@ pub type Notice = (String, Json);
 
 /// What a server was told, in order.
 #[derive(Clone, Default)]
-pub struct Told(Arc<Heard>);
+pub struct ReceivedNotices(Arc<Heard>);
 
 #[derive(Default)]
 struct Heard {
@@ -139,11 +139,11 @@ struct Heard {
     changed: Condvar,
 }
 
-impl Told {
+impl ReceivedNotices {
     /// Serves a service that is only told things: each call is answered at once and remembered by
     /// its name, with its arguments.
-    pub fn serve<S: Service>(listener: TcpListener) -> Told {
-        let told = Told::default();
+    pub fn serve<S: Service>(listener: TcpListener) -> ReceivedNotices {
+        let told = ReceivedNotices::default();
         let heard = told.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {

@@ -394,7 +394,7 @@ fn concerns_others(input: &Input) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Effects, Told};
+    use crate::testing::{Effects, SeenEffect};
     use corona_engine::Start;
     use corona_model::settings::Settings;
     use corona_model::types::{
@@ -489,10 +489,12 @@ mod tests {
         let told = effects.take();
         let records: Vec<&Record> = told
             .iter()
-            .filter_map(|told| if let Told::Record(record) = told { Some(record) } else { None })
+            .filter_map(
+                |told| if let SeenEffect::Record(record) = told { Some(record) } else { None },
+            )
             .collect();
         assert!(records.contains(&&Record::HeldUp { ms: 700 }), "{told:?}");
-        let granted = told.iter().filter(|told| matches!(told, Told::Notified(..))).count();
+        let granted = told.iter().filter(|told| matches!(told, SeenEffect::Notified(..))).count();
         assert_eq!(granted, 1, "{told:?}");
         assert!(!core.look(|engine, _| engine.wants_pass()));
     }
@@ -513,7 +515,7 @@ mod tests {
             core.apply(request(1)).unwrap();
             core.settle(|| 0).await;
             let granted = effects.take();
-            let granted = granted.iter().filter(|told| matches!(told, Told::Notified(..)));
+            let granted = granted.iter().filter(|told| matches!(told, SeenEffect::Notified(..)));
             assert_eq!(granted.count(), 1, "{fault:?}");
         }
     }

@@ -488,7 +488,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use corona_engine::Standing;
+    use corona_engine::ObservedState;
 
     const NOW: Millis = Millis(1_795_000_000_000);
 
@@ -558,7 +558,7 @@ mod tests {
         let handle: Arc<str> = id.as_str().into();
         let moved = Observed::Granted { handle: handle.clone(), id: 3, node: "b".into() };
         assert!(manager.observe(NOW, moved));
-        assert_eq!(manager.engine().standing(&id, 3), Some(Standing::Granted("b".into())));
+        assert_eq!(manager.engine().standing(&id, 3), Some(ObservedState::Granted("b".into())));
         let end = Call::SessionEnd { handle: Some(id), status: None };
         replied(manager.call(NOW, peer(), end, None));
         assert_eq!(manager.decisions(), [Decision::Ended(handle)]);

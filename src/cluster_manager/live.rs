@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::arrivals::Arrivals;
 use super::log;
 use super::metrics::Metrics;
-use super::notifier::{Notifier, Place};
+use super::notifier::{JournalPosition, Notifier};
 use super::outlet::Outlet;
 use super::web::events::Events;
 use corona_engine::{Notification, Record};
@@ -37,7 +37,7 @@ impl Live {
     /// Notifies a session once a record is committed.
     pub(super) fn notify_from(
         &self,
-        place: Place,
+        place: JournalPosition,
         handle: Arc<str>,
         to: Address,
         notification: Notification,
@@ -65,7 +65,7 @@ impl Live {
 
 impl Outlet for Live {
     fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) {
-        self.notify_from(Place::default(), handle, to, notification);
+        self.notify_from(JournalPosition::default(), handle, to, notification);
     }
 
     fn forget_session(&self, handle: &Arc<str>) {

@@ -112,7 +112,7 @@ pub(super) struct Notifier {
 
 /// Where a notification stands in the journal; both are 0 without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct JournalPosition {
     /// The record that must be committed before the notification leaves.
     pub(super) record: u64,
     /// Its serial number.
@@ -140,7 +140,7 @@ impl Recorded {
 #[derive(Debug)]
 struct Waiting {
     call: Notification,
-    place: Place,
+    place: JournalPosition,
     /// When it was decided.
     since: Instant,
 }
@@ -214,7 +214,7 @@ impl Notifier {
         handle: &Arc<str>,
         to: Address,
         call: Notification,
-        place: Place,
+        place: JournalPosition,
     ) {
         let mut queues = self.queues();
         let queue = queues.entry(handle.clone()).or_insert_with(|| {
@@ -235,7 +235,7 @@ impl Notifier {
         for (handle, pending) in outbox.into_sessions() {
             for (serial, call) in pending.calls {
                 // What was recovered is committed.
-                let place = Place { record: 0, serial };
+                let place = JournalPosition { record: 0, serial };
                 self.enqueue(&handle, pending.to.clone(), call, place);
             }
         }

@@ -24,7 +24,7 @@ pub(crate) fn reach(settings: &NameSettings) -> Reach {
 
 /// Something that the engine wanted done.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum SeenEffect {
     Notified(Arc<str>, Notification),
     Forgotten(Arc<str>),
     Resumed,
@@ -33,34 +33,34 @@ pub(crate) enum Told {
 
 /// An outlet that keeps everything and does nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Effects(Mutex<Vec<Told>>);
+pub(crate) struct Effects(Mutex<Vec<SeenEffect>>);
 
 impl Effects {
     /// What was wanted since the last call, in order.
-    pub(crate) fn take(&self) -> Vec<Told> {
+    pub(crate) fn take(&self) -> Vec<SeenEffect> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    fn push(&self, told: Told) {
+    fn push(&self, told: SeenEffect) {
         self.0.lock().unwrap().push(told);
     }
 }
 
 impl Outlet for Effects {
     fn notify(&self, handle: Arc<str>, _to: Address, notification: Notification) {
-        self.push(Told::Notified(handle, notification));
+        self.push(SeenEffect::Notified(handle, notification));
     }
 
     fn forget_session(&self, handle: &Arc<str>) {
-        self.push(Told::Forgotten(handle.clone()));
+        self.push(SeenEffect::Forgotten(handle.clone()));
     }
 
     fn resume_notifications(&self) {
-        self.push(Told::Resumed);
+        self.push(SeenEffect::Resumed);
     }
 
     fn record(&self, _now: Millis, record: &Record, _arrivals: &Arrivals) {
-        self.push(Told::Record(record.clone()));
+        self.push(SeenEffect::Record(record.clone()));
     }
 
     fn records(&self, _records: &[Record]) {}

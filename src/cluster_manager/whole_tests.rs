@@ -416,7 +416,7 @@ async fn a_start_resumes_where_the_journal_ends() {
     client.call(&end).await.unwrap();
     until("the grant is decided", async || {
         one.core.look(|engine, _| engine.standing(&silent, 7))
-            == Some(corona_engine::Standing::Granted("n".into()))
+            == Some(corona_engine::ObservedState::Granted("n".into()))
     })
     .await;
     one.stop().await;
@@ -438,7 +438,7 @@ async fn a_start_resumes_where_the_journal_ends() {
         assert!(engine.is_running(&healthy) && engine.is_running(&silent));
         assert!(!engine.is_running(&ended));
         for id in 1..=3 {
-            let granted = Some(corona_engine::Standing::Granted("n".into()));
+            let granted = Some(corona_engine::ObservedState::Granted("n".into()));
             assert_eq!(engine.standing(&healthy, id), granted, "{id}");
         }
         let slots = engine.slots(corona_model::types::ResourceType::Map);

@@ -91,7 +91,7 @@ struct ProblemReport {
     /// `error` or `warning`.
     severity: &'static str,
     #[serde(flatten)]
-    place: Place,
+    place: Location,
     /// The key, or the element with the names around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
@@ -108,7 +108,7 @@ struct ProblemReport {
 
 /// Where a problem is, or a value comes from.
 #[derive(Serialize)]
-struct Place {
+struct Location {
     /// `file`, `command line` or `default`.
     origin: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ struct Value {
     key: &'static str,
     value: String,
     #[serde(flatten)]
-    place: Place,
+    place: Location,
 }
 
 impl Report {
@@ -170,14 +170,14 @@ impl From<&Problem> for ProblemReport {
     }
 }
 
-impl From<&Origin> for Place {
-    fn from(origin: &Origin) -> Place {
+impl From<&Origin> for Location {
+    fn from(origin: &Origin) -> Location {
         let (origin, file, line) = match origin {
             Origin::File { path, line } => ("file", Some(path.display().to_string()), *line),
             Origin::CommandLine => ("command line", None, None),
             Origin::Default => ("default", None, None),
         };
-        Place { origin, file, line }
+        Location { origin, file, line }
     }
 }
 

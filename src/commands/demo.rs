@@ -203,7 +203,7 @@ struct Ready<'a> {
 
 /// A line of JSON about something that happened, or the last one.
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct EventLine<'a, T> {
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<&'a str>,
@@ -250,7 +250,7 @@ Ctrl-C stops everything.
     fn tell(&mut self, elapsed: Duration, news: &News) -> anyhow::Result<()> {
         match self.form {
             Form::Json => {
-                self.line(&Line { seconds: elapsed.as_secs_f64(), event: None, what: news })
+                self.line(&EventLine { seconds: elapsed.as_secs_f64(), event: None, what: news })
             }
             Form::Text if !news.is_notable() => Ok(()),
             Form::Text => {
@@ -263,9 +263,11 @@ Ctrl-C stops everything.
 
     fn farewell(&mut self, summary: &demo::Summary) -> anyhow::Result<()> {
         match self.form {
-            Form::Json => {
-                self.line(&Line { seconds: summary.seconds, event: Some("summary"), what: summary })
-            }
+            Form::Json => self.line(&EventLine {
+                seconds: summary.seconds,
+                event: Some("summary"),
+                what: summary,
+            }),
             Form::Text => Ok(self.console.print(&format!("\n{summary}\n"))?),
         }
     }

@@ -72,7 +72,7 @@ struct Sessions {
     /// When the pages were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     now_ms: Option<i64>,
-    sessions: Vec<Session>,
+    sessions: Vec<ListedSession>,
     /// The pool to which sessions of the pool of `--pool` are redirected, if
     /// they are.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ struct Sessions {
 
 /// A session as any cluster manager reports it.
 #[derive(Serialize)]
-struct Session {
+struct ListedSession {
     handle: String,
     name: String,
     user: String,
@@ -104,12 +104,12 @@ struct Counts {
     waiting: Option<i64>,
 }
 
-impl From<wire::RunningSession> for Session {
-    fn from(session: wire::RunningSession) -> Session {
+impl From<wire::RunningSession> for ListedSession {
+    fn from(session: wire::RunningSession) -> ListedSession {
         let holds =
             |kind| Some((kind, Counts { granted: granted(&session, kind)?.into(), waiting: None }));
         let types = ResourceType::ALL.into_iter().filter_map(holds).collect();
-        Session {
+        ListedSession {
             types,
             pool: pool_name(&session.pool_info),
             priority: priority_name(session.priority).to_owned(),
@@ -122,13 +122,13 @@ impl From<wire::RunningSession> for Session {
     }
 }
 
-impl From<api::Session> for Session {
-    fn from(session: api::Session) -> Session {
+impl From<api::Session> for ListedSession {
+    fn from(session: api::Session) -> ListedSession {
         let counts = |counts: api::SessionCounts| Counts {
             granted: counts.granted,
             waiting: Some(counts.waiting),
         };
-        Session {
+        ListedSession {
             types: session.types.into_iter().map(|(kind, of)| (kind, counts(of))).collect(),
             pool: session.pool,
             priority: session.priority,
@@ -193,7 +193,7 @@ fn show_running(
         true => "No sessions.\n".into(),
         false => {
             let all = running_table(&list, Priorities::Shown);
-            let is_usual = |session: &Session| session.priority == "NORMAL";
+            let is_usual = |session: &ListedSession| session.priority == "NORMAL";
             let needs_room = list.now_ms.is_some() && !all.fits(console, output.wide);
             let table = match needs_room && list.sessions.iter().all(is_usual) {
                 // The column says nothing.
@@ -231,11 +231,11 @@ async fn read(cluster: &Cluster, pages: Option<&Web>, wanted: &Wanted) -> anyhow
     let (now_ms, details) = of_pages.unzip();
     let sessions = match (sessions, details) {
         (Err(Exception::SafeMode(_)), Some(Details::Ours(sessions))) => {
-            sessions.into_iter().map(Session::from).collect()
+            sessions.into_iter().map(ListedSession::from).collect()
         }
         (sessions, details) => {
             let sessions = unless_in_safe_mode(sessions, "list sessions")?;
-            let sessions = sessions.into_iter().map(Session::from).collect();
+            let sessions = sessions.into_iter().map(ListedSession::from).collect();
             match details {
                 Some(details) => details.add_to(sessions),
                 None => sessions,
@@ -297,7 +297,7 @@ pub(super) async fn sessions_of_pages(pages: &Web) -> anyhow::Result<Option<api:
 impl Details {
     /// Adds start and waiting requests to the sessions that the pages list too. Another cluster
     /// manager's pages may have a session of the same handle, but hardly of that name.
-    fn add_to(self, mut sessions: Vec<Session>) -> Vec<Session> {
+    fn add_to(self, mut sessions: Vec<ListedSession>) -> Vec<ListedSession> {
         type Known = (String, String, Option<i64>, ByType<i64>);
         let known: HashMap<String, Known> = match self {
             Details::Ours(ours) => ours

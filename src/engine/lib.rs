@@ -66,7 +66,7 @@ pub use self::input::{
 use self::lookup::HashSeed;
 pub use self::nodes::Complaint;
 use self::nodes::Nodes;
-pub use self::observed::{Objection, Standing};
+pub use self::observed::{Objection, ObservedState};
 use self::remains::Remains;
 use self::restarts::Restarts;
 use self::scheduler::Scheduler;

@@ -214,7 +214,7 @@ impl World {
         let rack = self.topology.rack_of(number);
         let node = self.nodes.insert(name, address, number, rack, Millis(0));
         self.nodes.set_app(node, self.kind, Some("a:1".into()));
-        self.model.nodes.push(Place { node, host, slots: 0, used: 0, grants: 0 });
+        self.model.nodes.push(NodeModel { node, host, slots: 0, used: 0, grants: 0 });
         self.resize(self.model.nodes.len() - 1, slots);
     }
 
@@ -252,7 +252,7 @@ fn reject(what: String) -> TestCaseError {
 struct Model {
     list: Vec<Wish>,
     position: usize,
-    nodes: Vec<Place>,
+    nodes: Vec<NodeModel>,
     /// Nodes with room, longest first.
     with_room: Vec<NodeIdx>,
     /// Nodes with room; among those with as many grants the longest so loaded first.
@@ -267,7 +267,7 @@ struct Wish {
     need: u32,
 }
 
-struct Place {
+struct NodeModel {
     node: NodeIdx,
     host: u32,
     slots: u32,
@@ -296,15 +296,16 @@ impl Model {
             return self.any_for(wish);
         }
         wish.hosts.iter().find_map(|host| {
-            let on_host = |place: &Place| place.host == *host;
-            let in_rack = |place: &Place| place.host / HOSTS_IN_A_RACK == host / HOSTS_IN_A_RACK;
+            let on_host = |place: &NodeModel| place.host == *host;
+            let in_rack =
+                |place: &NodeModel| place.host / HOSTS_IN_A_RACK == host / HOSTS_IN_A_RACK;
             self.first(wish, on_host)
                 .or_else(|| (level >= Level::Rack).then(|| self.first(wish, in_rack)).flatten())
                 .or_else(|| (level >= Level::Any).then(|| self.any_for(wish)).flatten())
         })
     }
 
-    fn first(&self, wish: &Wish, near: impl Fn(&Place) -> bool) -> Option<NodeIdx> {
+    fn first(&self, wish: &Wish, near: impl Fn(&NodeModel) -> bool) -> Option<NodeIdx> {
         self.with_room
             .iter()
             .copied()
@@ -320,7 +321,7 @@ impl Model {
         place.used + wish.need <= place.slots && !wish.excluded.contains(&place.host)
     }
 
-    fn place(&self, node: NodeIdx) -> &Place {
+    fn place(&self, node: NodeIdx) -> &NodeModel {
         self.nodes.iter().find(|place| place.node == node).unwrap()
     }
 

@@ -15,7 +15,7 @@ use super::types::{Grant, Millis, ResourceType};
 
 /// Where a request stands in these books.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ObservedState {
     /// Waits.
     Waiting,
     /// Holds a slot of the node of this name.
@@ -82,12 +82,14 @@ impl Engine {
     }
 
     /// Where a request stands; none if it is not known.
-    pub fn standing(&self, handle: &str, id: i32) -> Option<Standing> {
+    pub fn standing(&self, handle: &str, id: i32) -> Option<ObservedState> {
         let (session, req) = self.request_of(handle, id)?;
         Some(match self.sessions[session].requests[req].state {
-            RequestState::Pending { .. } => Standing::Waiting,
-            RequestState::Granted { node, .. } => Standing::Granted(self.nodes[node].name.clone()),
-            RequestState::Lost => Standing::Lost,
+            RequestState::Pending { .. } => ObservedState::Waiting,
+            RequestState::Granted { node, .. } => {
+                ObservedState::Granted(self.nodes[node].name.clone())
+            }
+            RequestState::Lost => ObservedState::Lost,
         })
     }
 
@@ -301,13 +303,13 @@ mod tests {
         assert_eq!(all, ["1.1/0@a"]);
         assert!(engine.has_room("1.1", 0, "a") && engine.is_near("1.1", 0, "a"));
         assert!(observe(&mut engine, granted(0, "b")));
-        assert_eq!(engine.standing("1.1", 0), Some(Standing::Granted("b".into())));
+        assert_eq!(engine.standing("1.1", 0), Some(ObservedState::Granted("b".into())));
         assert!(observe(&mut engine, waiting(0)));
-        assert_eq!(engine.standing("1.1", 0), Some(Standing::Waiting));
+        assert_eq!(engine.standing("1.1", 0), Some(ObservedState::Waiting));
         assert!(!observe(&mut engine, waiting(0)));
         assert_eq!(run(&mut engine, vec![Input::Tick]), ["1.1/0@a"]);
         assert!(observe(&mut engine, lost(0)));
-        assert_eq!(engine.standing("1.1", 0), Some(Standing::Lost));
+        assert_eq!(engine.standing("1.1", 0), Some(ObservedState::Lost));
         assert!(!observe(&mut engine, lost(0)));
         assert!(observe(&mut engine, granted(0, "b")));
         assert!(!observe(&mut engine, granted(7, "b")));

@@ -7,7 +7,7 @@ mod image;
 
 use std::ops::{Deref, Index, IndexMut};
 
-pub(super) use self::image::{Line, RequestsImage};
+pub(super) use self::image::{PendingQueue, RequestsImage};
 use super::arena::Arena;
 use super::check::hold;
 use super::index::{ClassIdx, HostIdx, Idx, IdxVec, NodeIdx, ReqIdx, SlotIdx};
@@ -105,14 +105,14 @@ impl FromIterator<HostIdx> for Wanted {
 
 /// A pending request's place in the order of arrival.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct QueueLinks {
     /// 0 for requests that are not pending.
     seq: Seq,
     prev: ReqIdx,
     next: ReqIdx,
 }
 
-const NOWHERE: Place = Place { seq: 0, prev: ReqIdx::NONE, next: ReqIdx::NONE };
+const NOWHERE: QueueLinks = QueueLinks { seq: 0, prev: ReqIdx::NONE, next: ReqIdx::NONE };
 
 /// All requests of a session.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ pub(super) struct Requests {
     by_id: Ids,
     // By the request's number. Searches look at many places, so they are kept close together; the
     // others are looked at once or never.
-    places: IdxVec<ReqIdx, Place>,
+    places: IdxVec<ReqIdx, QueueLinks>,
     asked: IdxVec<ReqIdx, Asked>,
     specs: IdxVec<ReqIdx, Option<ComputeSpecs>>,
     last_seq: Seq,
@@ -250,14 +250,14 @@ impl Requests {
     /// so that a number and its place never come again together.
     pub(super) fn enter(&mut self, req: ReqIdx, prev: ReqIdx, class: ClassIdx) -> Seq {
         self.last_seq = self.last_seq.saturating_add(1);
-        self.places[req] = Place { seq: self.last_seq, prev, next: ReqIdx::NONE };
+        self.places[req] = QueueLinks { seq: self.last_seq, prev, next: ReqIdx::NONE };
         self[req].state = RequestState::Pending { class };
         self.last_seq
     }
 
     /// Unlinks a pending request from its neighbours, which are returned; it becomes lost.
     pub(super) fn leave(&mut self, req: ReqIdx) -> (ReqIdx, ReqIdx) {
-        let Place { prev, next, .. } = std::mem::replace(&mut self.places[req], NOWHERE);
+        let QueueLinks { prev, next, .. } = std::mem::replace(&mut self.places[req], NOWHERE);
         if let Some(prev) = self.places.get_mut(prev) {
             prev.next = next;
         }

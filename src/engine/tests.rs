@@ -18,18 +18,18 @@ mod views;
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: i64,
-    told: BTreeMap<String, Vec<Told>>,
+    told: BTreeMap<String, Vec<SentNotice>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum SentNotice {
     Granted(Vec<(i32, String)>),
     Revoked(Vec<i32>),
     Dead(String),
 }
 
 use ResourceType::{JobTracker, Map, Reduce};
-use Told::{Dead, Granted, Revoked};
+use SentNotice::{Dead, Granted, Revoked};
 
 impl World {
     /// One CPU is one slot of each type.
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// All that the session was told since the last call.
-    pub(super) fn told(&mut self, handle: &str) -> Vec<Told> {
+    pub(super) fn told(&mut self, handle: &str) -> Vec<SentNotice> {
         self.told.remove(handle).unwrap_or_default()
     }
 

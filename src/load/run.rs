@@ -94,14 +94,14 @@ async fn run_until(
     let needed = plan.most_connections();
     allow_connections(needed).map_err(|most| LoadError::OpenFiles { needed, most })?;
     let world = Arc::new(LoadWorld::new(plan));
-    let mut run = Run { world, progress, tasks: JoinSet::new(), stopped_early: false };
+    let mut run = LoadRun { world, progress, tasks: JoinSet::new(), stopped_early: false };
     let result = run.play(stop).await;
     run.world.phase.send_replace(Phase::Over);
     run.tasks.shutdown().await;
     result
 }
 
-struct Run<'a> {
+struct LoadRun<'a> {
     world: Arc<LoadWorld>,
     progress: &'a Progress,
     tasks: JoinSet<()>,
@@ -116,7 +116,7 @@ struct Crowds {
     started: u64,
 }
 
-impl Run<'_> {
+impl LoadRun<'_> {
     async fn play(&mut self, stop: impl Future<Output = ()>) -> Result<Report, LoadError> {
         let mut stop = pin!(stop);
         let (callbacks, idle) = tokio::select! {

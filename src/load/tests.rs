@@ -67,10 +67,10 @@ struct Small {
 struct State {
     nodes: Vec<wire::ClusterNodeInfo>,
     granted: u64,
-    sessions: HashMap<String, Session>,
+    sessions: HashMap<String, TestSession>,
 }
 
-struct Session {
+struct TestSession {
     to: wire::InetAddress,
     held: HashSet<i32>,
     forgotten: i32,
@@ -178,7 +178,7 @@ impl Handler<ClusterManager> for Small {
                 Reply::GetNextSessionId(format!("1.{number}"))
             }
             Call::SessionStart { handle: Some(handle), info: Some(info) } => {
-                let session = Session { to: info.address, held: HashSet::new(), forgotten: 0 };
+                let session = TestSession { to: info.address, held: HashSet::new(), forgotten: 0 };
                 locked(&self.state).sessions.insert(handle.clone(), session);
                 let place = wire::ClusterManagerInfo::new(String::new(), String::new());
                 let pool = wire::PoolInfoStrings::new("default".into(), "defaultpool".into());

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Counts, Model, Name, Session, Wish, WishState};
+use super::model::{Counts, Model, ModelSession, Name, Wish, WishState};
 use super::shares;
 use corona_engine::{
     Effect, Engine, Input, Notification, Outcome, SlotCounts, TypeCounts, WaitReason,
@@ -239,7 +239,7 @@ fn nearest(wish: &Wish, nodes: &[(&super::model::Node, u32)]) -> Option<bool> {
 }
 
 /// Whether the session's pool or group must not be given more.
-fn is_full(model: &Model, session: &Session, kind: ResourceType) -> bool {
+fn is_full(model: &Model, session: &ModelSession, kind: ResourceType) -> bool {
     let pools = &model.settings.pools;
     let of_pool = pools.pools.get(&session.pool).map(|pool| pool.maximum[kind]);
     let of_group = pools.groups.get(&session.pool.group).map(|group| group.maximum[kind]);

@@ -48,7 +48,7 @@ pub(super) enum WishState {
 
 /// A running session.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub(super) struct ModelSession {
     address: Address,
     /// The pool in which it is scheduled.
     pub(super) pool: PoolName,
@@ -97,7 +97,7 @@ pub(super) struct Model {
     pub(super) safe_mode: bool,
     pub(super) hosts: Hosts,
     pub(super) nodes: BTreeMap<Name, Node>,
-    pub(super) sessions: BTreeMap<Name, Session>,
+    pub(super) sessions: BTreeMap<Name, ModelSession>,
     /// Pools that have sessions.
     pub(super) pools: BTreeMap<PoolName, PerType<Counts>>,
     pub(super) groups: BTreeMap<Name, PerType<Counts>>,
@@ -357,7 +357,7 @@ impl Model {
         }
         self.pools.entry(pool.clone()).or_default();
         self.groups.entry(pool.group.clone()).or_default();
-        let session = Session {
+        let session = ModelSession {
             address: info.address.clone(),
             pool,
             told_pool: told_pool.clone(),
@@ -794,7 +794,7 @@ impl Model {
         }
     }
 
-    fn session(&mut self, handle: &Name) -> Result<&mut Session, Why> {
+    fn session(&mut self, handle: &Name) -> Result<&mut ModelSession, Why> {
         self.sessions.get_mut(handle).ok_or(Why::InvalidSession)
     }
 

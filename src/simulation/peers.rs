@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::model::{Model, Name, Session, WishState};
+use super::model::{Model, ModelSession, Name, WishState};
 use super::random::Random;
 use super::weather;
 use corona_engine::{Engine, Input, NodeUsageReport, RequestSummary, SessionView};
@@ -462,7 +462,7 @@ impl Peers {
         self.release_of(handle, session)
     }
 
-    fn release_of(&mut self, handle: Name, session: Option<&Session>) -> Input {
+    fn release_of(&mut self, handle: Name, session: Option<&ModelSession>) -> Input {
         let usual: &[usize] = if self.crowded { &[1, 2, 20] } else { &[5, 30, 100] };
         let chance = *self.random.pick(usual);
         // Job trackers release grants more often than they withdraw requests.

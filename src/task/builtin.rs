@@ -4,7 +4,7 @@ use corona_mapreduce::native::{LineFormat, Step};
 use memchr::memmem::Finder;
 
 use crate::error::TaskError;
-use crate::run::Run;
+use crate::run::RecordStream;
 use crate::spill::{Collector, Combiner};
 use crate::vint;
 
@@ -76,7 +76,7 @@ pub struct Sum;
 impl Combiner for Sum {
     fn combine(
         &mut self,
-        run: &mut (dyn Run + Send),
+        run: &mut (dyn RecordStream + Send),
         to: &mut dyn Collector,
     ) -> Result<(), TaskError> {
         sum(run, to, &mut || {})
@@ -85,7 +85,7 @@ impl Combiner for Sum {
 
 /// The same with news of each new key.
 pub(crate) fn sum(
-    run: &mut (dyn Run + Send),
+    run: &mut (dyn RecordStream + Send),
     to: &mut dyn Collector,
     group: &mut dyn FnMut(),
 ) -> Result<(), TaskError> {

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use thiserror::Error;
 
 use crate::codec::{self, Codec, Compressed};
-use crate::run::Run;
+use crate::run::RecordStream;
 use crate::vint;
 
 /// The lengths of the end mark: -1 and -1.
@@ -264,7 +264,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Run for Reader<R> {
+impl<R: Read> RecordStream for Reader<R> {
     #[inline]
     fn advance(&mut self) -> Result<bool, IFileError> {
         if self.is_over {
@@ -342,7 +342,7 @@ impl InMemory {
     }
 }
 
-impl Run for InMemory {
+impl RecordStream for InMemory {
     #[inline]
     fn advance(&mut self) -> Result<bool, IFileError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -394,7 +394,7 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    fn all<R: Run>(run: &mut R) -> Result<Pairs, IFileError> {
+    fn all<R: RecordStream>(run: &mut R) -> Result<Pairs, IFileError> {
         let mut records = Vec::new();
         while run.advance()? {
             records.push((run.key().to_vec(), run.value().to_vec()));

@@ -36,7 +36,7 @@ pub struct Lines<R> {
 
 /// A line, and the bytes that it took with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct TextLine<'a> {
     /// What it says, without its end.
     pub text: &'a [u8],
     /// Its bytes, those of its end included.
@@ -52,7 +52,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// The next line. None at the end.
-    pub fn next_line(&mut self) -> Result<Option<Line<'_>>, LineError> {
+    pub fn next_line(&mut self) -> Result<Option<TextLine<'_>>, LineError> {
         let mut searched = 0;
         loop {
             let rest = self.buffer.get(self.from..self.to).unwrap_or_default();
@@ -80,7 +80,7 @@ impl<R: Read> Lines<R> {
                 let start = self.from;
                 self.from += bytes;
                 let text = self.buffer.get(start..start + text).unwrap_or_default();
-                return Ok(Some(Line { text, bytes }));
+                return Ok(Some(TextLine { text, bytes }));
             }
             searched = found.unwrap_or(rest.len());
             if rest.len() > self.max_bytes {
@@ -139,7 +139,7 @@ impl<R: Read> SplitLines<R> {
     }
 
     /// The next line.
-    pub fn next_line(&mut self) -> Result<Option<Line<'_>>, LineError> {
+    pub fn next_line(&mut self) -> Result<Option<TextLine<'_>>, LineError> {
         if self.at >= self.end {
             return Ok(None);
         }

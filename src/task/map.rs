@@ -17,7 +17,7 @@ use crate::lines::{LineError, SplitLines, first_byte};
 use crate::output::TextOutput;
 use crate::partition::Partitioner;
 use crate::program::{Programs, of_pipe};
-use crate::run::Run;
+use crate::run::RecordStream;
 use crate::spill::{Collector, Combiner, MapOutput};
 use crate::status::Status;
 use crate::vint;
@@ -170,7 +170,7 @@ struct ProgramCombiner<'a> {
 impl Combiner for ProgramCombiner<'_> {
     fn combine(
         &mut self,
-        run: &mut (dyn Run + Send),
+        run: &mut (dyn RecordStream + Send),
         to: &mut dyn Collector,
     ) -> Result<(), TaskError> {
         self.programs.run(self.words, self.format, self.counters, self.status, to, |pipe| {
@@ -186,7 +186,7 @@ impl Combiner for ProgramCombiner<'_> {
 pub(crate) fn write_record(
     pipe: &mut dyn Write,
     format: &LineFormat,
-    run: &(dyn Run + Send),
+    run: &(dyn RecordStream + Send),
 ) -> std::io::Result<()> {
     if !format.ignores_key {
         pipe.write_all(vint::text(run.key()))?;

@@ -14,7 +14,7 @@ use crate::fetch::shuffle;
 use crate::ifile::IFileError;
 use crate::map::write_record;
 use crate::program::of_pipe;
-use crate::run::Run;
+use crate::run::RecordStream;
 use crate::segment::merged;
 use crate::spill::Collector;
 use crate::status::Status;
@@ -86,7 +86,7 @@ struct Counts {
 
 /// The records of a reduce, and what is counted of them.
 struct Groups<'a> {
-    run: Box<dyn Run + Send>,
+    run: Box<dyn RecordStream + Send>,
     key: Vec<u8>,
     counts: Counts,
     counters: &'a TaskCounters,
@@ -105,7 +105,7 @@ impl Groups<'_> {
     }
 }
 
-impl Run for Groups<'_> {
+impl RecordStream for Groups<'_> {
     fn advance(&mut self) -> Result<bool, IFileError> {
         if !self.run.advance()? {
             return Ok(false);

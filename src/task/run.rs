@@ -6,7 +6,7 @@ use crate::ifile::IFileError;
 use crate::vint;
 
 /// Records in sequence. A record is valid until the next one.
-pub trait Run {
+pub trait RecordStream {
     /// Moves to the next record; the first call to the first one. False: there is none.
     fn advance(&mut self) -> Result<bool, IFileError>;
 
@@ -41,7 +41,7 @@ pub struct Merge<R> {
     is_begun: bool,
 }
 
-impl<R: Run> Merge<R> {
+impl<R: RecordStream> Merge<R> {
     /// The merge of these runs, none of which has been advanced.
     pub fn new(runs: Vec<R>) -> Merge<R> {
         Merge { runs, heap: Vec::new(), is_begun: false }
@@ -101,7 +101,7 @@ impl<R: Run> Merge<R> {
     }
 }
 
-impl<R: Run> Run for Merge<R> {
+impl<R: RecordStream> RecordStream for Merge<R> {
     fn advance(&mut self) -> Result<bool, IFileError> {
         if !self.is_begun {
             self.begin()?;
@@ -123,12 +123,12 @@ impl<R: Run> Run for Merge<R> {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.current().map_or(&[], Run::key)
+        self.current().map_or(&[], RecordStream::key)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.current().map_or(&[], Run::value)
+        self.current().map_or(&[], RecordStream::value)
     }
 }
 
@@ -151,7 +151,7 @@ pub(crate) mod tests {
         InMemory::new(bytes)
     }
 
-    fn all(mut run: impl Run) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn all(mut run: impl RecordStream) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut records = Vec::new();
         while run.advance().unwrap() {
             records.push((vint::text(run.key()).to_vec(), run.value().to_vec()));

@@ -8,7 +8,7 @@ use crate::codec::Codec;
 use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::ifile::{self, IFileError, InMemory, Lengths};
-use crate::run::{Merge, Run};
+use crate::run::{Merge, RecordStream};
 use crate::scratch::Scratch;
 
 /// How intermediate data is read and written.
@@ -63,7 +63,7 @@ enum Open {
     Disk(ifile::Reader<Box<dyn Read + Send>>),
 }
 
-impl Run for Open {
+impl RecordStream for Open {
     #[inline]
     fn advance(&mut self) -> Result<bool, IFileError> {
         match self {
@@ -96,7 +96,7 @@ pub fn merged(
     settings: &DataSettings,
     scratch: &Scratch,
     counters: &TaskCounters,
-) -> Result<Box<dyn Run + Send>, TaskError> {
+) -> Result<Box<dyn RecordStream + Send>, TaskError> {
     let factor = settings.factor.max(2);
     let mut pass = 0;
     loop {

@@ -4,7 +4,7 @@
 //! the first bytes of the key. Adding a record allocates nothing. Pure.
 
 use crate::ifile::IFileError;
-use crate::run::{Run, prefix};
+use crate::run::{RecordStream, prefix};
 use crate::vint;
 
 /// A record: where it lies, and what is compared first.
@@ -121,7 +121,7 @@ pub struct SortedRecords<'a> {
     current: Option<Entry>,
 }
 
-impl Run for SortedRecords<'_> {
+impl RecordStream for SortedRecords<'_> {
     #[inline]
     fn advance(&mut self) -> Result<bool, IFileError> {
         let (first, rest) = match self.entries.split_first() {

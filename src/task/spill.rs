@@ -11,7 +11,7 @@ use crate::counters::{Count, TaskCounters};
 use crate::error::TaskError;
 use crate::ifile::{self, Lengths};
 use crate::partition::Partitioner;
-use crate::run::Run;
+use crate::run::RecordStream;
 use crate::scratch::Scratch;
 use crate::segment::{DataSettings, DiskPart, Segment, merged};
 use crate::sort::SortBuffer;
@@ -28,7 +28,7 @@ pub trait Combiner: Send {
     /// Combines the records of a part.
     fn combine(
         &mut self,
-        run: &mut (dyn Run + Send),
+        run: &mut (dyn RecordStream + Send),
         to: &mut dyn Collector,
     ) -> Result<(), TaskError>;
 }
@@ -248,7 +248,7 @@ impl SpillWriter {
     /// Writes the next part.
     fn part(
         &mut self,
-        run: &mut (dyn Run + Send),
+        run: &mut (dyn RecordStream + Send),
         combiner: Option<&mut (dyn Combiner + '_)>,
         counters: &TaskCounters,
     ) -> Result<(), TaskError> {
@@ -317,7 +317,7 @@ impl Collector for PartWriter<'_> {
 
 /// Counts what a combiner reads.
 struct Counted<'a, 'b> {
-    run: &'a mut (dyn Run + Send + 'b),
+    run: &'a mut (dyn RecordStream + Send + 'b),
     records: u64,
     counters: &'a TaskCounters,
 }
@@ -328,7 +328,7 @@ impl Counted<'_, '_> {
     }
 }
 
-impl Run for Counted<'_, '_> {
+impl RecordStream for Counted<'_, '_> {
     fn advance(&mut self) -> Result<bool, ifile::IFileError> {
         let has_one = self.run.advance()?;
         self.records += u64::from(has_one);

@@ -2,8 +2,8 @@
 //! arguments that are not those of the contract are noted there. Spec: cluster-manager/01 §6.
 
 use super::service::{
-    Argument, Exception, Framing, Outcome, Output, Service, Table, Undeclared, Wire, serializable,
-    service, write_field, write_stop,
+    Argument, Exception, Framing, MethodTable, Outcome, Output, Service, Undeclared, Wire,
+    serializable, service, write_field, write_stop,
 };
 use crate::decode::Reader;
 

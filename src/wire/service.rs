@@ -26,7 +26,7 @@ pub enum Framing {
 /// One of the four services of the contract.
 ///
 /// The supertrait is made by a macro and is of no use outside this room.
-pub trait Service: Table {
+pub trait Service: MethodTable {
     /// The service's name in the contract.
     const NAME: &'static str;
     /// The kind of stream on which its peers talk.
@@ -163,7 +163,7 @@ pub enum Outcome<R> {
 pub struct Undeclared;
 
 /// The table behind a [`Service`], as the macro writes it. Methods go by their place in it.
-pub trait Table: Sized + Send + Sync + 'static {
+pub trait MethodTable: Sized + Send + Sync + 'static {
     /// What may be asked: one variant for each method. An argument that a peer left out is `None`,
     /// which is `null` to the original; a truth value that was left out is `false`. A number that
     /// its enumeration does not have is absent, except in lists and as the key of a map, where it
@@ -385,36 +385,36 @@ macro_rules! service {
         const _: () = {
             /// Places of the methods.
             #[derive(Clone, Copy)]
-            enum Place { $( $variant, )+ }
+            enum MethodIndex { $( $variant, )+ }
 
-            const PLACES: &[Place] = &[ $( Place::$variant, )+ ];
+            const PLACES: &[MethodIndex] = &[ $( MethodIndex::$variant, )+ ];
 
-            fn known(place: usize) -> thrift::Result<Place> {
+            fn known(place: usize) -> thrift::Result<MethodIndex> {
                 let unknown = || thrift::Error::from("no such method");
                 PLACES.get(place).copied().ok_or_else(unknown)
             }
 
-            impl Table for $service {
+            impl MethodTable for $service {
                 type Call = $call;
                 type Reply = $reply;
                 const METHODS: &'static [&'static str] = &[ $( $wire, )+ ];
 
                 fn place(name: &str) -> Option<usize> {
                     match name {
-                        $( $wire => Some(Place::$variant as usize), )+
+                        $( $wire => Some(MethodIndex::$variant as usize), )+
                         _ => None,
                     }
                 }
 
                 fn place_of_call(call: &$call) -> usize {
                     match call {
-                        $( $call::$variant { .. } => Place::$variant as usize, )+
+                        $( $call::$variant { .. } => MethodIndex::$variant as usize, )+
                     }
                 }
 
                 fn read_args(place: usize, reader: &mut Reader<'_>) -> Option<$call> {
                     match *PLACES.get(place)? {
-                        $( Place::$variant => {
+                        $( MethodIndex::$variant => {
                             $( $( let mut $arg = None; )+ )?
                             while let Some((id, code)) = reader.field()? {
                                 match id {
@@ -441,7 +441,7 @@ macro_rules! service {
 
                 fn read_result(place: usize, reader: &mut Reader<'_>) -> Option<Outcome<$reply>> {
                     match *PLACES.get(place)? {
-                        $( Place::$variant => {
+                        $( MethodIndex::$variant => {
                             $( let mut $value: Option<$returns> = None; )?
                             #[allow(unused_mut)]
                             let mut exception: Option<Exception> = None;
@@ -476,11 +476,11 @@ macro_rules! service {
                 ) -> thrift::Result<Result<(), Undeclared>> {
                     match (known(place)?, result) {
                         $(
-                            (Place::$variant, Ok(service!(@pattern $reply::$variant $($value)?))) => {
+                            (MethodIndex::$variant, Ok(service!(@pattern $reply::$variant $($value)?))) => {
                                 $( write_field(0, $value, output)?; )?
                             }
                             $( $(
-                                (Place::$variant, Err(exception))
+                                (MethodIndex::$variant, Err(exception))
                                     if <&$exception>::try_from(exception).is_ok() =>
                                 {
                                     let Ok(exception) = <&$exception>::try_from(exception) else {

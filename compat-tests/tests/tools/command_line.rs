@@ -87,9 +87,9 @@ impl Cluster {
     }
 
     /// Runs a tool that finds this cluster in its configuration, as on a machine of the cluster.
-    fn corona(&self, line: &str) -> Told {
+    fn corona(&self, line: &str) -> ToolOutput {
         let output = self.command(line).output().unwrap();
-        Told::of(output)
+        ToolOutput::of(output)
     }
 
     fn command(&self, line: &str) -> Command {
@@ -192,16 +192,16 @@ fn corona(words: &[&str]) -> Command {
 }
 
 /// What a tool left behind.
-struct Told {
+struct ToolOutput {
     status: ExitStatus,
     out: String,
     err: String,
 }
 
-impl Told {
-    fn of(output: std::process::Output) -> Told {
+impl ToolOutput {
+    fn of(output: std::process::Output) -> ToolOutput {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Told { status: output.status, out: text(output.stdout), err: text(output.stderr) }
+        ToolOutput { status: output.status, out: text(output.stdout), err: text(output.stderr) }
     }
 
     #[track_caller]
@@ -276,7 +276,7 @@ fn safe_mode_is_turned_on_and_off_and_the_state_is_written() {
         let refused = "corona: Cannot list sessions, ClusterManager is in Safe Mode\n";
         cluster.corona("client -list").is(1, "", refused);
         let alone = format!("sessions list --address {}", cluster.manager.thrift());
-        Told::of(corona(&alone.split(' ').collect::<Vec<_>>()).output().unwrap())
+        ToolOutput::of(corona(&alone.split(' ').collect::<Vec<_>>()).output().unwrap())
             .is(1, "", refused);
         // Its pages list them all the same.
         cluster.corona("sessions list").is(0, "No sessions.\n", "");
@@ -558,7 +558,7 @@ fn http_get(address: SocketAddr, path: &str) -> (u16, Value) {
 
 #[test]
 fn what_cannot_be_reached_is_one_line_and_wrong_usage_is_status_two() {
-    let told = |words: &[&str]| Told::of(corona(words).output().unwrap());
+    let told = |words: &[&str]| ToolOutput::of(corona(words).output().unwrap());
     let away = told(&["admin", "-D", "cm.server.address=localhost:1", "-setSafeMode"]);
     assert_eq!((away.status.code(), away.err.lines().count()), (Some(1), 1), "{}", away.err);
     let start = "corona: the cluster manager at localhost:1 cannot be reached: ";
@@ -575,7 +575,7 @@ fn what_cannot_be_reached_is_one_line_and_wrong_usage_is_status_two() {
 fn a_reader_that_has_seen_enough_is_no_error() {
     let program = corona_program().display();
     let line = format!("{program} completions bash | head -n 1; echo ${{PIPESTATUS[0]}}");
-    let told = Told::of(Command::new("bash").args(["-c", &line]).output().unwrap());
+    let told = ToolOutput::of(Command::new("bash").args(["-c", &line]).output().unwrap());
     assert_eq!(told.err, "");
     assert_eq!(told.out.lines().last(), Some("0"), "{}", told.out);
 }
@@ -641,7 +641,7 @@ fn a_list_is_watched_until_the_cluster_manager_is_gone() {
 
 #[test]
 fn the_shell_reads_the_completions() {
-    let script = Told::of(corona(&["completions", "bash"]).output().unwrap());
+    let script = ToolOutput::of(corona(&["completions", "bash"]).output().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("corona");
     fs::write(&path, script.out).unwrap();
@@ -651,7 +651,7 @@ fn the_shell_reads_the_completions() {
          echo \"${{COMPREPLY[*]}}\"",
         path.display()
     );
-    Told::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
+    ToolOutput::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
         0,
         "set-safe-mode\n",
         "",
@@ -662,7 +662,7 @@ fn the_shell_reads_the_completions() {
          _corona_with_names corona cm.node.exp -D; echo \"${{COMPREPLY[*]}}\"",
         path.display()
     );
-    Told::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
+    ToolOutput::of(Command::new("bash").args(["-c", &line]).output().unwrap()).is(
         0,
         "cm.node.expiryinterval=\n",
         "",
@@ -681,7 +681,7 @@ fn seen_in_a_terminal(cluster: &Cluster, environment: &[(&str, &str)]) -> String
     terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     terminal.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("COLUMNS");
     terminal.envs(environment.iter().copied()).env("HADOOP_CONF_DIR", cluster.conf_dir.path());
-    let told = Told::of(terminal.stdin(Stdio::null()).output().unwrap());
+    let told = ToolOutput::of(terminal.stdin(Stdio::null()).output().unwrap());
     assert!(told.status.success(), "{}{}", told.out, told.err);
     told.out.replace('\r', "")
 }
@@ -710,7 +710,7 @@ fn a_configuration_is_checked_before_it_is_used() {
     let cluster = Cluster::start(None);
     let check = |dir: &Path, more: &[&str]| {
         let words = [&["check-config", "--conf-dir", dir.to_str().unwrap()], more].concat();
-        Told::of(corona(&words).output().unwrap())
+        ToolOutput::of(corona(&words).output().unwrap())
     };
     let dir = cluster.conf_dir.path();
     check(dir, &[]).is(0, "No problems.\n", "");
@@ -786,7 +786,7 @@ fn the_documentation_names_commands_that_work() {
             Some("check-config" | "completions") => {
                 let mut command = corona(&line.split(' ').collect::<Vec<_>>());
                 command.env("HADOOP_CONF_DIR", cluster.conf_dir.path());
-                Told::of(command.output().unwrap())
+                ToolOutput::of(command.output().unwrap())
             }
             _ => cluster.corona(&line),
         };

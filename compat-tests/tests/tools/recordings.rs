@@ -37,12 +37,12 @@ macro_rules! cases {
         const CASES: &[Case] = &[ $( $case ),+ ];
 
         #[allow(non_camel_case_types)]
-        enum Place { $( $test ),+ }
+        enum CaseIndex { $( $test ),+ }
 
         $(
             #[test]
             fn $test() {
-                check(Place::$test as usize);
+                check(CaseIndex::$test as usize);
             }
         )+
     };

@@ -9,7 +9,7 @@ use super::entry::encode_step;
 use crate::arrivals::Arrivals;
 use crate::commits::Commits;
 use crate::live::Live;
-use crate::notifier::Place;
+use crate::notifier::JournalPosition;
 use crate::outlet::Outlet;
 use corona_engine::{Engine, Input, Notification, Record, Refusal, Reply};
 use corona_journal::Journal;
@@ -166,7 +166,7 @@ impl Outlet for Journaled {
     fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) {
         let mut pending = self.pending();
         pending.serial += 1;
-        let place = Place { record: pending.number, serial: pending.serial };
+        let place = JournalPosition { record: pending.number, serial: pending.serial };
         drop(pending);
         self.live.notify_from(place, handle, to, notification);
     }

@@ -103,7 +103,7 @@ impl<'a, Row> Column<'a, Row> {
 }
 
 /// A table.
-pub(super) struct Table<'a, Row> {
+pub(super) struct HtmlTable<'a, Row> {
     /// The id in the page.
     pub(super) id: &'static str,
     /// What the table is of.
@@ -125,7 +125,7 @@ pub(super) struct Table<'a, Row> {
     pub(super) empty: &'static str,
 }
 
-impl<Row> Table<'_, Row> {
+impl<Row> HtmlTable<'_, Row> {
     /// The table of some of `all` rows: those that were chosen. Rows that are equal by the sorted
     /// column stay in their order.
     pub(super) fn render(&self, mut chosen: Vec<&Row>, all: usize) -> Markup {
@@ -299,9 +299,9 @@ impl Page {
 mod tests {
     use super::*;
 
-    fn table<'a>(query: &'a Parameters) -> Table<'a, (String, i64)> {
+    fn table<'a>(query: &'a Parameters) -> HtmlTable<'a, (String, i64)> {
         type Row = (String, i64);
-        Table {
+        HtmlTable {
             id: "t",
             caption: "Things",
             rows_are: ("thing", "things"),

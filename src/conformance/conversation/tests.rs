@@ -22,7 +22,7 @@ fn read(name: &str, ports: &Ports) -> Vec<Conversation> {
 
 /// A message, without anything that depends on how connections are numbered.
 #[derive(Debug, PartialEq)]
-struct Line {
+struct MessageLine {
     client_port: u16,
     server_port: u16,
     from: Side,
@@ -39,7 +39,7 @@ struct Line {
 ///    0.4083 #003 -- connect to CM :18888 from :40396
 ///    5.1253 #004 -> CM CALL nodeHeartbeat seq=1 framed {"node": ...}
 /// ```
-fn listed(job: &str) -> Vec<(f64, Line)> {
+fn listed(job: &str) -> Vec<(f64, MessageLine)> {
     let mut text = String::new();
     let packed = recording(job, "thrift.txt.gz");
     flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
@@ -66,7 +66,7 @@ fn listed(job: &str) -> Vec<(f64, Line)> {
         let (_peer, kind, name, sequence, framing) = (word(), word(), word(), word(), word());
         lines.push((
             at,
-            Line {
+            MessageLine {
                 client_port,
                 server_port,
                 from,
@@ -81,13 +81,13 @@ fn listed(job: &str) -> Vec<(f64, Line)> {
     lines
 }
 
-fn found(conversations: &[Conversation]) -> Vec<(f64, Line)> {
+fn found(conversations: &[Conversation]) -> Vec<(f64, MessageLine)> {
     let mut lines = Vec::new();
     for conversation in conversations {
         for (part, message) in conversation.messages() {
             lines.push((
                 part.at.as_secs_f64(),
-                Line {
+                MessageLine {
                     client_port: conversation.client.port(),
                     server_port: conversation.server.port(),
                     from: part.from,
@@ -118,9 +118,9 @@ fn jobs_say_what_another_decoder_found() {
         let mut found = found(&conversations);
         let mut listed = listed(&job);
         assert!(listed.len() >= messages, "{job}: {} messages listed", listed.len());
-        let order = |lines: &mut Vec<(f64, Line)>| {
+        let order = |lines: &mut Vec<(f64, MessageLine)>| {
             lines.sort_by(|(at_a, a), (at_b, b)| {
-                let key = |line: &Line| (line.client_port, line.server_port);
+                let key = |line: &MessageLine| (line.client_port, line.server_port);
                 (key(a), *at_a).partial_cmp(&(key(b), *at_b)).unwrap()
             });
         };

@@ -6,7 +6,7 @@ use super::books::{Due, DueWhat, OurGrant, TheirDecision};
 use super::comparison::Comparison;
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use crate::report::Rule;
-use corona_engine::{Objection, Observed, Standing};
+use corona_engine::{Objection, Observed, ObservedState};
 use corona_model::types::{Grant, ResourceType};
 
 /// How often in a row the primary may serve other sessions first.
@@ -44,13 +44,13 @@ impl Comparison {
             return true;
         }
         match self.oracle.engine().standing(handle, id) {
-            Some(Standing::Waiting) => self.they_choose(handle, grant, waited),
-            Some(Standing::Granted(node)) => {
+            Some(ObservedState::Waiting) => self.they_choose(handle, grant, waited),
+            Some(ObservedState::Granted(node)) => {
                 let ours = format!("it has been granted already, on {node}");
                 self.grant_differs(handle, grant, None, &ours);
                 true
             }
-            Some(Standing::Lost) => {
+            Some(ObservedState::Lost) => {
                 // The session has ended here, or it was revoked here and not there.
                 self.notice_not_compared(GRANT, GIVEN_BACK);
                 self.enter_grant(handle, grant.id, &grant.node_name);
@@ -326,7 +326,7 @@ impl Comparison {
 /// The node of a request in our books; empty if it holds nothing.
 fn our_node(comparison: &Comparison, handle: &str, id: i32) -> Arc<str> {
     match comparison.oracle.engine().standing(handle, id) {
-        Some(Standing::Granted(node)) => node,
+        Some(ObservedState::Granted(node)) => node,
         _ => "".into(),
     }
 }

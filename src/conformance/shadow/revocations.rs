@@ -6,7 +6,7 @@ use super::books::{Due, DueWhat, OurRevocation, TheirDecision};
 use super::comparison::Comparison;
 use super::notices::{GIVEN_BACK, OUT_OF_REACH, describe};
 use crate::report::Rule;
-use corona_engine::Standing;
+use corona_engine::ObservedState;
 use corona_model::types::{Grant, ResourceType};
 
 const REVOKE: &str = "revokeResource";
@@ -42,8 +42,8 @@ impl Comparison {
         }
         let standing = self.oracle.engine().standing(handle, id);
         match standing {
-            Some(Standing::Granted(_)) if !waited => return false,
-            Some(Standing::Granted(_)) => {
+            Some(ObservedState::Granted(_)) if !waited => return false,
+            Some(ObservedState::Granted(_)) => {
                 let instead = self.revoked_instead(handle, kind);
                 let rule = instead.is_some() || crossed;
                 let ours = match &instead {
@@ -53,10 +53,10 @@ impl Comparison {
                 self.revocation_differs(handle, grant, rule.then_some(Rule::FREE_ORDER), &ours);
                 self.enter_loss(handle, id);
             }
-            Some(Standing::Waiting) => {
+            Some(ObservedState::Waiting) => {
                 self.revocation_differs(handle, grant, None, "it is pending, and holds no slot");
             }
-            Some(Standing::Lost) => {
+            Some(ObservedState::Lost) => {
                 self.revocation_differs(handle, grant, None, "it has been revoked already");
             }
             None if self.was_released(handle, id) => self.notice_not_compared(REVOKE, GIVEN_BACK),

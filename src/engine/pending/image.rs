@@ -13,7 +13,7 @@ use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
 use crate::index::{HostIdx, Idx, RackIdx};
 use crate::lookup::{HashSeed, Lookup};
-use crate::requests::Line;
+use crate::requests::PendingQueue;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PendingImage {
@@ -64,7 +64,7 @@ impl Pending {
     /// `line` has the requests themselves.
     pub(crate) fn from_image(
         image: PendingImage,
-        line: Line,
+        line: PendingQueue,
         seed: HashSeed,
     ) -> Result<Self, ImageError> {
         let mut class_by_key = Lookup::new(seed);
@@ -78,7 +78,7 @@ impl Pending {
             Ok(Class { key, live, hostless, hosted, unserved_at })
         })?;
         let places = image.places.map(|image| Places::from_image(image, seed)).transpose()?;
-        let Line { head, tail, len } = line;
+        let PendingQueue { head, tail, len } = line;
         Ok(Pending {
             head,
             tail,

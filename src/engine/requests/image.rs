@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Ids, NOWHERE, Place, Request, RequestState, Requests, Seq, Wanted};
+use super::{Ids, NOWHERE, QueueLinks, Request, RequestState, Requests, Seq, Wanted};
 use crate::arena::{Arena, ArenaImage};
 use crate::check::{ImageError, check};
 use crate::index::{ClassIdx, HostIdx, Idx, IdxVec, NodeIdx, ReqIdx, SlotIdx};
@@ -44,7 +44,7 @@ enum StateImage {
 }
 
 /// The pending requests of one type, in the order in which they came.
-pub(crate) struct Line {
+pub(crate) struct PendingQueue {
     pub(crate) head: ReqIdx,
     pub(crate) tail: ReqIdx,
     pub(crate) len: usize,
@@ -75,7 +75,7 @@ impl Requests {
         image: RequestsImage,
         topology: &Topology,
         seed: HashSeed,
-    ) -> Result<(Self, PerType<Line>), ImageError> {
+    ) -> Result<(Self, PerType<PendingQueue>), ImageError> {
         let RequestsImage { requests: image, last_seq } = image;
         let numbers = image.entries.len();
         let mut places = IdxVec::of(NOWHERE, numbers);
@@ -107,14 +107,14 @@ impl Requests {
             waiting.sort_unstable();
             let mut prev = ReqIdx::NONE;
             for (seq, req) in &waiting {
-                places[*req] = Place { seq: *seq, prev, next: ReqIdx::NONE };
+                places[*req] = QueueLinks { seq: *seq, prev, next: ReqIdx::NONE };
                 if let Some(before) = places.get_mut(prev) {
                     before.next = *req;
                 }
                 prev = *req;
             }
             let head = waiting.first().map_or(ReqIdx::NONE, |(_, req)| *req);
-            Line { head, tail: prev, len: waiting.len() }
+            PendingQueue { head, tail: prev, len: waiting.len() }
         });
         Ok((Requests { slab, by_id, places, asked, specs, last_seq }, PerType(lines)))
     }

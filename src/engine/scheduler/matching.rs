@@ -125,23 +125,23 @@ impl Search<'_> {
     /// All places with room that may be wanted, each with the first request that it can serve.
     fn front(&self, pending: &mut Pending, level: Level, pass: u64, from: Seq) -> Box<Front> {
         let classes = pending.class_numbers();
-        let hostless = classes.iter().map(|class| Place::Hostless(*class));
-        let mut places: Vec<Place> = hostless.collect();
+        let hostless = classes.iter().map(|class| RoomKey::Hostless(*class));
+        let mut places: Vec<RoomKey> = hostless.collect();
         match level {
             Level::Node => {
                 let runnable = self.runnable().hosts();
                 let hosts = common(runnable, pending.host_count(), |at| pending.host_at(at));
                 pending.bring_hosts_near(self.requests, &hosts);
-                places.extend(hosts.into_iter().map(Place::Host));
+                places.extend(hosts.into_iter().map(RoomKey::Host));
             }
             // A node on a preferred host is in the host's rack, so the racks alone decide.
             Level::Rack => {
                 let runnable = self.runnable().racks();
                 let racks = common(runnable, pending.rack_count(), |at| pending.rack_at(at));
                 pending.bring_racks_near(self.requests, &racks);
-                places.extend(racks.into_iter().map(Place::Rack));
+                places.extend(racks.into_iter().map(RoomKey::Rack));
             }
-            Level::Any => places.extend(classes.into_iter().map(Place::Hosted)),
+            Level::Any => places.extend(classes.into_iter().map(RoomKey::Hosted)),
         }
         let mut candidates = Vec::with_capacity(places.len());
         candidates.extend(places.into_iter().filter_map(|place| {
@@ -172,34 +172,34 @@ impl Search<'_> {
     }
 
     /// Whether the place can serve the request, which it could when it was last looked at.
-    fn can_serve(&self, pending: &mut Pending, place: Place, req: ReqIdx) -> bool {
+    fn can_serve(&self, pending: &mut Pending, place: RoomKey, req: ReqIdx) -> bool {
         match place {
-            Place::Host(host) => self.on_host(host, self.requests[req].need()).is_some(),
-            Place::Rack(rack) => self.on_rack(rack, &self.requests[req]).is_some(),
-            Place::Hostless(class) | Place::Hosted(class) => {
+            RoomKey::Host(host) => self.on_host(host, self.requests[req].need()).is_some(),
+            RoomKey::Rack(rack) => self.on_rack(rack, &self.requests[req]).is_some(),
+            RoomKey::Hostless(class) | RoomKey::Hosted(class) => {
                 self.any_node_of_class(pending, class).is_some()
             }
         }
     }
 
     /// The first request, from place `from` on and around, that the place can serve.
-    fn candidate(&self, pending: &mut Pending, place: Place, from: Seq) -> Option<(Seq, ReqIdx)> {
+    fn candidate(&self, pending: &mut Pending, place: RoomKey, from: Seq) -> Option<(Seq, ReqIdx)> {
         match place {
-            Place::Host(host) => {
+            RoomKey::Host(host) => {
                 let fits = |req| self.on_host(host, self.requests[req].need()).is_some();
                 self.runnable().hosts().contains(host).then_some(())?;
                 pending.first_on_host(self.requests, host, from, fits)
             }
-            Place::Rack(rack) => {
+            RoomKey::Rack(rack) => {
                 let fits = |req| self.on_rack(rack, &self.requests[req]).is_some();
                 self.runnable().racks().contains(rack).then_some(())?;
                 pending.first_on_rack(self.requests, rack, from, fits)
             }
-            Place::Hostless(class) => {
+            RoomKey::Hostless(class) => {
                 self.any_node_of_class(pending, class)?;
                 pending.first_hostless(self.requests, class, from)
             }
-            Place::Hosted(class) => {
+            RoomKey::Hosted(class) => {
                 self.any_node_of_class(pending, class)?;
                 pending.first_hosted(self.requests, class, from)
             }
@@ -213,7 +213,7 @@ impl Search<'_> {
 
 /// Something that has room, and by which requests are indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum RoomKey {
     Host(HostIdx),
     Rack(RackIdx),
     /// Any node that can serve the class, for requests of it without hosts.
@@ -228,7 +228,7 @@ enum Place {
 struct Candidate {
     lap: u32,
     seq: Seq,
-    place: Place,
+    place: RoomKey,
     req: ReqIdx,
 }
 

@@ -11,7 +11,7 @@ use crate::check::{ImageError, check};
 use crate::index::{NodeIdx, PoolIdx, SessionIdx};
 use crate::lookup::{Chains, HashSeed, Lookup, Unique};
 use crate::pending::{Pending, PendingImage};
-use crate::requests::{Line, RequestState, Requests, RequestsImage};
+use crate::requests::{PendingQueue, RequestState, Requests, RequestsImage};
 use crate::scheduler::Locality;
 use crate::topology::Topology;
 use crate::types::{Millis, PerType, PoolName, ResourceType, SessionInfo};
@@ -177,7 +177,7 @@ impl Demand {
     fn from_image(
         image: DemandImage,
         tally: Tally,
-        line: Line,
+        line: PendingQueue,
         seed: HashSeed,
     ) -> Result<Demand, ImageError> {
         Ok(Demand {

@@ -21,7 +21,7 @@ use corona_task::counters::TaskCounters;
 use corona_task::error::TaskError;
 use corona_task::lines::SplitLines;
 use corona_task::partition::Partitioner;
-use corona_task::run::Run;
+use corona_task::run::RecordStream;
 use corona_task::scratch::Scratch;
 use corona_task::segment::{DataSettings, DiskPart, Segment, merged};
 use corona_task::spill::{Collector, Combiner, MapOutput, SpillSettings};
@@ -109,7 +109,7 @@ fn native(step: &Step, dir: &Path, input: &Path, memory: u64) -> Duration {
     began.elapsed()
 }
 
-fn write_keys(run: &mut dyn Run, text: &mut Text) {
+fn write_keys(run: &mut dyn RecordStream, text: &mut Text) {
     while run.advance().expect("a record") {
         // The length of the text is one byte before these records.
         text.0.write_all(&run.key()[1..]).and_then(|()| text.0.write_all(b"\n")).expect("room");

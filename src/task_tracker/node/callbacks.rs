@@ -75,9 +75,9 @@ mod tests {
     use corona_wire::server::{ListenOn, listen};
 
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<Vec<String>>>);
+    struct RecordedCalls(Arc<Mutex<Vec<String>>>);
 
-    impl Sessions for Told {
+    impl Sessions for RecordedCalls {
         fn purge_session(&self, handle: &str) {
             self.0.lock().unwrap().push(format!("purge {handle}"));
         }
@@ -90,7 +90,7 @@ mod tests {
     #[tokio::test]
     async fn sessions_are_purged_and_blacklisted() {
         let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
-        let told = Told::default();
+        let told = RecordedCalls::default();
         let server = Callbacks::serve(told.clone(), listener, Duration::ZERO);
         let address = server.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);

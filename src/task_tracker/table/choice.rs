@@ -1,12 +1,12 @@
 //! Selects the task to kill when the disks are full. Spec: mapreduce/04 §4.2.
 
-use super::{Run, Table};
+use super::{AttemptRun, AttemptTable};
 use corona_hadoop::writables::TaskState;
 
-impl Table {
+impl AttemptTable {
     /// The run whose end costs least, of those that work: a reduce before a map, since it has more on
     /// disk, then the one that has come least far.
-    pub fn cheapest(&self) -> Option<Run> {
+    pub fn cheapest(&self) -> Option<AttemptRun> {
         let entries = self.jobs.values().flat_map(|job| job.attempts.values());
         let working = entries.filter(|entry| {
             let state = entry.attempt.status().state;

@@ -47,7 +47,7 @@ impl Default for TableLimits {
 /// One time that an attempt runs here. An attempt that failed comes back under the same name to be
 /// cleaned up after; that is another run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
+pub struct AttemptRun {
     pub attempt: TaskAttemptId,
     /// Which run this is of all that the tracker has seen.
     pub number: u64,
@@ -57,13 +57,13 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
     /// Fetch its files and start its process, as soon as there are slots, and not before an earlier
-    /// run of the same attempt has ended. [`Table::start`] returns whether it is still wanted.
-    Start(Run),
+    /// run of the same attempt has ended. [`AttemptTable::start`] returns whether it is still wanted.
+    Start(AttemptRun),
     /// End its process; one that is not there yet is not started.
-    End(Run),
+    End(AttemptRun),
     /// Its work is done: its slots are free, and its process is to be ended if it does not end by
     /// itself.
-    Release(Run),
+    Release(AttemptRun),
     /// Delete the directory of an attempt.
     DeleteAttempt(TaskAttemptId),
     /// Delete the working directory of an attempt, and keep its output.
@@ -103,7 +103,7 @@ pub enum Ignored {
 
 /// The jobs and attempts of a tracker.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct AttemptTable {
     limits: TableLimits,
     jobs: BTreeMap<JobId, Job>,
     attempts: usize,
@@ -118,7 +118,7 @@ struct Job {
     session: SessionInfo,
     attempts: BTreeMap<TaskAttemptId, Entry>,
     /// Processes that have not ended, or are not known to.
-    processes: HashMap<JvmId, Run>,
+    processes: HashMap<JvmId, AttemptRun>,
     /// Whether the files of its attempts that have failed are to stay.
     keeps_failed: bool,
 }
@@ -135,8 +135,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn run(&self) -> Run {
-        Run { attempt: self.attempt.task().attempt.clone(), number: self.run }
+    fn run(&self) -> AttemptRun {
+        AttemptRun { attempt: self.attempt.task().attempt.clone(), number: self.run }
     }
 
     /// The work after a premature end.
@@ -146,10 +146,10 @@ impl Entry {
     }
 }
 
-impl Table {
+impl AttemptTable {
     /// An empty table.
-    pub fn new(limits: TableLimits) -> Table {
-        Table { limits, ..Table::default() }
+    pub fn new(limits: TableLimits) -> AttemptTable {
+        AttemptTable { limits, ..AttemptTable::default() }
     }
 
     /// Attempts that failed since the tracker began.
@@ -175,7 +175,7 @@ impl Table {
     }
 
     /// The task of a run; nothing if it is forgotten, or another run has its place.
-    pub fn task(&self, run: &Run) -> Option<&Task> {
+    pub fn task(&self, run: &AttemptRun) -> Option<&Task> {
         self.run(run).map(|entry| entry.attempt.task())
     }
 
@@ -186,13 +186,13 @@ impl Table {
     }
 
     /// For how long the process of a run has reported nothing, if it should have.
-    pub fn silence(&self, run: &Run, now: Now) -> Option<Duration> {
+    pub fn silence(&self, run: &AttemptRun, now: Now) -> Option<Duration> {
         self.run(run)?.attempt.silence(now)
     }
 
     /// Whether a run has still to come to an end: its attempt has not ended, or its process is not
     /// known to have.
-    pub fn is_open(&self, run: &Run) -> bool {
+    pub fn is_open(&self, run: &AttemptRun) -> bool {
         self.run(run).is_some_and(|entry| !entry.attempt.has_ended() || entry.started.is_some())
     }
 
@@ -269,7 +269,7 @@ impl Table {
         if let Some(before) = job.attempts.insert(id.clone(), entry) {
             self.gone(&before);
         }
-        orders.push(Order::Start(Run { attempt: id, number }));
+        orders.push(Order::Start(AttemptRun { attempt: id, number }));
         Ok(orders)
     }
 
@@ -291,7 +291,7 @@ impl Table {
             self.gone(entry);
         }
         let waiting = job.attempts.values().filter(|entry| !entry.attempt.has_ended());
-        let mut runs: Vec<Run> =
+        let mut runs: Vec<AttemptRun> =
             waiting.map(Entry::run).chain(job.processes.into_values()).collect();
         runs.sort_by_key(|run| run.number);
         runs.dedup();
@@ -334,12 +334,12 @@ impl Table {
         self.jobs.get_mut(id.job())?.attempts.get_mut(id)
     }
 
-    fn run(&self, run: &Run) -> Option<&Entry> {
+    fn run(&self, run: &AttemptRun) -> Option<&Entry> {
         let entry = self.jobs.get(run.attempt.job())?.attempts.get(&run.attempt);
         entry.filter(|entry| entry.run == run.number)
     }
 
-    fn run_mut(&mut self, run: &Run) -> Option<&mut Entry> {
+    fn run_mut(&mut self, run: &AttemptRun) -> Option<&mut Entry> {
         self.entry_mut(&run.attempt).filter(|entry| entry.run == run.number)
     }
 

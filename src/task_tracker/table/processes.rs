@@ -1,7 +1,7 @@
 //! Changes of attempts that come from their processes: starts, calls over the umbilical protocol,
 //! and ends. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6, §4.7.
 
-use super::{Order, Run, Table};
+use super::{AttemptRun, AttemptTable, Order};
 use crate::attempt::{Cause, Now};
 use corona_hadoop::writables::{
     JvmContext, JvmId, JvmTask, RecordRange, Task, TaskAttemptId, TaskState, TaskStatus,
@@ -18,10 +18,10 @@ pub struct Started {
     pub keep_failed: bool,
 }
 
-impl Table {
+impl AttemptTable {
     /// The process of an attempt is about to be started. False if it is not to be: the attempt has
     /// been killed or forgotten.
-    pub fn start(&mut self, run: &Run, started: Started, now: Now) -> bool {
+    pub fn start(&mut self, run: &AttemptRun, started: Started, now: Now) -> bool {
         let Some(entry) = self.run_mut(run).filter(|entry| entry.started.is_none()) else {
             return false;
         };
@@ -39,7 +39,7 @@ impl Table {
 
     /// Ends an attempt: it could not be started, was silent for too long, takes too much memory.
     /// `why` is for its user.
-    pub fn kill(&mut self, run: &Run, cause: Cause, why: &str, now: Now) -> Vec<Order> {
+    pub fn kill(&mut self, run: &AttemptRun, cause: Cause, why: &str, now: Now) -> Vec<Order> {
         if self.run_mut(run).is_none() {
             return vec![];
         }
@@ -48,7 +48,7 @@ impl Table {
 
     /// The process of an attempt has ended, with any status, and will not report again. `why`
     /// applies if the end was not expected.
-    pub fn exited(&mut self, run: &Run, why: &str, now: Now) -> Vec<Order> {
+    pub fn exited(&mut self, run: &AttemptRun, why: &str, now: Now) -> Vec<Order> {
         let id = &run.attempt;
         let Some(job) = self.jobs.get_mut(id.job()) else { return vec![] };
         job.processes.retain(|_, running| running != run);
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Whether the process of a run has reported what went wrong.
-    pub fn is_explained(&self, run: &Run) -> bool {
+    pub fn is_explained(&self, run: &AttemptRun) -> bool {
         self.run(run).is_some_and(|entry| entry.attempt.is_explained())
     }
 

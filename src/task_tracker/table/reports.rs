@@ -1,10 +1,10 @@
 //! The reports to job trackers about attempts, each end once. Spec: mapreduce/04 §4.8.
 
-use super::Table;
+use super::AttemptTable;
 use crate::attempt::{Now, is_last_report};
 use corona_hadoop::writables::{JobId, TaskAttemptId, TaskState, TaskStatus};
 
-impl Table {
+impl AttemptTable {
     /// Whether there are reports for the job tracker of a job.
     pub fn has_reports(&self, job: &JobId) -> bool {
         let job = self.jobs.get(job);

@@ -1,4 +1,4 @@
-//! The tracker at work: the [`Table`] decides, and this module carries its orders out.
+//! The tracker at work: the [`AttemptTable`] decides, and this module carries its orders out.
 //!
 //! One short mutex guards the table and the running work; no code waits while it holds it. An order
 //! of the table starts at once, as a task that waits for its predecessors (`queues.rs`), so that no
@@ -41,7 +41,7 @@ use super::ids::{AttemptId, NotAnId};
 use super::local_dirs::{LocalDirs, any_number};
 use super::localise::Localiser;
 use super::map_output::MapOutputs;
-use super::table::{Order, Run, Table};
+use super::table::{AttemptRun, AttemptTable, Order};
 use corona_hadoop::writables::{JobId, TaskAttemptId, TaskTrackerAction};
 use log_budget::LogBudget;
 use queues::Queues;
@@ -127,7 +127,7 @@ struct Shared {
 /// Decisions, and work in progress.
 #[derive(Debug)]
 struct State {
-    table: Table,
+    table: AttemptTable,
     /// Runs that have been begun and are not over, by number.
     live: HashMap<u64, LiveAttempt>,
     reporters: HashMap<JobId, reporter::Handle>,
@@ -148,7 +148,7 @@ impl Tracker {
     /// Starts to work, until [`stop`](Tracker::stop), on tasks of the executor that this is called
     /// on.
     pub fn start(parts: Parts) -> Tracker {
-        let table = Table::new(parts.settings.table);
+        let table = AttemptTable::new(parts.settings.table);
         let semaphore = |slots: u32| {
             let slots = usize::try_from(slots).unwrap_or(usize::MAX);
             Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)))
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Lets the table decide, and begins what it orders.
-    fn apply<O: Ordered>(self: &Arc<Self>, decide: impl FnOnce(&mut Table, Now) -> O) {
+    fn apply<O: Ordered>(self: &Arc<Self>, decide: impl FnOnce(&mut AttemptTable, Now) -> O) {
         let mut state = self.lock();
         if state.stopped {
             return;
@@ -303,6 +303,6 @@ fn now() -> Now {
 }
 
 /// The name of an attempt as it becomes one of directories.
-fn name(run: &Run) -> Result<AttemptId, NotAnId> {
+fn name(run: &AttemptRun) -> Result<AttemptId, NotAnId> {
     run.attempt.to_string().parse()
 }

@@ -15,14 +15,14 @@ use crate::attempt::Cause;
 use crate::child::{self, Exit, RunningChild};
 use crate::ids::AttemptId;
 use crate::localise::TaskKind;
-use crate::table::{Run, Started};
+use crate::table::{AttemptRun, Started};
 use corona_config::keys;
 use corona_process::panics::{blocking, caught};
 
 /// A run that has begun and is not over.
 #[derive(Debug)]
 pub(super) struct LiveAttempt {
-    pub(super) run: Run,
+    pub(super) run: AttemptRun,
     pub(super) name: AttemptId,
     order: watch::Sender<StopOrder>,
     /// Its process, once there is one.
@@ -59,7 +59,7 @@ impl LiveAttempt {
 }
 
 /// Begins a run. It waits for its turn and for slots.
-pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: Run) {
+pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: AttemptRun) {
     begin_with(shared, state, run, Runner::work);
 }
 
@@ -67,7 +67,7 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: Run) {
 pub(super) fn begin_with<W>(
     shared: &Arc<Shared>,
     state: &mut State,
-    run: Run,
+    run: AttemptRun,
     work: impl FnOnce(Runner) -> W,
 ) where
     W: Future<Output = ()> + Send + 'static,
@@ -96,7 +96,7 @@ pub(super) fn begin_with<W>(
 }
 
 /// Does the work of a run. Whatever its result, its attempt and its process have ended afterwards.
-async fn to_the_end(shared: Arc<Shared>, run: Run, work: impl Future<Output = ()>) {
+async fn to_the_end(shared: Arc<Shared>, run: AttemptRun, work: impl Future<Output = ()>) {
     let done = caught(work).await;
     let why = match done {
         Err(panic) => Some(panic.to_string()),
@@ -120,7 +120,7 @@ async fn to_the_end(shared: Arc<Shared>, run: Run, work: impl Future<Output = ()
 /// The tools of a run.
 pub(super) struct Runner {
     shared: Arc<Shared>,
-    run: Run,
+    run: AttemptRun,
     name: AttemptId,
     listen: watch::Receiver<StopOrder>,
 }
@@ -370,14 +370,14 @@ fn why(exit: Exit, is_explained: bool) -> String {
 
 impl Shared {
     /// Whether a run has still to come to an end: its attempt, or its process.
-    fn is_open(&self, run: &Run) -> bool {
+    fn is_open(&self, run: &AttemptRun) -> bool {
         let state = self.lock();
         !state.stopped && state.table.is_open(run)
     }
 
     /// The slots for a run, and how many it takes; 0 if there are none at all. None if the run is not
     /// wanted any more.
-    fn wanted_slots(&self, run: &Run) -> Option<(Arc<Semaphore>, u32)> {
+    fn wanted_slots(&self, run: &AttemptRun) -> Option<(Arc<Semaphore>, u32)> {
         let state = self.lock();
         let task = state.table.task(run)?;
         let (slots, all) = match task.is_map() {

@@ -12,7 +12,7 @@ use super::Shared;
 use crate::attempt::Cause;
 use crate::child::{MemoryLimits, TaskMemory, tasks_to_kill};
 use crate::ids::AttemptId;
-use crate::table::Run;
+use crate::table::AttemptRun;
 use corona_process::procfs::{self, tree};
 
 /// Begins to look, until the tracker is stopped.
@@ -54,7 +54,7 @@ fn again_and_again(
 impl Shared {
     /// Ends tasks that take too much of the memory.
     fn look_at_memory(self: &Arc<Self>, reserved_bytes: u64) {
-        let processes: Vec<(Run, AttemptId, super::run::Process)> = {
+        let processes: Vec<(AttemptRun, AttemptId, super::run::Process)> = {
             let state = self.lock();
             let live = state.live.values();
             live.filter_map(|live| {

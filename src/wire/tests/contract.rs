@@ -8,7 +8,7 @@ use crate::calls::{ClusterManager, CoronaTaskTracker, ProxyJobTracker, SessionDr
 use crate::message::{write_call, write_fault, write_result};
 use crate::schema::{IDL, Kind, schema};
 use crate::server::Answer;
-use crate::service::Table;
+use crate::service::MethodTable;
 use crate::value::{Message, RawMessage, StreamReader, TypedAnswer, Value};
 use crate::{Framing, Service};
 

@@ -13,7 +13,7 @@ use crate::decode::{Decode, Reader};
 use crate::message::{write_call, write_fault, write_result};
 use crate::scan::Bounds;
 use crate::schema::{Kind, schema};
-use crate::service::{Output, Table};
+use crate::service::{MethodTable, Output};
 use crate::value::{Message, MessageKind, StreamReader, TypedAnswer, read_struct, write_value};
 use crate::{Framing, Service, generated};
 
@@ -211,7 +211,7 @@ fn written<S: Service>(row: &str, message: &Message, framing: Framing) -> Vec<u8
         write_call::<S>(&mut out, &call, seqid, framing).expect(row);
         return out;
     }
-    let place = <S as Table>::place(&message.name).expect(row);
+    let place = <S as MethodTable>::place(&message.name).expect(row);
     match message.answer::<S>().expect(row) {
         TypedAnswer::Reply(reply) => {
             write_result::<S>(&mut out, place, Ok(&reply), seqid, framing).expect(row);

@@ -13,9 +13,9 @@ pub(crate) enum Kind {
 }
 
 /// The lines of a case.
-pub(crate) struct Expected(Vec<Line>);
+pub(crate) struct Expected(Vec<ExpectedLine>);
 
-struct Line {
+struct ExpectedLine {
     step: &'static str,
     original: &'static str,
     ours: &'static str,
@@ -28,7 +28,11 @@ impl Expected {
     /// When a line is not of one of the two forms, or names a difference that is none.
     pub(crate) fn read(text: &'static str) -> Expected {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        Expected(lines.map(|line| Line::read(line).unwrap_or_else(|| panic!("{line}"))).collect())
+        Expected(
+            lines
+                .map(|line| ExpectedLine::read(line).unwrap_or_else(|| panic!("{line}")))
+                .collect(),
+        )
     }
 
     pub(crate) fn names_a_difference(&self) -> bool {
@@ -68,15 +72,15 @@ impl Expected {
     }
 }
 
-impl Line {
-    fn read(line: &'static str) -> Option<Line> {
+impl ExpectedLine {
+    fn read(line: &'static str) -> Option<ExpectedLine> {
         let (step, rest) = line.split_once(" => ")?;
         let Some(rest) = rest.strip_prefix("original: ") else {
-            return Some(Line { step, original: rest, ours: rest, row: None });
+            return Some(ExpectedLine { step, original: rest, ours: rest, row: None });
         };
         let (original, rest) = rest.split_once(" | ours: ")?;
         let (ours, row) = rest.rsplit_once(" | ")?;
-        (original != ours).then_some(Line { step, original, ours, row: Some(row) })
+        (original != ours).then_some(ExpectedLine { step, original, ours, row: Some(row) })
     }
 }
 

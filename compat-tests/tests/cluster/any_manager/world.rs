@@ -10,15 +10,15 @@ use corona::wire::value::{Message, MessageKind, Value};
 use serde_json::{Value as Json, json};
 
 use super::target::Target;
-use compat_tests::cluster_peers::{Connection, Node, Told, call};
+use compat_tests::cluster_peers::{Connection, Node, ReceivedNotices, call};
 
 /// What all cases share: the two nodes of the cluster, the sessions' listener and the proxy job
 /// tracker.
 pub(crate) struct Peers {
     pub(crate) address: SocketAddr,
-    pub(crate) driver: Told,
+    pub(crate) driver: ReceivedNotices,
     pub(crate) driver_port: u16,
-    pub(crate) proxy: Told,
+    pub(crate) proxy: ReceivedNotices,
     _nodes: [Node; 2],
 }
 
@@ -30,9 +30,9 @@ impl Peers {
         let proxy = target.proxy.try_clone().expect("one more handle");
         Peers {
             address,
-            driver: Told::serve::<SessionDriver>(listener),
+            driver: ReceivedNotices::serve::<SessionDriver>(listener),
             driver_port,
-            proxy: Told::serve::<ProxyJobTracker>(proxy),
+            proxy: ReceivedNotices::serve::<ProxyJobTracker>(proxy),
             _nodes: [
                 Node::start(address, "n4", "10.1.1.1", 4),
                 Node::start(address, "n2", "10.1.1.2", 2),

@@ -36,7 +36,7 @@ enum Step {
     /// It called the cluster manager.
     Called(Box<Made>),
     /// It was called.
-    Told(SessionDriverCall),
+    Received(SessionDriverCall),
 }
 
 /// A call to the cluster manager.
@@ -118,7 +118,7 @@ fn steps_of(conversation: &Conversation) -> Vec<(std::time::Duration, String, St
                 Step::Called(Box::new(Made { from, call }))
             }
             Offered::SessionDriver => {
-                Step::Told(message.call::<calls::SessionDriver>().expect("a recorded call"))
+                Step::Received(message.call::<calls::SessionDriver>().expect("a recorded call"))
             }
             Offered::ProxyJobTracker => continue,
         };
@@ -147,7 +147,7 @@ async fn repeat(handle: &str, steps: &[Step]) -> usize {
         .iter()
         .filter_map(|step| match step {
             Step::Called(made) => Some((**made).clone()),
-            Step::Told(_) => None,
+            Step::Received(_) => None,
         })
         .collect();
     let start = recorded.iter().find_map(|made| match &made.call {
@@ -161,7 +161,7 @@ async fn repeat(handle: &str, steps: &[Step]) -> usize {
     owner.manager.until_called(3).await;
     for (at, step) in steps.iter().enumerate() {
         match step {
-            Step::Told(call) => owner.hear(call).await,
+            Step::Received(call) => owner.hear(call).await,
             Step::Called(made) => owner.act(&made.call, &steps[at + 1..]).await,
         }
     }
@@ -267,7 +267,7 @@ impl Owner {
 fn next_release(later: &[Step]) -> Option<&[i32]> {
     let call = later.iter().find_map(|step| match step {
         Step::Called(made) => Some(&made.call),
-        Step::Told(_) => None,
+        Step::Received(_) => None,
     });
     match call {
         Some(Call::ReleaseResource { ids, .. }) => ids.as_deref(),

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use compat_tests::cluster_peers::{Connection, Node, Told, call, report};
+use compat_tests::cluster_peers::{Connection, Node, ReceivedNotices, call, report};
 use compat_tests::corona_program;
 use corona::conformance::launch::{Launch, LaunchedManager};
 use corona::wire::calls::{ProxyJobTracker, SessionDriver};
@@ -18,7 +18,7 @@ use super::processes::{PATIENCE, Shadow, counts, until_it_shows};
 struct Primary {
     launch: Launch,
     running: Option<LaunchedManager>,
-    proxy: Told,
+    proxy: ReceivedNotices,
     address: SocketAddr,
     scratch: tempfile::TempDir,
 }
@@ -45,7 +45,7 @@ impl Primary {
         };
         let running = launch.start().unwrap_or_else(|error| panic!("{error}"));
         let address = running.thrift();
-        let proxy = Told::serve::<ProxyJobTracker>(proxy);
+        let proxy = ReceivedNotices::serve::<ProxyJobTracker>(proxy);
         Primary { launch, running: Some(running), proxy, address, scratch }
     }
 
@@ -138,7 +138,7 @@ impl Caller {
 
 /// A driver of any number of sessions.
 struct Driver {
-    told: Told,
+    told: ReceivedNotices,
     port: u16,
 }
 
@@ -146,7 +146,7 @@ impl Driver {
     fn new() -> Driver {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        Driver { told: Told::serve::<SessionDriver>(listener), port }
+        Driver { told: ReceivedNotices::serve::<SessionDriver>(listener), port }
     }
 
     /// Waits until a session has been granted so many requests.

@@ -10,7 +10,7 @@ use super::session;
 use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
-use crate::web::table::{Column, Table};
+use crate::web::table::{Column, HtmlTable};
 use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
 use corona_model::settings::FaultLimits;
 use corona_model::types::ResourceType;
@@ -230,7 +230,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let now = overview.now;
     let mut grants: Vec<&Row> = view.grants.iter().collect();
     grants.sort_by(|a, b| (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id)));
-    let table = Table {
+    let table = HtmlTable {
         id: "grant-table",
         caption: "Running here",
         rows_are: ("grant", "grants"),

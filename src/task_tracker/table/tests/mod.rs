@@ -10,7 +10,7 @@ use corona_hadoop::writables::{InetAddress, JvmContext, Phase, SessionTrackers, 
 
 /// A table, and the time.
 struct Bench {
-    table: Table,
+    table: AttemptTable,
     begun: Instant,
     second: u64,
 }
@@ -29,8 +29,8 @@ fn jvm(number: i32, job: &JobId) -> JvmId {
     JvmId { number, job: job.clone(), is_map: true }
 }
 
-fn run(task: &Task, number: u64) -> Run {
-    Run { attempt: task.attempt.clone(), number }
+fn run(task: &Task, number: u64) -> AttemptRun {
+    AttemptRun { attempt: task.attempt.clone(), number }
 }
 
 /// A map of the job with this number.
@@ -46,7 +46,7 @@ impl Bench {
     }
 
     fn limited(limits: TableLimits) -> Bench {
-        Bench { table: Table::new(limits), begun: Instant::now(), second: 0 }
+        Bench { table: AttemptTable::new(limits), begun: Instant::now(), second: 0 }
     }
 
     fn now(&mut self) -> Now {
@@ -63,18 +63,18 @@ impl Bench {
         self.act(Action::Launch(Box::new(task.clone())))
     }
 
-    fn start(&mut self, run: &Run, number: i32) -> bool {
+    fn start(&mut self, run: &AttemptRun, number: i32) -> bool {
         let jvm = jvm(number, run.attempt.job());
         let started = Started { jvm, job_file: "/local/job.xml".to_owned(), keep_failed: false };
         self.start_as(run, started)
     }
 
-    fn start_as(&mut self, run: &Run, started: Started) -> bool {
+    fn start_as(&mut self, run: &AttemptRun, started: Started) -> bool {
         let now = self.now();
         self.table.start(run, started, now)
     }
 
-    fn launch_and_start(&mut self, task: &Task, number: u64) -> Run {
+    fn launch_and_start(&mut self, task: &Task, number: u64) -> AttemptRun {
         let run = run(task, number);
         assert!(self.launch(task).unwrap().contains(&Order::Start(run.clone())));
         assert!(self.start(&run, i32::try_from(number).unwrap()));
@@ -86,7 +86,7 @@ impl Bench {
         self.table.done(&task.attempt, now)
     }
 
-    fn exit(&mut self, run: &Run) -> Vec<Order> {
+    fn exit(&mut self, run: &AttemptRun) -> Vec<Order> {
         let now = self.now();
         self.table.exited(run, "it broke", now)
     }
@@ -292,11 +292,11 @@ fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
 
 #[test]
 fn errors_of_processes_end_their_attempts() {
-    type Call = fn(&mut Table, &TaskAttemptId, &str, Now) -> Vec<Order>;
+    type Call = fn(&mut AttemptTable, &TaskAttemptId, &str, Now) -> Vec<Order>;
     let table: [(Call, &str); 3] = [
-        (Table::shuffle_error, "noted. Shuffle Error: why"),
-        (Table::fs_error, "noted. FSError: why"),
-        (Table::fatal_error, "noted. Error: why"),
+        (AttemptTable::shuffle_error, "noted. Shuffle Error: why"),
+        (AttemptTable::fs_error, "noted. FSError: why"),
+        (AttemptTable::fatal_error, "noted. Error: why"),
     ];
     for (call, diagnostics) in table {
         let mut bench = Bench::new();

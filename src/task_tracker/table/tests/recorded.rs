@@ -61,7 +61,7 @@ impl Compared {
 fn replay(job: &str, compared: &mut Compared) {
     let calls = recorded(job);
     let begun = Instant::now();
-    let mut table = Table::new(TableLimits::default());
+    let mut table = AttemptTable::new(TableLimits::default());
     // Which process a tracker started for an attempt is known from what it asked later.
     let mut processes: HashMap<(TaskAttemptId, bool), Started> = HashMap::new();
     for (_, call, reply) in calls.iter().filter(|(_, call, _)| call.method == "getTask") {
