@@ -20,6 +20,8 @@ pub struct JobTrackerServiceSettings {
     pub cluster_manager_pages: HostPort,
     /// The proxy job tracker's Thrift service; `None` where none is set.
     pub proxy_job_tracker: Option<HostPort>,
+    /// Where it takes reports of jobs that have ended, if that is configured.
+    pub proxy_job_tracker_reports: Option<HostPort>,
     /// Without a heartbeat for longer than this the cluster manager ends a session.
     pub session_expiry: Duration,
     /// Without a heartbeat for longer than this the cluster manager gives up a node.
@@ -119,12 +121,14 @@ impl Source<'_> {
 
 impl SettingsReader<'_> {
     fn read_job_tracker(mut self) -> (JobTrackerServiceSettings, Vec<InForce>) {
+        let reports = self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address);
         let proxy = self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address);
         let access = |text: String| AccessList::parse(&text);
         let settings = JobTrackerServiceSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
             proxy_job_tracker: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT).then_some(proxy),
+            proxy_job_tracker_reports: self.is_set(&keys::PROXY_JOB_TRACKER_RPC).then_some(reports),
             session_expiry: self.span(&keys::SESSION_EXPIRY),
             node_expiry: self.span(&keys::NODE_EXPIRY),
             address: self.value(&keys::JT_ADDRESS, typed::address),
@@ -188,6 +192,7 @@ mod tests {
             ("corona.jt.journal.sync", "always", "journal_sync: Always"),
             ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
             ("corona.jt.build.version", "seven", "build_version: \"seven\""),
+            ("corona.proxy.job.tracker.rpcaddr", "proxy:4444", "port: 4444"),
             ("corona.jobtracker.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
             ("corona.jobtracker.tce.per.rpc", "7", "max_events: 7"),
             ("corona.jt.max.jobs", "7", "max_jobs: 7"),

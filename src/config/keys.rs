@@ -186,8 +186,8 @@ keys! {
         "Idle timeout of connections, and timeout for connecting to a session and for its reply. 0: no timeout.";
     PROXY_JOB_TRACKER_THRIFT = "corona.proxy.job.tracker.thriftaddr", Address, "localhost:50036", "", Used,
         "The proxy job tracker's Thrift service, which is notified of safe mode. If the key is unset, the start does not report that nothing listens at the default address.";
-    PROXY_JOB_TRACKER_RPC = "corona.proxy.job.tracker.rpcaddr", Address, "localhost:50035", "", Accepted,
-        "The proxy job tracker's Hadoop RPC.";
+    PROXY_JOB_TRACKER_RPC = "corona.proxy.job.tracker.rpcaddr", Address, "localhost:50035", "", JobService,
+        "The proxy job tracker's Hadoop RPC, which takes the figures of jobs that have ended. Unset: they are not reported.";
     PARTITIONING = "cm.cpu.to.resource.partitioning", Partitioning,
         "{\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}", "", Used,
         "Slots of a node by its CPU count. The default applies only to a start without any files: with a configuration directory the key must be set.";
@@ -728,6 +728,8 @@ keys! {
         "Failed attempts after which a task skips.";
     JOB_EXCLUSION_WAIT = "corona.jt.exclusion.wait.ms", span(1), "60000", "ms", JobTracker,
         "How long a request waits with excluded hosts while it is not known which hosts there are; then any host will do.";
+    JOB_KILLED_CLEANUP = "corona.jt.killed.cleanup.ms", span(0), "60000", "ms", JobTracker,
+        "How long the clean-up of a killed job may take, from the kill on; then the job ends without it. 0: a killed job ends at once, as in Java.";
     JOB_MAX_COUNTER_GROUPS = "corona.jt.max.counter.groups", int(1), "200", "groups", JobTracker,
         "Groups of counters that the tasks of a job may have together. Further ones are left out.";
     JOB_MAX_COUNTERS = "corona.jt.max.counters", int(1), "5000", "counters", JobTracker,
@@ -752,7 +754,7 @@ keys! {
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,
         "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: one of this program, which they refuse unless their configuration says not to compare.";
     JT_HEARTBEAT = "corona.jobtracker.heartbeat.interval", span(1), "3000", "ms", JobService,
-        "Time between the heartbeats of a task tracker to the job tracker of a job.";
+        "Longest time between the reports of a task tracker on a job. Where few task trackers report on few jobs they report more often, down to 300 ms.";
     JT_MAX_EVENTS = "corona.jobtracker.tce.per.rpc", int(1), "100", "events", JobService,
         "Completion events in one reply to a reduce.";
     JT_MAX_JOBS = "corona.jt.max.jobs", int(1), "5000", "jobs", JobServiceOwn,

@@ -57,6 +57,8 @@ pub struct JobSettings {
     pub max_node_failures: u32,
     /// Milliseconds for which a request waits with excluded hosts while nobody knows which hosts there are.
     pub exclusion_wait_ms: i64,
+    /// Milliseconds that the clean-up of a job that was killed may take; 0: it is not cleaned up after.
+    pub killed_cleanup_ms: i64,
     /// Counters of all tasks.
     pub counters: CounterLimits,
     /// Bytes of the diagnostics, and of the state text, kept of one attempt.
@@ -150,6 +152,7 @@ impl JobSettings {
             max_failed_connections: count(&keys::MAX_FAILED_CONNECTIONS_SESSION),
             max_node_failures: count(&keys::MAX_FAILURES_SESSION),
             exclusion_wait_ms: span(&keys::JOB_EXCLUSION_WAIT),
+            killed_cleanup_ms: span(&keys::JOB_KILLED_CLEANUP),
             counters: CounterLimits {
                 groups: size(&keys::JOB_MAX_COUNTER_GROUPS),
                 counters: size(&keys::JOB_MAX_COUNTERS),

@@ -26,7 +26,12 @@ impl JobEngine {
         match self.role(key) {
             TaskRole::Cleanup => {
                 self.record_task_failure(key, turn);
-                self.finish(JobState::Failed, SessionStatus::Failed, turn);
+                match self.stage {
+                    JobStage::CleaningUp(JobState::Killed) => {
+                        self.finish(JobState::Killed, SessionStatus::Killed, turn);
+                    }
+                    _ => self.finish(JobState::Failed, SessionStatus::Failed, turn),
+                }
             }
             TaskRole::Setup => {
                 self.record_task_failure(key, turn);
@@ -58,6 +63,32 @@ impl JobEngine {
         self.stage = JobStage::CleaningUp(JobState::Failed);
         self.end_all_attempts(turn);
         self.clean_up(JobState::Failed, turn);
+    }
+
+    /// Its user ends the job: nothing runs any more but its clean-up, so that its temporary output does
+    /// not stay. The original leaves that out, spec: mapreduce/09 §D. Where nothing was set up nothing is
+    /// cleaned up, and a second order ends the job at once.
+    pub(super) fn kill(&mut self, turn: &mut Turn) {
+        let working = matches!(self.stage, JobStage::Prep | JobStage::Running);
+        let was_set_up = |kind| !self.task(self.setup_task(kind)).attempts.is_empty();
+        let is_set_up = working && TaskKind::ALL.into_iter().any(was_set_up);
+        let settings = &self.spec.settings;
+        let span_ms = settings.killed_cleanup_ms;
+        if !is_set_up || !settings.setup_cleanup_needed || span_ms == 0 {
+            return self.finish(JobState::Killed, SessionStatus::Killed, turn);
+        }
+        // From now on no task requests anything.
+        self.stage = JobStage::CleaningUp(JobState::Killed);
+        self.killed_due = self.last.plus_ms(span_ms);
+        self.end_all_attempts(turn);
+        self.clean_up(JobState::Killed, turn);
+    }
+
+    /// A job that was killed ends although its clean-up has not.
+    pub(super) fn end_if_killed_long_ago(&mut self, turn: &mut Turn) {
+        if self.stage == JobStage::CleaningUp(JobState::Killed) && self.killed_due <= self.last {
+            self.finish(JobState::Killed, SessionStatus::Killed, turn);
+        }
     }
 
     /// Books all attempts that run as killed with the job. Spec: mapreduce/09 §D.
@@ -117,6 +148,9 @@ impl JobEngine {
         match self.stage {
             JobStage::CleaningUp(JobState::Succeeded) => {
                 self.finish(JobState::Succeeded, SessionStatus::Successful, turn);
+            }
+            JobStage::CleaningUp(JobState::Killed) => {
+                self.finish(JobState::Killed, SessionStatus::Killed, turn);
             }
             _ => self.finish(JobState::Failed, SessionStatus::Failed, turn),
         }

@@ -15,7 +15,7 @@
 //!                                 └─────────────┘
 //! ```
 //!
-//! Its user may kill it at any time, which ends it at once. Slots are requested for a certain task; a slot
+//! Its user may kill it at any time: then only its clean-up is left, which must not take long. Slots are requested for a certain task; a slot
 //! that comes runs, in this order, the job's clean-up, its set-up, the clean-up of an attempt of its task,
 //! or its task.
 
@@ -85,6 +85,8 @@ pub struct JobEngine {
     exclusions_due: BTreeSet<(Millis, RequestId)>,
     statistics: PerKind<Statistics>,
     speculation_due: Millis,
+    /// When a job that was killed ends although its clean-up has not.
+    killed_due: Millis,
     events: Vec<StoredEvent>,
     counter_names: CounterNames,
     totals: JobTotals,
@@ -182,6 +184,7 @@ impl JobEngine {
             exclusions_due: BTreeSet::new(),
             statistics: PerKind::default(),
             speculation_due: Millis(i64::MAX),
+            killed_due: Millis(i64::MAX),
             events: Vec::new(),
             counter_names: CounterNames::default(),
             totals: JobTotals::default(),
@@ -206,7 +209,9 @@ impl JobEngine {
         let attempts = self.due.first().map(|(due, _)| *due);
         let exclusions = self.exclusions_due.first().map(|(due, _)| *due);
         let speculation = self.may_speculate().then_some(self.speculation_due);
-        [attempts, exclusions, speculation].into_iter().flatten().min()
+        let killed =
+            (self.killed_due < Millis(i64::MAX) && self.is_active()).then_some(self.killed_due);
+        [attempts, exclusions, speculation, killed].into_iter().flatten().min()
     }
 
     fn dispatch(&mut self, input: JobInput, turn: &mut Turn) -> Result<JobReply, JobRefusal> {
@@ -249,10 +254,7 @@ impl JobEngine {
                 self.call_failed(node, &orders, turn);
             }
             JobInput::HostsKnown { kind, hosts } => self.hosts_known(kind, &hosts, turn),
-            JobInput::KillJob => {
-                let status = corona_model::types::SessionStatus::Killed;
-                self.finish(JobState::Killed, status, turn);
-            }
+            JobInput::KillJob => self.kill(turn),
             JobInput::SessionLost { aborted } => {
                 use corona_model::types::SessionStatus::{Killed, KilledAborted};
                 let status = if aborted { KilledAborted } else { Killed };

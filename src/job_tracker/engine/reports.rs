@@ -439,6 +439,7 @@ impl JobEngine {
             turn.effects.push(JobEffect::Kill { attempt: key, at });
             self.give_up(key, text, true, turn);
         }
+        self.end_if_killed_long_ago(turn);
         self.drop_old_exclusions(turn);
         self.look_for_slow_tasks(turn);
     }

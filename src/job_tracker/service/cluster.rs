@@ -35,6 +35,11 @@ impl Cluster {
         trackers.insert(status.name.clone(), (Instant::now(), status));
     }
 
+    /// How many task trackers are remembered.
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     /// The task trackers that were heard of lately, by name.
     pub(super) fn trackers(&self) -> Vec<TaskTrackerStatus> {
         let mut trackers = self.lock();

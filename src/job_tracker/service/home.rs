@@ -93,6 +93,11 @@ impl Home {
         self.directory.join(JOBS)
     }
 
+    /// The directory with what is known of jobs that have ended.
+    pub(super) fn finished(&self) -> PathBuf {
+        self.directory.join("finished")
+    }
+
     /// The names of the entries.
     pub(super) fn job_names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use corona_hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTracker;
 use corona_hadoop::protocols::inter_tracker::InterTracker;
@@ -17,10 +18,26 @@ use super::{Shared, answers};
 use crate::engine::{JobInput, JobRefusal};
 use crate::translate;
 
+/// Reports of task trackers that are welcome in a second, and the shortest time between two of one.
+const REPORTS_PER_SECOND: u32 = 1000;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(300);
 /// The longest text of a task tracker that is logged, in characters.
 const MAX_LOGGED: usize = 1000;
 
+/// When a task tracker reports on a job again. What a task has finished waits for that, so few task trackers
+/// report often; many share what the service takes. Each reports on each of its jobs separately.
+fn report_interval(longest: Duration, trackers: usize, jobs: usize) -> Duration {
+    let reports = u32::try_from(trackers.saturating_mul(jobs)).unwrap_or(u32::MAX);
+    let shared = Duration::from_secs(reports.into()) / REPORTS_PER_SECOND;
+    shared.max(SHORTEST_INTERVAL).min(longest)
+}
+
 impl Shared {
+    fn report_interval(&self) -> Duration {
+        let (trackers, jobs) = (self.cluster.count(), self.store.running());
+        report_interval(self.settings.heartbeat_interval, trackers, jobs)
+    }
+
     /// A job whose details are there.
     pub(super) fn job(&self, id: &wire::JobId) -> Option<Job> {
         match self.store.get(&known_id(id)?)? {
@@ -71,8 +88,7 @@ impl InterTracker for Shared {
         }
         Ok(HeartbeatResponse {
             response_id: response_id.wrapping_add(1),
-            interval_ms: i32::try_from(self.settings.heartbeat_interval.as_millis())
-                .unwrap_or(i32::MAX),
+            interval_ms: i32::try_from(self.report_interval().as_millis()).unwrap_or(i32::MAX),
             ..HeartbeatResponse::default()
         })
     }
@@ -180,5 +196,22 @@ impl InterCoronaJobTracker for Shared {
         _to_commit: Vec<wire::TaskAttemptId>,
     ) -> Result<Vec<Option<wire::TaskAttemptId>>, Fault> {
         Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_task_trackers_report_more_often_than_many() {
+        let longest = Duration::from_secs(3);
+        let interval = |trackers, jobs| report_interval(longest, trackers, jobs).as_millis();
+        assert_eq!(interval(2, 1), 300);
+        assert_eq!(interval(1000, 1), 1000);
+        assert_eq!(interval(1000, 3), 3000);
+        assert_eq!(interval(usize::MAX, usize::MAX), 3000);
+        let short = Duration::from_millis(50);
+        assert_eq!(report_interval(short, 2, 1), short);
     }
 }

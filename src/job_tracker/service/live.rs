@@ -14,13 +14,16 @@ use corona_session_driver::{InfoUpdate, NodeUsage as Usage, SessionDriver, SlotR
 use tokio::sync::mpsc;
 
 use super::end_notice;
+use super::finished::Finished;
 use super::history::History;
-use super::job::{self, Message};
+use super::job::{self, Job, Message};
 use super::launcher::{Dispatch, Launcher, Sender};
 use super::log::{Entry, Log};
 use super::outlet::{NoSession, Outlet};
+use super::statistics::Report;
+use super::store::{Known, Retired, Store};
 use super::submission::{EndNotice, SplitStore};
-use crate::engine::{JobInput, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker};
+use crate::engine::{JobEngine, JobInput, JobSpec, Launch, NodeUsage, Order, RequestId, Tracker};
 use crate::translate;
 
 /// What carries out a job's decisions.
@@ -44,6 +47,10 @@ pub(super) struct Ending {
     pub(super) log: Option<Log>,
     pub(super) history: Option<History>,
     pub(super) notice: Option<EndNotice>,
+    /// For the proxy job tracker, if there is one.
+    pub(super) report: Option<Report>,
+    pub(super) store: Arc<Store>,
+    pub(super) finished: Arc<Finished>,
     pub(super) id: JobId,
     /// The job's directory in the system directory.
     pub(super) job_dir: String,
@@ -185,6 +192,12 @@ impl Ending {
         if let Some(history) = self.history {
             history.close().await;
         }
+        if let Some(Known::Job(job)) = self.store.get(&self.id) {
+            keep(self.finished, &job).await;
+            if let Some(report) = self.report {
+                report.make(&job).await;
+            }
+        }
         (self.done)();
         if let Some(notice) = &self.notice {
             end_notice::notify(notice, &self.id, state(status)).await;
@@ -203,6 +216,19 @@ impl Ending {
         if let Ok(Err(error)) = removed {
             tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
         }
+    }
+}
+
+/// Notes for the next run how a job has ended.
+async fn keep(finished: Arc<Finished>, job: &Job) {
+    let look = |job: &JobEngine| (job.progress(), job.counters());
+    let Ok((progress, counters)) = job.look(look).await else { return };
+    let description = job.description().clone();
+    let ended = Retired { description, progress: progress.into(), counters };
+    let kept = tokio::task::spawn_blocking(move || finished.keep(&ended)).await;
+    if let Ok(Err(error)) = kept {
+        let job = &job.description().id;
+        tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
     }
 }
 

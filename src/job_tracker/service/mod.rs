@@ -11,8 +11,8 @@
 //! * `submission`, `answers`, `outlet`, `access`: pure;
 //! * `job`: the task of one job, which owns its engine;
 //! * `live`, `launcher`: what carries out its decisions;
-//! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`: for others;
-//! * `store`: which jobs there are; `submit`: how one begins and goes on;
+//! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`, `statistics`: for others;
+//! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and goes on;
 //! * `hosts`: which hosts there are; `http`: requests to others;
 //! * `clients`, `inter_tracker`: the calls of Hadoop RPC.
 
@@ -21,6 +21,7 @@ mod answers;
 mod clients;
 mod cluster;
 mod end_notice;
+mod finished;
 mod history;
 mod home;
 mod hosts;
@@ -31,6 +32,7 @@ mod launcher;
 mod live;
 mod log;
 mod outlet;
+mod statistics;
 mod store;
 mod submission;
 mod submit;
@@ -57,6 +59,7 @@ use tokio::sync::watch;
 
 use self::access::Access;
 use self::cluster::Cluster;
+use self::finished::Finished;
 use self::home::{Home, HomeError};
 use self::launcher::Launcher;
 use self::store::{Most, Store};
@@ -96,6 +99,7 @@ struct Shared {
     system_dir: String,
     build_version: String,
     launcher: Launcher,
+    finished: Arc<Finished>,
     host: DriverHost,
     home: Home,
     address: InetAddress,
@@ -171,7 +175,9 @@ impl JobTracker {
             finished_jobs: settings.finished_jobs,
             finished_tasks: settings.finished_tasks,
         };
+        let finished = Finished::new(home.finished(), settings.finished_jobs);
         let shared = Arc::new(Shared {
+            finished: Arc::new(finished),
             store: Arc::new(Store::new(most)),
             stop: watch::Sender::new(false),
             started_ms: job::now().0,

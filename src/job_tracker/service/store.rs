@@ -185,6 +185,11 @@ impl Store {
         Ok(Place::Free)
     }
 
+    /// Jobs that run or are being submitted.
+    pub(super) fn running(&self) -> usize {
+        self.lock().running
+    }
+
     /// The submission came to nothing; it may be tried again.
     pub(super) fn give_up(&self, id: &JobId) {
         let mut state = self.lock();

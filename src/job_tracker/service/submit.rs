@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use corona_config::{JobConf, JournalSync, keys};
 use corona_filesystem::FsError;
-use corona_hadoop::rpc::Fault;
+use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
-use corona_hadoop::writables::{JobStatus, SessionInfo, SessionTrackers};
+use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo, SessionTrackers};
 use corona_mapreduce::JobId;
 use corona_model::types::SessionStatus;
 use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
@@ -22,6 +22,7 @@ use super::job::{AskError, Job, Parts};
 use super::live::{Ending, Live, ToJob};
 use super::log::{Base, Entry, Found, Log, LogError, SessionBase};
 use super::outlet::Outlet;
+use super::statistics::Report;
 use super::store::{Known, Place, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::{Shared, answers, endpoint};
@@ -257,6 +258,13 @@ impl Shared {
             secondary: Some(self.address.clone()),
         };
         let (store, retiring) = (self.store.clone(), id.clone());
+        let user = &self.access.service_user;
+        let report = self.settings.proxy_job_tracker_reports.as_ref().map(|proxy| Report {
+            proxy: InetAddress { host: proxy.host.to_string(), port: proxy.port },
+            user: User { name: user.clone(), groups: vec![user.clone()] },
+            job: id.clone(),
+            pool: driver.pool().to_string(),
+        });
         Ok(Live {
             maps: splits.count(),
             splits: Arc::new(splits),
@@ -271,6 +279,9 @@ impl Shared {
                 log: Some(log.clone()),
                 history: Some(history),
                 notice: description.end_notice.clone(),
+                report,
+                store: store.clone(),
+                finished: self.finished.clone(),
                 id: id.clone(),
                 job_dir: self.job_dir(id.as_str()),
                 data_dir: self.data_dir(id.as_str()),
@@ -291,6 +302,12 @@ impl Shared {
             tracing::error!(%error, "cannot look for the jobs of an earlier run");
             Vec::new()
         });
+        for job in self.finished.load() {
+            // One whose end was not complete is ended again.
+            if !names.iter().any(|name| name == job.description.id.as_str()) {
+                self.store.retire(job);
+            }
+        }
         let mut resumed = 0;
         for name in names {
             match self.resume(&name).await {

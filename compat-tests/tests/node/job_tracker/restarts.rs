@@ -48,6 +48,19 @@ fn a_job_goes_on_after_the_service_was_killed_and_after_it_was_stopped() {
             .collect();
         assert_eq!(names.len(), 2, "{names:?}");
         assert!(names.iter().all(|name| name.ends_with("_0")), "{names:?}");
+        // Another run still knows how it has ended.
+        until("the end of the job's journal", || {
+            let directory = world.root.path().join("jt/jobs").join(job.id.to_string());
+            (!directory.exists()).then_some(())
+        })
+        .await;
+        world.job_tracker.crash();
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        let mut client = world.client("alice");
+        let status = client.get_job_status(job.id.clone()).await.unwrap().unwrap();
+        assert_eq!(status.run_state, SUCCEEDED, "{status:?}");
+        let counters = client.get_job_counters(job.id.clone()).await.unwrap().unwrap();
+        assert!(!counters.groups.is_empty());
         // Its history is whole.
         let history = world.root.path().join("history");
         let done = until("the history", || find(&history, &job.id.to_string())).await;

@@ -187,13 +187,19 @@ fn a_failed_set_up_or_clean_up_fails_the_job() {
 }
 
 #[test]
-fn a_killed_job_ends_at_once() {
-    // Spec: mapreduce/09 §D. Also before it was submitted.
+fn a_killed_job_is_cleaned_up_after() {
+    // mapreduce/09 §D: the original leaves its temporary output where it is.
     let mut world = world(2, 0);
     world.set_up("m3.0");
     assert_eq!(
         world.apply(JobInput::KillJob),
-        ["kill m0.0 on a", "event 1 m0.0 KILLED", "forget on a", "end KILLED"]
+        ["kill m0.0 on a", "event 1 m0.0 KILLED", "request 3 MAP", "release 1,2"]
+    );
+    assert_eq!(world.grant(3, "b"), ["launch m2.0 on b with 3 as clean-up Killed"]);
+    assert_eq!(world.job.state(), JobState::Running);
+    assert_eq!(
+        world.report("b", "m2.0", TaskState::Succeeded),
+        ["event 2 m2.0 SUCCEEDED", "forget on a", "forget on b", "end KILLED"]
     );
     assert_eq!(world.job.state(), JobState::Killed);
     assert_eq!(world.apply(JobInput::KillJob), [""; 0]);
@@ -204,9 +210,46 @@ fn a_killed_job_ends_at_once() {
         reports: Vec::new(),
     };
     assert_eq!(world.job.apply(world.now, late).reply, Err(JobRefusal::Ended));
+}
 
-    let mut unsubmitted = super::world(1, 0);
+#[test]
+fn a_killed_job_does_not_wait_long_for_its_clean_up() {
+    let killed = || {
+        let mut world = world_with(1, 0, |settings| settings.killed_cleanup_ms = 500);
+        world.set_up("m2.0");
+        world.apply(JobInput::KillJob);
+        world
+    };
+    let mut no_slot = killed();
+    assert_eq!(no_slot.job.next_deadline(), Some(no_slot.now.plus_ms(500)));
+    assert_eq!(no_slot.after(499).tick(), [""; 0]);
+    assert_eq!(no_slot.after(1).tick(), ["forget on a", "end KILLED"]);
+
+    let mut hangs = killed();
+    hangs.grant(2, "a");
+    let end = ["kill m1.0 on a", "event 2 m1.0 KILLED", "forget on a", "end KILLED"];
+    assert_eq!(hangs.after(500).tick(), end);
+
+    // Who kills it twice means it.
+    assert_eq!(killed().apply(JobInput::KillJob), ["forget on a", "end KILLED"]);
+    let mut failing = killed();
+    for number in 0..4 {
+        failing.grant(number + 2, "a");
+        failing.report("a", &format!("m1.{number}"), TaskState::Failed);
+    }
+    assert_eq!(failing.job.state(), JobState::Killed);
+}
+
+#[test]
+fn a_killed_job_that_has_set_nothing_up_ends_at_once() {
+    let mut unsubmitted = world(1, 0);
     assert_eq!(unsubmitted.apply(JobInput::KillJob), ["end KILLED"]);
+    let mut waits = world(1, 0);
+    waits.submit();
+    assert_eq!(waits.apply(JobInput::KillJob), ["end KILLED"]);
+    let mut without = world_with(1, 0, |settings| settings.killed_cleanup_ms = 0);
+    without.set_up("m2.0");
+    assert_eq!(without.apply(JobInput::KillJob).last().unwrap(), "end KILLED");
 }
 
 #[test]

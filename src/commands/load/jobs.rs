@@ -1,0 +1,163 @@
+//! `corona load jobs`: whole jobs through a job tracker service.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use corona::load::{JobsPlan, JobsReport, median, number, run_jobs};
+
+use super::Form;
+use crate::commands::EXIT_FAILED;
+use crate::commands::terminal::console::Console;
+
+const EXAMPLES: &str = "\
+Examples:
+  Launches per second of one large job:
+    corona load jobs --address localhost:9090 --job-tracker localhost:8021 \\
+        --nodes 1000 --maps 100000
+  500 small jobs at once, with tasks of two seconds:
+    corona load jobs --address localhost:9090 --job-tracker localhost:8021 \\
+        --nodes 1000 --jobs 500 --maps 10 --reduces 1 --task-ms 2000
+
+Exit status: 0 all jobs succeeded; 1 they did not, or the run could not begin;
+2 wrong usage.";
+
+/// Run whole jobs on emulated task trackers, through a job tracker service
+///
+/// The task trackers join the cluster manager, take the job tracker's launches
+/// over Hadoop RPC, and report that each task has succeeded. Emulated clients
+/// submit the jobs, all at once, and follow them. The directory for the files
+/// of jobs (corona.system.dir) must be on this machine. Use it only on a
+/// cluster without other users.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// Address of the cluster manager (cm.server.address)
+    #[arg(long, value_name = "HOST:PORT")]
+    address: String,
+
+    /// Address of the job tracker (corona.jt.address)
+    #[arg(long, value_name = "HOST:PORT")]
+    job_tracker: String,
+
+    /// Emulated task trackers
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    nodes: u32,
+
+    /// CPUs of each, for which the cluster manager's configuration says the
+    /// slots
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(i16).range(1..))]
+    cpus: i16,
+
+    /// Jobs
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    jobs: u32,
+
+    /// Maps of each job
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    maps: u32,
+
+    /// Reduces of each job
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    reduces: u32,
+
+    /// How long each task takes, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    task_ms: u64,
+
+    /// How long the jobs may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    seconds: u64,
+
+    /// Process id of the job tracker, to report its memory and CPU time
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Output as text for people or as JSON for programs
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text)]
+    output: Form,
+}
+
+/// Makes the run and prints the report.
+///
+/// # Errors
+/// The run cannot begin.
+pub(super) fn run(arguments: &Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let plan = JobsPlan {
+        manager: resolve(&arguments.address)?,
+        job_tracker: resolve(&arguments.job_tracker)?,
+        nodes: arguments.nodes,
+        cpus: arguments.cpus,
+        jobs: arguments.jobs,
+        maps: arguments.maps,
+        reduces: arguments.reduces,
+        task: Duration::from_millis(arguments.task_ms),
+        patience: Duration::from_secs(arguments.seconds),
+        process_id: arguments.pid,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the threads of the load")?;
+    let report = runtime.block_on(run_jobs(plan))?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match arguments.output {
+        Form::Json => console.print(&(serde_json::to_string(&report)? + "\n"))?,
+        Form::Text => console.print(&text(&report))?,
+    }
+    let good = report.errors.is_empty() && report.succeeded == arguments.jobs as usize;
+    Ok(ExitCode::from(if good { 0 } else { EXIT_FAILED }))
+}
+
+fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
+    let mut found =
+        address.to_socket_addrs().with_context(|| format!("cannot resolve {address}"))?;
+    found.next().with_context(|| format!("{address} has no address"))
+}
+
+fn text(report: &JobsReport) -> String {
+    let plan = &report.plan;
+    let mut text = format!(
+        "{} of {} jobs succeeded, each of {} maps and {} reduces of {} ms, on {} nodes\n",
+        report.succeeded,
+        plan.jobs,
+        number(plan.maps.into()),
+        number(plan.reduces.into()),
+        plan.task.as_millis(),
+        number(plan.nodes.into()),
+    );
+    text += &format!(
+        "launches                 {} in {:.2} s, {} per second\n",
+        number(report.launches),
+        report.launch_seconds,
+        number(report.launches_per_second() as u64),
+    );
+    let median_ms = median(&report.submit_to_end_ms);
+    text += &format!(
+        "submit to end            {median_ms:.0} ms at the median, {:.0} ms at most",
+        report.submit_to_end_ms.last().copied().unwrap_or(0.0),
+    );
+    if report.own_ms > 0.0 {
+        let ratio = median_ms / report.own_ms;
+        text += &format!("; the tasks take {:.0} ms, ratio {ratio:.2}", report.own_ms);
+    }
+    text += &format!(
+        "\nlast report to clean-up   {:.2} ms at the median\n",
+        median(&report.report_to_action_us) / 1e3
+    );
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    if let Some((idle, used)) = report.idle.zip(report.process) {
+        text += &format!(
+            "memory of the job tracker {:.1} MiB before, {:.1} MiB at the end, {:.1} MiB at most; {:.1} s of CPU, {} threads\n",
+            mib(idle.resident_bytes),
+            mib(used.resident_bytes),
+            mib(used.peak_resident_bytes),
+            used.cpu_seconds - idle.cpu_seconds,
+            used.threads,
+        );
+    }
+    for error in &report.errors {
+        text += &format!("WRONG: {error}\n");
+    }
+    text
+}
