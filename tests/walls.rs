@@ -55,7 +55,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("demo", &["cluster_manager", "config", "model", "session_driver", "wire"]),
-    ("load", &["model", "net", "process", "session_driver", "wire"]),
+    ("load", &["hadoop", "model", "net", "process", "session_driver", "wire"]),
     ("task", &["config", "filesystem", "hadoop", "mapreduce", "process"]),
     (
         "task_tracker",

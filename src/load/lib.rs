@@ -19,6 +19,7 @@ mod connections;
 mod crowd;
 mod faults;
 mod histogram;
+mod jobs;
 mod ledger;
 mod machine;
 mod meter;
@@ -34,6 +35,7 @@ mod world;
 
 pub use compare::{Change, LoadComparison, compare};
 pub use faults::{Fault, FaultKind};
+pub use jobs::{JobsError, JobsPlan, JobsReport, median, run_jobs};
 pub use machine::ProcessUse;
 pub use plan::{
     Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement, Plan, PlanError, number,

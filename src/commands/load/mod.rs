@@ -3,6 +3,7 @@
 //! Wiring only: the plan, the target, and the report.
 
 mod compare;
+mod jobs;
 mod scenarios;
 mod show;
 
@@ -54,6 +55,7 @@ enum What {
     #[command(flatten)]
     Scenario(Box<scenarios::Scenario>),
     Compare(compare::Arguments),
+    Jobs(jobs::Arguments),
 }
 
 /// The target, the duration, and the outputs.
@@ -113,6 +115,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     let scenario = match arguments.what {
         What::Scenario(scenario) => scenario,
         What::Compare(arguments) => return compare::run(&arguments, console),
+        What::Jobs(arguments) => return jobs::run(&arguments, console),
     };
     let (run, plan) = scenario.into_plan()?;
     plan.check()?;
