@@ -25,6 +25,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "net",
             "process",
             "session_driver",
+            "web",
         ],
     ),
     ("job_simulation", &["engine", "job_tracker", "mapreduce", "model", "process", "simulation"]),

@@ -5,6 +5,7 @@
 //! built the way these tests were, once, and taken from the same target directory. So a test never
 //! runs against a program older than the source.
 
+pub mod browser;
 pub mod cluster_peers;
 pub mod fuzzing;
 pub mod serving;

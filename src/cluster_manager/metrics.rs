@@ -6,15 +6,14 @@
 
 pub(super) mod exposition;
 mod fairness;
-mod histogram;
 pub(super) mod original;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(super) use self::histogram::{Histogram, Snapshot};
 use corona_engine::{Notification, Record, Starvation, StepMismatch};
 use corona_model::types::{ResourceType, SessionStatus};
+pub(super) use corona_web::histogram::{Histogram, Snapshot};
 use corona_wire::Service;
 use corona_wire::calls::{ClusterManager as Contract, ClusterManagerCall};
 use corona_wire::server::Answer;

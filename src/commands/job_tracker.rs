@@ -73,9 +73,10 @@ async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> a
     let tracker = JobTracker::bind(loaded).await?;
     let to = tracker.addresses();
     announce(&format!(
-        "corona job tracker ready: rpc {} notifications {} jobs resumed {}",
+        "corona job tracker ready: rpc {} notifications {} pages {} jobs resumed {}",
         to.rpc,
         to.notifications,
+        to.pages,
         tracker.resumed()
     ));
     tell_systemd(NotifyState::Ready);

@@ -9,7 +9,8 @@ use super::problem::ConfigErrors;
 use super::service::LoadedService;
 use super::settings::SettingsReader;
 use super::typed::{self, HostPort};
-use super::{InForce, JournalSync, Source, journal, keys};
+use super::web::{self, Secret};
+use super::{InForce, JournalSync, Networks, Source, access, journal, keys};
 
 /// Everything that the job tracker service can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +73,29 @@ pub struct JobTrackerServiceSettings {
     pub viewers: AccessList,
     /// Who may kill and change jobs of others.
     pub administrators: AccessList,
+    /// How the pages are served.
+    pub web: JobTrackerWebSettings,
+}
+
+/// What the pages of the job tracker service may do and cost. The original has none of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobTrackerWebSettings {
+    /// From where jobs may be ended. `corona.jt.admin.networks`
+    pub admin_networks: Networks,
+    /// Who may see the pages. `corona.jt.web.networks`
+    pub networks: Networks,
+    /// The token that is needed to end something from a page; without it that is not possible.
+    /// `corona.jt.web.kill.token`
+    pub kill_token: Option<Secret>,
+    /// Connections of browsers and scripts that may be open at a time.
+    /// `corona.jt.web.max.connections`
+    pub max_connections: usize,
+    /// Those of one peer. `corona.jt.web.max.connections.per.peer`
+    pub max_connections_per_peer: usize,
+    /// Connections beyond these for what watches the program. `corona.jt.web.probe.connections`
+    pub probe_connections: usize,
+    /// Host names under which the pages are served, besides the machine's. `corona.jt.web.hosts`
+    pub hosts: Vec<Box<str>>,
 }
 
 /// Users and groups, as Hadoop writes them: users with commas between, a blank, groups with commas
@@ -123,7 +147,7 @@ impl SettingsReader<'_> {
     fn read_job_tracker(mut self) -> (JobTrackerServiceSettings, Vec<InForce>) {
         let reports = self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address);
         let proxy = self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address);
-        let access = |text: String| AccessList::parse(&text);
+        let list = |text: String| AccessList::parse(&text);
         let settings = JobTrackerServiceSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
@@ -151,11 +175,21 @@ impl SettingsReader<'_> {
             launch_connect_timeout: self.span(&keys::JT_CONNECT_TIMEOUT),
             launch_call_timeout: self.span(&keys::JT_CALL_TIMEOUT),
             rpc_max_total_inflight_bytes: self.number(&keys::JT_RPC_TOTAL),
-            submitters: access(self.text(&keys::JT_SUBMITTERS)),
-            viewers: access(self.text(&keys::JT_VIEWERS)),
-            administrators: access(self.text(&keys::JT_ADMINISTRATORS)),
+            submitters: list(self.text(&keys::JT_SUBMITTERS)),
+            viewers: list(self.text(&keys::JT_VIEWERS)),
+            administrators: list(self.text(&keys::JT_ADMINISTRATORS)),
+            web: JobTrackerWebSettings {
+                admin_networks: self.value(&keys::JT_ADMIN_NETWORKS, access::networks),
+                networks: self.value(&keys::JT_WEB_NETWORKS, access::networks),
+                kill_token: self.value(&keys::JT_WEB_KILL_TOKEN, web::secret),
+                max_connections: self.number(&keys::JT_WEB_MAX_CONNECTIONS),
+                max_connections_per_peer: self.number(&keys::JT_WEB_MAX_PER_PEER),
+                probe_connections: self.number(&keys::JT_WEB_PROBES),
+                hosts: self.value(&keys::JT_WEB_HOSTS, web::hosts),
+            },
         };
         self.look_at_the_rest();
+        self.hide_secrets();
         (settings, self.in_force)
     }
 }
@@ -209,12 +243,32 @@ mod tests {
             ("corona.jt.submitters", "seven", "users: [\"seven\"]"),
             ("corona.jt.viewers", "seven", "users: [\"seven\"]"),
             ("corona.jt.administrators", "seven", "users: [\"seven\"]"),
+            ("corona.jt.admin.networks", "10.0.0.7", "admin_networks: Networks([10.0.0.7/32])"),
+            ("corona.jt.web.networks", "10.0.0.7", " networks: Networks([10.0.0.7/32])"),
+            ("corona.jt.web.kill.token", "seven times seven", "kill_token: Some"),
+            ("corona.jt.web.max.connections", "7", "max_connections: 7"),
+            ("corona.jt.web.max.connections.per.peer", "7", "max_connections_per_peer: 7"),
+            ("corona.jt.web.probe.connections", "7", "probe_connections: 7"),
+            ("corona.jt.web.hosts", "seven", "hosts: [\"seven\"]"),
         ] {
             let shown = format!("{:?}", load(&[(key, value)]).unwrap().settings);
             assert!(shown.contains(effect), "{key}: {shown}");
             assert!(!format!("{:?}", load(&[]).unwrap().settings).contains(effect), "{key}");
         }
         assert!(load(&[("corona.jt.address", "nowhere")]).is_err());
+    }
+
+    #[test]
+    fn what_is_secret_reaches_no_job() {
+        let token = "seven times seven";
+        let loaded =
+            load(&[("corona.jt.web.kill.token", token), ("corona.cm.web.kill.token", token)]);
+        let loaded = loaded.unwrap();
+        assert!(loaded.settings.web.kill_token.is_some());
+        assert!(
+            !format!("{:?} {:?} {:?}", loaded.site, loaded.in_force, loaded.settings)
+                .contains(token)
+        );
     }
 
     #[test]

@@ -786,6 +786,21 @@ keys! {
     JT_ADMINISTRATORS = "corona.jt.administrators", Text, "", "", JobServiceOwn,
         "Who may kill and change the jobs of others, in the same form. The user of the service may.";
 
+    JT_ADMIN_NETWORKS = "corona.jt.admin.networks", List, "", "", JobServiceOwn,
+        "Networks from which jobs and tasks may be ended over HTTP; unset: all.";
+    JT_WEB_NETWORKS = "corona.jt.web.networks", List, "", "", JobServiceOwn,
+        "Networks that may see the pages; unset: all.";
+    JT_WEB_KILL_TOKEN = "corona.jt.web.kill.token", Secret, "", "", JobServiceOwn,
+        "The token that an operator must enter to end a job, a task or an attempt on a page, at least 16 characters; unset: that is not possible over HTTP.";
+    JT_WEB_MAX_CONNECTIONS = "corona.jt.web.max.connections", int(1), "256", "connections", JobServiceOwn,
+        "Maximum number of open HTTP connections.";
+    JT_WEB_MAX_PER_PEER = "corona.jt.web.max.connections.per.peer", int(1), "64", "connections", JobServiceOwn,
+        "Maximum number of open HTTP connections of one peer. At the limit, the connection that has been idle longest is closed.";
+    JT_WEB_PROBES = "corona.jt.web.probe.connections", int(1), "8", "connections", JobServiceOwn,
+        "Further connections that may request only /healthz, /readyz and /metrics.";
+    JT_WEB_HOSTS = "corona.jt.web.hosts", List, "", "", JobServiceOwn,
+        "Further host names under which pages are served, besides addresses, localhost and the machine's names; *: every name.";
+
     JOB_QUEUE = "mapred.job.queue.name", Text, "default", "", JobTracker,
         "The queue that clients see. It is the pool if no pool is set and it is not default.";
     JOB_REDUCES = "mapred.reduce.tasks", int(0), "1", "tasks", JobTracker,

@@ -49,7 +49,9 @@ pub use files::FileStamp;
 pub use high_availability::{GatewaySettings, HaAck, HaSettings, ZooKeeperSettings};
 pub use hosts::{HostFile, HostFiles, LoadedHosts};
 pub use job_conf::{JobConf, SiteProperties, WriteError};
-pub use job_tracker::{AccessList, JobTrackerServiceSettings, LoadedJobTracker};
+pub use job_tracker::{
+    AccessList, JobTrackerServiceSettings, JobTrackerWebSettings, LoadedJobTracker,
+};
 pub use journal::{JournalSettings, JournalSync};
 pub use limits::{CallSettings, NameSettings, RackSettings};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity, SimilarKey};

@@ -6,7 +6,7 @@ use super::problem::warnings_or_errors;
 use super::properties::Properties;
 use super::settings::SettingsReader;
 use super::system::SystemProperties;
-use super::{ClientSource, ConfigErrors, InForce, Problem, SiteProperties, Source};
+use super::{ClientSource, ConfigErrors, InForce, Problem, SiteProperties, Source, keys};
 use corona_model::files::FileSystemSettings;
 
 /// A service's configuration that can be used.
@@ -40,7 +40,11 @@ impl Source<'_> {
         let reader = SettingsReader::new(self, &properties, &mut problems);
         let (settings, in_force) = read(reader);
         let warnings = warnings_or_errors(problems)?;
-        let site = SiteProperties(properties);
+        let mut site = SiteProperties(properties);
+        // The configurations of jobs are shown to many.
+        for key in keys::ALL.iter().filter(|key| key.kind == keys::Kind::Secret) {
+            site.0.remove(key.name);
+        }
         let source = ClientSource {
             conf_dir: self.conf_dir,
             overrides: self.overrides,

@@ -573,7 +573,7 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// From here on the value of a secret is not visible any more.
-    fn hide_secrets(&mut self) {
+    pub(super) fn hide_secrets(&mut self) {
         let is_secret = |name: &str| keys::find(name).is_some_and(|key| key.kind == Kind::Secret);
         for in_force in &mut self.in_force {
             if is_secret(in_force.key) && !in_force.value.is_empty() {

@@ -1,10 +1,16 @@
-//! What the pages of all services have in common: how numbers and times are written, the looks, the
-//! form that Prometheus reads, and limits on the connections of those who read them.
+//! What the pages of all services have in common: how numbers and times are written, the looks, tables,
+//! requests and responses, the form that Prometheus reads, and who may change something.
 //!
 //! It knows no service.
 
+pub mod attempts;
 pub mod compression;
+pub mod exchange;
 pub mod files;
+pub mod histogram;
+pub mod hosts;
+pub mod operator;
 pub mod process;
 pub mod prometheus;
+pub mod table;
 pub mod units;

@@ -1,6 +1,9 @@
 //! Metrics as Prometheus reads them: text of version 0.0.4. Values of labels are escaped.
 
 use std::fmt::{self, Display, Write};
+use std::time::Duration;
+
+use super::histogram::Snapshot;
 
 /// What the answer is, for the head of a response.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -91,6 +94,22 @@ impl Samples<'_> {
     /// Writes a sample with these labels.
     pub fn labelled(&mut self, labels: &Labels<'_>, value: impl Display) {
         let _ = writeln!(self.out, "{}{} {value}", self.name, Shown(labels));
+    }
+
+    /// Writes a histogram whose buckets end with each of this many octaves of a microsecond.
+    pub fn histogram_of(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, octaves: usize) {
+        let count = snapshot.count();
+        let name = self.name;
+        for (end, below) in snapshot.octaves(octaves) {
+            let end = Duration::as_secs_f64(&end).to_string();
+            let labels = [labels, &[("le", &*end)]].concat();
+            let _ = writeln!(self.out, "{name}_bucket{} {below}", Shown(&labels));
+        }
+        let labels_of_all = [labels, &[("le", "+Inf")]].concat();
+        let _ = writeln!(self.out, "{name}_bucket{} {count}", Shown(&labels_of_all));
+        let sum = snapshot.sum().as_secs_f64();
+        let _ = writeln!(self.out, "{name}_sum{} {sum}", Shown(labels));
+        let _ = writeln!(self.out, "{name}_count{} {count}", Shown(labels));
     }
 
     /// Writes a sample if there is a value.

@@ -5,9 +5,8 @@
 //! escaped.
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::fairness::{Unfairness, fairness};
 use super::{
@@ -21,7 +20,7 @@ use corona_model::types::{Millis, PerType, PoolName, ResourceType, SessionStatus
 use corona_net::{Counters, Ending};
 use corona_web::process::process;
 pub(crate) use corona_web::prometheus::CONTENT_TYPE;
-use corona_web::prometheus::{Family, Labels, Samples, Shown, Text, families};
+use corona_web::prometheus::{Family, Labels, Samples, Text, families};
 
 /// The maximum number of groups and pools with series. Further ones are only counted, so that peers
 /// that create pools cannot flood the storage of the series.
@@ -595,24 +594,14 @@ impl ClusterSamples for Samples<'_> {
     }
 
     fn histogram(&mut self, labels: &Labels<'_>, snapshot: &Snapshot, span: Span) {
-        let count = snapshot.count();
-        let name = self.name;
-        for (end, below) in snapshot.octaves(span.octaves()) {
-            let end = Duration::as_secs_f64(&end).to_string();
-            let labels = [labels, &[("le", &*end)]].concat();
-            let _ = writeln!(self.out, "{name}_bucket{} {below}", Shown(&labels));
-        }
-        let labels_of_all = [labels, &[("le", "+Inf")]].concat();
-        let _ = writeln!(self.out, "{name}_bucket{} {count}", Shown(&labels_of_all));
-        let sum = snapshot.sum().as_secs_f64();
-        let _ = writeln!(self.out, "{name}_sum{} {sum}", Shown(labels));
-        let _ = writeln!(self.out, "{name}_count{} {count}", Shown(labels));
+        self.histogram_of(labels, snapshot, span.octaves());
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use super::*;
     use corona_engine::TypeCounts;

@@ -5,20 +5,17 @@
 //! `docs/web.md` lists the addresses.
 
 mod api;
-mod attempts;
 mod conf;
 pub(super) mod events;
 mod exchange;
 mod filter;
 mod gather;
 mod history;
-mod hosts;
 mod layout;
 mod original;
 mod pages;
 mod problems;
 mod server;
-mod table;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,15 +31,13 @@ use maud::Markup;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
 
-use self::attempts::{Attempts, Failed};
 use self::events::{Begin, End, Events};
 use self::exchange::{Answer, Parameters};
 use self::filter::Filter;
 use self::gather::{Gather, Overview, Pools, count_nodes};
 use self::history::{History, Latencies, Sample};
-use self::hosts::Hosts;
 use self::layout::{Frame, Section};
-use self::pages::kill::Objection;
+use self::pages::kill::SAFE_MODE;
 use self::problems::{Problem, Sources};
 use super::access::Access;
 use super::api::JournalStatus;
@@ -63,6 +58,9 @@ use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
 use corona_net::Counters;
 use corona_net::connections::Connections;
+use corona_web::attempts::{Attempts, Failed};
+use corona_web::hosts::Hosts;
+use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::{compression, files};
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
@@ -526,7 +524,7 @@ impl Pages {
         let killed = self.core.apply(Input::KillSession { handle: handle.into() });
         self.core.committed().await;
         match killed {
-            Err(Refusal::SafeMode) => self.kill_page(handle, Some(Objection::SafeMode)).await,
+            Err(Refusal::SafeMode) => self.kill_page(handle, Some(SAFE_MODE)).await,
             Ok(_) | Err(_) => {
                 tracing::info!("{} killed session {handle}", peer.ip());
                 exchange::see_other(&format!("/sessions/{}", exchange::encode_segment(handle)))
@@ -543,7 +541,7 @@ impl Pages {
         }
         let form = form.as_ref().map_err(|objection| Denial::Objection(*objection))?;
         let is_right = || token.is(form.get("token").unwrap_or_default());
-        match self.attempts.check(peer.ip(), Instant::now(), is_right) {
+        match self.attempts.check(corona_net::peer_of(peer.ip()), Instant::now(), is_right) {
             Ok(()) => Ok(()),
             Err(Failed::Wrong(attempts)) => {
                 tracing::warn!("Wrong token to {action} from {}, attempt {attempts}", peer.ip());
@@ -627,7 +625,7 @@ impl Pages {
                 Ok(kinds)
             }
             Ok(_) => Ok(Vec::new()),
-            Err(_) => Err(Denial::Objection(Objection::SafeMode)),
+            Err(_) => Err(Denial::Objection(SAFE_MODE)),
         }
     }
 
@@ -850,10 +848,7 @@ impl Denial {
     fn status(self) -> StatusCode {
         match self {
             Denial::NoToken | Denial::Elsewhere => StatusCode::FORBIDDEN,
-            Denial::Objection(Objection::WrongToken | Objection::Foreign) => StatusCode::FORBIDDEN,
-            Denial::Objection(Objection::TooSoon) => StatusCode::TOO_MANY_REQUESTS,
-            Denial::Objection(Objection::Unreadable) => StatusCode::BAD_REQUEST,
-            Denial::Objection(Objection::SafeMode) => StatusCode::SERVICE_UNAVAILABLE,
+            Denial::Objection(objection) => objection.status(),
             Denial::UnknownNode => StatusCode::NOT_FOUND,
             Denial::UnknownType => StatusCode::BAD_REQUEST,
         }
@@ -868,26 +863,6 @@ impl Denial {
             Denial::UnknownType => "type: one of MAP, REDUCE, JOBTRACKER",
         }
     }
-}
-
-/// A form that was sent, or why it is not taken.
-type Form = Result<Parameters, Objection>;
-
-/// Reads a form that one of these pages has sent.
-async fn read_own_form<B>(headers: &HeaderMap, body: B) -> Form
-where
-    B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
-{
-    if !exchange::is_own_form(headers) {
-        let seen = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let (origin, host) = (seen("origin").unwrap_or_default(), seen("host").unwrap_or_default());
-        tracing::warn!(
-            "Rejected a form that did not come from this page: Origin is {origin:?} and Host is {host:?}; \
-             a proxy must pass on both unchanged"
-        );
-        return Err(Objection::Foreign);
-    }
-    exchange::read_form(headers, body).await.ok_or(Objection::Unreadable)
 }
 
 const NOT_DRIVEN: &str = "the engine is not driven\n";

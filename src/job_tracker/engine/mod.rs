@@ -23,6 +23,7 @@ mod audit;
 mod finish;
 mod input;
 mod nodes;
+mod outlines;
 mod records;
 mod reports;
 mod skipping;
@@ -49,6 +50,7 @@ pub use self::input::{
     NodeUsage, Order, RequestId, Tracker, Work,
 };
 use self::nodes::{HostIdx, Hosts, NodeIdx, Nodes};
+pub use self::outlines::{AttemptSpan, AttemptTimes, NodeOutline, TaskOutline, TaskStanding};
 use self::speculation::Statistics;
 use self::tasks::{Attempt, Slot, Task};
 pub use self::views::{AttemptView, JobProgress, TaskView};

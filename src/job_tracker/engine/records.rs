@@ -166,7 +166,7 @@ impl JobEngine {
         all
     }
 
-    fn own_counters(&self) -> Counters {
+    pub(super) fn own_counters(&self) -> Counters {
         let totals = &self.totals;
         let [copy, sort, reduce] = totals.reduce_phase_millis;
         let own: [(&str, &str, i64); 11] = [

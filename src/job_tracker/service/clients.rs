@@ -354,11 +354,17 @@ impl Shared {
                 }
             }
         }
+        // The cluster manager knows the whole cluster; a Java one is not asked.
+        let cluster = self.manager.ask("/api/v1/status").await.unwrap_or_default();
+        let managed = |value: &serde_json::Value| {
+            value.as_u64().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
+        };
+        let slots = |kind: &str| managed(&cluster["slots"][kind]["total"]);
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let names = || trackers.iter().map(|tracker| tracker.name.clone()).collect();
         let (used_memory, max_memory) = memory();
         ClusterStatus {
-            active: count(trackers.len()),
+            active: managed(&cluster["nodes"]).unwrap_or_else(|| count(trackers.len())),
             active_names: if detailed { names() } else { Vec::new() },
             blacklisted: 0,
             blacklisted_names: Vec::new(),
@@ -367,8 +373,8 @@ impl Shared {
                 .unwrap_or(i64::MAX),
             maps: whole(live[0]),
             reduces: whole(live[1]),
-            max_maps: sum(|tracker| tracker.max_maps),
-            max_reduces: sum(|tracker| tracker.max_reduces),
+            max_maps: slots("MAP").unwrap_or_else(|| sum(|tracker| tracker.max_maps)),
+            max_reduces: slots("REDUCE").unwrap_or_else(|| sum(|tracker| tracker.max_reduces)),
             used_memory,
             max_memory,
             state: ClusterState::Running,

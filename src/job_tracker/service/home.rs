@@ -27,6 +27,8 @@ pub(super) struct Home {
 pub(super) struct Ports {
     pub(super) rpc: u16,
     pub(super) notifications: u16,
+    #[serde(default)]
+    pub(super) pages: u16,
 }
 
 /// Why the directory cannot be used.
@@ -119,7 +121,7 @@ mod tests {
         let path = dir.path().join("data");
         let home = Home::open(&path).unwrap();
         assert_eq!(home.ports(), Ports::default());
-        let ports = Ports { rpc: 8021, notifications: 8022 };
+        let ports = Ports { rpc: 8021, notifications: 8022, pages: 3 };
         home.remember_ports(ports).unwrap();
         assert!(matches!(Home::open(&path), Err(HomeError::InUse { .. })));
         drop(home);

@@ -69,6 +69,8 @@ impl InterTracker for Shared {
         let (node, host): (Arc<str>, Arc<str>) =
             (status.name.as_str().into(), status.host.as_str().into());
         let http_port = status.http_port;
+        let meter = &self.meter;
+        meter.heartbeats.add(1);
         self.cluster.heard(status);
         for (id, reports) in of_jobs {
             let Some(job) = self.job(&id) else {
@@ -77,13 +79,21 @@ impl InterTracker for Shared {
             };
             let id = &job.description().id;
             let reports = reports.into_iter().filter_map(|report| translate::status(id, report));
-            let (node, host, reports) = (node.clone(), host.clone(), reports.collect());
-            match job.apply(JobInput::Heartbeat { node, host, http_port, reports }).await {
+            let reports: Vec<corona_mapreduce::TaskStatus> = reports.collect();
+            let (node, host) = (node.clone(), host.clone());
+            let news = meter.news(&reports);
+            let begun = tokio::time::Instant::now();
+            let applied = job.apply(JobInput::Heartbeat { node, host, http_port, reports }).await;
+            meter.applied(news, begun.elapsed());
+            match applied {
                 Ok(_) | Err(AskError::Gone | AskError::Refused(JobRefusal::Ended)) => {}
                 Err(error @ AskError::Refused(_)) => {
                     tracing::debug!(job = %id, %error, "reports of a node that the job does not know");
                 }
-                Err(AskError::Busy) => return Err(Fault::io(AskError::Busy.to_string())),
+                Err(AskError::Busy) => {
+                    meter.busy.add(1);
+                    return Err(Fault::io(AskError::Busy.to_string()));
+                }
             }
         }
         Ok(HeartbeatResponse {

@@ -19,6 +19,7 @@ use super::history::History;
 use super::job::{self, Job, Message};
 use super::launcher::{Dispatch, Launcher, Sender};
 use super::log::{Entry, Log};
+use super::meter::Meter;
 use super::outlet::{NoSession, Outlet};
 use super::statistics::Report;
 use super::store::{Known, Retired, Store};
@@ -33,6 +34,7 @@ pub(super) struct Live {
     pub(super) splits: Arc<SplitStore>,
     pub(super) driver: Arc<SessionDriver>,
     pub(super) launcher: Launcher,
+    pub(super) meter: Arc<Meter>,
     /// What each order says of its job.
     pub(super) session: SessionInfo,
     pub(super) job: wire::JobId,
@@ -62,12 +64,16 @@ pub(super) struct Ending {
 }
 
 /// Tells a job of orders that could not be delivered.
-pub(super) struct ToJob(pub(super) mpsc::WeakSender<Message>);
+pub(super) struct ToJob {
+    pub(super) job: mpsc::WeakSender<Message>,
+    pub(super) meter: Arc<Meter>,
+}
 
 impl Sender for ToJob {
     fn not_delivered(&self, node: Arc<str>, orders: Vec<Order>, _why: &CallError) {
+        self.meter.undelivered.add(orders.len() as u64);
         // A job that is gone does not mind.
-        if let Some(inbox) = self.0.upgrade() {
+        if let Some(inbox) = self.job.upgrade() {
             job::notify(&inbox, JobInput::CallFailed { node, orders });
         }
     }
@@ -125,6 +131,7 @@ impl Outlet for Live {
     }
 
     fn launch(&mut self, launch: Launch) {
+        self.meter.launched(&launch);
         let order = Order::Launch(launch.attempt);
         let split = self.splits.get(launch.attempt.task.number);
         match translate::task(&self.spec, &launch, split, self.maps) {
@@ -148,6 +155,7 @@ impl Outlet for Live {
     }
 
     fn record(&mut self, record: &HistoryRecord) {
+        self.meter.recorded(record);
         if let Some(history) = self.ending.as_mut().and_then(|ending| ending.history.as_mut()) {
             history.record(record);
         }
@@ -168,6 +176,11 @@ impl Outlet for Live {
 
     fn end(&mut self, status: SessionStatus, feedback: Vec<NodeUsage>) {
         let Some(ending) = self.ending.take() else { return };
+        match state(status) {
+            JobState::Succeeded => self.meter.jobs_succeeded.add(1),
+            JobState::Failed => self.meter.jobs_failed.add(1),
+            _ => self.meter.jobs_killed.add(1),
+        }
         let driver = self.driver.clone();
         tokio::spawn(ending.carry_out(driver, status, feedback));
     }

@@ -14,7 +14,8 @@
 //! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`, `statistics`: for others;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and goes on;
 //! * `hosts`: which hosts there are; `http`: requests to others;
-//! * `clients`, `inter_tracker`: the calls of Hadoop RPC.
+//! * `clients`, `inter_tracker`: the calls of Hadoop RPC;
+//! * `web`: pages, JSON and metrics; `meter`: what they count.
 
 mod access;
 mod answers;
@@ -31,11 +32,13 @@ mod job;
 mod launcher;
 mod live;
 mod log;
+mod meter;
 mod outlet;
 mod statistics;
 mod store;
 mod submission;
 mod submit;
+mod web;
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +65,11 @@ use self::cluster::Cluster;
 use self::finished::Finished;
 use self::home::{Home, HomeError};
 use self::launcher::Launcher;
+use self::meter::Meter;
 use self::store::{Most, Store};
+use self::web::Pages;
+use self::web::files::LogPaths;
+use self::web::manager::Manager;
 
 pub use self::job::{AskError, Job};
 pub use self::outlet::{NoSession, Outlet};
@@ -72,6 +79,8 @@ pub use self::submission::{Description, EndNotice, Refused};
 pub struct JobTracker {
     shared: Arc<Shared>,
     server: rpc::Server,
+    /// For the pages.
+    listener: TcpListener,
     addresses: Addresses,
     resumed: usize,
 }
@@ -85,6 +94,10 @@ pub struct Addresses {
     pub rpc_socket: SocketAddr,
     /// For the cluster manager's notifications.
     pub notifications: String,
+    /// The address of the pages, as a URL.
+    pub pages: String,
+    /// The same as a socket address.
+    pub pages_socket: SocketAddr,
 }
 
 /// What all parts of the service share.
@@ -103,6 +116,11 @@ struct Shared {
     host: DriverHost,
     home: Home,
     address: InetAddress,
+    /// The port of the pages.
+    pages_port: u16,
+    meter: Arc<Meter>,
+    manager: Manager,
+    log_paths: LogPaths,
     /// When the service started, in milliseconds since the Unix epoch.
     started_ms: i64,
     /// Becomes true when the program ends.
@@ -167,7 +185,15 @@ impl JobTracker {
         let address = InetAddress { host: settings.address.host.to_string(), port: socket.port() };
         let host = notifications(&settings, home.ports().notifications).await?;
         let notifications = host.advertised().clone();
-        home.remember_ports(home::Ports { rpc: socket.port(), notifications: notifications.port })?;
+        let pages = listen(HTTP_ADDRESS, &settings.http_address, home.ports().pages).await?;
+        let pages_socket = pages
+            .local_addr()
+            .map_err(|error| failed(HTTP_ADDRESS, &settings.http_address, error))?;
+        home.remember_ports(home::Ports {
+            rpc: socket.port(),
+            notifications: notifications.port,
+            pages: pages_socket.port(),
+        })?;
         let (files, system_dir) = system_dir(&settings, file_systems).await?;
         let most = Most {
             jobs: settings.max_jobs,
@@ -199,6 +225,13 @@ impl JobTracker {
             host,
             home,
             address,
+            pages_port: pages_socket.port(),
+            meter: Arc::default(),
+            manager: Manager::new(
+                &settings.cluster_manager_pages.host,
+                settings.cluster_manager_pages.port,
+            ),
+            log_paths: LogPaths::default(),
             site,
             settings,
         });
@@ -213,9 +246,11 @@ impl JobTracker {
             rpc: shared.address.to_string(),
             rpc_socket: socket,
             notifications: notifications.to_string(),
+            pages: shared.pages(),
+            pages_socket,
         };
         let server = rpc::Server::new(listener, services(&shared), limits);
-        Ok(JobTracker { shared, server, addresses, resumed })
+        Ok(JobTracker { shared, server, listener: pages, addresses, resumed })
     }
 
     /// Where it listens.
@@ -233,6 +268,8 @@ impl JobTracker {
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
         Box::pin(async move {
             let following = tokio::spawn(self.shared.clone().follow_hosts());
+            let pages = Arc::new(Pages::new(self.shared.clone()));
+            let pages = tokio::spawn(pages.serve(self.listener, stop.clone()));
             let served =
                 run_essential("the server for clients and task trackers", self.server.run(stop));
             let ending = match served.await {
@@ -240,6 +277,7 @@ impl JobTracker {
                 Err(panic) => Ending::Panicked(panic),
             };
             following.abort();
+            pages.abort();
             self.shared.leave_jobs().await;
             ending
         })
@@ -255,6 +293,7 @@ fn services(shared: &Arc<Shared>) -> rpc::Services {
 }
 
 const ADDRESS: &str = "corona.jt.address";
+const HTTP_ADDRESS: &str = "mapred.job.tracker.http.address";
 const NOTIFICATION_PORT: &str = "corona.jt.notification.port";
 
 fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError {
@@ -341,6 +380,35 @@ fn build_version(configured: &str) -> String {
 impl Shared {
     /// How long a call may wait for the cluster manager.
     const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// The host in the addresses of pages. One that listens on all addresses is named as clients name it.
+    fn pages_host(&self) -> String {
+        match &*self.settings.http_address.host {
+            "0.0.0.0" | "::" => self.address.host.clone(),
+            host => host.to_owned(),
+        }
+    }
+
+    /// The address before the name of a page.
+    fn pages(&self) -> String {
+        let host = self.pages_host();
+        let port = self.pages_port;
+        match host.contains(':') {
+            true => format!("http://[{host}]:{port}/"),
+            false => format!("http://{host}:{port}/"),
+        }
+    }
+
+    /// Why requests of a job wait, as the cluster manager explains it.
+    async fn waits(
+        &self,
+        job: &corona_mapreduce::JobId,
+    ) -> Result<Vec<web::manager::Wait>, web::manager::NoAnswer> {
+        match submit::session_of(job) {
+            Some(session) => self.manager.waits(&session).await,
+            None => Ok(Vec::new()),
+        }
+    }
 
     /// The directory of a job in the system directory.
     fn job_dir(&self, id: &str) -> String {

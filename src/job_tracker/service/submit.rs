@@ -83,11 +83,18 @@ impl Shared {
     pub(super) async fn submit(&self, id: &wire::JobId, user: &str) -> Result<JobStatus, Fault> {
         let id = known_id(id).ok_or_else(|| Fault::io(format!("{id} is not the id of a job")))?;
         let known = match self.store.arrive(&id, user) {
-            Err(error) => return Err(Fault::io(error.to_string())),
+            Err(error) => {
+                self.meter.jobs_refused.add(1);
+                return Err(Fault::io(error.to_string()));
+            }
             Ok(Place::Taken(known)) => known,
             Ok(Place::Free) => match self.start(&id, user).await {
-                Ok(job) => Known::Job(job),
+                Ok(job) => {
+                    self.meter.jobs_submitted.add(1);
+                    Known::Job(job)
+                }
                 Err(error) => {
+                    self.meter.jobs_refused.add(1);
                     tracing::info!(job = %id, user, %error, "a job was not accepted");
                     let directory = self.data_dir(id.as_str());
                     // What is left is removed at the next start.
@@ -184,11 +191,6 @@ impl Shared {
         Ok(bytes)
     }
 
-    /// The address before the name of a page.
-    fn pages(&self) -> String {
-        format!("http://{}/", self.settings.http_address)
-    }
-
     fn session_options(&self, job: &Description) -> Options {
         Options {
             proxy_job_tracker: self.settings.proxy_job_tracker.as_ref().map(endpoint),
@@ -211,6 +213,7 @@ impl Shared {
         log_path: &str,
         written: String,
     ) -> History {
+        self.log_paths.note(job.id.clone(), log_path, |id| self.store.get(id).is_some());
         let location = conf.get(keys::JOB_HISTORY_LOCATION.name);
         let host = &self.address.host;
         let place = history::Place {
@@ -272,8 +275,9 @@ impl Shared {
             session: SessionInfo { handle: Some(driver.handle().to_string()), trackers },
             driver: Arc::new(driver),
             launcher: self.launcher.clone(),
+            meter: self.meter.clone(),
             job,
-            sender: Arc::new(ToJob(inbox.downgrade())),
+            sender: Arc::new(ToJob { job: inbox.downgrade(), meter: self.meter.clone() }),
             orders: Vec::new(),
             ending: Some(Ending {
                 log: Some(log.clone()),
@@ -427,7 +431,7 @@ struct Working {
 }
 
 /// The session of a job: the middle part of its id.
-fn session_of(id: &JobId) -> Option<Arc<str>> {
+pub(super) fn session_of(id: &JobId) -> Option<Arc<str>> {
     let (session, _) = id.as_str().strip_prefix("job_")?.rsplit_once('_')?;
     Some(session.into())
 }

@@ -2,13 +2,12 @@
 //!
 //! Pictures of all pages are left in `target/web`: light and dark, wide and narrow.
 
-mod browser;
 mod cluster;
 
 use std::path::PathBuf;
 
-use browser::Browser;
 use cluster::{Cluster, TOKEN};
+use compat_tests::browser::Browser;
 use compat_tests::repository;
 use corona::wire::calls::ClusterManagerCall as Call;
 use corona::wire::generated::{ResourceType, SessionStatus};

@@ -2,6 +2,7 @@
 //! that speak as the original's do.
 
 mod jobs;
+mod pages;
 mod recorded;
 mod recorded_jobs;
 mod restarts;
@@ -48,6 +49,7 @@ impl JobTracker {
             ("cm.server.address", manager.thrift().to_string()),
             ("cm.server.http.address", manager.http().expect("its pages").to_string()),
             ("corona.jt.address", "127.0.0.1:0".to_owned()),
+            ("mapred.job.tracker.http.address", "127.0.0.1:0".to_owned()),
             ("corona.jt.data.dir", root.join("jt").display().to_string()),
             ("corona.system.dir", format!("file:{}", root.join("system").display())),
             ("corona.jobtracker.heartbeat.interval", "50".to_owned()),
@@ -73,6 +75,12 @@ impl JobTracker {
         let port = port.parse().expect("a port");
         let address = InetAddress { host: host.to_owned(), port };
         JobTracker { child, address, ready, log }
+    }
+
+    /// The address of its pages, without the slash at the end.
+    fn pages(&self) -> &str {
+        let pages = self.ready.split_whitespace().find(|word| word.starts_with("http://"));
+        pages.expect("an address of pages").trim_end_matches('/')
     }
 
     /// Ends it at once, as kill -9 does.
@@ -166,10 +174,12 @@ impl World {
         fs::create_dir_all(&notes).expect("a directory for notes");
         let task = Path::new(env!("CARGO_BIN_EXE_test-task"));
         let job = Job::new(&id.tracker, &directory, task).expect("a directory for a job");
-        let job = change(job.sized(maps, reduces))
+        let job = job
+            .sized(maps, reduces)
             .with("test.directory", &notes.display().to_string())
             .with("mapred.job.name", "a job of a test")
             .with("user.name", "alice");
+        let job = change(job);
         let split = |number: i32| RawSplit {
             class: "test.Split".to_owned(),
             length: i64::from(100 - number),

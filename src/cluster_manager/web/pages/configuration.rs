@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use crate::reload::ConfigStatus;
 use crate::web::exchange::Parameters;
-use crate::web::table::{Column, HtmlTable};
 use corona_config::{InForce, Origin, keys};
 use corona_model::types::Millis;
+use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Time};
 
 const PATH: &str = "/configuration";
@@ -88,7 +88,7 @@ fn table(status: &ConfigStatus, parameters: &Parameters) -> Markup {
         .filter(|row| (!only_set || row.origin != Origin::Default) && (text.is_empty() || has(row)))
         .collect();
     chosen.sort_by_key(|row| keys::ALL.iter().position(|key| key.name == row.key));
-    let table = HtmlTable {
+    let table = Table {
         id: "key-table",
         caption: "Keys and values",
         rows_are: ("key", "keys"),

@@ -4,16 +4,17 @@ use std::net::Ipv6Addr;
 
 use maud::{Markup, html};
 
-use super::kill::{Objection, token_field};
+use super::kill::TOKEN_KEY;
 use super::nodes::{resource, state, used};
 use super::session;
 use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
-use crate::web::table::{Column, HtmlTable};
 use corona_engine::{Complaint, NodeDetail, NodeFaults, NodeGrant};
 use corona_model::settings::FaultLimits;
 use corona_model::types::ResourceType;
+use corona_web::operator::{Objection, token_field};
+use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, Time, class_of};
 
 /// What the page shows.
@@ -230,7 +231,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let now = overview.now;
     let mut grants: Vec<&Row> = view.grants.iter().collect();
     grants.sort_by(|a, b| (a.granted_at, &a.session, a.id).cmp(&(b.granted_at, &b.session, b.id)));
-    let table = HtmlTable {
+    let table = Table {
         id: "grant-table",
         caption: "Running here",
         rows_are: ("grant", "grants"),
@@ -303,7 +304,7 @@ pub(in crate::web) fn question(
             "Its slots are granted again at once, and the reports so far are discarded. It is blacklisted again when as many other sessions report failures."
         }
         form.kill method="post" action=(format!("{page}/clear-blacklist")) {
-            (token_field(objection))
+            (token_field(objection, TOKEN_KEY))
             div.actions {
                 button type="submit" { "Lift the blacklisting" }
                 " "

@@ -8,9 +8,9 @@ use super::node::{link, tracker_page};
 use crate::api::natural_order;
 use crate::web::exchange::Parameters;
 use crate::web::gather::{Overview, silent_hosts};
-use crate::web::table::{Column, HtmlTable};
 use corona_engine::NodeView;
 use corona_model::types::ResourceType;
+use corona_web::table::{Column, Table};
 use corona_web::units::{Bytes, Count, Name, Span, bar, class_of};
 
 const PATH: &str = "/nodes";
@@ -115,7 +115,7 @@ fn table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters) -> Ma
         .filter(|node| is_in_state(node, state, &kinds))
         .collect();
     chosen.sort_by(|a, b| natural_order(&a.name, &b.name));
-    let table = HtmlTable {
+    let table = Table {
         id: "node-table",
         caption: "Nodes",
         rows_are: ("node", "nodes"),
@@ -260,7 +260,7 @@ fn silent_table(nodes: &[NodeView], overview: &Overview, parameters: &Parameters
     let silent: Vec<Arc<str>> = silent_hosts(nodes, &overview.hosts).cloned().collect();
     let chosen: Vec<&Arc<str>> =
         silent.iter().filter(|host| host.to_lowercase().contains(&text)).collect();
-    let table = HtmlTable {
+    let table = Table {
         id: "node-table",
         caption: "Hosts of the include file that send no heartbeats",
         rows_are: ("host", "hosts"),

@@ -9,10 +9,10 @@ use crate::web::exchange::Parameters;
 use crate::web::filter::Filter;
 use crate::web::gather::{Overview, Pools};
 use crate::web::original::mode_name;
-use crate::web::table::{Column, HtmlTable};
 use corona_engine::PoolView;
 use corona_model::settings::UNLIMITED;
 use corona_model::types::{PoolName, ResourceType};
+use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, class_of};
 
 const PATH: &str = "/pools";
@@ -67,7 +67,7 @@ fn table(pools: &Pools, overview: &Overview, parameters: &Parameters) -> Markup 
         .filter(|view| filter.wants_pool(&view.group, view.pool.as_deref()))
         .filter(|view| (text.is_empty() || named(view)) && (!busy || view.sessions > 0))
         .collect();
-    let table = HtmlTable {
+    let table = Table {
         id: "pool-table",
         caption: "Groups and pools",
         rows_are: ("group or pool", "groups and pools"),

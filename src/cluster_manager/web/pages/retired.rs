@@ -7,9 +7,9 @@ use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
-use crate::web::table::{Column, HtmlTable};
 use corona_engine::RetiredSession;
 use corona_model::types::SessionStatus;
+use corona_web::table::{Column, Table};
 use corona_web::units::{Name, Span, Time, class_of};
 
 const PATH: &str = "/retired";
@@ -54,7 +54,7 @@ fn table(sessions: &[RetiredSession], overview: &Overview, parameters: &Paramete
                 && status.is_none_or(|name| session.status.name() == name)
         })
         .collect();
-    let table = HtmlTable {
+    let table = Table {
         id: "retired-table",
         caption: "Ended sessions",
         rows_are: ("session", "sessions"),

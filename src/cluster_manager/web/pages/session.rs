@@ -8,9 +8,9 @@ use crate::api::natural_order;
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::gather::Overview;
 use crate::web::original::web_address;
-use crate::web::table::{Column, HtmlTable};
 use corona_engine::{RetiredSession, RunningSession, WaitingRequests};
 use corona_model::types::{Grant, PoolName, ResourceType, SessionInfo};
+use corona_web::table::{Column, Table};
 use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};
 
 /// Ranges of ids that are shown of requests that wait for the same reason.
@@ -235,7 +235,7 @@ fn grants(view: &View, overview: &Overview, parameters: &Parameters) -> Markup {
     let now = overview.now;
     let mut grants: Vec<&Grant> = view.grants.iter().collect();
     grants.sort_by_key(|grant| grant.id);
-    let table = HtmlTable {
+    let table = Table {
         id: "grant-table",
         caption: "Grants",
         rows_are: ("grant", "grants"),

@@ -6,9 +6,9 @@ use crate::api::{handle_order, natural_order};
 use crate::web::exchange::{Parameters, encode_segment};
 use crate::web::filter::Filter;
 use crate::web::gather::Overview;
-use crate::web::table::{Column, HtmlTable};
 use corona_engine::RunningSession;
 use corona_model::types::{SessionInfo, SessionPriority};
+use corona_web::table::{Column, Table};
 use corona_web::units::{Name, Span, class_of};
 
 const PATH: &str = "/sessions";
@@ -91,7 +91,7 @@ fn table(sessions: &[RunningSession], overview: &Overview, parameters: &Paramete
         })
         .collect();
     chosen.sort_by(|a, b| handle_order(&a.handle, &b.handle));
-    let table = HtmlTable {
+    let table = Table {
         id: "session-table",
         caption: "Running sessions",
         rows_are: ("session", "sessions"),

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Messages of the browser that may wait to be read.
 const MESSAGES_WAITING: usize = 4096;
 
 /// A browser with one page. It is ended when this is dropped.
-pub(crate) struct Browser {
+pub struct Browser {
     child: Child,
     commands: ChildStdin,
     messages: Receiver<Value>,
@@ -31,7 +31,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts it with an empty page.
-    pub(crate) fn start() -> Browser {
+    pub fn start() -> Browser {
         let profile = tempfile::tempdir().expect("a directory for the browser's profile");
         let mut child = Command::new("sh")
             // The protocol is on descriptors 3 and 4.
@@ -93,7 +93,7 @@ impl Browser {
     }
 
     /// Sends a command and waits for its result.
-    pub(crate) fn command(&mut self, method: &str, parameters: Value) -> Value {
+    pub fn command(&mut self, method: &str, parameters: Value) -> Value {
         self.last_id += 1;
         let id = self.last_id;
         let mut message = json!({ "id": id, "method": method, "params": parameters });
@@ -140,7 +140,7 @@ impl Browser {
     }
 
     /// Opens an address and waits until its page is complete.
-    pub(crate) fn open(&mut self, address: &str) {
+    pub fn open(&mut self, address: &str) {
         let opened = self.command("Page.navigate", json!({ "url": address }));
         assert!(opened.get("errorText").is_none(), "{address}: {opened}");
         let loader = opened["loaderId"].clone();
@@ -152,7 +152,7 @@ impl Browser {
     }
 
     /// The value of an expression in the page.
-    pub(crate) fn value(&mut self, expression: &str) -> Value {
+    pub fn value(&mut self, expression: &str) -> Value {
         let result = self.command(
             "Runtime.evaluate",
             json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
@@ -162,14 +162,14 @@ impl Browser {
     }
 
     /// The text of the first element that fits, as a person sees it.
-    pub(crate) fn text(&mut self, selector: &str) -> String {
+    pub fn text(&mut self, selector: &str) -> String {
         let selector = json!(selector);
         let text = self.value(&format!("document.querySelector({selector})?.innerText ?? ''"));
         text.as_str().unwrap_or_default().to_owned()
     }
 
     /// The texts of all elements that fit.
-    pub(crate) fn texts(&mut self, selector: &str) -> Vec<String> {
+    pub fn texts(&mut self, selector: &str) -> Vec<String> {
         let selector = json!(selector);
         let texts = self.value(&format!(
             "[...document.querySelectorAll({selector})].map((element) => element.innerText)"
@@ -178,7 +178,7 @@ impl Browser {
     }
 
     /// Clicks on the first element that fits, where a person would, as soon as there is one.
-    pub(crate) fn click(&mut self, selector: &str) {
+    pub fn click(&mut self, selector: &str) {
         let quoted = json!(selector);
         self.until(&format!("something that fits {selector}"), |browser| {
             browser.value(&format!("document.querySelector({quoted}) !== null")) == true
@@ -194,7 +194,7 @@ impl Browser {
     }
 
     /// Moves, presses or releases the left button of a mouse at a place `[x, y]` of the window.
-    pub(crate) fn mouse(&mut self, kind: &str, place: &Value) {
+    pub fn mouse(&mut self, kind: &str, place: &Value) {
         let event = json!({
             "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1
         });
@@ -202,17 +202,17 @@ impl Browser {
     }
 
     /// Shows times as in another time zone, as far as the browser decides on that.
-    pub(crate) fn move_to(&mut self, zone: &str) {
+    pub fn move_to(&mut self, zone: &str) {
         self.command("Emulation.setTimezoneOverride", json!({ "timezoneId": zone }));
     }
 
     /// Types text into what has the focus.
-    pub(crate) fn write(&mut self, text: &str) {
+    pub fn write(&mut self, text: &str) {
         self.command("Input.insertText", json!({ "text": text }));
     }
 
     /// Presses a key, such as `Tab`.
-    pub(crate) fn press(&mut self, key: &str, code: u32) {
+    pub fn press(&mut self, key: &str, code: u32) {
         let text = if key == "Enter" { "\r" } else { "" };
         for kind in ["keyDown", "keyUp"] {
             let event = json!({
@@ -223,7 +223,7 @@ impl Browser {
     }
 
     /// Waits until something holds.
-    pub(crate) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Browser) -> bool) {
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Browser) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(self) {
             if Instant::now() > deadline {
@@ -235,7 +235,7 @@ impl Browser {
     }
 
     /// Shows pages as on a window or a telephone of this width, in a light or dark surrounding.
-    pub(crate) fn look_through(&mut self, width: u32, dark: bool) {
+    pub fn look_through(&mut self, width: u32, dark: bool) {
         let size = json!({
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600
         });
@@ -246,12 +246,12 @@ impl Browser {
     }
 
     /// Lets scripts of pages run, or not.
-    pub(crate) fn allow_scripts(&mut self, allowed: bool) {
+    pub fn allow_scripts(&mut self, allowed: bool) {
         self.command("Emulation.setScriptExecutionDisabled", json!({ "value": !allowed }));
     }
 
     /// Writes a picture of the whole page.
-    pub(crate) fn picture(&mut self, file: &Path) {
+    pub fn picture(&mut self, file: &Path) {
         let picture =
             self.command("Page.captureScreenshot", json!({ "captureBeyondViewport": true }));
         let picture = from_base64(picture["data"].as_str().expect("a picture"));
@@ -259,7 +259,7 @@ impl Browser {
     }
 
     /// What the page has complained of so far. The list is empty afterwards.
-    pub(crate) fn complaints(&mut self) -> Vec<String> {
+    pub fn complaints(&mut self) -> Vec<String> {
         self.value("0");
         std::mem::take(&mut self.complaints)
     }

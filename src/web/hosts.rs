@@ -11,16 +11,16 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use hyper::header::{HOST, HeaderMap};
 
-/// The names of this cluster manager.
+/// The names of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hosts {
+pub struct Hosts {
     all: bool,
     names: BTreeSet<String>,
 }
 
 impl Hosts {
     /// The names of the machine, and these. `*` stands for every name.
-    pub(super) fn of_machine(further: impl IntoIterator<Item = impl AsRef<str>>) -> Hosts {
+    pub fn of_machine(further: impl IntoIterator<Item = impl AsRef<str>>) -> Hosts {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let own = read("/proc/sys/kernel/hostname");
         let own = names_of(own.trim(), &read("/etc/hosts"), &read("/etc/resolv.conf"));
@@ -32,8 +32,8 @@ impl Hosts {
         Hosts { all: names.contains("*"), names }
     }
 
-    /// The name in a request that is none of this cluster manager's.
-    pub(super) fn foreign<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+    /// The name in a request that is none of this service's.
+    pub fn foreign<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
         let host = headers.get(HOST)?.to_str().unwrap_or("(unreadable)");
         (!self.all && !self.contain(host)).then_some(host)
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_cluster_manager_are_served() {
+    fn only_names_of_this_service_are_served() {
         let hosts = Hosts::new(["cm.example.com", "cm"].map(plain));
         for (host, own) in [
             ("cm.example.com:50030", true),

@@ -17,7 +17,7 @@ const MOST_PEERS: usize = 10_000;
 
 /// The wrong attempts of peers.
 #[derive(Debug, Default)]
-pub(super) struct Attempts(Mutex<HashMap<IpAddr, Wrong>>);
+pub struct Attempts(Mutex<HashMap<IpAddr, Wrong>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Wrong {
@@ -28,7 +28,7 @@ struct Wrong {
 
 /// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failed {
+pub enum Failed {
     /// It was wrong; so many of this peer were.
     Wrong(u32),
     /// It was not looked at: an earlier one was wrong a short while ago.
@@ -36,14 +36,13 @@ pub(super) enum Failed {
 }
 
 impl Attempts {
-    /// Checks an attempt of a peer, if it is time for one.
-    pub(super) fn check(
+    /// Checks an attempt of a peer, if it is time for one. Addresses that are one peer are given as one.
+    pub fn check(
         &self,
         peer: IpAddr,
         now: Instant,
         is_right: impl FnOnce() -> bool,
     ) -> Result<(), Failed> {
-        let peer = corona_net::peer_of(peer);
         let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = peers.get(&peer).filter(|wrong| now < wrong.until + FORGOTTEN_AFTER).copied();
         if earlier.is_some_and(|wrong| now < wrong.until) {

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use maud::{Markup, html};
 
 use super::exchange::Parameters;
-use corona_web::units::{Count, plural};
+use super::units::{Count, plural};
 
 /// Rows of a page, where the address does not say how many (`?rows=`).
 const ROWS: usize = 200;
@@ -20,7 +20,7 @@ const MOST_ROWS: usize = 1000;
 type Order<'a, Row> = Box<dyn Fn(&Row, &Row) -> Ordering + 'a>;
 
 /// A column of a table.
-pub(super) struct Column<'a, Row> {
+pub struct Column<'a, Row> {
     key: String,
     title: &'static str,
     /// A heading above this and its neighbours of the same group.
@@ -35,7 +35,7 @@ pub(super) struct Column<'a, Row> {
 
 impl<'a, Row> Column<'a, Row> {
     /// A column of text.
-    pub(super) fn text(
+    pub fn text(
         key: &str,
         title: &'static str,
         cell: impl Fn(&Row) -> Markup + 'a,
@@ -52,7 +52,7 @@ impl<'a, Row> Column<'a, Row> {
     }
 
     /// A column of numbers, sorted by them.
-    pub(super) fn number(
+    pub fn number(
         key: &str,
         title: &'static str,
         number: impl Fn(&Row) -> i64 + Copy + 'a,
@@ -63,26 +63,26 @@ impl<'a, Row> Column<'a, Row> {
     }
 
     /// Lets rows be sorted by this column.
-    pub(super) fn sorted_by(mut self, order: impl Fn(&Row, &Row) -> Ordering + 'a) -> Self {
+    pub fn sorted_by(mut self, order: impl Fn(&Row, &Row) -> Ordering + 'a) -> Self {
         self.order = Some(Box::new(order));
         self
     }
 
     /// Sets the cells to the right; the largest comes first when sorted.
-    pub(super) fn numeric(mut self) -> Self {
+    pub fn numeric(mut self) -> Self {
         self.class = "n";
         self.largest_first = true;
         self
     }
 
     /// Lets the latest or largest come first when sorted.
-    pub(super) fn largest_first(mut self) -> Self {
+    pub fn largest_first(mut self) -> Self {
         self.largest_first = true;
         self
     }
 
     /// Gives the column a line of its own where rows become cards.
-    pub(super) fn wide(mut self) -> Self {
+    pub fn wide(mut self) -> Self {
         self.class = "wide";
         self
     }
@@ -96,39 +96,39 @@ impl<'a, Row> Column<'a, Row> {
     }
 
     /// Puts the column under a common heading with its neighbours.
-    pub(super) fn under(mut self, group: &'static str) -> Self {
+    pub fn under(mut self, group: &'static str) -> Self {
         self.group = Some(group);
         self
     }
 }
 
 /// A table.
-pub(super) struct HtmlTable<'a, Row> {
+pub struct Table<'a, Row> {
     /// The id in the page.
-    pub(super) id: &'static str,
+    pub id: &'static str,
     /// What the table is of.
-    pub(super) caption: &'static str,
+    pub caption: &'static str,
     /// What one row is, and several: `session`, `sessions`.
-    pub(super) rows_are: (&'static str, &'static str),
+    pub rows_are: (&'static str, &'static str),
     /// A key that identifies the row, now and in the next refresh.
-    pub(super) key: fn(&Row) -> String,
+    pub key: fn(&Row) -> String,
     /// The page's path.
-    pub(super) path: &'a str,
+    pub path: &'a str,
     /// The page's parameters.
-    pub(super) parameters: &'a Parameters,
+    pub parameters: &'a Parameters,
     /// By what rows are sorted when the address does not say it: a key, with `-` before it for
     /// the largest first.
-    pub(super) usual_sort: &'static str,
+    pub usual_sort: &'static str,
     /// The first column names its row.
-    pub(super) columns: Vec<Column<'a, Row>>,
+    pub columns: Vec<Column<'a, Row>>,
     /// What stands there when no row does.
-    pub(super) empty: &'static str,
+    pub empty: &'static str,
 }
 
-impl<Row> HtmlTable<'_, Row> {
+impl<Row> Table<'_, Row> {
     /// The table of some of `all` rows: those that were chosen. Rows that are equal by the sorted
     /// column stay in their order.
-    pub(super) fn render(&self, mut chosen: Vec<&Row>, all: usize) -> Markup {
+    pub fn render(&self, mut chosen: Vec<&Row>, all: usize) -> Markup {
         let (key, descending) = self.sort();
         if let Some(order) = self.column(key).and_then(|column| column.order.as_ref()) {
             chosen.sort_by(|a, b| if descending { order(b, a) } else { order(a, b) });
@@ -299,9 +299,9 @@ impl Page {
 mod tests {
     use super::*;
 
-    fn table<'a>(query: &'a Parameters) -> HtmlTable<'a, (String, i64)> {
+    fn table<'a>(query: &'a Parameters) -> Table<'a, (String, i64)> {
         type Row = (String, i64);
-        HtmlTable {
+        Table {
             id: "t",
             caption: "Things",
             rows_are: ("thing", "things"),

@@ -19,7 +19,7 @@ const BUCKETS: usize = STEPS * (OCTAVES + 1);
 
 /// Counts of spans. To be shared by threads as it is.
 #[derive(Debug)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     parts: Box<[Part]>,
 }
 
@@ -41,12 +41,12 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts a span.
-    pub(crate) fn record(&self, span: Duration) {
+    pub fn record(&self, span: Duration) {
         self.record_times(span, 1);
     }
 
     /// Counts a span as often as `times` says.
-    pub(crate) fn record_times(&self, span: Duration, times: u64) {
+    pub fn record_times(&self, span: Duration, times: u64) {
         let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let Some(part) = self.parts.get(own_part() % self.parts.len()) else { return };
         if let Some(bucket) = part.buckets.get(bucket_of(span_ns)) {
@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// What has been counted so far.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for part in &self.parts {
             for (total, bucket) in snapshot.buckets.iter_mut().zip(&part.buckets) {
@@ -70,7 +70,7 @@ impl Histogram {
 
 /// The counts of a histogram at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     buckets: Box<[u64]>,
     sum_ns: u64,
 }
@@ -83,17 +83,17 @@ impl Default for Snapshot {
 
 impl Snapshot {
     /// All spans that were counted.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
     /// The sum of all spans.
-    pub(crate) fn sum(&self) -> Duration {
+    pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns)
     }
 
     /// Adds what another histogram has counted.
-    pub(crate) fn add(&mut self, other: &Snapshot) {
+    pub fn add(&mut self, other: &Snapshot) {
         for (total, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *total += more;
         }
@@ -101,7 +101,7 @@ impl Snapshot {
     }
 
     /// What was counted after an earlier snapshot.
-    pub(crate) fn since(&self, earlier: &Snapshot) -> Snapshot {
+    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let less = |(now, then): (&u64, &u64)| now.saturating_sub(*then);
         Snapshot {
             buckets: self.buckets.iter().zip(&earlier.buckets).map(less).collect(),
@@ -111,7 +111,7 @@ impl Snapshot {
 
     /// The span that a part of all spans, from 0 to 1, does not exceed, give or take an eighth.
     /// `None` when nothing was counted.
-    pub(crate) fn quantile(&self, part: f64) -> Option<Duration> {
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
         let count = self.count();
         if count == 0 {
             return None;
@@ -127,7 +127,7 @@ impl Snapshot {
 
     /// Counts of spans below 1, 2, 4, ... microseconds, with that bound, for the first `octaves`
     /// bounds.
-    pub(crate) fn octaves(&self, octaves: usize) -> impl Iterator<Item = (Duration, u64)> {
+    pub fn octaves(&self, octaves: usize) -> impl Iterator<Item = (Duration, u64)> {
         let mut seen = 0;
         self.buckets.chunks(STEPS).take(octaves).enumerate().map(move |(octave, buckets)| {
             seen += buckets.iter().sum::<u64>();

@@ -1,0 +1,362 @@
+//! `/api/v1/...`: the JSON for programs. `docs/job-tracker.md` describes it; fields are only added.
+
+use corona_mapreduce::{Counters, JobId, TaskKey};
+use corona_web::exchange::Parameters;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::gather::{Detail, Row, TaskDetail};
+use super::pages::jobs::Filter;
+use super::pages::tasks::Which;
+use super::pages::{kind_name, standing_name, state_name};
+use super::trackers::Places;
+use crate::engine::{AttemptTimes, AttemptView, TaskOutline, TaskView};
+
+/// The paths behind `/api/v1/`, and what each gives.
+pub(super) const PATHS: [(&str, &str); 11] = [
+    ("status", "the service: jobs by state, slots, task trackers"),
+    ("jobs", "jobs; parameters q, users, pools, state, ended=0|1, limit, after"),
+    ("jobs/{job}", "a job"),
+    ("jobs/{job}/tasks", "its tasks; parameters kind, state, limit, after"),
+    ("jobs/{job}/tasks/{task}", "a task with its attempts"),
+    ("jobs/{job}/attempts/{attempt}", "an attempt with its counters"),
+    ("jobs/{job}/failures", "its attempts that failed or were killed"),
+    ("jobs/{job}/counters", "its counters, of maps, of reduces and in all"),
+    ("jobs/{job}/events", "its completion events; parameters from, limit"),
+    ("jobs/{job}/waits", "why it waits, as the cluster manager explains it"),
+    ("jobs/{job}/configuration", "its properties"),
+];
+
+/// The most entries of one answer, and how many there are where nothing is said.
+pub(super) const MOST: usize = 2000;
+pub(super) const USUAL: usize = 1000;
+
+/// What is wrong with a request.
+#[derive(Debug, Serialize)]
+pub(super) struct Failure {
+    pub(super) error: String,
+}
+
+/// Where a list goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Paging {
+    pub(super) limit: usize,
+    pub(super) after: Option<String>,
+}
+
+impl Paging {
+    /// From `limit` and `after`. The error is a sentence.
+    pub(super) fn of(parameters: &Parameters) -> Result<Paging, String> {
+        let limit = match parameters.text("limit").map(str::parse) {
+            None => USUAL,
+            Some(Ok(limit @ 1..=MOST)) => limit,
+            Some(_) => return Err(format!("limit: expected a number from 1 to {MOST}")),
+        };
+        Ok(Paging { limit, after: parameters.text("after").map(str::to_owned) })
+    }
+
+    /// The part of a list that is wanted, and the key behind which more follows.
+    fn cut<T>(&self, all: Vec<T>, key: impl Fn(&T) -> String) -> (Vec<T>, Option<String>) {
+        let from = match &self.after {
+            None => 0,
+            Some(after) => {
+                all.iter().position(|it| key(it) == *after).map_or(all.len(), |at| at + 1)
+            }
+        };
+        let more = all.len().saturating_sub(from) > self.limit;
+        let part: Vec<T> = all.into_iter().skip(from).take(self.limit).collect();
+        let next = part.last().filter(|_| more).map(key);
+        (part, next)
+    }
+}
+
+/// `/api/v1`
+pub(super) fn index() -> Value {
+    let paths = PATHS
+        .iter()
+        .map(|(path, meaning)| json!({ "path": format!("/api/v1/{path}"), "meaning": meaning }));
+    json!({ "version": env!("CARGO_PKG_VERSION"), "paths": paths.collect::<Vec<_>>() })
+}
+
+/// A job in short.
+fn job(row: &Row) -> Value {
+    let Row { description: job, progress } = row;
+    let kind = |kind| {
+        json!({
+            "total": progress.total[kind],
+            "succeeded": progress.finished[kind],
+            "failed": progress.failed[kind],
+            "running_attempts": progress.live[kind],
+            "progress": progress.work[kind],
+        })
+    };
+    json!({
+        "id": job.id,
+        "name": &*job.name,
+        "user": &*job.user,
+        "queue": &*job.queue,
+        "pool": job.pool.to_string(),
+        "priority": progress.priority.name(),
+        "state": state_name(progress.state),
+        "submitted_ms": progress.submitted.0,
+        "ended_ms": progress.finished_at.map(|at| at.0),
+        "setup_progress": progress.setup,
+        "maps": kind(corona_mapreduce::TaskKind::Map),
+        "reduces": kind(corona_mapreduce::TaskKind::Reduce),
+        "cleanup_progress": progress.cleanup,
+        "requested_slots": progress.requested,
+        "page": &*job.url,
+    })
+}
+
+/// `jobs`
+pub(super) fn jobs(rows: Vec<Row>, parameters: &Parameters, paging: &Paging, now_ms: i64) -> Value {
+    let filter = Filter::new(parameters);
+    let ended = parameters.text("ended");
+    let wanted = rows.into_iter().filter(|row| {
+        let is_ended = row.progress.finished_at.is_some();
+        ended.is_none_or(|ended| (ended == "1") == is_ended) && filter.wants(row)
+    });
+    let (rows, next) = paging.cut(wanted.collect(), |row| row.description.id.to_string());
+    let jobs: Vec<Value> = rows.iter().map(job).collect();
+    json!({ "now_ms": now_ms, "jobs": jobs, "next": next })
+}
+
+/// `jobs/{job}`
+pub(super) fn one_job(row: &Row, detail: Option<&Detail>) -> Value {
+    let mut value = job(row);
+    let Some(detail) = detail else { return value };
+    let totals = &detail.totals;
+    let [copy, sort, reduce] = totals.reduce_phase_millis;
+    let kind = |kind| {
+        json!({
+            "launched": totals.launched[kind],
+            "failed_attempts": totals.failed_attempts[kind],
+            "killed_attempts": totals.killed_attempts[kind],
+            "slot_ms": totals.slot_millis[kind],
+        })
+    };
+    let nodes = detail.nodes.iter().map(|node| {
+        json!({
+            "node": &*node.node,
+            "lost": node.lost,
+            "faulty": node.faulty,
+            "launched": node.launched,
+            "succeeded": node.succeeded,
+            "failed": node.failed,
+            "killed": node.killed,
+            "timeouts": node.timeouts,
+            "failed_connections": node.failed_connections,
+        })
+    });
+    let more = json!({
+        "totals": {
+            "maps": kind(corona_mapreduce::TaskKind::Map),
+            "reduces": kind(corona_mapreduce::TaskKind::Reduce),
+            "data_local_maps": totals.data_local,
+            "rack_local_maps": totals.rack_local,
+            "copy_ms": copy,
+            "sort_ms": sort,
+            "reduce_ms": reduce,
+        },
+        "nodes": nodes.collect::<Vec<_>>(),
+    });
+    if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
+        value.extend(more);
+    }
+    value
+}
+
+fn outline(job: &JobId, task: &TaskOutline) -> Value {
+    json!({
+        "id": job.task(task.task),
+        "kind": kind_name(task.task.kind),
+        "purpose": task.role.name(),
+        "state": standing_name(task.standing),
+        "progress": task.progress,
+        "launched_ms": known(task.launched_ms),
+        "started_ms": known(task.start_ms),
+        "ended_ms": known(task.finish_ms),
+        "attempts": task.attempts,
+        "running_attempts": task.live,
+        "failed_attempts": task.failed,
+        "killed_attempts": task.killed,
+    })
+}
+
+/// A time, unless it has not come.
+fn known(ms: i64) -> Option<i64> {
+    (ms > 0).then_some(ms)
+}
+
+/// `jobs/{job}/tasks`
+pub(super) fn tasks(
+    job: &JobId,
+    detail: &Detail,
+    parameters: &Parameters,
+    paging: &Paging,
+) -> Value {
+    let which = Which::new(parameters);
+    let all_kinds = parameters.text("kind").is_none();
+    let state = parameters.text("state");
+    let wanted = detail.tasks.iter().filter(|task| match all_kinds {
+        true => state.is_none_or(|state| state == standing_name(task.standing)),
+        false => which.wants(task),
+    });
+    let (tasks, next) = paging.cut(wanted.collect(), |task| job.task(task.task));
+    let tasks: Vec<Value> = tasks.into_iter().map(|task| outline(job, task)).collect();
+    json!({ "now_ms": detail.now.0, "tasks": tasks, "next": next })
+}
+
+fn attempt(
+    job: &JobId,
+    view: &AttemptView,
+    times: Option<&AttemptTimes>,
+    places: &Places,
+) -> Value {
+    let name = job.attempt(view.attempt);
+    let logs = places.of(&view.node).map(|at| format!("{at}tasklog?attemptid={name}"));
+    json!({
+        "id": name,
+        "state": view.state.name(),
+        "phase": view.phase,
+        "progress": view.progress,
+        "node": &*view.node,
+        "launched_ms": times.and_then(|times| known(times.launched_ms)),
+        "started_ms": known(view.start_ms),
+        "shuffled_ms": times.and_then(|times| known(times.shuffle_ms)),
+        "sorted_ms": times.and_then(|times| known(times.sort_ms)),
+        "ended_ms": known(view.finish_ms),
+        "fetch_failures": times.map(|times| times.fetch_failures),
+        "status": view.state_string,
+        "errors": view.diagnostics,
+        "logs": logs,
+    })
+}
+
+/// `jobs/{job}/tasks/{task}`
+pub(super) fn task(job: &JobId, task: &TaskDetail, places: &Places) -> Value {
+    let TaskView { task: key, role, succeeded, failed, killed, progress, hosts, attempts } =
+        &task.view;
+    let runs = attempts.iter().any(|attempt| attempt.state.is_live());
+    let state = match (succeeded, failed, killed, runs) {
+        (Some(_), ..) => "complete",
+        (None, true, ..) => "failed",
+        (None, false, true, _) => "killed",
+        (None, false, false, true) => "running",
+        (None, false, false, false) => "pending",
+    };
+    let times = task.times.iter().map(Some).chain(std::iter::repeat(None));
+    let of_attempts: Vec<Value> =
+        attempts.iter().zip(times).map(|(view, times)| attempt(job, view, times, places)).collect();
+    json!({
+        "id": job.task(*key),
+        "kind": kind_name(key.kind),
+        "purpose": role.name(),
+        "state": state,
+        "progress": progress,
+        "succeeded": succeeded.map(|number| job.attempt(key.attempt(number))),
+        "hosts": hosts.iter().map(|host| &**host).collect::<Vec<_>>(),
+        "attempts": of_attempts,
+    })
+}
+
+/// `jobs/{job}/attempts/{attempt}`
+pub(super) fn one_attempt(
+    job: &JobId,
+    task: &TaskDetail,
+    number: u32,
+    places: &Places,
+) -> Option<Value> {
+    let at = usize::try_from(number).ok()?;
+    let view = task.view.attempts.iter().find(|view| view.attempt.number == number)?;
+    let mut value = attempt(job, view, task.times.get(at), places);
+    if let Value::Object(value) = &mut value {
+        value.insert("counters".to_owned(), counters(&view.counters));
+    }
+    Some(value)
+}
+
+/// `jobs/{job}/failures`
+pub(super) fn failures(job: &JobId, tasks: &[TaskView], places: &Places) -> Value {
+    let attempts = tasks.iter().flat_map(|task| &task.attempts);
+    let ended = attempts.filter(|view| !view.state.is_live() && view.state.name() != "SUCCEEDED");
+    let failures: Vec<Value> = ended.map(|view| attempt(job, view, None, places)).collect();
+    json!({ "attempts": failures })
+}
+
+/// Counters as a list.
+pub(super) fn counters(counters: &Counters) -> Value {
+    let each = counters.groups.iter().flat_map(|group| {
+        group.counters.iter().map(move |counter| {
+            json!({
+                "group": &*group.name,
+                "name": &*counter.name,
+                "group_display_name": &*group.display_name,
+                "display_name": &*counter.display_name,
+                "value": counter.value,
+            })
+        })
+    });
+    Value::Array(each.collect())
+}
+
+/// `jobs/{job}/events`
+pub(super) fn events(
+    job: &JobId,
+    from: usize,
+    events: &[corona_mapreduce::CompletionEvent],
+) -> Value {
+    let each = events.iter().enumerate().map(|(at, event)| {
+        json!({
+            "number": from + at,
+            "attempt": job.attempt(event.attempt),
+            "map": event.is_map,
+            "status": event.status,
+            "tracker": event.tracker_http.as_deref(),
+            "run_ms": event.run_time_ms,
+        })
+    });
+    json!({ "events": each.collect::<Vec<_>>(), "next": from + events.len() })
+}
+
+/// The key of a task and the number of an attempt, from the name of either.
+pub(super) fn keys(job: &JobId, name: &str) -> Option<(TaskKey, Option<u32>)> {
+    if let Some((key, number)) = super::pages::task::attempt_key(job, name) {
+        return Some((key, Some(number)));
+    }
+    super::gather::task_key(job, name).map(|key| (key, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_come_in_parts() {
+        let parameters = |query: &str| Parameters::parse(query.as_bytes());
+        let all: Vec<u32> = (0..5).collect();
+        let cut = |query: &str| {
+            Paging::of(&parameters(query)).unwrap().cut(all.clone(), ToString::to_string)
+        };
+        assert_eq!(cut(""), (all.clone(), None));
+        assert_eq!(cut("limit=2"), (vec![0, 1], Some("1".to_owned())));
+        assert_eq!(cut("limit=2&after=1"), (vec![2, 3], Some("3".to_owned())));
+        assert_eq!(cut("limit=2&after=3"), (vec![4], None));
+        assert_eq!(cut("after=gone"), (Vec::new(), None));
+        for wrong in ["limit=0", "limit=2001", "limit=x", "limit=-1"] {
+            assert!(Paging::of(&parameters(wrong)).unwrap_err().contains("1 to 2000"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_tasks_and_attempts_are_read() {
+        let job = JobId::new("202611210043.7", 1).unwrap();
+        let key = TaskKey { kind: corona_mapreduce::TaskKind::Reduce, number: 3 };
+        assert_eq!(keys(&job, &job.task(key)), Some((key, None)));
+        assert_eq!(keys(&job, &job.attempt(key.attempt(12))), Some((key, Some(12))));
+        for wrong in ["", "attempt_", "attempt_202611210043.7_0001_r_000003", "x"] {
+            assert_eq!(keys(&job, wrong), None, "{wrong}");
+        }
+    }
+}

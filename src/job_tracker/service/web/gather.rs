@@ -1,0 +1,226 @@
+//! What pages show, taken from the jobs in pieces: a look at a job happens in its own task and must be
+//! short, so it copies outlines and everything else is made from them elsewhere.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use corona_mapreduce::{Counters, JobId, PerKind, TaskKey, TaskKind};
+use corona_model::types::Millis;
+use tokio::time::Instant;
+
+use super::super::Shared;
+use super::super::job::{AskError, Job, now};
+use super::super::store::{Known, Retired};
+use super::super::submission::Description;
+use super::time_line::TimeLine;
+use crate::engine::{
+    AttemptTimes, JobEngine, JobProgress, JobTotals, NodeOutline, TaskOutline, TaskView,
+};
+
+/// For how long a look at a job serves several readers, and one at a large job.
+const AGE: Duration = Duration::from_millis(900);
+const AGE_OF_LARGE: Duration = Duration::from_secs(4);
+const LARGE: usize = 20_000;
+/// Looks that are kept.
+const MOST: usize = 16;
+/// Attempts in the list of those that failed or were killed.
+pub(super) const MOST_ENDED: usize = 1000;
+
+/// A job in a list.
+#[derive(Clone, Debug)]
+pub(in crate::service) struct Row {
+    pub(in crate::service) description: Arc<Description>,
+    pub(in crate::service) progress: Arc<JobProgress>,
+}
+
+/// A job with its tasks.
+#[derive(Clone, Debug)]
+pub(in crate::service) struct Detail {
+    pub(in crate::service) now: Millis,
+    pub(in crate::service) tasks: Vec<TaskOutline>,
+    pub(in crate::service) time_line: TimeLine,
+    pub(in crate::service) totals: JobTotals,
+    pub(in crate::service) nodes: Vec<NodeOutline>,
+    pub(in crate::service) by_kind: PerKind<Counters>,
+    pub(in crate::service) counters: Counters,
+}
+
+/// A task with its attempts.
+#[derive(Clone, Debug)]
+pub(in crate::service) struct TaskDetail {
+    pub(in crate::service) view: TaskView,
+    pub(in crate::service) times: Vec<AttemptTimes>,
+}
+
+/// What is known of a job.
+pub(in crate::service) enum Found {
+    /// It runs, or its details are kept.
+    Whole(Row, Job),
+    /// Only this is kept.
+    Retired(Arc<Retired>),
+}
+
+impl Found {
+    pub(in crate::service) fn row(&self) -> Row {
+        match self {
+            Found::Whole(row, _) => row.clone(),
+            Found::Retired(retired) => {
+                Row { description: retired.description.clone(), progress: retired.progress.clone() }
+            }
+        }
+    }
+}
+
+type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Arc<Detail>)>>>;
+
+/// Looks that were taken a moment ago.
+#[derive(Debug, Default)]
+pub(in crate::service) struct Looks(Mutex<HashMap<JobId, (Instant, Slot)>>);
+
+impl Looks {
+    /// The place for the looks at a job: one is taken at a time.
+    fn slot(&self, id: &JobId) -> Slot {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|known, (used, _)| known == id || used.elapsed() < AGE_OF_LARGE * 2);
+        if all.len() >= MOST && !all.contains_key(id) {
+            // Somebody looks at many jobs; these looks are not shared.
+            return Slot::default();
+        }
+        let (used, slot) =
+            all.entry(id.clone()).or_insert_with(|| (Instant::now(), Slot::default()));
+        *used = Instant::now();
+        slot.clone()
+    }
+}
+
+impl Shared {
+    /// Whether somebody whose name is not known may see jobs.
+    pub(in crate::service) fn shows_jobs(&self) -> bool {
+        self.access.viewers.admits("", &[])
+    }
+
+    /// All jobs that a page may show.
+    pub(in crate::service) fn rows(&self) -> Vec<Row> {
+        if self.shows_jobs() { self.all_rows() } else { Vec::new() }
+    }
+
+    /// All jobs, for sums.
+    pub(in crate::service) fn all_rows(&self) -> Vec<Row> {
+        let known = self.store.all().into_iter();
+        let rows = known.filter_map(|known| {
+            Some(Row { description: known.description()?.clone(), progress: known.progress()? })
+        });
+        rows.collect()
+    }
+
+    /// A job that a page may show.
+    pub(in crate::service) fn found(&self, id: &str) -> Option<Found> {
+        if !self.shows_jobs() {
+            return None;
+        }
+        match self.store.get(&id.parse().ok()?)? {
+            Known::Arriving(_) => None,
+            Known::Job(job) => {
+                let row = Row { description: job.description().clone(), progress: job.progress() };
+                Some(Found::Whole(row, job))
+            }
+            Known::Retired(retired) => Some(Found::Retired(retired)),
+        }
+    }
+
+    /// A look at a whole job, a short while old at most.
+    pub(in crate::service) async fn detail(
+        &self,
+        looks: &Looks,
+        job: &Job,
+    ) -> Result<Arc<Detail>, AskError> {
+        let slot = looks.slot(&job.description().id);
+        let mut kept = slot.lock().await;
+        if let Some((taken, detail)) = &*kept {
+            let age = if detail.tasks.len() > LARGE { AGE_OF_LARGE } else { AGE };
+            if taken.elapsed() < age {
+                return Ok(detail.clone());
+            }
+        }
+        let detail = Arc::new(job.look(look).await?);
+        *kept = Some((Instant::now(), detail.clone()));
+        Ok(detail)
+    }
+}
+
+fn look(job: &JobEngine) -> Detail {
+    let now = now();
+    let progress = job.progress();
+    let end = progress.finished_at.unwrap_or(now);
+    let by_kind = PerKind::of(|kind| job.counters_of_kind(kind));
+    Detail {
+        now,
+        tasks: job.task_outlines().collect(),
+        time_line: TimeLine::of(progress.submitted.0, end.0, job.attempt_spans()),
+        totals: job.totals().clone(),
+        nodes: job.node_outlines(),
+        counters: job.counters_with(&by_kind),
+        by_kind,
+    }
+}
+
+/// A task of a job.
+pub(in crate::service) async fn task(
+    job: &Job,
+    key: TaskKey,
+) -> Result<Option<TaskDetail>, AskError> {
+    job.look(move |job| {
+        let view = job.task_view(key)?;
+        Some(TaskDetail { view, times: job.attempt_times(key) })
+    })
+    .await
+}
+
+/// The tasks whose attempts failed or were killed.
+pub(in crate::service) async fn ended_attempts(job: &Job) -> Result<Vec<TaskView>, AskError> {
+    job.look(|job| {
+        let mut keys: Vec<TaskKey> =
+            job.ended_attempts(MOST_ENDED).into_iter().map(|attempt| attempt.task).collect();
+        keys.dedup();
+        keys.into_iter().filter_map(|key| job.task_view(key)).collect()
+    })
+    .await
+}
+
+/// The key of a task in a job, from its whole name.
+pub(in crate::service) fn task_key(job: &JobId, name: &str) -> Option<TaskKey> {
+    let rest = name.strip_prefix("task_")?.strip_prefix(job.as_str().strip_prefix("job_")?)?;
+    let (kind, number) = rest.strip_prefix('_')?.split_once('_')?;
+    let kind = match kind {
+        "m" => TaskKind::Map,
+        "r" => TaskKind::Reduce,
+        _ => return None,
+    };
+    let key = TaskKey { kind, number: number.parse().ok()? };
+    (job.task(key) == name).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_found_by_their_whole_names_only() {
+        let job = JobId::new("202611210043.7", 1).unwrap();
+        for key in [(TaskKind::Map, 0), (TaskKind::Reduce, 123_456)] {
+            let key = TaskKey { kind: key.0, number: key.1 };
+            assert_eq!(task_key(&job, &job.task(key)), Some(key));
+        }
+        for wrong in [
+            "",
+            "task_",
+            "task_202611210043.7_0001_x_000001",
+            "task_202611210043.7_0001_m_1",
+            "task_202611210043.8_0001_m_000001",
+            "attempt_202611210043.7_0001_m_000001_0",
+        ] {
+            assert_eq!(task_key(&job, wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the cluster manager says, from its pages: why a session waits, slots and pools. A Java cluster
+//! manager has no such interface, and one that does not answer delays a page only for a moment.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+
+use super::super::http::{self, Target};
+
+/// For how long an answer counts as new.
+const AGE: Duration = Duration::from_secs(2);
+/// How long a page waits for one.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest answer that is read, in bytes.
+const MAX_BYTES: usize = 8 << 20;
+/// Answers that are kept.
+const MOST: usize = 64;
+
+/// Asks the cluster manager's pages.
+#[derive(Debug)]
+pub(in crate::service) struct Manager {
+    host: String,
+    port: u16,
+    kept: Mutex<HashMap<String, (Instant, Result<Value, NoAnswer>)>>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::service) enum NoAnswer {
+    /// It is another program, or does not know what was asked.
+    #[error(
+        "The cluster manager does not say it: it is of another kind, or does not know the session."
+    )]
+    Unknown,
+    /// It did not answer in time.
+    #[error("The cluster manager's pages do not answer (cm.server.http.address).")]
+    Silent,
+}
+
+/// Requests that wait for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(in crate::service) struct Wait {
+    /// The type of the slots: `MAP` or `REDUCE`.
+    #[serde(rename = "type")]
+    pub(in crate::service) kind: String,
+    /// How many.
+    pub(in crate::service) requests: u64,
+    /// Why, in English.
+    pub(in crate::service) text: String,
+}
+
+impl Manager {
+    pub(in crate::service) fn new(host: &str, port: u16) -> Manager {
+        Manager { host: host.to_owned(), port, kept: Mutex::default() }
+    }
+
+    /// The JSON at a path of its interface.
+    pub(in crate::service) async fn ask(&self, path: &str) -> Result<Value, NoAnswer> {
+        if self.port == 0 {
+            return Err(NoAnswer::Unknown);
+        }
+        let kept = |kept: &HashMap<_, (Instant, Result<Value, NoAnswer>)>| {
+            let found = kept.get(path).filter(|(at, _)| at.elapsed() < AGE);
+            found.map(|(_, answer)| answer.clone())
+        };
+        if let Some(answer) = kept(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return answer;
+        }
+        let target = Target::new(&self.host, self.port, path);
+        let answer = match timeout(PATIENCE, http::get(&target, MAX_BYTES)).await {
+            Ok(Ok((200, body))) => serde_json::from_slice(&body).map_err(|_| NoAnswer::Unknown),
+            Ok(Ok(_)) => Err(NoAnswer::Unknown),
+            Ok(Err(_)) | Err(_) => Err(NoAnswer::Silent),
+        };
+        let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MOST {
+            all.retain(|_, (at, _)| at.elapsed() < AGE);
+        }
+        if all.len() < MOST {
+            all.insert(path.to_owned(), (Instant::now(), answer.clone()));
+        }
+        answer
+    }
+
+    /// Why requests of a session wait.
+    pub(in crate::service) async fn waits(&self, session: &str) -> Result<Vec<Wait>, NoAnswer> {
+        let path = format!("/api/v1/sessions/{}", corona_web::exchange::encode_segment(session));
+        waits(&self.ask(&path).await?).ok_or(NoAnswer::Unknown)
+    }
+}
+
+/// The reasons in the detail of a session.
+fn waits(detail: &Value) -> Option<Vec<Wait>> {
+    let waits = detail.get("waits")?.as_array()?.iter().map(|wait| Wait {
+        kind: wait["type"].as_str().unwrap_or("?").to_owned(),
+        requests: wait["requests"].as_u64().unwrap_or(0),
+        text: wait["text"].as_str().or(wait["reason"].as_str()).unwrap_or("?").to_owned(),
+    });
+    Some(waits.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn reasons_are_read_and_other_answers_are_none() {
+        let detail = json!({ "waits": [
+            { "type": "MAP", "requests": 7, "text": "all slots are taken" },
+            { "type": 5 },
+        ]});
+        let found = waits(&detail).unwrap();
+        assert_eq!((&*found[0].kind, found[0].requests), ("MAP", 7));
+        assert_eq!(found[0].text, "all slots are taken");
+        assert_eq!(found[1].text, "?");
+        for other in [json!({}), json!([]), json!({ "waits": 5 })] {
+            assert_eq!(waits(&other), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_manager_that_is_not_there_is_not_asked_all_the_time() {
+        // Nobody listens on a port that was just closed.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let manager = Manager::new("127.0.0.1", port);
+        assert_eq!(manager.waits("1.1").await, Err(NoAnswer::Silent));
+        assert_eq!(manager.kept.lock().unwrap().len(), 1);
+        assert_eq!(manager.waits("1.1").await, Err(NoAnswer::Silent));
+        assert_eq!(Manager::new("h", 0).waits("1.1").await, Err(NoAnswer::Unknown));
+    }
+}

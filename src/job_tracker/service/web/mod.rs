@@ -1,0 +1,777 @@
+//! The HTTP service of the job tracker: pages, JSON, metrics, and the original's addresses.
+//!
+//! Routes a request to the function that makes its response. What is shown is gathered first
+//! ([`gather`]); the response is made on a thread that may take its time. `docs/job-tracker.md` lists
+//! the addresses.
+
+mod api;
+pub(super) mod files;
+pub(super) mod gather;
+mod layout;
+pub(super) mod manager;
+mod metrics;
+mod original;
+mod pages;
+mod server;
+mod time_line;
+mod trackers;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use corona_mapreduce::{JobId, TaskKey};
+use corona_model::types::Millis;
+use corona_net::connections::Connections;
+use corona_web::attempts::{Attempts, Failed};
+use corona_web::exchange::{self, Parameters};
+use corona_web::hosts::Hosts;
+use corona_web::operator::{Form, Objection, read_own_form};
+use corona_web::{compression, files as static_files, prometheus};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Body;
+use hyper::{Method, Request, StatusCode};
+use maud::Markup;
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+
+use self::api::{Failure, Paging};
+use self::gather::{Found, Looks, Row};
+use self::layout::{Frame, Section};
+use self::pages::end::Target;
+use self::pages::job_path;
+use super::Shared;
+use super::job::{AskError, Job, now};
+use crate::engine::JobInput;
+
+/// What is sent back.
+type Answer = exchange::Answer;
+
+/// Answers that are made at a time: each may hold a copy of all tasks of a large job.
+const MAKERS: usize = 2;
+/// The least pause between two looks of one browser at the same page.
+const REFRESH_MS: u64 = 1000;
+/// The same for a page that is made of more rows than [`MANY_ROWS`].
+const SLOW_REFRESH_MS: u64 = 5000;
+const MANY_ROWS: usize = 5000;
+/// Completion events in one answer.
+const MOST_EVENTS: usize = 2000;
+
+/// Everything that the pages show, and the ways to it.
+pub(super) struct Pages {
+    shared: Arc<Shared>,
+    /// The name of this service: that of its web address, up to the first dot.
+    host: Box<str>,
+    /// The host names under which it is served.
+    hosts: Hosts,
+    /// Where the cluster manager's pages are, as far as a browser may reach them.
+    cluster_manager: Option<String>,
+    looks: Looks,
+    attempts: Attempts,
+    connections: Arc<Connections>,
+    /// Connections beyond those, which get no page but what watches this program.
+    probes: Arc<Connections>,
+    /// A place for each answer that is being made.
+    makers: Semaphore,
+    /// The same for metrics, which do not wait behind pages.
+    scrapers: Semaphore,
+}
+
+/// Why a request has no answer of its own.
+enum Nothing {
+    /// There is nothing of this name.
+    NotFound(&'static str),
+    /// It is there and does not answer.
+    Busy(AskError),
+    /// The request makes no sense.
+    Wrong(String),
+    /// Something else, with its status.
+    Other(StatusCode, String),
+}
+
+impl From<AskError> for Nothing {
+    fn from(error: AskError) -> Nothing {
+        match error {
+            AskError::Gone => Nothing::NotFound("The details of this job are not kept any more."),
+            error => Nothing::Busy(error),
+        }
+    }
+}
+
+impl Nothing {
+    fn parts(self) -> (StatusCode, String) {
+        match self {
+            Nothing::NotFound(sentence) => (StatusCode::NOT_FOUND, sentence.to_owned()),
+            Nothing::Busy(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+            Nothing::Wrong(sentence) => (StatusCode::BAD_REQUEST, sentence),
+            Nothing::Other(status, sentence) => (status, sentence),
+        }
+    }
+}
+
+const NO_JOB: Nothing = Nothing::NotFound("This service knows no job with this id.");
+const NO_TASK: Nothing = Nothing::NotFound("The job has no task with this name.");
+const NO_ATTEMPT: Nothing = Nothing::NotFound("The job has no attempt with this name.");
+const NO_PAGE: Nothing = Nothing::NotFound("There is nothing at this address.");
+
+impl Pages {
+    pub(super) fn new(shared: Arc<Shared>) -> Pages {
+        let web = &shared.settings.web;
+        let own = &*shared.settings.http_address.host;
+        let names = web.hosts.iter().map(|name| &**name).chain([own, &*shared.address.host]);
+        let manager = &shared.settings.cluster_manager_pages;
+        let is_reachable = manager.port != 0 && !matches!(&*manager.host, "0.0.0.0" | "::");
+        Pages {
+            host: short_name(&shared.pages_host()).into(),
+            hosts: Hosts::of_machine(names),
+            cluster_manager: is_reachable.then(|| format!("http://{manager}/")),
+            looks: Looks::default(),
+            attempts: Attempts::default(),
+            connections: Connections::new(web.max_connections, web.max_connections_per_peer),
+            probes: Connections::new(web.probe_connections, web.probe_connections),
+            makers: Semaphore::new(MAKERS),
+            scrapers: Semaphore::new(1),
+            shared,
+        }
+    }
+
+    /// The answer to a request, compressed if the reader takes that.
+    async fn answer<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: SocketAddr,
+        stop: watch::Receiver<bool>,
+    ) -> Answer
+    where
+        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        let is_accepted = compression::is_accepted(request.headers());
+        let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
+        let answer = self.clone().answer_plain(request, peer, &stop).await;
+        let (mut head, body) = answer.into_parts();
+        let (Either::Left(body) | Either::Right(body)) = body;
+        let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes);
+        compression::mark_varying(&mut head.headers);
+        let kind = compression::content_type(&head.headers);
+        if !is_accepted || !compression::is_worthwhile(kind, plain.len()) {
+            return Answer::from_parts(head, Either::Left(Full::new(plain)));
+        }
+        make_answer(makers, move || match compression::gzip(&plain) {
+            Ok(packed) => {
+                compression::mark_compressed(&mut head.headers);
+                Answer::from_parts(head, Either::Left(Full::new(packed)))
+            }
+            Err(_) => Answer::from_parts(head, Either::Left(Full::new(plain))),
+        })
+        .await
+    }
+
+    async fn answer_plain<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        peer: SocketAddr,
+        stop: &watch::Receiver<bool>,
+    ) -> Answer
+    where
+        B: Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>,
+    {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        let parameters = Parameters::parse(head.uri.query().unwrap_or_default().as_bytes());
+        let segments: Vec<String> = path
+            .split('/')
+            .skip(1)
+            .map(|segment| exchange::decode_segment(segment).into_owned())
+            .collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        // What watches the program names it as it likes, and learns nothing else.
+        if !matches!(segments[..], ["healthz" | "readyz"])
+            && let Some(name) = self.hosts.foreign(&head.headers)
+        {
+            return exchange::text(
+                StatusCode::MISDIRECTED_REQUEST,
+                format!(
+                    "The request was rejected: {name:?} is not a name of this job tracker. \
+                     If it is, add it to corona.jt.web.hosts.\n"
+                ),
+            );
+        }
+        match head.method {
+            Method::GET | Method::HEAD => {}
+            Method::POST => {
+                let form = read_own_form(&head.headers, body).await;
+                return self.post(&segments, &form, peer).await;
+            }
+            _ => {
+                let sentence = "only GET, HEAD and POST are supported\n";
+                return exchange::text(StatusCode::METHOD_NOT_ALLOWED, sentence);
+            }
+        }
+        match segments[..] {
+            ["static", name] => {
+                let file = static_files::file(name);
+                match file {
+                    Some((kind, text)) => exchange::file(kind, text),
+                    None => self.refuse(NO_PAGE),
+                }
+            }
+            ["healthz"] => exchange::text(StatusCode::OK, "ok\n"),
+            ["readyz"] if *stop.borrow() => {
+                exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+            }
+            ["readyz"] => exchange::text(StatusCode::OK, "ready\n"),
+            ["metrics"] => self.metrics().await,
+            ["api", "v1", ref rest @ ..] => match self.api(rest, parameters).await {
+                Ok(answer) => answer,
+                Err(nothing) => refuse_program(nothing),
+            },
+            ["api", ..] => refuse_program(NO_PAGE),
+            [file] if file.contains('.') => match original::redirect(file, &parameters) {
+                Some(address) => exchange::see_other(&address),
+                None => self.refuse(NO_PAGE),
+            },
+            _ => match self.page(&segments, parameters).await {
+                Ok(answer) => answer,
+                Err(nothing) => self.refuse(nothing),
+            },
+        }
+    }
+
+    async fn metrics(&self) -> Answer {
+        let gauges = metrics::Gauges {
+            started_ms: self.shared.started_ms,
+            rows: self.shared.all_rows(),
+            trackers: self.shared.cluster.trackers().len(),
+            connections: self.connections.open() + self.probes.open(),
+            journals: self.shared.home.job_names().ok().map(|names| names.len()),
+        };
+        let meter = self.shared.meter.clone();
+        make_answer(&self.scrapers, move || {
+            let text = metrics::render(&meter, &gauges);
+            exchange::respond(StatusCode::OK, prometheus::CONTENT_TYPE, text)
+        })
+        .await
+    }
+
+    fn job(&self, id: &str) -> Result<Found, Nothing> {
+        self.shared.found(id).ok_or(NO_JOB)
+    }
+
+    /// A job whose details are kept.
+    fn whole(&self, id: &str) -> Result<(Row, Job), Nothing> {
+        match self.job(id)? {
+            Found::Whole(row, job) => Ok((row, job)),
+            Found::Retired(_) => Err(AskError::Gone.into()),
+        }
+    }
+
+    async fn page(&self, segments: &[&str], parameters: Parameters) -> Result<Answer, Nothing> {
+        let manager = self.cluster_manager.clone();
+        Ok(match *segments {
+            [""] => self.jobs(pages::jobs::List::Running, parameters).await,
+            ["ended"] => self.jobs(pages::jobs::List::Ended, parameters).await,
+            ["trackers"] => {
+                let trackers = self.shared.cluster.trackers();
+                let refresh = refresh_ms(trackers.len());
+                self.make(Some(Section::Trackers), "Task trackers", Some(refresh), move || {
+                    pages::trackers::content(&trackers, manager.as_deref(), &parameters)
+                })
+                .await
+            }
+            ["jobs", id] => self.job_page(id).await?,
+            ["jobs", id, "tasks"] => {
+                let (row, job) = self.whole(id)?;
+                let detail = self.shared.detail(&self.looks, &job).await?;
+                let refresh = row.progress.finished_at.is_none();
+                let refresh = refresh.then(|| refresh_ms(detail.tasks.len()));
+                let title = format!("Tasks of {}", row.description.id);
+                self.make(Some(section(&row)), &title, refresh, move || {
+                    pages::tasks::content(&row, &detail, &parameters)
+                })
+                .await
+            }
+            ["jobs", id, "failures"] => {
+                let (row, job) = self.whole(id)?;
+                let tasks = gather::ended_attempts(&job).await?;
+                let attempts = tasks.iter().flat_map(|task| &task.attempts);
+                let places = self.shared.places(attempts.map(|attempt| &*attempt.node));
+                let refresh = row.progress.finished_at.is_none().then_some(SLOW_REFRESH_MS);
+                let title = format!("Failures of {}", row.description.id);
+                self.make(Some(section(&row)), &title, refresh, move || {
+                    pages::failures::content(&row, &tasks, &places, &parameters)
+                })
+                .await
+            }
+            ["jobs", id, "tasks", name] => {
+                let view = self.task_view(id, name, |key| key.1.is_none()).await?.0;
+                let refresh = view.row.progress.finished_at.is_none().then_some(REFRESH_MS);
+                self.make(Some(section(&view.row)), &format!("Task {name}"), refresh, move || {
+                    pages::task::task(&view)
+                })
+                .await
+            }
+            ["jobs", id, "attempts", name] => {
+                let (view, number) = self.task_view(id, name, |key| key.1.is_some()).await?;
+                let number = number.ok_or(NO_ATTEMPT)?;
+                let known = |it: &crate::engine::AttemptView| it.attempt.number == number;
+                if !view.task.view.attempts.iter().any(known) {
+                    return Err(NO_ATTEMPT);
+                }
+                let refresh = view.row.progress.finished_at.is_none().then_some(REFRESH_MS);
+                self.make(
+                    Some(section(&view.row)),
+                    &format!("Attempt {name}"),
+                    refresh,
+                    move || pages::task::attempt(&view, number).unwrap_or_default(),
+                )
+                .await
+            }
+            ["jobs", id, "configuration"] => {
+                let row = self.job(id)?.row();
+                let properties = self.properties(&row.description.id).await?;
+                let title = format!("Configuration of {}", row.description.id);
+                self.make(Some(section(&row)), &title, None, move || {
+                    pages::configuration::content(&row.description.id, &properties, &parameters)
+                })
+                .await
+            }
+            ["jobs", id, "history"] => {
+                let row = self.job(id)?.row();
+                exchange::text(StatusCode::OK, self.history(&row.description.id).await?)
+            }
+            ["jobs", id, "end"] => self.end_page(id, Target::Job, None).await?,
+            ["jobs", id, "tasks", name, "end"] => {
+                self.end_page(id, Target::Task(name.to_owned()), None).await?
+            }
+            ["jobs", id, "attempts", name, "end"] => {
+                self.end_page(id, Target::Attempt(name.to_owned()), None).await?
+            }
+            _ => return Err(NO_PAGE),
+        })
+    }
+
+    async fn jobs(&self, list: pages::jobs::List, parameters: Parameters) -> Answer {
+        let (section, title) = match list {
+            pages::jobs::List::Running => (Section::Running, "Running jobs"),
+            pages::jobs::List::Ended => (Section::Ended, "Ended jobs"),
+        };
+        let (rows, hidden) = (self.shared.rows(), !self.shared.shows_jobs());
+        let refresh = refresh_ms(rows.len());
+        self.make(Some(section), title, Some(refresh), move || {
+            pages::jobs::content(list, &rows, now(), hidden, &parameters)
+        })
+        .await
+    }
+
+    async fn job_page(&self, id: &str) -> Result<Answer, Nothing> {
+        let found = self.job(id)?;
+        let row = found.row();
+        let (detail, kept) = match &found {
+            Found::Whole(_, job) => (Some(self.shared.detail(&self.looks, job).await?), None),
+            Found::Retired(retired) => (None, Some(retired.counters.clone())),
+        };
+        let waits = match pages::job::is_waiting(&row) {
+            true => Some(self.shared.waits(&row.description.id).await),
+            false => None,
+        };
+        let tasks = detail.as_ref().map_or(0, |detail| detail.tasks.len());
+        let refresh = row.progress.finished_at.is_none().then(|| refresh_ms(tasks));
+        let section = section(&row);
+        let title = format!("Job {}", row.description.id);
+        let view = pages::job::View {
+            row,
+            detail,
+            kept,
+            waits,
+            may_be_ended: self.shared.settings.web.kill_token.is_some(),
+            cluster_manager: self.cluster_manager.clone(),
+            now: now(),
+        };
+        Ok(self.make(Some(section), &title, refresh, move || pages::job::content(&view)).await)
+    }
+
+    /// What pages of a task and of an attempt show.
+    async fn task_view(
+        &self,
+        id: &str,
+        name: &str,
+        is_wanted: impl Fn(&(TaskKey, Option<u32>)) -> bool,
+    ) -> Result<(pages::task::View, Option<u32>), Nothing> {
+        let (row, job) = self.whole(id)?;
+        let keys = api::keys(&row.description.id, name).filter(is_wanted);
+        let (key, number) = keys.ok_or(NO_TASK)?;
+        let task = gather::task(&job, key).await?.ok_or(NO_TASK)?;
+        let places = self.shared.places(task.view.attempts.iter().map(|it| &*it.node));
+        let may_be_ended = self.shared.settings.web.kill_token.is_some();
+        let view = pages::task::View { row, task, places, may_be_ended, now: now() };
+        Ok((view, number))
+    }
+
+    async fn properties(&self, job: &JobId) -> Result<Vec<files::Property>, Nothing> {
+        let found = self.shared.job_properties(job).await;
+        found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
+    }
+
+    async fn history(&self, job: &JobId) -> Result<String, Nothing> {
+        let found = self.shared.history_text(job).await;
+        found.map_err(|error| Nothing::Other(StatusCode::NOT_FOUND, error.to_string()))
+    }
+
+    async fn api(&self, segments: &[&str], parameters: Parameters) -> Result<Answer, Nothing> {
+        let paging = || Paging::of(&parameters).map_err(Nothing::Wrong);
+        Ok(match *segments {
+            [] | [""] => self.json(api::index).await,
+            ["status"] => {
+                let status = self.status().await;
+                self.json(move || status).await
+            }
+            ["jobs"] => {
+                let (rows, paging) = (self.shared.rows(), paging()?);
+                self.json(move || api::jobs(rows, &parameters, &paging, now().0)).await
+            }
+            ["jobs", id] => {
+                let found = self.job(id)?;
+                let row = found.row();
+                let detail = match &found {
+                    Found::Whole(_, job) => Some(self.shared.detail(&self.looks, job).await?),
+                    Found::Retired(_) => None,
+                };
+                self.json(move || api::one_job(&row, detail.as_deref())).await
+            }
+            ["jobs", id, "tasks"] => {
+                let ((row, job), paging) = (self.whole(id)?, paging()?);
+                let detail = self.shared.detail(&self.looks, &job).await?;
+                self.json(move || api::tasks(&row.description.id, &detail, &parameters, &paging))
+                    .await
+            }
+            ["jobs", id, "tasks", name] => {
+                let view = self.task_view(id, name, |key| key.1.is_none()).await?.0;
+                self.json(move || api::task(&view.row.description.id, &view.task, &view.places))
+                    .await
+            }
+            ["jobs", id, "attempts", name] => {
+                let (view, number) = self.task_view(id, name, |key| key.1.is_some()).await?;
+                let (job, places) = (&view.row.description.id, &view.places);
+                let attempt = number.and_then(|it| api::one_attempt(job, &view.task, it, places));
+                let attempt = attempt.ok_or(NO_ATTEMPT)?;
+                self.json(move || attempt).await
+            }
+            ["jobs", id, "failures"] => {
+                let (row, job) = self.whole(id)?;
+                let tasks = gather::ended_attempts(&job).await?;
+                let attempts = tasks.iter().flat_map(|task| &task.attempts);
+                let places = self.shared.places(attempts.map(|attempt| &*attempt.node));
+                self.json(move || api::failures(&row.description.id, &tasks, &places)).await
+            }
+            ["jobs", id, "counters"] => match self.job(id)? {
+                Found::Whole(_, job) => {
+                    let detail = self.shared.detail(&self.looks, &job).await?;
+                    self.json(move || {
+                        serde_json::json!({
+                            "maps": api::counters(&detail.by_kind.map),
+                            "reduces": api::counters(&detail.by_kind.reduce),
+                            "total": api::counters(&detail.counters),
+                        })
+                    })
+                    .await
+                }
+                Found::Retired(retired) => {
+                    let total = api::counters(&retired.counters);
+                    self.json(move || serde_json::json!({ "total": total })).await
+                }
+            },
+            ["jobs", id, "events"] => {
+                let (row, job) = self.whole(id)?;
+                let limit = paging()?.limit.min(MOST_EVENTS);
+                let from = match parameters.text("from").map(str::parse) {
+                    None => 0,
+                    Some(Ok(from)) => from,
+                    Some(Err(_)) => {
+                        return Err(Nothing::Wrong("from: expected a number of events".to_owned()));
+                    }
+                };
+                let events = job.look(move |job| job.events(from, limit)).await?;
+                self.json(move || api::events(&row.description.id, from, &events)).await
+            }
+            ["jobs", id, "waits"] => {
+                let row = self.job(id)?.row();
+                let waits = match pages::job::is_waiting(&row) {
+                    true => self.shared.waits(&row.description.id).await,
+                    false => Ok(Vec::new()),
+                };
+                let requested = row.progress.requested;
+                self.json(move || {
+                    let (waits, error) = match waits {
+                        Ok(waits) => (Some(waits), None),
+                        Err(error) => (None, Some(error.to_string())),
+                    };
+                    serde_json::json!({ "requested_slots": requested, "waits": waits, "error": error })
+                })
+                .await
+            }
+            ["jobs", id, "configuration"] => {
+                let row = self.job(id)?.row();
+                let properties = self.properties(&row.description.id).await?;
+                self.json(move || serde_json::json!({ "properties": properties })).await
+            }
+            ["jobs", id, "history"] => {
+                let row = self.job(id)?.row();
+                exchange::text(StatusCode::OK, self.history(&row.description.id).await?)
+            }
+            _ => {
+                return Err(Nothing::NotFound("no such path in the API; /api/v1 lists its paths"));
+            }
+        })
+    }
+
+    async fn status(&self) -> Value {
+        let rows = self.shared.all_rows();
+        let count = |state| rows.iter().filter(|row| row.progress.state == state).count();
+        use corona_mapreduce::JobState;
+        serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "now_ms": now().0,
+            "started_ms": self.shared.started_ms,
+            "jobs": {
+                "prep": count(JobState::Prep),
+                "running": count(JobState::Running),
+                "succeeded": count(JobState::Succeeded),
+                "failed": count(JobState::Failed),
+                "killed": count(JobState::Killed),
+            },
+            "task_trackers": self.shared.cluster.trackers().len(),
+            "jobs_are_shown": self.shared.shows_jobs(),
+        })
+    }
+
+    /// A form that was sent.
+    async fn post(&self, segments: &[&str], form: &Form, peer: SocketAddr) -> Answer {
+        let (id, target, by_program) = match *segments {
+            ["jobs", id, "end"] => (id, Target::Job, false),
+            ["jobs", id, "tasks", name, "end"] => (id, Target::Task(name.to_owned()), false),
+            ["jobs", id, "attempts", name, "end"] => (id, Target::Attempt(name.to_owned()), false),
+            ["api", "v1", "jobs", id, "end"] => (id, Target::Job, true),
+            ["api", "v1", "jobs", id, "tasks", name, "end"] => {
+                (id, Target::Task(name.to_owned()), true)
+            }
+            ["api", "v1", "jobs", id, "attempts", name, "end"] => {
+                (id, Target::Attempt(name.to_owned()), true)
+            }
+            // Hive ends its job so, without a token.
+            [file] if file.ends_with(".jsp") => {
+                let sentence = "The pages end nothing without a token: use hadoop job -kill.";
+                return self.say(StatusCode::FORBIDDEN, "Not allowed", sentence);
+            }
+            _ => return self.refuse(NO_PAGE),
+        };
+        let ended = self.end(id, &target, form, peer).await;
+        match (ended, by_program) {
+            (Ok(job), false) => exchange::see_other(&target.path(&job)),
+            (Ok(job), true) => {
+                let ended = serde_json::json!({ "ended": target.name(&job) });
+                exchange::json(StatusCode::OK, ended.to_string())
+            }
+            (Err(Denied::Objection(objection)), true) => {
+                let sentence = objection.sentence().to_owned();
+                refuse_program(Nothing::Other(objection.status(), sentence))
+            }
+            (Err(Denied::Nothing(nothing)), true) => refuse_program(nothing),
+            (Err(Denied::Objection(objection)), false) => {
+                let page = self.end_page(id, target, Some(objection)).await;
+                page.unwrap_or_else(|nothing| self.refuse(nothing))
+            }
+            (Err(Denied::Nothing(nothing)), false) => self.refuse(nothing),
+        }
+    }
+
+    /// Ends something, if the sender knows the token and may do so.
+    async fn end(
+        &self,
+        id: &str,
+        target: &Target,
+        form: &Form,
+        peer: SocketAddr,
+    ) -> Result<JobId, Denied> {
+        let web = &self.shared.settings.web;
+        let token = web.kill_token.as_ref().ok_or(Denied::Nothing(no_token()))?;
+        if !web.admin_networks.contain(peer.ip()) {
+            let sentence = "Nothing may be ended from your address (corona.jt.admin.networks).";
+            return Err(Denied::Nothing(Nothing::Other(
+                StatusCode::FORBIDDEN,
+                sentence.to_owned(),
+            )));
+        }
+        let form = form.as_ref().map_err(|objection| Denied::Objection(*objection))?;
+        let is_right = || token.is(form.get("token").unwrap_or_default());
+        match self.attempts.check(corona_net::peer_of(peer.ip()), Instant::now(), is_right) {
+            Ok(()) => {}
+            Err(Failed::Wrong(attempts)) => {
+                tracing::warn!("Wrong token to end a job from {}, attempt {attempts}", peer.ip());
+                return Err(Denied::Objection(Objection::WrongToken));
+            }
+            Err(Failed::TooSoon) => return Err(Denied::Objection(Objection::TooSoon)),
+        }
+        let (row, job) = self.whole(id).map_err(Denied::Nothing)?;
+        let id = row.description.id.clone();
+        let name = target.name(&id);
+        tracing::info!("{} ends {name}", peer.ip());
+        let inputs = match target {
+            Target::Job => vec![JobInput::KillJob],
+            Target::Attempt(name) => {
+                let (key, number) = pages::task::attempt_key(&id, name).ok_or(NO_ATTEMPT)?;
+                let fail = form.text("fail").is_some();
+                vec![JobInput::KillAttempt { attempt: key.attempt(number), fail }]
+            }
+            Target::Task(name) => {
+                let key = gather::task_key(&id, name).ok_or(NO_TASK)?;
+                let task = gather::task(&job, key).await.map_err(Nothing::from)?.ok_or(NO_TASK)?;
+                let live = task.view.attempts.iter().filter(|attempt| attempt.state.is_live());
+                live.map(|it| JobInput::KillAttempt { attempt: it.attempt, fail: false }).collect()
+            }
+        };
+        for input in inputs {
+            match job.apply(input).await {
+                Ok(_) | Err(AskError::Refused(crate::engine::JobRefusal::Ended)) => {}
+                Err(AskError::Refused(crate::engine::JobRefusal::UnknownAttempt)) => {
+                    return Err(NO_ATTEMPT.into());
+                }
+                Err(error) => return Err(Nothing::from(error).into()),
+            }
+        }
+        Ok(id)
+    }
+
+    /// The question whether to end something, perhaps asked again.
+    async fn end_page(
+        &self,
+        id: &str,
+        target: Target,
+        objection: Option<Objection>,
+    ) -> Result<Answer, Nothing> {
+        if self.shared.settings.web.kill_token.is_none() {
+            return Err(no_token());
+        }
+        let (row, _) = self.whole(id)?;
+        if row.progress.finished_at.is_some() {
+            return Ok(exchange::see_other(&job_path(&row.description.id)));
+        }
+        let title = format!("End {}", target.name(&row.description.id));
+        let section = section(&row);
+        let mut page = self
+            .make(Some(section), &title, None, move || {
+                pages::end::content(&row, &target, objection)
+            })
+            .await;
+        if let Some(objection) = objection {
+            *page.status_mut() = objection.status();
+        }
+        Ok(page)
+    }
+
+    /// Makes a page on a thread that may take its time.
+    async fn make(
+        &self,
+        section: Option<Section>,
+        title: &str,
+        refresh_ms: Option<u64>,
+        content: impl FnOnce() -> Markup + Send + 'static,
+    ) -> Answer {
+        let (title, host) = (title.to_owned(), self.host.clone());
+        let cluster_manager = self.cluster_manager.clone();
+        make_answer(&self.makers, move || {
+            let content = content();
+            let cluster_manager = cluster_manager.as_deref();
+            let frame = Frame {
+                title: &title,
+                section,
+                host: &host,
+                now: now(),
+                refresh_ms,
+                cluster_manager,
+            };
+            exchange::html(StatusCode::OK, layout::page(&frame, &content))
+        })
+        .await
+    }
+
+    async fn json(&self, make: impl FnOnce() -> Value + Send + 'static) -> Answer {
+        make_answer(&self.makers, move || exchange::json(StatusCode::OK, make().to_string())).await
+    }
+
+    /// A page that says a sentence.
+    fn say(&self, status: StatusCode, title: &str, sentence: &str) -> Answer {
+        let frame = Frame {
+            title,
+            section: None,
+            host: &self.host,
+            now: now(),
+            refresh_ms: None,
+            cluster_manager: self.cluster_manager.as_deref(),
+        };
+        exchange::html(status, layout::notice(&frame, sentence))
+    }
+
+    fn refuse(&self, nothing: Nothing) -> Answer {
+        let (status, sentence) = nothing.parts();
+        let title = match status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::FORBIDDEN => "Not allowed",
+            StatusCode::SERVICE_UNAVAILABLE => "Try again",
+            _ => "Not possible",
+        };
+        self.say(status, title, &sentence)
+    }
+}
+
+/// Why nothing is ended.
+enum Denied {
+    Objection(Objection),
+    Nothing(Nothing),
+}
+
+impl From<Nothing> for Denied {
+    fn from(nothing: Nothing) -> Denied {
+        Denied::Nothing(nothing)
+    }
+}
+
+fn no_token() -> Nothing {
+    let sentence = "Ending jobs and tasks over HTTP is off: corona.jt.web.kill.token is not set.";
+    Nothing::Other(StatusCode::FORBIDDEN, sentence.to_owned())
+}
+
+/// The answer to a program that gets nothing else.
+fn refuse_program(nothing: Nothing) -> Answer {
+    let (status, error) = nothing.parts();
+    exchange::json(status, serde_json::to_string(&Failure { error }).unwrap_or_default())
+}
+
+fn section(row: &Row) -> Section {
+    match row.progress.finished_at {
+        Some(Millis(_)) => Section::Ended,
+        None => Section::Running,
+    }
+}
+
+/// Makes an answer on a thread that may take its time, when there is a place for it.
+async fn make_answer(makers: &Semaphore, make: impl FnOnce() -> Answer + Send + 'static) -> Answer {
+    let Ok(_place) = makers.acquire().await else {
+        return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    };
+    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
+        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be made\n")
+    })
+}
+
+fn refresh_ms(rows: usize) -> u64 {
+    if rows > MANY_ROWS { SLOW_REFRESH_MS } else { REFRESH_MS }
+}
+
+/// A host name up to its first dot; an address as it is.
+fn short_name(host: &str) -> &str {
+    match host.parse::<std::net::IpAddr>() {
+        Ok(_) => host,
+        Err(_) => host.split('.').next().unwrap_or(host),
+    }
+}

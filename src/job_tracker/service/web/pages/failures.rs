@@ -1,0 +1,115 @@
+//! The attempts of a job that failed or were killed.
+
+use corona_mapreduce::TaskState;
+use corona_web::exchange::Parameters;
+use corona_web::units::{Name, class_of};
+use maud::{Markup, html};
+
+use super::super::gather::{MOST_ENDED, Row};
+use super::super::trackers::Places;
+use super::{attempt_badge, attempt_path, between, job_path, kind_name, slot_type, time};
+use crate::engine::{AttemptView, TaskView};
+
+/// Characters of an error that are shown.
+const SHOWN: usize = 1000;
+
+/// The content of the page.
+pub(in super::super) fn content(
+    row: &Row,
+    tasks: &[TaskView],
+    places: &Places,
+    parameters: &Parameters,
+) -> Markup {
+    let job = &row.description.id;
+    let kind = parameters.text("kind").filter(|kind| ["map", "reduce"].contains(kind));
+    let cause = parameters.text("cause").filter(|cause| ["failed", "killed"].contains(cause));
+    let wanted = |attempt: &&AttemptView| {
+        let is_failed = matches!(attempt.state, TaskState::Failed | TaskState::FailedUnclean);
+        let is_killed = matches!(attempt.state, TaskState::Killed | TaskState::KilledUnclean);
+        let is_cause = match cause {
+            Some("failed") => is_failed,
+            Some(_) => is_killed,
+            None => is_failed || is_killed,
+        };
+        is_cause && kind.is_none_or(|kind| kind_name(attempt.attempt.task.kind) == kind)
+    };
+    let attempts: Vec<&AttemptView> =
+        tasks.iter().flat_map(|task| &task.attempts).filter(wanted).take(MOST_ENDED).collect();
+    let path = format!("{}/failures", job_path(job));
+    html! {
+        p.crumbs { a href=(job_path(job)) { "Job " (Name(job)) } }
+        h1 { "Failed and killed attempts of " (Name(&row.description.name)) }
+        form.filter method="get" action=(path) data-swap {
+            @for (name, title, values, chosen) in [
+                ("kind", "Tasks", ["map", "reduce"], kind),
+                ("cause", "How they ended", ["failed", "killed"], cause),
+            ] {
+                div {
+                    label for=(name) { (title) }
+                    select #(name) name=(name) {
+                        option value="" { "any" }
+                        @for value in values {
+                            option value=(value) selected[chosen == Some(value)] { (value) }
+                        }
+                    }
+                }
+            }
+            div { button type="submit" { "Apply" } }
+        }
+        div #failures data-live {
+            div.table-head {
+                h2 #failures-title { "Attempts" }
+                p.count {
+                    (attempts.len())
+                    @if attempts.len() >= MOST_ENDED { ", the first ones only" }
+                }
+            }
+            div.scroll tabindex="0" role="region" aria-labelledby="failures-title" {
+                table.rows #failure-table {
+                    thead {
+                        tr {
+                            th scope="col" { "Attempt" }
+                            th scope="col" { "State" }
+                            th scope="col" { "Node" }
+                            th scope="col" { "Ended" }
+                            th.n scope="col" { "Took" }
+                            th scope="col" { "Error" }
+                        }
+                    }
+                    tbody {
+                        @for attempt in &attempts {
+                            @let name = job.attempt(attempt.attempt);
+                            tr data-key=(name) {
+                                th scope="row" {
+                                    span.dot.(class_of(slot_type(attempt.attempt.task.kind))) {}
+                                    a href=(attempt_path(job, &name)) { (name) }
+                                }
+                                td data-label="State" { (attempt_badge(attempt.state)) }
+                                td.wide data-label="Node" {
+                                    span.word {
+                                        @match places.of(&attempt.node) {
+                                            Some(address) => a href=(address) rel="noreferrer" {
+                                                (Name(&attempt.node))
+                                            },
+                                            None => (Name(&attempt.node)),
+                                        }
+                                    }
+                                }
+                                td data-label="Ended" { (time(attempt.finish_ms)) }
+                                td.n data-label="Took" { (between(attempt.start_ms, attempt.finish_ms)) }
+                                td.wide data-label="Error" {
+                                    span.long {
+                                        (Name(attempt.diagnostics.chars().take(SHOWN).collect::<String>()))
+                                    }
+                                }
+                            }
+                        }
+                        @if attempts.is_empty() {
+                            tr { td.empty colspan="6" { "No attempt has failed or was killed." } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
