@@ -29,6 +29,10 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("job_simulation", &["engine", "job_tracker", "mapreduce", "model", "process", "simulation"]),
+    (
+        "proxy_job_tracker",
+        &["config", "filesystem", "hadoop", "mapreduce", "model", "net", "process", "web", "wire"],
+    ),
     ("net", &[]),
     ("wire", &["net"]),
     ("hadoop", &["net"]),

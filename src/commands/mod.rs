@@ -28,6 +28,7 @@ mod man_pages;
 mod nodes;
 mod pool_info;
 mod pools;
+mod proxy_job_tracker;
 mod record;
 mod replay;
 mod session_list;
@@ -104,6 +105,7 @@ enum Command {
     ClusterManager(cluster_manager::Arguments),
     TaskTracker(task_tracker::Arguments),
     JobTracker(job_tracker::Arguments),
+    ProxyJobTracker(proxy_job_tracker::Arguments),
     Gateway(gateway::Arguments),
     Status(status::Arguments),
     Events(events::Arguments),
@@ -143,6 +145,9 @@ impl Command {
             }
             Command::JobTracker(arguments) => {
                 job_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
+            }
+            Command::ProxyJobTracker(arguments) => {
+                proxy_job_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
             }
             Command::Gateway(arguments) => gateway::run(arguments).map(|()| ExitCode::SUCCESS),
             Command::Status(arguments) => status::run(arguments, console),

@@ -5,8 +5,8 @@
 
 use Kind::{Address, Boolean, Class, Int, List, Long, Partitioning, Path, Secret, Text};
 use Use::{
-    Accepted, Client, Files, FilesOwn, Job, JobService, JobServiceOwn, JobTracker, Own, Tracker,
-    TrackerOwn, Unsupported, Used,
+    Accepted, Client, Files, FilesOwn, Job, JobService, JobServiceOwn, JobTracker, Own, Proxy,
+    ProxyOwn, Tracker, TrackerOwn, Unsupported, Used,
 };
 
 /// A key that may stand in a property file.
@@ -120,6 +120,10 @@ pub enum Use {
     JobService,
     /// The job tracker service; the original does not know it.
     JobServiceOwn,
+    /// The proxy job tracker, as the original does.
+    Proxy,
+    /// The proxy job tracker; the original does not know it.
+    ProxyOwn,
 }
 
 impl Use {
@@ -139,6 +143,8 @@ impl Use {
             JobTracker => "job tracker, by job",
             JobService => "job tracker",
             JobServiceOwn => "job tracker, own",
+            Proxy => "proxy job tracker",
+            ProxyOwn => "proxy job tracker, own",
         }
     }
 }
@@ -187,7 +193,7 @@ keys! {
     PROXY_JOB_TRACKER_THRIFT = "corona.proxy.job.tracker.thriftaddr", Address, "localhost:50036", "", Used,
         "The proxy job tracker's Thrift service, which is notified of safe mode. If the key is unset, the start does not report that nothing listens at the default address.";
     PROXY_JOB_TRACKER_RPC = "corona.proxy.job.tracker.rpcaddr", Address, "localhost:50035", "", JobService,
-        "The proxy job tracker's Hadoop RPC, which takes the figures of jobs that have ended. Unset: they are not reported.";
+        "The proxy job tracker's Hadoop RPC, to which job trackers report the statistics of jobs that have ended. Unset: they are not reported.";
     PARTITIONING = "cm.cpu.to.resource.partitioning", Partitioning,
         "{\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}", "", Used,
         "Slots of a node by its CPU count. The default applies only to a start without any files: with a configuration directory the key must be set.";
@@ -392,7 +398,7 @@ keys! {
     CLIENT_POOL_PROPERTY = "mapred.fairscheduler.poolnameproperty", Text, "user.name", "", Client,
         "The key whose value is the pool if none is set.";
     CLIENT_PROXY = "mapred.job.tracker.corona.proxyaddr", Address, "", "", Client,
-        "The proxy job tracker's web address.";
+        "The proxy job tracker's web address. The proxy job tracker itself listens at 0.0.0.0 and any free port if it is unset.";
 
     TT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Tracker,
         "Time between the heartbeats of a task tracker. The cluster manager uses it to find late nodes.";
@@ -817,6 +823,45 @@ keys! {
         "Further tries if that fails.";
     JOB_END_PAUSE = "job.end.retry.interval", span(0), "30000", "ms", JobTracker,
         "The pause between them.";
+
+    PJT_HANDLERS = "corona.proxy.job.tracker.handler.count", int(1), "10", "threads", Accepted,
+        "Threads of the original's RPC server.";
+    PJT_HISTORY_CACHE = "mapred.job.tracker.jobhistory.lru.cache.size", int(1), "5", "jobs", Proxy,
+        "Histories of jobs that are kept in memory after they were shown.";
+    PJT_JOB_FILE_THRESHOLD = "mapred.job.file.expirethreshold", span(0), "864000000", "ms", Proxy,
+        "Age at which a job's directory in corona.system.dir is deleted.";
+    PJT_JOB_FILE_INTERVAL = "mapred.job.file.checkinterval", span(0), "86400000", "ms", Proxy,
+        "Time between two searches for such directories. 0: one search at the start.";
+    PJT_HISTORY_THRESHOLD = "mapred.job.history.expirethreshold", span(0), "864000000", "ms", Proxy,
+        "Age at which a directory of histories in corona.sessions.log.dir is deleted.";
+    PJT_HISTORY_INTERVAL = "mapred.job.history.checkinterval", span(0), "86400000", "ms", Proxy,
+        "Time between two searches for such directories. 0: one search at the start.";
+    PJT_SHARED_THRESHOLD = "mapred.cache.shared.expire_threshold", span(0), "86400000", "ms", Proxy,
+        "Time without access after which a file of the shared cache, CAR in corona.system.dir, is deleted.";
+    PJT_SHARED_INTERVAL = "mapred.cache.shared.check_interval", span(0), "86400000", "ms", Proxy,
+        "Time between two searches for such files. 0: one search at the start.";
+    PJT_CLEAN_UP = "corona.pjt.clean.up", Text, "delete", "", ProxyOwn,
+        "What is done with expired directories and files: delete, report (only log what would be deleted) or off.";
+    PJT_DATA_DIR = "corona.pjt.data.dir", Path, "${hadoop.tmp.dir}/corona-proxy-job-tracker", "", ProxyOwn,
+        "Directory of the index of finished jobs, which is built again if it is lost.";
+    PJT_SCAN_INTERVAL = "corona.pjt.index.interval.ms", span(100), "10000", "ms", ProxyOwn,
+        "Time between two searches for new histories.";
+    PJT_MAX_JOBS = "corona.pjt.index.max.jobs", int(1), "500000", "jobs", ProxyOwn,
+        "Jobs in the index. Further ones can be shown by their id, but are not listed.";
+    PJT_MAX_HISTORY_BYTES = "corona.pjt.max.history.bytes", long(65_536), "1073741824", "bytes", ProxyOwn,
+        "Bytes of a history that are read for a page. Longer ones are shown as far as that.";
+    PJT_FILE_TIMEOUT = "corona.pjt.file.timeout.ms", span(100), "30000", "ms", ProxyOwn,
+        "How long a page waits for the file system of the histories.";
+    PJT_RELAY_CONNECT_TIMEOUT = "corona.pjt.relay.connect.timeout.ms", span(10), "3000", "ms", ProxyOwn,
+        "How long a connection to a job tracker's pages is tried.";
+    PJT_RELAY_TIMEOUT = "corona.pjt.relay.timeout.ms", span(100), "60000", "ms", ProxyOwn,
+        "How long a job tracker may take to answer a relayed request, and to continue its reply.";
+    PJT_MAX_RELAYS = "corona.pjt.relay.max.requests", int(1), "256", "requests", ProxyOwn,
+        "Relayed requests at a time. One job tracker gets at most an eighth of them. Further ones are refused.";
+    PJT_MAX_CONNECTIONS = "corona.pjt.http.max.connections", int(1), "1000", "connections", ProxyOwn,
+        "Connections to the pages. Further ones are refused.";
+    PJT_MAX_CONNECTIONS_PER_PEER = "corona.pjt.http.max.connections.per.peer", int(1), "100", "connections", ProxyOwn,
+        "Connections of one peer to the pages. Further ones are refused.";
 }
 
 /// The key with this name.
@@ -866,6 +911,7 @@ mod tests {
             assert_eq!(key.name.starts_with("corona.cm."), key.usage == Own, "{}", key.name);
             assert_eq!(key.name.starts_with("corona.tt."), key.usage == TrackerOwn, "{}", key.name);
             assert_eq!(key.name.starts_with("corona.fs."), key.usage == FilesOwn, "{}", key.name);
+            assert_eq!(key.name.starts_with("corona.pjt."), key.usage == ProxyOwn, "{}", key.name);
             assert_eq!(find(key.name), Some(key));
         }
     }

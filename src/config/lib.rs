@@ -32,6 +32,7 @@ mod partitioning;
 mod pools;
 mod problem;
 mod properties;
+mod proxy_job_tracker;
 mod scheduling;
 mod service;
 mod settings;
@@ -55,6 +56,7 @@ pub use job_tracker::{
 pub use journal::{JournalSettings, JournalSync};
 pub use limits::{CallSettings, NameSettings, RackSettings};
 pub use problem::{ConfigErrors, Origin, Problem, ProblemKind, Severity, SimilarKey};
+pub use proxy_job_tracker::{CleanUp, LoadedProxyJobTracker, ProxyJobTrackerSettings};
 pub use scheduling::{LoadedScheduling, Lookup, SchedulingFiles};
 pub use service::LoadedService;
 pub use settings::{ClusterManagerSettings, Interfaces, NotifierSettings, WireSettings};

@@ -602,7 +602,7 @@ impl<'a> SettingsReader<'a> {
             match key.usage {
                 Use::Used | Use::Own | Use::Client | Use::Files | Use::FilesOwn => {}
                 Use::Tracker | Use::TrackerOwn | Use::Job | Use::JobTracker => {}
-                Use::JobService | Use::JobServiceOwn => {}
+                Use::JobService | Use::JobServiceOwn | Use::Proxy | Use::ProxyOwn => {}
                 Use::Accepted => {
                     let property = self.property(key);
                     if let Err(wrong) = typed::check(key.kind, &property.value, key.unit) {
@@ -619,7 +619,7 @@ impl<'a> SettingsReader<'a> {
             }
         }
         for (name, origin) in self.properties.names() {
-            let ours = ["cm.", "corona.cm.", "corona.tt.", "corona.fs."]
+            let ours = ["cm.", "corona.cm.", "corona.tt.", "corona.fs.", "corona.pjt."]
                 .iter()
                 .any(|prefix| name.starts_with(prefix));
             if ours && keys::find(name).is_none() {

@@ -1,4 +1,5 @@
 //! The built program as a node of a cluster.
 
 mod job_tracker;
+mod proxy_job_tracker;
 mod task_tracker;

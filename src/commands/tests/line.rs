@@ -135,6 +135,7 @@ fn every_command_has_a_form_for_programs() {
         "cluster-manager",
         "task-tracker",
         "job-tracker",
+        "proxy-job-tracker",
         "gateway",
         "client list",
         "client kill",

@@ -1,0 +1,208 @@
+//! What peers ask while jobs run: the flag of safe mode, the directory of jobs, pages of job trackers,
+//! and reports.
+
+use std::net::SocketAddr;
+
+use compat_tests::serving::free_port;
+use corona::hadoop::protocols::job_aggregator::CoronaJobAggregatorClient;
+use corona::hadoop::rpc::{ClientOptions, User};
+use corona::hadoop::writables::{Counter, CounterGroup, Counters, InetAddress, JobStats};
+use corona::wire::calls::{
+    ClusterManager, ClusterManagerCall, ClusterManagerReply, ProxyJobTracker, ProxyJobTrackerCall,
+    ProxyJobTrackerReply,
+};
+use corona::wire::generated::{InetAddress as Address, PoolInfoStrings, SessionInfo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{Proxy, client, pair};
+
+async fn flag(proxy: &Proxy) -> bool {
+    let mut peer = client::<ProxyJobTracker>(proxy.thrift).await;
+    match peer.call(&ProxyJobTrackerCall::GetClusterManagerSafeModeFlag).await.unwrap() {
+        ProxyJobTrackerReply::GetClusterManagerSafeModeFlag(flag) => flag,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Starts a session whose pages are at `url`; returns its handle.
+async fn session(manager: SocketAddr, url: &str) -> String {
+    let mut peer = client::<ClusterManager>(manager).await;
+    let handle = match peer.call(&ClusterManagerCall::GetNextSessionId).await.unwrap() {
+        ClusterManagerReply::GetNextSessionId(handle) => handle,
+        other => panic!("{other:?}"),
+    };
+    let info = SessionInfo {
+        address: Address { host: "127.0.0.1".into(), port: 1 },
+        name: "job".into(),
+        user_id: "alice".into(),
+        group_ids: None,
+        pool_info_strings: Some(PoolInfoStrings {
+            pool_group_name: "default".into(),
+            pool_name: "alice".into(),
+        }),
+        priority: None,
+        no_preempt: None,
+        url: Some(url.into()),
+        deadline: None,
+    };
+    let call = ClusterManagerCall::SessionStart { handle: Some(handle.clone()), info: Some(info) };
+    peer.call(&call).await.unwrap();
+    handle
+}
+
+/// Pages of a job tracker, which show the first line of each request and its body.
+async fn job_tracker() -> SocketAddr {
+    let listener = free_port();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            while let Ok(1..) = stream.read_buf(&mut request).await {
+                let text = String::from_utf8_lossy(&request);
+                let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+                let length = head.lines().find_map(|line| {
+                    let (name, value) = line.split_once(": ")?;
+                    name.eq_ignore_ascii_case("content-length").then(|| value.parse().ok())?
+                });
+                if text.contains("\r\n\r\n") && body.len() >= length.unwrap_or(0) {
+                    let page = format!("{} | {body}", head.lines().next().unwrap_or_default());
+                    let head = "HTTP/1.0 200 OK\r\nContent-Type: text/plain";
+                    let reply = format!("{head}\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+                    let _ = stream.write_all(reply.as_bytes()).await;
+                    break;
+                }
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cluster_manager_sets_the_flag_that_peers_poll() {
+    let root = tempfile::tempdir().unwrap();
+    let (proxy, manager) = pair(root.path(), &[]);
+    assert!(!flag(&proxy).await);
+    let mut peer = client::<ClusterManager>(manager.thrift()).await;
+    for on in [true, false] {
+        let set = peer.call(&ClusterManagerCall::SetSafeMode { safe_mode: on }).await.unwrap();
+        assert_eq!(set, ClusterManagerReply::SetSafeMode(true));
+        assert_eq!(flag(&proxy).await, on);
+        let (_, _, metrics) = proxy.get("/metrics").await;
+        let line = format!("corona_proxy_job_tracker_safe_mode {}\n", u8::from(on));
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    let mut peer = client::<ProxyJobTracker>(proxy.thrift).await;
+    let directory = peer.call(&ProxyJobTrackerCall::GetSystemDir).await.unwrap();
+    let expected = format!("file:{}", root.path().join("system").display());
+    assert_eq!(directory, ProxyJobTrackerReply::GetSystemDir(expected));
+    let clean = ProxyJobTrackerCall::CleanJobHistoryCache { job_id: Some("job_x".into()) };
+    assert_eq!(peer.call(&clean).await.unwrap(), ProxyJobTrackerReply::CleanJobHistoryCache);
+    for probe in ["/healthz", "/readyz"] {
+        assert_eq!(proxy.get(probe).await.0, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_reach_the_job_trackers_that_sessions_have_announced_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let (proxy, manager) = pair(root.path(), &[]);
+    let (tracker, other) = (job_tracker().await, job_tracker().await);
+    let url = format!(
+        "http://{}/proxy?host={}&port={}&path=coronajobdetails.jsp",
+        proxy.http,
+        tracker.ip(),
+        tracker.port()
+    );
+    let handle = session(manager.thrift(), &url).await;
+    let job = format!("job_{handle}_0001");
+    // The name of an address that no job has announced leads nowhere, whatever listens there.
+    let at = |of: SocketAddr| format!("/proxy?host={}&port={}", of.ip(), of.port());
+    let (status, head, body) =
+        proxy.get(&format!("{}&path=a.jsp&jobid={job}&x=1%262", at(tracker))).await;
+    assert_eq!((status, &*body), (200, &*format!("GET /a.jsp?jobid={job}&x=1%262 HTTP/1.1 | ")));
+    assert!(head.to_ascii_lowercase().contains("content-type: text/html"), "{head}");
+    let (_, _, body) = proxy.get(&format!("{}&path=b.jsp", at(tracker))).await;
+    assert_eq!(body, "GET /b.jsp HTTP/1.1 | ", "found without a job id");
+    let named = format!("/proxy?host=localhost&port={}&path=c.jsp", tracker.port());
+    assert_eq!(proxy.get(&named).await.2, "GET /c.jsp HTTP/1.1 | ", "by another name");
+    let (status, _, body) = proxy.get(&format!("{}&path=a.jsp", at(other))).await;
+    assert_eq!(status, 200);
+    assert!(body.starts_with("Could not connect to Job Tracker at 127.0.0.1:"), "{body}");
+    // Forms, but not those of other sites.
+    let form = "action=changeprio&prio=HIGH";
+    let to = format!("{}&path=coronajobdetails.jsp&jobid={job}", at(tracker));
+    let (_, _, body) = proxy.post(&to, form, "").await;
+    let expected = format!("jobid={}&action=changeprio&prio=HIGH", job);
+    assert_eq!(body, format!("POST /coronajobdetails.jsp HTTP/1.1 | {expected}"));
+    let (status, _, _) = proxy.post(&to, form, "Origin: http://elsewhere\r\n").await;
+    assert_eq!(status, 403);
+    // Without an address: the job's pages, wherever they are.
+    let (status, head, _) = proxy.get(&format!("/proxy?jobid={job}")).await;
+    assert_eq!(status, 302);
+    assert!(head.contains(&url), "{head}");
+    for (query, expected) in
+        [("", 400), ("?jobid=job_202001010000.1_0001", 400), ("?jobid=nonsense", 400)]
+    {
+        assert_eq!(proxy.get(&format!("/proxy{query}")).await.0, expected, "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_job_tracker_delays_nobody_else() {
+    let root = tempfile::tempdir().unwrap();
+    let (proxy, manager) = pair(root.path(), &[("corona.pjt.relay.max.requests", "16")]);
+    let silent = free_port();
+    let deaf = silent.local_addr().unwrap();
+    let innocent = job_tracker().await;
+    for at in [deaf, innocent] {
+        session(manager.thrift(), &format!("http://{at}/jobdetails.jsp")).await;
+    }
+    let at = |of: SocketAddr| format!("/proxy?host={}&port={}&path=a", of.ip(), of.port());
+    let request = format!("GET {} HTTP/1.0\r\nHost: x\r\n\r\n", at(deaf));
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let mut stream = tokio::net::TcpStream::connect(proxy.http).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        // It has arrived there, and is not answered.
+        waiting.push((stream, silent.accept().await.unwrap()));
+    }
+    // Its share of requests is used up.
+    assert_eq!(proxy.get(&at(deaf)).await.0, 503);
+    assert_eq!(proxy.get(&at(innocent)).await.2, "GET /a HTTP/1.1 | ");
+    assert!(!flag(&proxy).await);
+    drop(waiting);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_of_job_trackers_become_metrics() {
+    let root = tempfile::tempdir().unwrap();
+    let proxy = Proxy::start(root.path(), &[]);
+    let address = InetAddress { host: "127.0.0.1".into(), port: proxy.rpc.port() };
+    let user = User { name: "alice".into(), groups: vec![] };
+    let mut tracker = CoronaJobAggregatorClient::new(address, ClientOptions::new(user));
+    let group = |group: &str, name: &str| {
+        let counter = Counter { name: name.into(), display_name: None, value: 4 };
+        let groups = vec![CounterGroup {
+            name: group.into(),
+            display_name: group.into(),
+            counters: vec![counter],
+        }];
+        Counters { groups }
+    };
+    let stats = JobStats { maps_launched: 3, ..JobStats::default() };
+    let job = Some("job_202611221049.2_0001".to_owned());
+    let counters = group("FileSystemCounters", "FILE_BYTES_READ");
+    tracker.report_job_stats(job, Some("default.p".into()), stats, counters).await.unwrap();
+    tracker.report_job_error_counters(group("TaskError", "UNKNOWN")).await.unwrap();
+    let (_, _, metrics) = proxy.get("/metrics").await;
+    let pjt = "corona_proxy_job_tracker";
+    for line in [
+        format!("{pjt}_job_reports_total 1"),
+        format!("{pjt}_job_statistics_total{{name=\"maps_launched\"}} 3"),
+        format!("{pjt}_job_counters_total{{name=\"filesystemcounters_file_bytes_read\"}} 4"),
+        format!("{pjt}_job_counters_total{{name=\"taskerror_unknown\"}} 4"),
+        format!("{pjt}_pool_job_statistics_total{{pool=\"default.p\",name=\"maps_launched\"}} 3"),
+    ] {
+        assert!(metrics.lines().any(|own| own == line), "{line}\n{metrics}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The settings of the proxy job tracker, and how they come from the keys. It reads no file.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::client::ClientSource;
+use super::files::FileReader;
+use super::problem::{ConfigErrors, Problem, warnings_or_errors};
+use super::properties::Properties;
+use super::settings::SettingsReader;
+use super::system::SystemProperties;
+use super::typed::{self, HostPort, Wrong};
+use super::{InForce, Source, keys};
+use corona_model::files::FileSystemSettings;
+
+/// Everything that the proxy job tracker can be configured with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyJobTrackerSettings {
+    /// The cluster manager's Thrift service.
+    pub cluster_manager: HostPort,
+    /// Where its pages are.
+    pub cluster_manager_pages: HostPort,
+    /// Port of the Thrift service.
+    pub thrift: HostPort,
+    /// Whether that is configured: if not, only this machine reaches it.
+    pub thrift_is_set: bool,
+    /// Where Hadoop RPC listens.
+    pub rpc: HostPort,
+    /// Where the pages are.
+    pub http: HostPort,
+    /// The directory for the files of jobs.
+    pub system_dir: String,
+    /// The directory of the histories of all sessions.
+    pub sessions_dir: String,
+    /// Sessions whose histories share one directory, at least 1.
+    pub sessions_per_dir: u64,
+    /// The directory of the index.
+    pub data_dir: PathBuf,
+    /// Time between two searches for new histories.
+    pub scan_interval: Duration,
+    /// Jobs in the index.
+    pub max_jobs: usize,
+    /// Histories in memory.
+    pub cached_histories: usize,
+    /// Bytes of a history that are read.
+    pub max_history_bytes: u64,
+    /// How long a page waits for a file system.
+    pub file_timeout: Duration,
+    /// How long a connection to a job tracker is tried.
+    pub relay_connect_timeout: Duration,
+    /// How long a job tracker may take to answer, and between two parts of an answer.
+    pub relay_timeout: Duration,
+    /// Relayed requests at a time.
+    pub max_relays: usize,
+    /// Connections to the pages.
+    pub max_connections: usize,
+    /// Those of one peer.
+    pub max_connections_per_peer: usize,
+    /// What is done with what has expired.
+    pub clean_up: CleanUp,
+    /// Directories of jobs: age and interval.
+    pub job_files: (Duration, Duration),
+    /// Directories of histories: age and interval.
+    pub histories: (Duration, Duration),
+    /// Files of the shared cache: time without access and interval.
+    pub shared_cache: (Duration, Duration),
+}
+
+/// What is done with directories and files that have expired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CleanUp {
+    /// They are deleted.
+    #[default]
+    Delete,
+    /// What would be deleted is logged.
+    Report,
+    /// Nobody looks for them.
+    Off,
+}
+
+fn clean_up(text: &str) -> Result<CleanUp, Wrong> {
+    match text {
+        "delete" => Ok(CleanUp::Delete),
+        "report" => Ok(CleanUp::Report),
+        "off" => Ok(CleanUp::Off),
+        _ => Err(Wrong::new("is none of the choices", "delete, report or off")),
+    }
+}
+
+/// A configuration of the proxy job tracker that can be used.
+#[derive(Clone, Debug)]
+pub struct LoadedProxyJobTracker {
+    pub settings: ProxyJobTrackerSettings,
+    /// How files are read.
+    pub file_systems: FileSystemSettings,
+    /// What may not be meant so.
+    pub warnings: Vec<Problem>,
+    /// The keys that were looked at, with the values in force.
+    pub in_force: Vec<InForce>,
+}
+
+impl Source<'_> {
+    /// Reads the property files as the proxy job tracker does. The errors are all that is wrong.
+    pub fn load_proxy_job_tracker(&self) -> Result<LoadedProxyJobTracker, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let properties =
+            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
+        let reader = SettingsReader::new(self, &properties, &mut problems);
+        let (settings, in_force) = reader.read_proxy_job_tracker();
+        let warnings = warnings_or_errors(problems)?;
+        let source = ClientSource {
+            conf_dir: self.conf_dir,
+            overrides: self.overrides,
+            ..ClientSource::default()
+        };
+        let file_systems = source.load_file_systems()?;
+        Ok(LoadedProxyJobTracker { settings, file_systems, warnings, in_force })
+    }
+}
+
+impl SettingsReader<'_> {
+    fn read_proxy_job_tracker(mut self) -> (ProxyJobTrackerSettings, Vec<InForce>) {
+        let http = match self.is_set(&keys::CLIENT_PROXY) {
+            true => self.value(&keys::CLIENT_PROXY, typed::address),
+            false => HostPort { host: "0.0.0.0".into(), port: 0 },
+        };
+        let settings = ProxyJobTrackerSettings {
+            cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
+            cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
+            thrift: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
+            thrift_is_set: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT),
+            rpc: self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address),
+            http,
+            system_dir: self.text(&keys::JT_SYSTEM_DIR),
+            sessions_dir: self.text(&keys::SESSIONS_LOG_DIR),
+            sessions_per_dir: self.number::<u64>(&keys::SESSIONS_PER_LOG_DIR).max(1),
+            data_dir: self.text(&keys::PJT_DATA_DIR).into(),
+            scan_interval: self.span(&keys::PJT_SCAN_INTERVAL),
+            max_jobs: self.number(&keys::PJT_MAX_JOBS),
+            cached_histories: self.number(&keys::PJT_HISTORY_CACHE),
+            max_history_bytes: self.number(&keys::PJT_MAX_HISTORY_BYTES),
+            file_timeout: self.span(&keys::PJT_FILE_TIMEOUT),
+            relay_connect_timeout: self.span(&keys::PJT_RELAY_CONNECT_TIMEOUT),
+            relay_timeout: self.span(&keys::PJT_RELAY_TIMEOUT),
+            max_relays: self.number(&keys::PJT_MAX_RELAYS),
+            max_connections: self.number(&keys::PJT_MAX_CONNECTIONS),
+            max_connections_per_peer: self.number(&keys::PJT_MAX_CONNECTIONS_PER_PEER),
+            clean_up: self.value(&keys::PJT_CLEAN_UP, clean_up),
+            job_files: (
+                self.span(&keys::PJT_JOB_FILE_THRESHOLD),
+                self.span(&keys::PJT_JOB_FILE_INTERVAL),
+            ),
+            histories: (
+                self.span(&keys::PJT_HISTORY_THRESHOLD),
+                self.span(&keys::PJT_HISTORY_INTERVAL),
+            ),
+            shared_cache: (
+                self.span(&keys::PJT_SHARED_THRESHOLD),
+                self.span(&keys::PJT_SHARED_INTERVAL),
+            ),
+        };
+        self.look_at_the_rest();
+        (settings, self.in_force)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(overrides: &[(&str, &str)]) -> Result<LoadedProxyJobTracker, ConfigErrors> {
+        let overrides: Vec<(String, String)> =
+            overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Source { overrides: &overrides, ..Source::default() }.load_proxy_job_tracker()
+    }
+
+    #[test]
+    fn every_key_of_the_service_is_read() {
+        let loaded = load(&[]).unwrap();
+        let read: Vec<&str> = loaded.in_force.iter().map(|in_force| in_force.key).collect();
+        for key in keys::ALL {
+            if matches!(key.usage, keys::Use::Proxy | keys::Use::ProxyOwn) {
+                assert!(read.contains(&key.name), "{}", key.name);
+            }
+        }
+        assert_eq!(loaded.settings.http.to_string(), "0.0.0.0:0");
+    }
+
+    #[test]
+    fn values_reach_their_settings() {
+        for (key, value, effect) in [
+            ("corona.proxy.job.tracker.rpcaddr", "pjt:6666", "port: 6666"),
+            ("corona.proxy.job.tracker.thriftaddr", "pjt:7777", "port: 7777"),
+            ("mapred.job.tracker.corona.proxyaddr", "pjt:5555", "port: 5555"),
+            ("corona.sessions.log.dir", "/seven", "sessions_dir: \"/seven\""),
+            ("corona.history.max.per.dir", "7", "sessions_per_dir: 7"),
+            ("corona.system.dir", "/seven", "system_dir: \"/seven\""),
+            ("mapred.job.tracker.jobhistory.lru.cache.size", "7", "cached_histories: 7"),
+            ("mapred.job.file.expirethreshold", "1234", "job_files: (1.234s, 86400s)"),
+            ("mapred.job.file.checkinterval", "1234", "job_files: (864000s, 1.234s)"),
+            ("mapred.job.history.expirethreshold", "1234", "histories: (1.234s, 86400s)"),
+            ("mapred.job.history.checkinterval", "1234", "histories: (864000s, 1.234s)"),
+            ("mapred.cache.shared.expire_threshold", "1234", "shared_cache: (1.234s, 86400s)"),
+            ("mapred.cache.shared.check_interval", "1234", "shared_cache: (86400s, 1.234s)"),
+            ("corona.pjt.clean.up", "report", "clean_up: Report"),
+            ("corona.pjt.data.dir", "/seven", "data_dir: \"/seven\""),
+            ("corona.pjt.index.interval.ms", "1234", "scan_interval: 1.234s"),
+            ("corona.pjt.index.max.jobs", "7", "max_jobs: 7"),
+            ("corona.pjt.max.history.bytes", "70000", "max_history_bytes: 70000"),
+            ("corona.pjt.file.timeout.ms", "1234", "file_timeout: 1.234s"),
+            ("corona.pjt.relay.connect.timeout.ms", "1234", "relay_connect_timeout: 1.234s"),
+            ("corona.pjt.relay.timeout.ms", "1234", "relay_timeout: 1.234s"),
+            ("corona.pjt.relay.max.requests", "7", "max_relays: 7"),
+            ("corona.pjt.http.max.connections", "7", "max_connections: 7"),
+            ("corona.pjt.http.max.connections.per.peer", "7", "max_connections_per_peer: 7"),
+        ] {
+            let shown = format!("{:?}", load(&[(key, value)]).unwrap().settings);
+            assert!(shown.contains(effect), "{key}: {shown}");
+            assert!(!format!("{:?}", load(&[]).unwrap().settings).contains(effect), "{key}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_was_expected() {
+        for (key, value, expected) in [
+            ("corona.pjt.clean.up", "perhaps", "delete, report or off"),
+            ("mapred.job.tracker.corona.proxyaddr", "nowhere", "host:port"),
+            ("corona.pjt.index.max.jobs", "0", "jobs, 1 to"),
+        ] {
+            let problem = load(&[(key, value)]).unwrap_err().to_string();
+            assert!(problem.contains(key) && problem.contains(value), "{problem}");
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+}

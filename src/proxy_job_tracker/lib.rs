@@ -1,0 +1,227 @@
+//! The proxy job tracker: it holds the flag of safe mode that peers poll, names the directory of the
+//! files of jobs, adds up what job trackers report of their jobs, relays pages of running jobs, and
+//! shows finished ones from their histories. Spec: mapreduce/05 §5.9, mapreduce/03 §3.8 and §3.9,
+//! mapreduce/08 §8.8 and §8.9.
+//!
+//! ```text
+//!  cluster manager, nodes, job trackers ──► thrift ──┐
+//!  job trackers whose job has ended ──► statistics ──┤
+//!  browsers, clients ──► http ─┬─► pages ──► histories, index ──► file systems
+//!                              └─► relay ──► job trackers that sessions have announced
+//! ```
+//!
+//! A file system, a job tracker or a cluster manager that does not answer delays only the requests
+//! that need it.
+
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+mod http;
+mod metrics;
+mod relay;
+mod sessions;
+mod statistics;
+mod thrift;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use corona_config::{HostPort, LoadedProxyJobTracker, ProxyJobTrackerSettings};
+use corona_filesystem::{FileSystems, FsError};
+use corona_hadoop::protocols::{ALL, job_aggregator};
+use corona_hadoop::rpc;
+use corona_net::{ListenOn, listen};
+use corona_process::Boxed;
+use corona_process::panics::{ServiceTasks, TaskPanicked};
+use corona_wire::calls::ProxyJobTracker as Contract;
+use corona_wire::server::{self, Server};
+use thiserror::Error;
+use tokio::net::{TcpListener, lookup_host};
+use tokio::sync::watch;
+
+pub use self::metrics::names as metric_names;
+
+use self::relay::Relay;
+use self::sessions::Sessions;
+use self::statistics::Statistics;
+
+const THRIFT: &str = "corona.proxy.job.tracker.thriftaddr";
+const RPC: &str = "corona.proxy.job.tracker.rpcaddr";
+const HTTP: &str = "mapred.job.tracker.corona.proxyaddr";
+
+/// A proxy job tracker that listens and is ready to serve.
+pub struct ProxyJobTracker {
+    shared: Arc<Shared>,
+    thrift: TcpListener,
+    rpc: TcpListener,
+    http: TcpListener,
+    addresses: Addresses,
+}
+
+/// Where a proxy job tracker listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The Thrift service.
+    pub thrift: SocketAddr,
+    /// Hadoop RPC.
+    pub rpc: SocketAddr,
+    /// The pages.
+    pub http: SocketAddr,
+}
+
+/// What all parts of the service share.
+struct Shared {
+    settings: ProxyJobTrackerSettings,
+    /// The directory of the files of jobs, qualified.
+    system_dir: String,
+    /// Whether the cluster manager is in safe mode.
+    safe_mode: AtomicBool,
+    statistics: Statistics,
+    sessions: Sessions,
+    relay: Relay,
+    calls: thrift::Calls,
+}
+
+/// Why a proxy job tracker cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} ({key}): {error}")]
+    Listen {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        address: String,
+        /// The system's message.
+        error: io::Error,
+    },
+    /// A directory of the configuration is not one of a file system that can be used.
+    #[error("{key} {directory}: {error}")]
+    Directory {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        directory: String,
+        /// Why it cannot be used.
+        error: FsError,
+    },
+}
+
+/// How the service ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// `stop` became true.
+    Stopped,
+    /// A part of it panicked.
+    Panicked(TaskPanicked),
+}
+
+impl std::fmt::Debug for ProxyJobTracker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProxyJobTracker")
+            .field("addresses", &self.addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ProxyJobTracker {
+    /// Opens all ports. Nothing is read from a file system before [`ProxyJobTracker::run`], so that one
+    /// that does not answer does not delay the start. Must be called within a tokio runtime.
+    pub fn bind(
+        loaded: LoadedProxyJobTracker,
+    ) -> Boxed<'static, Result<ProxyJobTracker, StartError>> {
+        Box::pin(ProxyJobTracker::open(loaded))
+    }
+
+    async fn open(loaded: LoadedProxyJobTracker) -> Result<ProxyJobTracker, StartError> {
+        let LoadedProxyJobTracker { settings, file_systems, .. } = loaded;
+        let directory = |key, directory: &str| {
+            let directory = directory.to_owned();
+            move |error| StartError::Directory { key, directory, error }
+        };
+        let system = &settings.system_dir;
+        let files =
+            FileSystems::new(file_systems).map_err(directory("corona.system.dir", system))?;
+        let (_, system_dir) =
+            files.resolve(system).map_err(directory("corona.system.dir", system))?;
+        let thrift = open_thrift(&settings)?;
+        let rpc = open(RPC, &settings.rpc).await?;
+        let http = open(HTTP, &settings.http).await?;
+        let addresses = Addresses {
+            thrift: local(THRIFT, &thrift)?,
+            rpc: local(RPC, &rpc)?,
+            http: local(HTTP, &http)?,
+        };
+        let shared = Arc::new(Shared {
+            system_dir: system_dir.to_string(),
+            safe_mode: AtomicBool::new(false),
+            statistics: Statistics::default(),
+            sessions: Sessions::new(settings.cluster_manager.clone()),
+            relay: Relay::new(&settings),
+            calls: thrift::Calls::default(),
+            settings,
+        });
+        Ok(ProxyJobTracker { shared, thrift, rpc, http, addresses })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Serves until `stop` becomes true or its sender is dropped.
+    pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Ending> {
+        Box::pin(async move {
+            let ProxyJobTracker { shared, thrift, rpc, http, .. } = self;
+            let mut tasks = ServiceTasks::default();
+            let limits = server::Limits { idle_timeout: IDLE, ..server::Limits::default() };
+            let served =
+                Server::<thrift::Handler>::new(thrift, thrift::Handler(shared.clone()), limits);
+            tasks.spawn("the Thrift server", served.run::<Contract>(stop.clone()));
+            let services = rpc::Services::new()
+                .offer(job_aggregator::Served::new(shared.clone()))
+                .offer(thrift::safe_mode_over_rpc(shared.clone()))
+                .know(ALL);
+            let served = rpc::Server::new(rpc, services, rpc::Limits::default());
+            tasks.spawn("the server of Hadoop RPC", served.run(stop.clone()));
+            tasks.spawn("the web server", http::serve(shared.clone(), http, stop.clone()));
+            match tasks.ended().await {
+                Ok(()) => Ending::Stopped,
+                Err(panic) => Ending::Panicked(panic),
+            }
+        })
+    }
+}
+
+/// How long a connection of the Thrift service may be silent. The original closes after five seconds,
+/// and a Java job tracker's later calls on the connection then fail.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// On all interfaces if the address is configured, as the original.
+fn open_thrift(settings: &ProxyJobTrackerSettings) -> Result<TcpListener, StartError> {
+    let port = settings.thrift.port;
+    let on = match settings.thrift_is_set {
+        true => ListenOn::AnyAddress(port),
+        false => ListenOn::Address((Ipv4Addr::LOCALHOST, port).into()),
+    };
+    listen(on).map_err(|error| failed(THRIFT, &settings.thrift, error))
+}
+
+async fn open(key: &'static str, address: &HostPort) -> Result<TcpListener, StartError> {
+    let failed = |error| failed(key, address, error);
+    let mut found = lookup_host((&*address.host, address.port)).await.map_err(failed)?;
+    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    listen(ListenOn::Address(found.next().ok_or_else(none)?)).map_err(failed)
+}
+
+fn local(key: &'static str, listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    let address = || HostPort::default();
+    listener.local_addr().map_err(|error| failed(key, &address(), error))
+}
+
+fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError {
+    StartError::Listen { key, address: address.to_string(), error }
+}

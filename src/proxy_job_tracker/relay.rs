@@ -1,0 +1,300 @@
+//! Passes requests on to the pages of job trackers that sessions have announced, and their replies
+//! back, piece by piece. One that is silent takes only its own share of requests.
+//! Spec: mapreduce/08 §8.8.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, LOCATION};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::http::{Page, PageBody};
+use super::sessions::Target;
+use corona_config::ProxyJobTrackerSettings;
+
+/// The largest reply that is passed on, in bytes; a log of a task may be long.
+const MAX_BODY: u64 = 1 << 30;
+/// The part of all relayed requests that one job tracker may have.
+const SHARE: usize = 8;
+
+/// Why a request was not passed on.
+#[derive(Debug, Error)]
+pub(super) enum Failed {
+    /// The job tracker cannot be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Too many requests are being passed on.
+    #[error("too many requests to job trackers wait for their replies")]
+    Busy,
+    /// It did not answer in time, or not in HTTP.
+    #[error("{0}")]
+    NoReply(String),
+}
+
+/// Passes requests on.
+pub(super) struct Relay {
+    connect_timeout: Duration,
+    timeout: Duration,
+    most: usize,
+    running: Arc<Running>,
+}
+
+/// The requests that are being passed on.
+#[derive(Default)]
+struct Running(Mutex<HashMap<Target, usize>>);
+
+/// The place of one request. Its drop makes room.
+struct Turn {
+    running: Arc<Running>,
+    target: Target,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = running.get_mut(&self.target) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.target);
+            }
+        }
+    }
+}
+
+impl Relay {
+    pub(super) fn new(settings: &ProxyJobTrackerSettings) -> Relay {
+        Relay {
+            connect_timeout: settings.relay_connect_timeout,
+            timeout: settings.relay_timeout,
+            most: settings.max_relays,
+            running: Arc::default(),
+        }
+    }
+
+    /// Requests that are being passed on.
+    pub(super) fn running(&self) -> usize {
+        self.running.0.lock().unwrap_or_else(PoisonError::into_inner).values().sum()
+    }
+
+    fn turn(&self, target: &Target) -> Option<Turn> {
+        let mut running = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = running.values().sum();
+        let own = running.get(target).copied().unwrap_or_default();
+        if all >= self.most || own >= (self.most / SHARE).max(1) {
+            return None;
+        }
+        *running.entry(target.clone()).or_default() += 1;
+        Some(Turn { running: self.running.clone(), target: target.clone() })
+    }
+
+    /// Passes a request on. `path` begins with a slash; with `form` it is a POST.
+    pub(super) async fn pass(
+        &self,
+        target: &Target,
+        path: &str,
+        form: Option<String>,
+    ) -> Result<Page, Failed> {
+        let turn = self.turn(target).ok_or(Failed::Busy)?;
+        let address = (&*target.host, target.port);
+        let connecting = timeout(self.connect_timeout, TcpStream::connect(address));
+        let stream = match connecting.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(Failed::Unreachable(error.to_string())),
+            Err(_) => return Err(Failed::Unreachable("no connection in time".to_owned())),
+        };
+        let request = request(target, path, form)
+            .ok_or_else(|| Failed::NoReply("the path is not one of HTTP".to_owned()))?;
+        let no_reply = |error: hyper::Error| Failed::NoReply(error.to_string());
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(no_reply)?;
+        // It ends with the reply, or with whoever waits for it.
+        let conversation = Conversation(tokio::spawn(connection).abort_handle());
+        let response = timeout(self.timeout, sender.send_request(request)).await;
+        let response = match response {
+            Ok(response) => response.map_err(no_reply)?,
+            Err(_) => return Err(Failed::NoReply("no reply in time".to_owned())),
+        };
+        Ok(self.reply(target, response, turn, conversation))
+    }
+
+    /// The reply as the original gives it: the status, and a page whatever it is. A redirect within the
+    /// job tracker leads through this proxy.
+    fn reply(
+        &self,
+        target: &Target,
+        response: Response<Incoming>,
+        turn: Turn,
+        conversation: Conversation,
+    ) -> Page {
+        let (head, body) = response.into_parts();
+        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = match kind {
+            Some(kind) if kind.to_ascii_lowercase().starts_with("text/html") => kind.to_owned(),
+            _ => "text/html".to_owned(),
+        };
+        let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let location = location.and_then(|location| redirect(target, location));
+        let body = Relayed {
+            body,
+            left: MAX_BODY,
+            patience: self.timeout,
+            due: Box::pin(sleep(self.timeout)),
+            _turn: turn,
+            _conversation: conversation,
+        };
+        let mut response = Response::new(PageBody::new(body));
+        *response.status_mut() = head.status;
+        let headers = response.headers_mut();
+        let html = HeaderValue::from_static("text/html");
+        headers.insert(CONTENT_TYPE, HeaderValue::from_str(&kind).unwrap_or(html));
+        if let Some(location) = location.and_then(|to| HeaderValue::from_str(&to).ok()) {
+            headers.insert(LOCATION, location);
+        } else if head.status.is_redirection() {
+            *response.status_mut() = StatusCode::OK;
+        }
+        response
+    }
+}
+
+/// Ends the conversation with a job tracker when it is dropped.
+struct Conversation(AbortHandle);
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn request(target: &Target, path: &str, form: Option<String>) -> Option<Request<Full<Bytes>>> {
+    let mut request = Request::builder()
+        .method(if form.is_some() { Method::POST } else { Method::GET })
+        .uri(path)
+        .header(HOST, target.to_string())
+        .header(CONNECTION, "close");
+    if form.is_some() {
+        request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+    }
+    request.body(Full::new(form.unwrap_or_default().into())).ok()
+}
+
+/// Where a redirect of a job tracker leads through this proxy; none if it leads elsewhere.
+fn redirect(target: &Target, location: &str) -> Option<String> {
+    let own = format!("http://{target}/");
+    let path = location.strip_prefix(&own).or_else(|| {
+        let is_relative = !location.contains("://") && !location.starts_with("//");
+        is_relative.then(|| location.trim_start_matches('/'))
+    })?;
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let begun = String::from("/proxy?");
+    let start = begun.len();
+    let mut to = form_urlencoded::Serializer::for_suffix(begun, start);
+    to.append_pair("host", &target.host).append_pair("port", &target.port.to_string());
+    to.append_pair("path", path);
+    to.extend_pairs(form_urlencoded::parse(query.as_bytes()));
+    Some(to.finish())
+}
+
+/// The body of a reply, as it arrives.
+struct Relayed {
+    body: Incoming,
+    left: u64,
+    patience: Duration,
+    due: Pin<Box<Sleep>>,
+    _turn: Turn,
+    _conversation: Conversation,
+}
+
+impl Body for Relayed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let this = &mut *self;
+        match Pin::new(&mut this.body).poll_frame(context) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                match this.left.checked_sub(bytes) {
+                    Some(left) => this.left = left,
+                    None => return Poll::Ready(Some(Err(broken("the reply is too long")))),
+                }
+                let next = Instant::now() + this.patience;
+                this.due.as_mut().reset(next);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(broken(&error.to_string())))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => match this.due.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(Some(Err(broken("the reply stopped")))),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+}
+
+fn broken(why: &str) -> std::io::Error {
+    std::io::Error::other(why.to_owned())
+}
+
+/// The whole of a form, at most so many bytes.
+pub(super) async fn read_form(mut body: Incoming, most: usize, due: Duration) -> Option<Vec<u8>> {
+    let reading = async {
+        let mut form = Vec::new();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame.ok()?.into_data() {
+                if form.len() + data.len() > most {
+                    return None;
+                }
+                form.extend_from_slice(&data);
+            }
+        }
+        Some(form)
+    };
+    timeout(due, reading).await.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_leads_through_the_proxy_or_nowhere() {
+        let target = Target { host: "jt".into(), port: 81 };
+        for (location, expected) in [
+            ("http://jt:81/a.jsp?x=1%26", Some("/proxy?host=jt&port=81&path=a.jsp&x=1%26")),
+            ("/a.jsp", Some("/proxy?host=jt&port=81&path=a.jsp")),
+            ("http://elsewhere/a.jsp", None),
+            ("//elsewhere/a.jsp", None),
+        ] {
+            assert_eq!(redirect(&target, location).as_deref(), expected, "{location}");
+        }
+    }
+
+    #[test]
+    fn one_job_tracker_gets_its_share_of_the_requests() {
+        let relay = Relay {
+            connect_timeout: Duration::ZERO,
+            timeout: Duration::ZERO,
+            most: 16,
+            running: Arc::default(),
+        };
+        let target = |port| Target { host: "jt".into(), port };
+        let one: Vec<Turn> = (0..16).map_while(|_| relay.turn(&target(1))).collect();
+        assert_eq!(one.len(), 2);
+        assert!(relay.turn(&target(2)).is_some());
+        drop(one);
+        assert_eq!(relay.running(), 0);
+    }
+}
