@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::Shared;
+use super::histories::HistoryError;
 use super::relay::{Failed, read_form};
 use super::sessions::Target;
 use corona_mapreduce::JobId;
@@ -61,6 +62,7 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, stop: watc
 }
 
 /// The parameters of a request, decoded.
+#[derive(Clone)]
 pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
@@ -74,7 +76,7 @@ impl Parameters {
     }
 
     /// The first values of all parameters but these.
-    fn others(&self, than: &[&str]) -> Vec<(&str, &str)> {
+    pub(super) fn others(&self, than: &[&str]) -> Vec<(&str, &str)> {
         let mut others: Vec<(&str, &str)> = Vec::new();
         for (name, value) in &self.0 {
             let is_new = !others.iter().any(|(own, _)| own == name);
@@ -101,7 +103,9 @@ impl Shared {
             }
             (_, &Method::GET | &Method::HEAD) => match path.strip_prefix("/static/") {
                 Some(name) => static_file(name, takes_gzip),
-                None => text(StatusCode::NOT_FOUND, "No such page\n"),
+                None => super::pages::answer(&self, &path, &query, takes_gzip)
+                    .await
+                    .unwrap_or_else(|| text(StatusCode::NOT_FOUND, "No such page\n")),
             },
             _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are supported\n"),
         }
@@ -134,7 +138,13 @@ impl Shared {
                     Err(error) => tracing::info!(%target, %error, "a job tracker does not answer"),
                 }
             }
+            if let Some(page) = self.history(query).await {
+                return page;
+            }
             return could_not_connect(host, port, announced.is_some());
+        }
+        if let Some(page) = self.history(query).await {
+            return page;
         }
         let url = match &session {
             Some(session) => self.sessions.url(session).await,
@@ -148,6 +158,29 @@ impl Shared {
                 page
             }
             None => missing_parameters(),
+        }
+    }
+
+    /// The page of a job that has a history. A running one has too, so with neither host nor port its
+    /// job tracker comes first.
+    async fn history(self: &Arc<Self>, query: &Parameters) -> Option<Page> {
+        let place = super::pages::place_of(self, None, query).await;
+        match place {
+            Ok(place) if place.is_done || query.get("host").is_some() => {
+                Some(super::pages::job_page(self, place).await)
+            }
+            Ok(place) => {
+                let session = session_of(&place.job)?;
+                match self.sessions.url(&session).await {
+                    Some(_) => None,
+                    None => Some(super::pages::job_page(self, place).await),
+                }
+            }
+            Err(HistoryError::NotFound) => None,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for the history of a job");
+                None
+            }
         }
     }
 
@@ -189,7 +222,9 @@ impl Shared {
     }
 
     /// Forgets the history of a job that is in memory.
-    pub(super) fn forget_history(&self, _job: &str) {}
+    pub(super) fn forget_history(&self, job: &str) {
+        self.histories.forget(job);
+    }
 }
 
 /// The session of a job: `202611210043.7` of `job_202611210043.7_0001`.

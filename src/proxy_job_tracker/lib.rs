@@ -16,26 +16,33 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+mod clean_up;
+mod histories;
 mod http;
+mod index;
 mod metrics;
+mod pages;
 mod relay;
 mod sessions;
 mod statistics;
+#[cfg(test)]
+mod tests;
 mod thrift;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use corona_config::{HostPort, LoadedProxyJobTracker, ProxyJobTrackerSettings};
+use corona_config::{HostPort, InForce, LoadedProxyJobTracker, ProxyJobTrackerSettings};
 use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::protocols::{ALL, job_aggregator};
 use corona_hadoop::rpc;
+use corona_model::types::Millis;
 use corona_net::{ListenOn, listen};
 use corona_process::Boxed;
-use corona_process::panics::{ServiceTasks, TaskPanicked};
+use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
 use corona_wire::calls::ProxyJobTracker as Contract;
 use corona_wire::server::{self, Server};
 use thiserror::Error;
@@ -44,6 +51,9 @@ use tokio::sync::watch;
 
 pub use self::metrics::names as metric_names;
 
+use self::clean_up::Cleaned;
+use self::histories::Histories;
+use self::index::Index;
 use self::relay::Relay;
 use self::sessions::Sessions;
 use self::statistics::Statistics;
@@ -75,6 +85,14 @@ pub struct Addresses {
 /// What all parts of the service share.
 struct Shared {
     settings: ProxyJobTrackerSettings,
+    /// The name of this service on its pages.
+    host: String,
+    files: Arc<FileSystems>,
+    histories: Histories,
+    index: Index,
+    cleaned: Cleaned,
+    /// The values of all keys.
+    in_force: Vec<InForce>,
     /// The directory of the files of jobs, qualified.
     system_dir: String,
     /// Whether the cluster manager is in safe mode.
@@ -106,7 +124,7 @@ pub enum StartError {
         /// Its value.
         directory: String,
         /// Why it cannot be used.
-        error: FsError,
+        error: Box<FsError>,
     },
 }
 
@@ -137,10 +155,10 @@ impl ProxyJobTracker {
     }
 
     async fn open(loaded: LoadedProxyJobTracker) -> Result<ProxyJobTracker, StartError> {
-        let LoadedProxyJobTracker { settings, file_systems, .. } = loaded;
+        let LoadedProxyJobTracker { settings, file_systems, in_force, .. } = loaded;
         let directory = |key, directory: &str| {
             let directory = directory.to_owned();
-            move |error| StartError::Directory { key, directory, error }
+            move |error| StartError::Directory { key, directory, error: Box::new(error) }
         };
         let system = &settings.system_dir;
         let files =
@@ -155,7 +173,16 @@ impl ProxyJobTracker {
             rpc: local(RPC, &rpc)?,
             http: local(HTTP, &http)?,
         };
+        let sessions = &settings.sessions_dir;
+        let histories = Histories::new(&files, &settings)
+            .map_err(directory("corona.sessions.log.dir", sessions))?;
         let shared = Arc::new(Shared {
+            host: HostPort { port: addresses.http.port(), ..settings.http.clone() }.to_string(),
+            files: Arc::new(files),
+            histories,
+            index: Index::default(),
+            cleaned: Cleaned::default(),
+            in_force,
             system_dir: system_dir.to_string(),
             safe_mode: AtomicBool::new(false),
             statistics: Statistics::default(),
@@ -188,7 +215,17 @@ impl ProxyJobTracker {
             let served = rpc::Server::new(rpc, services, rpc::Limits::default());
             tasks.spawn("the server of Hadoop RPC", served.run(stop.clone()));
             tasks.spawn("the web server", http::serve(shared.clone(), http, stop.clone()));
-            match tasks.ended().await {
+            let (searching, cleaning) = (shared.clone(), shared);
+            // Neither has an end: they stop with the servers.
+            let background = tokio::spawn(async move {
+                tokio::join!(
+                    restart_on_panic("the index", || index::keep(searching.clone())),
+                    restart_on_panic("the clean-up", || clean_up::keep(cleaning.clone())),
+                )
+            });
+            let ended = tasks.ended().await;
+            background.abort();
+            match ended {
                 Ok(()) => Ending::Stopped,
                 Err(panic) => Ending::Panicked(panic),
             }
@@ -224,4 +261,10 @@ fn local(key: &'static str, listener: &TcpListener) -> Result<SocketAddr, StartE
 
 fn failed(key: &'static str, address: &HostPort, error: io::Error) -> StartError {
     StartError::Listen { key, address: address.to_string(), error }
+}
+
+/// The time of the machine's clock.
+fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -17,6 +17,12 @@ families! {
     REPORTS = Counter "corona_proxy_job_tracker_job_reports_total" "Statistics of finished jobs that job trackers have reported.";
     ERROR_REPORTS = Counter "corona_proxy_job_tracker_error_reports_total" "Counters of task errors that job trackers have reported.";
     LEFT_OUT = Counter "corona_proxy_job_tracker_statistics_left_out_total" "Reported counters and pools for which there was no room.";
+    JOBS = Gauge "corona_proxy_job_tracker_indexed_jobs" "Jobs in the index of histories.";
+    JOBS_LEFT_OUT = Counter "corona_proxy_job_tracker_index_left_out_total" "Jobs for which the index had no room.";
+    UNREADABLE = Counter "corona_proxy_job_tracker_unreadable_histories_total" "Attempts to read a history for the index that failed.";
+    SEARCHED = Gauge "corona_proxy_job_tracker_index_timestamp_seconds" "Time at which all histories were last searched for new ones; 0 before the first time.";
+    SEARCH_FAILED = Gauge "corona_proxy_job_tracker_index_failed" "1 if the last search could not read every directory.";
+    CLEANED = Counter "corona_proxy_job_tracker_clean_up_total" "Expired directories and files, by outcome.";
     STATS = Counter "corona_proxy_job_tracker_job_statistics_total" "Statistics of finished jobs; name is the original's name of the metric.";
     COUNTERS = Counter "corona_proxy_job_tracker_job_counters_total" "Counters of finished jobs; name is the original's name of the metric.";
     POOL_STATS = Counter "corona_proxy_job_tracker_pool_job_statistics_total" "Statistics of finished jobs, by pool.";
@@ -37,6 +43,12 @@ const ALL: &[corona_web::prometheus::Family] = &[
     REPORTS,
     ERROR_REPORTS,
     LEFT_OUT,
+    JOBS,
+    JOBS_LEFT_OUT,
+    UNREADABLE,
+    SEARCHED,
+    SEARCH_FAILED,
+    CLEANED,
     STATS,
     COUNTERS,
     POOL_STATS,
@@ -64,6 +76,21 @@ pub(super) fn render(shared: &Shared) -> String {
     text.family(REPORTS).value(sums.jobs);
     text.family(ERROR_REPORTS).value(sums.errors);
     text.family(LEFT_OUT).value(sums.left_out);
+    let index = &shared.index;
+    text.family(JOBS).value(index.jobs().len());
+    text.family(JOBS_LEFT_OUT).value(index.left_out.load(Ordering::Relaxed));
+    text.family(UNREADABLE).value(index.unreadable.load(Ordering::Relaxed));
+    text.family(SEARCHED).value(index.searched_ms.load(Ordering::Relaxed) as f64 / 1000.0);
+    text.family(SEARCH_FAILED).value(u8::from(index.has_failed.load(Ordering::Relaxed)));
+    let cleaned = &shared.cleaned;
+    let mut samples = text.family(CLEANED);
+    for (outcome, count) in [
+        ("deleted", &cleaned.deleted),
+        ("reported", &cleaned.reported),
+        ("failed", &cleaned.failed),
+    ] {
+        samples.labelled(&[("outcome", outcome)], count.load(Ordering::Relaxed));
+    }
     let mut samples = text.family(STATS);
     for (name, value) in &sums.all.stats {
         samples.labelled(&[("name", name)], value);

@@ -1,0 +1,496 @@
+//! Where histories of jobs are, and their contents. Only files of the form that job trackers give them,
+//! in the directory of the sessions, are opened. Spec: mapreduce/08 §8.1, §8.8.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use corona_config::ProxyJobTrackerSettings;
+use corona_filesystem::{ErrorKind, FileStatus, FileSystem, FileSystems, FsError, FsPath};
+use corona_mapreduce::history_reader::{AttemptCounters, Record, Records};
+use corona_mapreduce::{JobHistory, JobId};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Files that are read at a time. Each may wait for a file system that does not answer.
+const READERS: usize = 8;
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+/// The largest configuration that is shown, in bytes.
+const MAX_CONF: u64 = 16 << 20;
+/// The directory of the histories of jobs that have ended.
+pub(super) const DONE: &str = "done";
+
+/// Why a history cannot be shown.
+#[derive(Debug, Error)]
+pub(super) enum HistoryError {
+    /// There is none.
+    #[error("there is no history of this job")]
+    NotFound,
+    /// Too many are being read.
+    #[error("too many files of histories are being read")]
+    Busy,
+    /// The file system did not answer in time.
+    #[error("the file system of the histories does not answer in time")]
+    Late,
+    /// The file system refused.
+    #[error("{0}")]
+    Files(#[from] FsError),
+}
+
+/// The file of a history: which directory of sessions, which job, and whether it has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Such as `202611210043.0`.
+    pub(super) directory: String,
+    pub(super) job: JobId,
+    pub(super) is_done: bool,
+}
+
+impl Place {
+    /// The file below the directory of all sessions.
+    pub(super) fn path(&self, root: &FsPath) -> FsPath {
+        let directory = root.join(&self.directory);
+        let directory = if self.is_done { directory.join(DONE) } else { directory };
+        directory.join(self.job.as_str())
+    }
+
+    fn conf(&self, root: &FsPath) -> FsPath {
+        let path = self.path(root);
+        let name = format!("{}_conf.xml", self.job);
+        path.parent().map_or_else(|| path.clone(), |parent| parent.join(&name))
+    }
+}
+
+/// The contents of a history.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) place: Place,
+    pub(super) path: String,
+    pub(super) history: JobHistory,
+    /// Records that could not be read.
+    pub(super) damaged: u64,
+    /// The rest of the file was not read, since it is too long.
+    pub(super) is_cut: bool,
+    bytes: u64,
+    modified_ms: i64,
+}
+
+/// Finds and reads histories.
+pub(super) struct Histories {
+    system: Arc<dyn FileSystem>,
+    root: FsPath,
+    per_dir: u64,
+    patience: Duration,
+    max_bytes: u64,
+    turns: Arc<Semaphore>,
+    kept: Mutex<VecDeque<Arc<Contents>>>,
+    most_kept: usize,
+}
+
+impl Histories {
+    /// # Errors
+    /// The directory of the sessions is in no file system that can be used.
+    pub(super) fn new(
+        files: &FileSystems,
+        settings: &ProxyJobTrackerSettings,
+    ) -> Result<Histories, FsError> {
+        let (system, root) = files.resolve(&settings.sessions_dir)?;
+        Ok(Histories {
+            system,
+            root,
+            per_dir: settings.sessions_per_dir,
+            patience: settings.file_timeout,
+            max_bytes: settings.max_history_bytes,
+            turns: Arc::new(Semaphore::new(READERS)),
+            kept: Mutex::default(),
+            most_kept: settings.cached_histories,
+        })
+    }
+
+    pub(super) fn system(&self) -> Arc<dyn FileSystem> {
+        self.system.clone()
+    }
+
+    pub(super) fn root(&self) -> &FsPath {
+        &self.root
+    }
+
+    /// The place that a path names, if it is the history of a job below the directory of the sessions.
+    pub(super) fn place_of(&self, path: &str) -> Option<Place> {
+        let own = self.root.root()?;
+        let path = FsPath::parse(path).ok()?.qualified(own, "/").ok()?;
+        if !path.is_within(&self.root) {
+            return None;
+        }
+        let rest = path.path().strip_prefix(self.root.path().trim_end_matches('/'))?;
+        let parts: Vec<&str> = rest.trim_start_matches('/').split('/').collect();
+        let (directory, job, is_done) = match parts[..] {
+            [directory, DONE, job] => (directory, job, true),
+            [directory, job] => (directory, job, false),
+            _ => return None,
+        };
+        let job = job.parse().ok()?;
+        is_session_dir(directory).then(|| Place { directory: directory.to_owned(), job, is_done })
+    }
+
+    /// The directory of a job's history, as its session says; none for a job of no session.
+    pub(super) fn directory_of(&self, job: &JobId) -> Option<String> {
+        let session = super::http::session_of(job)?;
+        let (start, number) = session.split_once('.')?;
+        let number: u64 = number.parse().ok()?;
+        Some(format!("{start}.{}", number / self.per_dir.max(1)))
+    }
+
+    /// The history of a job in one directory: that of its end, or else of one that runs, or whose job
+    /// tracker died.
+    pub(super) async fn find(
+        &self,
+        directory: &str,
+        job: &JobId,
+    ) -> Result<Option<Place>, HistoryError> {
+        if !is_session_dir(directory) {
+            return Ok(None);
+        }
+        let directory = directory.to_owned();
+        let place = |is_done| Place { directory: directory.clone(), job: job.clone(), is_done };
+        for place in [place(true), place(false)] {
+            let (system, root, at) = (self.system.clone(), self.root.clone(), place.clone());
+            let found = self.work(async move {
+                match status(&*system, &root, &at.path(&root)).await {
+                    Ok(status) => Ok(!status.is_directory),
+                    Err(error) if error.kind == ErrorKind::NotFound => Ok(false),
+                    Err(error) => Err(error.into()),
+                }
+            });
+            if found.await? {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The contents of a history; those in memory unless the file has changed.
+    pub(super) async fn read(&self, place: &Place) -> Result<Arc<Contents>, HistoryError> {
+        let (system, root, at) = (self.system.clone(), self.root.clone(), place.clone());
+        let path = place.path(&self.root);
+        let kept = self.kept(&path.to_string());
+        let most = self.max_bytes;
+        let contents = self.work(async move {
+            let status = status(&*system, &root, &path).await?;
+            if let Some(kept) = kept
+                && (kept.bytes, kept.modified_ms) == (status.bytes, status.modified_ms)
+            {
+                return Ok(kept);
+            }
+            let mut history = JobHistory::default();
+            let mut take = |record: Record<'_>| history.take(record);
+            let (damaged, is_cut) = records_of(&*system, &path, most, &mut take).await?;
+            Ok(Arc::new(Contents {
+                path: path.to_string(),
+                place: at,
+                history,
+                damaged,
+                is_cut,
+                bytes: status.bytes,
+                modified_ms: status.modified_ms,
+            }))
+        });
+        let contents = contents.await?;
+        self.keep(contents.clone());
+        Ok(contents)
+    }
+
+    /// The counters of an attempt or a task, in their text form.
+    pub(super) async fn counters(
+        &self,
+        place: &Place,
+        id: &str,
+    ) -> Result<Option<String>, HistoryError> {
+        let (system, root) = (self.system.clone(), self.root.clone());
+        let (path, most) = (place.path(&self.root), self.max_bytes);
+        let mut one = AttemptCounters::of(id);
+        self.work(async move {
+            status(&*system, &root, &path).await?;
+            records_of(&*system, &path, most, &mut |record| one.take(record)).await?;
+            Ok(one.found)
+        })
+        .await
+    }
+
+    /// The names and values of a job's configuration.
+    pub(super) async fn conf(&self, place: &Place) -> Result<Vec<(String, String)>, HistoryError> {
+        let (system, root) = (self.system.clone(), self.root.clone());
+        let path = place.conf(&self.root);
+        self.work(async move {
+            status(&*system, &root, &path).await?;
+            let bytes = read_part(&*system, &path, 0, MAX_CONF).await?;
+            Ok(properties(&String::from_utf8_lossy(&bytes)))
+        })
+        .await
+    }
+
+    /// Forgets the history of a job that is in memory.
+    pub(super) fn forget(&self, job: &str) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|contents| contents.place.job.as_str() != job);
+    }
+
+    fn kept(&self, path: &str) -> Option<Arc<Contents>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|contents| contents.path == path).cloned()
+    }
+
+    fn keep(&self, contents: Arc<Contents>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|other| other.path != contents.path);
+        kept.push_front(contents);
+        kept.truncate(self.most_kept);
+    }
+
+    /// Does work with files, in turn. A caller does not wait longer than configured; the work keeps its
+    /// turn until the file system answers, so that one that does not takes a few threads and no more.
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, HistoryError>> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let turn = timeout(self.patience, self.turns.clone().acquire_owned()).await;
+        let turn = turn.ok().and_then(Result::ok).ok_or(HistoryError::Busy)?;
+        let working = tokio::spawn(async move {
+            let _turn = turn;
+            work.await
+        });
+        match timeout(self.patience, working).await {
+            Ok(Ok(done)) => match done {
+                Err(HistoryError::Files(error)) if error.kind == ErrorKind::NotFound => {
+                    Err(HistoryError::NotFound)
+                }
+                done => done,
+            },
+            Ok(Err(_)) => Err(HistoryError::Busy),
+            Err(_) => Err(HistoryError::Late),
+        }
+    }
+}
+
+/// The status of a file below the directory of the sessions. A symbolic link on the way counts as
+/// nothing: it may lead elsewhere.
+pub(super) async fn status(
+    system: &dyn FileSystem,
+    root: &FsPath,
+    path: &FsPath,
+) -> Result<FileStatus, FsError> {
+    let not_found = || FsError::new(ErrorKind::NotFound, "open", path, "no such file".to_owned());
+    if root.root().is_some_and(|root| root.scheme() == "file") {
+        let below = path.path().strip_prefix(root.path()).unwrap_or_default().to_owned();
+        let mut at = PathBuf::from(root.path());
+        let links = tokio::task::spawn_blocking(move || {
+            below.split('/').filter(|part| !part.is_empty()).any(|part| {
+                at.push(part);
+                fs::symlink_metadata(&at).is_ok_and(|metadata| metadata.is_symlink())
+            })
+        });
+        if links.await.unwrap_or(true) {
+            return Err(not_found());
+        }
+    }
+    system.status(path).await
+}
+
+/// Hands on the records of a file. Returns how many are damaged, and whether the file is longer than
+/// what was read.
+async fn records_of(
+    system: &dyn FileSystem,
+    path: &FsPath,
+    most: u64,
+    take: &mut (impl FnMut(Record<'_>) + Send),
+) -> Result<(u64, bool), FsError> {
+    let mut reader = system.open(path).await?;
+    let mut records = Records::new();
+    let mut buffer = vec![0; PIECE];
+    let mut left = most;
+    loop {
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+        let read = match buffer.get_mut(..room) {
+            Some(buffer) if room > 0 => reader.read(buffer).await?,
+            _ => break,
+        };
+        if read == 0 {
+            break;
+        }
+        left -= read as u64;
+        records.push(buffer.get(..read).unwrap_or_default(), take);
+        // Others get their turn between two pieces.
+        tokio::task::yield_now().await;
+    }
+    records.finish(take);
+    Ok((records.damaged(), left == 0 && reader.length() > most))
+}
+
+/// A part of a file; shorter where the file ends.
+pub(super) async fn read_part(
+    system: &dyn FileSystem,
+    path: &FsPath,
+    from: u64,
+    most: u64,
+) -> Result<Vec<u8>, FsError> {
+    let mut reader = system.open(path).await?;
+    let length = reader.length().saturating_sub(from).min(most);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    reader.read_exact_at(from, &mut bytes).await?;
+    Ok(bytes)
+}
+
+/// `<digits>.<digits>`
+pub(super) fn is_session_dir(name: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    name.split_once('.').is_some_and(|(start, number)| is_number(start) && is_number(number))
+}
+
+/// The properties in a configuration file, as far as it can be read.
+fn properties(xml: &str) -> Vec<(String, String)> {
+    let between = |text: &str, tag: &str| -> Option<String> {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let rest = text.split_once(&*open)?.1;
+        Some(decoded(rest.split_once(&*close)?.0))
+    };
+    let parts = xml.split("<property>").skip(1);
+    let parts = parts.map(|part| part.split("</property>").next().unwrap_or_default());
+    let pairs = parts.filter_map(|part| {
+        let name = between(part, "name")?;
+        Some((name, between(part, "value").unwrap_or_default()))
+    });
+    pairs.collect()
+}
+
+/// The text of an element.
+fn decoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('&') {
+        out.push_str(before);
+        let (entity, behind) = after.split_once(';').unwrap_or((after, ""));
+        let code = entity.strip_prefix('#').and_then(|code| match code.strip_prefix('x') {
+            Some(code) => u32::from_str_radix(code, 16).ok(),
+            None => code.parse().ok(),
+        });
+        match (entity, code.and_then(char::from_u32)) {
+            ("amp", _) => out.push('&'),
+            ("lt", _) => out.push('<'),
+            ("gt", _) => out.push('>'),
+            ("quot", _) => out.push('"'),
+            ("apos", _) => out.push('\''),
+            (_, Some(character)) => out.push(character),
+            _ => {
+                out.push('&');
+                rest = after;
+                continue;
+            }
+        }
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The pool that a job's configuration names.
+pub(super) fn pool_of(conf: &[u8]) -> Option<String> {
+    let name = b"<name>mapred.fairscheduler.pool</name>";
+    let at = memchr::memmem::find(conf, name)?;
+    let rest = conf.get(at + name.len()..)?;
+    let rest = rest.get(..rest.len().min(4096))?;
+    let end = memchr::memmem::find(rest, b"</property>").unwrap_or(rest.len());
+    let text = String::from_utf8_lossy(rest.get(..end)?);
+    let value = text.split_once("<value>")?.1.split_once("</value>")?.0;
+    let pool = decoded(value);
+    (!pool.is_empty() && pool.len() <= 256).then_some(pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use corona_filesystem::FileSystemSettings;
+
+    use super::*;
+
+    fn histories(root: &std::path::Path) -> Histories {
+        let settings =
+            FileSystemSettings { default_fs: "file:///".into(), ..FileSystemSettings::default() };
+        let files = FileSystems::new(settings).unwrap();
+        let overrides = [("corona.sessions.log.dir".to_owned(), root.display().to_string())];
+        let source =
+            corona_config::Source { overrides: &overrides, ..corona_config::Source::default() };
+        Histories::new(&files, &source.load_proxy_job_tracker().unwrap().settings).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_histories_below_the_directory_of_the_sessions_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("sessions");
+        let done = root.join("202611221049.0/done");
+        fs::create_dir_all(&done).unwrap();
+        let job = "job_202611221049.2_0001";
+        fs::write(done.join(job), "Meta VERSION=\"1\" .\nJob USER=\"alice\" .\n").unwrap();
+        let histories = histories(&root);
+        let shown = root.display();
+        for path in [
+            format!("{shown}/202611221049.0/done/{job}"),
+            format!("file:{shown}/202611221049.0/done/{job}"),
+            format!("file://{shown}/202611221049.0/x/../done/{job}"),
+        ] {
+            let place = histories.place_of(&path).unwrap_or_else(|| panic!("{path}"));
+            assert_eq!(histories.read(&place).await.unwrap().history.user, "alice");
+        }
+        for path in [
+            "/etc/passwd".to_owned(),
+            format!("{shown}/../sessions/202611221049.0/done/passwd"),
+            format!("{shown}/202611221049.0/done/../../../{job}"),
+            format!("{shown}/elsewhere/done/{job}"),
+            format!("{shown}x/202611221049.0/done/{job}"),
+            format!("hdfs://nn{shown}/202611221049.0/done/{job}"),
+        ] {
+            assert_eq!(histories.place_of(&path), None, "{path}");
+        }
+        let id: JobId = job.parse().unwrap();
+        assert_eq!(histories.directory_of(&id).as_deref(), Some("202611221049.0"));
+        assert!(histories.find("202611221049.0", &id).await.unwrap().unwrap().is_done);
+        // A link may lead anywhere.
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "Job USER=\"root\" .\n").unwrap();
+        let other: JobId = "job_202611221049.3_0001".parse().unwrap();
+        std::os::unix::fs::symlink(&secret, done.join(other.as_str())).unwrap();
+        assert_eq!(histories.find("202611221049.0", &other).await.unwrap(), None);
+        let place = Place { directory: "202611221049.0".into(), job: other, is_done: true };
+        assert!(matches!(histories.read(&place).await, Err(HistoryError::NotFound)));
+    }
+
+    #[tokio::test]
+    async fn a_history_is_read_again_when_it_has_changed_or_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("202611221049.0");
+        fs::create_dir_all(&at).unwrap();
+        let job = "job_202611221049.2_0001";
+        fs::write(at.join(job), "Meta VERSION=\"1\" .\nJob USER=\"a\" .\n").unwrap();
+        let histories = histories(dir.path());
+        let place = histories.find("202611221049.0", &job.parse().unwrap()).await.unwrap().unwrap();
+        let first = histories.read(&place).await.unwrap();
+        assert!(Arc::ptr_eq(&first, &histories.read(&place).await.unwrap()));
+        histories.forget(job);
+        assert!(!Arc::ptr_eq(&first, &histories.read(&place).await.unwrap()));
+        fs::write(at.join(job), "Meta VERSION=\"1\" .\nJob USER=\"longer\" .\n").unwrap();
+        assert_eq!(histories.read(&place).await.unwrap().history.user, "longer");
+    }
+
+    #[test]
+    fn properties_are_read_as_far_as_they_go() {
+        let xml = "<configuration>\n<property><!--x--><name>a</name><value>&lt;1&gt; &amp;&#65;&x</value></property>\n\
+                   <property><name>mapred.fairscheduler.pool</name><value>g.p</value></property><property><name>c";
+        let expected = [("a", "<1> &A&x"), ("mapred.fairscheduler.pool", "g.p")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(properties(xml), expected);
+        assert_eq!(pool_of(xml.as_bytes()).as_deref(), Some("g.p"));
+        assert_eq!(pool_of(b"<name>mapred.fairscheduler.pool</name>"), None);
+    }
+}

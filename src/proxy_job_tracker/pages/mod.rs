@@ -1,0 +1,407 @@
+//! The pages of finished jobs, for people and for programs: which address shows what.
+//! The addresses of the original show the same as ours. Spec: mapreduce/08 §8.8.
+
+mod api;
+mod compare;
+mod figures;
+mod job;
+mod list;
+mod tasks;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use corona_mapreduce::JobId;
+use corona_web::files;
+use corona_web::units::as_of;
+use hyper::StatusCode;
+use hyper::body::{Body, Bytes, Frame};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use tokio::task::JoinHandle;
+
+use super::Shared;
+use super::histories::{Contents, HistoryError, Place};
+use super::http::{Page, PageBody, Parameters, begun, text, whole};
+use super::index::Query;
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// What stands in a page until its content is there.
+const CONTENT: &str = "\u{0}";
+
+/// A job that is shown.
+pub(super) struct View<'a> {
+    shared: &'a Shared,
+    contents: &'a Contents,
+}
+
+impl View<'_> {
+    /// The address of a page of this job.
+    fn link(&self, rest: &str) -> String {
+        format!("/jobs/{}{rest}", self.contents.place.job)
+    }
+
+    fn job(&self) -> &JobId {
+        &self.contents.place.job
+    }
+}
+
+/// What is shown of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Job,
+    Tasks,
+    Task,
+    Counters,
+    Analysis,
+}
+
+/// Answers with the page at an address, if there is one.
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    path: &str,
+    query: &Parameters,
+    takes_gzip: bool,
+) -> Option<Page> {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let show = async |what, job: Option<&str>, task: Option<&str>| {
+        page_of_job(shared, what, job, task, query).await
+    };
+    Some(match segments[..] {
+        [""] | ["jobs"] => {
+            let page = list::page(shared, &list_query(query), query);
+            whole(StatusCode::OK, HTML, page, takes_gzip)
+        }
+        ["coronajobhistory.jsp" | "jobhistory.jsp"] => {
+            let mut wanted = list_query(query);
+            // `user:name`, each may be missing.
+            if let Some(search) = query.get("search") {
+                let (user, name) = search.split_once(':').unwrap_or((search, ""));
+                (wanted.user, wanted.name) = (user.to_owned(), name.to_owned());
+            }
+            whole(StatusCode::OK, HTML, list::page(shared, &wanted, query), takes_gzip)
+        }
+        ["jobs", job] => show(What::Job, Some(job), None).await,
+        ["jobs", job, "tasks"] => show(What::Tasks, Some(job), None).await,
+        ["jobs", job, "tasks", task] => show(What::Task, Some(job), Some(task)).await,
+        ["jobs", job, "counters", part] => show(What::Counters, Some(job), Some(part)).await,
+        ["jobs", job, "analysis"] => show(What::Analysis, Some(job), None).await,
+        ["jobs", job, "configuration"] => configuration(shared, Some(job), query).await,
+        ["coronajobdetailshistory.jsp" | "jobdetailshistory.jsp"] => {
+            show(What::Job, None, None).await
+        }
+        ["coronajobtaskshistory.jsp" | "jobtaskshistory.jsp"] => {
+            show(What::Tasks, None, None).await
+        }
+        ["coronataskdetailshistory.jsp" | "taskdetailshistory.jsp"] => {
+            show(What::Task, None, query.get("taskid").or(query.get("tipid"))).await
+        }
+        ["taskstatshistory.jsp"] => {
+            show(What::Counters, None, query.get("attemptid").or(query.get("taskid"))).await
+        }
+        ["coronaanalysejobhistory.jsp" | "analysejobhistory.jsp"] => {
+            show(What::Analysis, None, None).await
+        }
+        ["coronajobconf_history.jsp" | "jobconf_history.jsp"] => {
+            configuration(shared, None, query).await
+        }
+        ["conf"] => whole(StatusCode::OK, "text/xml; charset=utf-8", settings(shared), takes_gzip),
+        ["compare"] => compare::answer(shared, query).await,
+        ["api", "v1", ref rest @ ..] => api::answer(shared, rest, query, takes_gzip).await?,
+        _ => return None,
+    })
+}
+
+/// What the parameters of a list look for.
+fn list_query(query: &Parameters) -> Query {
+    let text = |name: &str| query.get(name).unwrap_or_default().trim().to_owned();
+    let number = |name: &str| query.get(name).and_then(|text| text.trim().parse().ok());
+    Query {
+        text: text("q"),
+        user: text("user"),
+        name: text("name"),
+        pool: text("pool"),
+        state: text("state"),
+        from_ms: number("from_ms").or_else(|| day(query.get("from"))),
+        until_ms: number("until_ms").or_else(|| day(query.get("until"))),
+    }
+}
+
+/// The start of a day `2026-11-22`, of UTC, in milliseconds since the Unix epoch.
+fn day(text: Option<&str>) -> Option<i64> {
+    let mut parts = text?.trim().splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let fits =
+        (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !fits {
+        return None;
+    }
+    // Days of the civil calendar, counted from March.
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+    let (era, of_era) = (year / 400, year % 400);
+    let day_of_year = (153 * month + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468;
+    Some(days * 86_400_000)
+}
+
+/// Where the history is that a request names: by a file, by a directory and a job, or by a job.
+pub(super) async fn place_of(
+    shared: &Shared,
+    job: Option<&str>,
+    query: &Parameters,
+) -> Result<Place, HistoryError> {
+    let histories = &shared.histories;
+    let file = query.get("logFile").or(query.get("jobhistoryfileloc"));
+    if let (Some(file), None) = (file, job) {
+        let place = histories.place_of(file).ok_or(HistoryError::NotFound)?;
+        let found = histories.find(&place.directory, &place.job).await?;
+        return found.ok_or(HistoryError::NotFound);
+    }
+    let job = job.or(query.get("jobid")).or(query.get("jobUniqueString")).unwrap_or_default();
+    let job: JobId = job.parse().map_err(|_| HistoryError::NotFound)?;
+    let directory = match query.get("historydir") {
+        Some(directory) => Some(directory.to_owned()),
+        None => match shared.index.job(job.as_str()) {
+            Some(entry) => Some(entry.directory.to_string()),
+            None => histories.directory_of(&job),
+        },
+    };
+    let directory = directory.ok_or(HistoryError::NotFound)?;
+    histories.find(&directory, &job).await?.ok_or(HistoryError::NotFound)
+}
+
+/// A page about a job. Its head is sent before its history is read.
+async fn page_of_job(
+    shared: &Arc<Shared>,
+    what: What,
+    job: Option<&str>,
+    part: Option<&str>,
+    query: &Parameters,
+) -> Page {
+    let place = match place_of(shared, job, query).await {
+        Ok(place) => place,
+        Err(error) => return failed(shared, &error),
+    };
+    show(shared, what, place, part, query).await
+}
+
+/// The page of a job at the address `/proxy`.
+pub(super) async fn job_page(shared: &Arc<Shared>, place: Place) -> Page {
+    show(shared, What::Job, place, None, &Parameters::of(b"")).await
+}
+
+async fn show(
+    shared: &Arc<Shared>,
+    what: What,
+    place: Place,
+    part: Option<&str>,
+    query: &Parameters,
+) -> Page {
+    // What is not there must have its status, so that is looked up first.
+    let counters = match (what, part) {
+        (What::Counters, Some(part)) => match shared.histories.counters(&place, part).await {
+            Ok(Some(counters)) => Some(counters),
+            Ok(None) => return failed(shared, &HistoryError::NotFound),
+            Err(error) => return failed(shared, &error),
+        },
+        _ => None,
+    };
+    let title = match what {
+        What::Job | What::Tasks => place.job.to_string(),
+        What::Task | What::Counters => part.unwrap_or(place.job.as_str()).to_owned(),
+        What::Analysis => format!("Analysis of {}", place.job),
+    };
+    let frame = frame(shared, &title, &PreEscaped(CONTENT.to_owned())).into_string();
+    let (before, after) = frame.split_once(CONTENT).unwrap_or((&frame, ""));
+    let (first, after) = (Bytes::from(before.to_owned()), after.to_owned());
+    let (shared, part) = (shared.clone(), part.map(str::to_owned));
+    let query = query.clone();
+    let rest = tokio::spawn(async move {
+        let content = match shared.histories.read(&place).await {
+            Ok(contents) => {
+                let view = View { shared: &shared, contents: &contents };
+                match what {
+                    What::Job => job::content(&view),
+                    What::Tasks => tasks::list(&view, &query),
+                    What::Task => tasks::one(&view, part.as_deref().unwrap_or_default()),
+                    What::Counters => {
+                        let part = part.as_deref().unwrap_or_default();
+                        tasks::counters(&view, part, counters.as_deref().unwrap_or_default())
+                    }
+                    What::Analysis => job::analysis(&view, &query),
+                }
+            }
+            Err(error) => problem(&error),
+        };
+        Bytes::from(content.into_string() + &after)
+    });
+    begun(StatusCode::OK, HTML, PageBody::new(Late { first: Some(first), rest: Some(rest) }))
+}
+
+async fn configuration(shared: &Arc<Shared>, job: Option<&str>, query: &Parameters) -> Page {
+    let place = match (query.get("jobLogDir"), query.get("jobUniqueString")) {
+        (Some(directory), Some(job)) => {
+            let path = format!("{}/{job}", directory.trim_end_matches('/'));
+            shared.histories.place_of(&path).ok_or(HistoryError::NotFound)
+        }
+        _ => place_of(shared, job, query).await,
+    };
+    let read = match place {
+        Ok(place) => shared.histories.conf(&place).await.map(|conf| (place, conf)),
+        Err(error) => Err(error),
+    };
+    let (place, conf) = match read {
+        Ok(read) => read,
+        Err(error) => return failed(shared, &error),
+    };
+    let content = html! {
+        p.crumbs { a href="/" { "Jobs" } " / " a href={ "/jobs/" (place.job) } { (place.job) } }
+        h1 { "Job Configuration: JobId - " (place.job) }
+        div.scroll {
+            table.rows {
+                thead { tr { th { "name" } th { "value" } } }
+                tbody {
+                    @for (name, value) in &conf {
+                        tr {
+                            th scope="row" { span.long { (name) } }
+                            td data-label="value" { span.long { (value) } }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    let title = format!("Configuration of {}", place.job);
+    whole(StatusCode::OK, HTML, frame(shared, &title, &content).into_string(), false)
+}
+
+/// A page that says why there is no other.
+pub(super) fn failed(shared: &Shared, error: &HistoryError) -> Page {
+    let status = match error {
+        HistoryError::NotFound => StatusCode::NOT_FOUND,
+        HistoryError::Busy | HistoryError::Late => StatusCode::SERVICE_UNAVAILABLE,
+        HistoryError::Files(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let page = frame(shared, "No history", &problem(error)).into_string();
+    whole(status, HTML, page, false)
+}
+
+fn problem(error: &HistoryError) -> Markup {
+    html! {
+        p.crumbs { a href="/" { "Jobs" } }
+        h1 { "This job cannot be shown" }
+        p.problem.bad { (error.to_string()) }
+    }
+}
+
+/// A whole page around its content.
+fn frame(shared: &Shared, title: &str, content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            (files::head(title, &shared.host))
+            body {
+                a.skip href="#main" { "Skip to the content" }
+                header.top {
+                    div.name {
+                        a.brand href="/" { span aria-hidden="true" { "◔ " } "Corona" }
+                        span.host { "proxy job tracker " (shared.host) }
+                    }
+                    nav aria-label="Pages" {
+                        ul {
+                            li { a href="/" { "Finished jobs" } }
+                            li { a href="/compare" { "Compare" } }
+                            li {
+                                a href={ "http://" (shared.settings.cluster_manager_pages) "/" } {
+                                    "Cluster"
+                                }
+                            }
+                        }
+                    }
+                }
+                main #main tabindex="-1" { (content) }
+                footer {
+                    (as_of(super::now()))
+                    ul {
+                        li { a href="/api/v1/jobs" { "API" } }
+                        li { a href="/metrics" { "Metrics" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A body whose first part is there.
+struct Late {
+    first: Option<Bytes>,
+    rest: Option<JoinHandle<Bytes>>,
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some(rest) = &self.rest {
+            rest.abort();
+        }
+    }
+}
+
+impl Body for Late {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        match Pin::new(rest).poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(made) => {
+                self.rest = None;
+                let made = made.map(Frame::data).map_err(std::io::Error::other);
+                Poll::Ready(Some(made))
+            }
+        }
+    }
+}
+
+/// The values of all keys that the service reads, in the form of a configuration file.
+fn settings(shared: &Shared) -> String {
+    let properties = html! {
+        configuration {
+            @for value in &shared.in_force {
+                property { name { (value.key) } value { (value.value) } }
+            }
+        }
+    };
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", properties.into_string())
+}
+
+/// A short text for a request that cannot be answered.
+fn bad_request(sentence: &str) -> Page {
+    text(StatusCode::BAD_REQUEST, format!("{sentence}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_points_in_time() {
+        for (text, ms) in [
+            ("1970-01-01", Some(0)),
+            ("2026-11-22", Some(1_795_305_600_000)),
+            ("2024-02-29", Some(1_709_164_800_000)),
+            ("2024-13-01", None),
+            ("today", None),
+            ("", None),
+        ] {
+            assert_eq!(day(Some(text)), ms, "{text}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Finished jobs: the recorded addresses, search, and what keeps histories from being read.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Instant;
+
+use corona_filesystem::testing::MiniCluster;
+use corona_filesystem::{CreateOptions, FileSystems};
+
+use super::{PATIENCE, Running, lay_out};
+
+/// Recorded histories that have an end, and all.
+const ENDED: usize = 10;
+const ALL: usize = 12;
+
+/// Addresses of running jobs, which have no history, and of what every web server of Java has.
+const NOT_OF_HISTORY: [&str; 3] = ["pjt-proxy-", "pjt-post-", "pjt-metrics"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_recorded_address_answers_with_what_it_was_asked_for() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("sessions"));
+    let proxy = Running::start(root.path(), &[]).await;
+    let urls = include_str!("../../../fixtures/recordings/job-clients/pages/urls.txt");
+    let mut asked = 0;
+    for line in urls.lines().filter(|line| line.starts_with("pjt-")) {
+        let name = line.split(' ').next().unwrap();
+        if NOT_OF_HISTORY.iter().any(|other| name.starts_with(other)) {
+            continue;
+        }
+        let (_, address) = line.split_once("http://localhost:28337").unwrap();
+        let own = format!("file:{}/sessions", root.path().display());
+        let address = address.replace("file:/data/hadoop01/var/data/sessions", &own);
+        let recorded: u16 = line.split("HTTP/1.1 ").nth(1).unwrap()[..3].parse().unwrap();
+        let expected = match name {
+            // PJ-3, and a page to which the original only has links.
+            "pjt-badjobid" => 400,
+            "pjt-ok-taskstatshistory-404" => 200,
+            _ => recorded,
+        };
+        let (status, body) = proxy.get(&address).await;
+        assert_eq!(status, expected, "{address}: {body}");
+        for parameter in ["attemptid", "taskid", "jobid"] {
+            let value = address.split(&format!("{parameter}=")).nth(1);
+            let Some(value) = value.filter(|_| status == 200) else { continue };
+            let value = value.split('&').next().unwrap();
+            let is_there =
+                body.contains(value) || body.starts_with("Could not connect to Job Tracker");
+            assert!(is_there, "{address} does not show {value}: {body}");
+            break;
+        }
+        asked += 1;
+    }
+    assert!(asked > 20, "{asked}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_a_job_shows_what_the_original_showed() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("sessions"));
+    let proxy = Running::start(root.path(), &[]).await;
+    let (_, page) = proxy.get("/coronajobdetailshistory.jsp?jobid=job_202611221049.2_0001").await;
+    let shown = |text: &str| assert!(page.contains(text), "{text}: {page}");
+    shown("bad &quot;map&quot; = a.b");
+    shown("Analyse This Job");
+    let original = include_str!(
+        "../../../fixtures/recordings/job-clients/pages/pjt-ok-jobdetailshistory.html"
+    );
+    // The numbers of its counters, with other gaps between thousands.
+    let numbers: Vec<String> = original
+        .split("align=\"right\">")
+        .skip(1)
+        .filter_map(|cell| cell.split('<').next())
+        .map(|cell| cell.trim().replace(',', "\u{202f}"))
+        .filter(|cell| cell.len() > 5 && cell.starts_with(|c: char| c.is_ascii_digit()))
+        .collect();
+    assert!(numbers.len() > 10, "{numbers:?}");
+    for number in numbers {
+        shown(&number);
+    }
+    let job = proxy.json("/api/v1/jobs/job_202611221049.2_0001").await;
+    assert_eq!(
+        (&job["state"], &job["kinds"]["map"]["succeeded"]),
+        (&"succeeded".into(), &3.into())
+    );
+    assert_eq!(job["damaged_records"], 0);
+    let tasks = proxy.json("/api/v1/jobs/job_202611221049.4_0001/tasks?status=failed").await;
+    assert!(tasks["total"].as_u64().unwrap() > 0, "{tasks}");
+    assert!(tasks["attempts"][0]["error"].as_str().unwrap().contains("Exception"), "{tasks}");
+    let (status, page) =
+        proxy.get("/compare?a=job_202611221049.2_0001&b=job_202611221049.1_0001").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("Spilled Records") && page.contains("job_202611221049.1_0001"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_indexed_searched_and_known_at_once_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let sessions = root.path().join("sessions");
+    let proxy = Running::start(root.path(), &[]).await;
+    // The directory appears later.
+    proxy.until_jobs("", 0).await;
+    lay_out(&sessions);
+    proxy.until_jobs("", ALL).await;
+    proxy.until_jobs("?state=incomplete", ALL - ENDED).await;
+    proxy.until_jobs("?user=root&name=SLEEP&state=succeeded", 1).await;
+    proxy.until_jobs("?user=nobody", 0).await;
+    proxy.until_jobs("?until=2026-11-22", ALL - ENDED).await;
+    let (_, page) = proxy.get("/jobs?state=killed").await;
+    assert!(page.contains("job_202611221049.5_0001"), "{page}");
+    assert!(!page.contains("job_202611221049.2_0001"), "{page}");
+    let (_, page) = proxy.get("/coronajobhistory.jsp?pageno=1&search=root:map").await;
+    assert!(page.contains("job_202611221049.2_0001"), "{page}");
+    // A job ends.
+    let (from, to) = ("202611221049.0", "202611221049.0/done");
+    let name = "job_202611221049.17_0001";
+    fs::write(
+        sessions.join(to).join(name),
+        "Meta VERSION=\"1\" .\nJob JOBID=\"job_202611221049\\.17_0001\" USER=\"x\" JOB_STATUS=\"FAILED\" .\n",
+    )
+    .unwrap();
+    fs::remove_file(sessions.join(from).join(name)).unwrap();
+    proxy.until_jobs("?state=failed&user=x", 1).await;
+    drop(proxy);
+    // The histories are not there: what is known comes from the stored index.
+    let deadline = Instant::now() + PATIENCE;
+    while !root.path().join("data/history.index").exists() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let interval = [("corona.pjt.index.interval.ms", "3600000")];
+    let proxy = Running::start(root.path(), &interval).await;
+    proxy.until_jobs("", ALL).await;
+    // A directory that was deleted takes its jobs along.
+    fs::remove_dir_all(sessions.join(from)).unwrap();
+    drop(proxy);
+    let proxy = Running::start(root.path(), &[]).await;
+    proxy.until_jobs("", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_are_shown_as_far_as_they_go_and_never_from_elsewhere() {
+    let root = tempfile::tempdir().unwrap();
+    let sessions = root.path().join("sessions");
+    lay_out(&sessions);
+    let done = sessions.join("202611221049.0/done");
+    let whole = fs::read(done.join("job_202611221049.2_0001")).unwrap();
+    fs::write(done.join("job_202611221049.90_0001"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(root.path().join("secret"), &whole).unwrap();
+    symlink(root.path().join("secret"), done.join("job_202611221049.91_0001")).unwrap();
+    let proxy = Running::start(root.path(), &[]).await;
+    let (status, page) = proxy.get("/jobs/job_202611221049.90_0001").await;
+    assert_eq!(status, 200);
+    assert!(
+        page.contains("Incomplete") && page.contains("records of the history are damaged"),
+        "{page}"
+    );
+    assert!(page.contains("bad &quot;map&quot; = a.b"), "{page}");
+    for address in [
+        "/jobs/job_202611221049.91_0001".to_owned(),
+        format!("/coronajobdetailshistory.jsp?jobid=j&logFile={}/secret", root.path().display()),
+        "/coronajobdetailshistory.jsp?jobid=j&logFile=/etc/passwd".to_owned(),
+        "/coronajobconf_history.jsp?jobLogDir=/etc&jobUniqueString=passwd".to_owned(),
+        "/proxy?historydir=../..&jobid=job_202611221049.2_0001".to_owned(),
+    ] {
+        let (status, body) = proxy.get(&address).await;
+        assert!(matches!(status, 400 | 404), "{address}: {status} {body}");
+        assert!(
+            !body.contains("bad &quot;map&quot;") && !body.contains("root:"),
+            "{address}: {body}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_may_lie_on_hdfs() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("local"));
+    let cluster = MiniCluster::start(2).await;
+    let files = FileSystems::new(cluster.settings()).unwrap();
+    let from = root.path().join("local/202611221049.0/done");
+    let names = ["job_202611221049.2_0001", "job_202611221049.2_0001_conf.xml"];
+    for name in names {
+        let to = format!("/sessions/202611221049.0/done/{name}");
+        let (system, path) = files.resolve(&to).unwrap();
+        let mut writer = system.create(&path, CreateOptions::default()).await.unwrap();
+        writer.write(&fs::read(from.join(name)).unwrap()).await.unwrap();
+        writer.close().await.unwrap();
+    }
+    let default = format!("hdfs://{}/", cluster.address());
+    let settings = [("fs.default.name", &*default), ("corona.sessions.log.dir", "/sessions")];
+    let proxy = Running::start(root.path(), &settings).await;
+    proxy.until_jobs("", 1).await;
+    let (status, page) = proxy.get("/proxy?jobid=job_202611221049.2_0001").await;
+    assert!(status == 200 && page.contains("bad &quot;map&quot; = a.b"), "{status} {page}");
+    let (_, page) = proxy.get("/jobs/job_202611221049.2_0001/configuration").await;
+    assert!(page.contains("mapred.job.name"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_system_that_is_silent_keeps_nobody_else_waiting() {
+    let root = tempfile::tempdir().unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let directory = format!("hdfs://{}/sessions", silent.local_addr().unwrap());
+    let settings =
+        [("corona.sessions.log.dir", &*directory), ("corona.pjt.file.timeout.ms", "300")];
+    let proxy = Running::start(root.path(), &settings).await;
+    let waiting = proxy.get("/jobs/job_202611221049.2_0001");
+    let others = async {
+        let begun = Instant::now();
+        for path in ["/healthz", "/jobs", "/metrics", "/api/v1/statistics"] {
+            assert_eq!(proxy.get(path).await.0, 200, "{path}");
+        }
+        begun.elapsed()
+    };
+    let ((status, body), _) = tokio::join!(waiting, others);
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("does not answer in time"), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_directory_that_cannot_be_read_hides_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    let sessions = root.path().join("sessions");
+    lay_out(&sessions);
+    // A file where a directory of finished jobs should be, and a file that is no history.
+    fs::create_dir_all(sessions.join("1.0/done")).unwrap();
+    fs::create_dir_all(sessions.join("1.0/done/job_1.1_0001")).unwrap();
+    fs::write(sessions.join("1.0/done/job_1.2_0001"), [0xff_u8; 5000]).unwrap();
+    fs::write(sessions.join("2.0"), "a file").unwrap();
+    let proxy = Running::start(root.path(), &[]).await;
+    proxy.until_jobs("", ALL + 1).await;
+    assert_eq!(proxy.get("/jobs/job_1.2_0001").await.0, 200);
+    assert_eq!(proxy.get("/jobs/job_1.1_0001").await.0, 404);
+}
