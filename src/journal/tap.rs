@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// Pieces that may wait, whatever their size.
 const MAX_BATCHES: usize = 1 << 20;
@@ -29,6 +29,8 @@ pub struct Tap {
 struct Waiting {
     bytes: AtomicUsize,
     is_lost: AtomicBool,
+    /// Wakes the one who waits for the loss.
+    lost: Notify,
 }
 
 /// The end of a tap at the journal.
@@ -57,6 +59,7 @@ impl Feed {
             return true;
         }
         self.waiting.is_lost.store(true, Ordering::Release);
+        self.waiting.lost.notify_one();
         false
     }
 }
@@ -65,12 +68,27 @@ impl Tap {
     /// The next records. `None` if the journal has ended, or the tap fell too far behind.
     pub async fn next(&mut self) -> Option<Tapped> {
         let tapped = self.received.recv().await?;
-        if self.waiting.is_lost.load(Ordering::Acquire) {
+        if self.is_lost() {
             // Something is missing behind what waits; there is no use in sending that.
             return None;
         }
         self.waiting.bytes.fetch_sub(tapped.bytes.len(), Ordering::AcqRel);
         Some(tapped)
+    }
+
+    /// Whether the tap has fallen too far behind.
+    pub fn is_lost(&self) -> bool {
+        self.waiting.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Waits until the tap has fallen too far behind: [`Tap::next`] gives nothing more then.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let waiting = self.waiting.clone();
+        async move {
+            while !waiting.is_lost.load(Ordering::Acquire) {
+                waiting.lost.notified().await;
+            }
+        }
     }
 
     /// Bytes that wait.
@@ -94,7 +112,9 @@ mod tests {
         assert_eq!(tap.next().await.unwrap().last, 1);
         assert!(feed.send(&tapped(2, 60)) && feed.send(&tapped(3, 40)));
         assert_eq!(tap.waiting_bytes(), 100);
+        let lost = tokio::spawn(tap.lost());
         assert!(!feed.send(&tapped(4, 1)));
+        lost.await.unwrap();
         drop(feed);
         assert!(tap.next().await.is_none());
     }

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use super::kills::{PATIENCE, SLOTS, Size, World, check_ledgers, started};
 
 /// Of ZooKeeper's sessions.
-const SESSION: Duration = Duration::from_secs(4);
+pub(super) const SESSION: Duration = Duration::from_secs(4);
 
 /// How the leader is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ enum Loss {
 }
 
 /// An instance, and the relay through which it reaches ZooKeeper.
-struct Instance {
-    launch: Launch,
-    running: LaunchedManager,
+pub(super) struct Instance {
+    pub(super) launch: Launch,
+    pub(super) running: LaunchedManager,
     zookeeper: watch::Sender<bool>,
 }
 
@@ -47,7 +47,11 @@ impl Loss {
 
 impl Instance {
     /// Starts an instance with these settings on top.
-    async fn start(zookeeper: &ZooKeeper, directory: &Path, settings: &[(&str, &str)]) -> Instance {
+    pub(super) async fn start(
+        zookeeper: &ZooKeeper,
+        directory: &Path,
+        settings: &[(&str, &str)],
+    ) -> Instance {
         let address = free_address();
         let (connected, cut) = watch::channel(true);
         let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -82,17 +86,17 @@ impl Instance {
     }
 
     /// What it shows of itself. `None` while it does not answer.
-    async fn status(&self) -> Option<Json> {
+    pub(super) async fn status(&self) -> Option<Json> {
         let web = self.running.http()?;
         let body = tokio::time::timeout(Duration::from_secs(2), get(web, "/api/v1/status")).await;
         body.ok()?.ok()
     }
 
-    async fn role(&self) -> Option<String> {
+    pub(super) async fn role(&self) -> Option<String> {
         Some(self.status().await?["ha"]["role"].as_str()?.to_owned())
     }
 
-    fn signal(&self, signal: &str) {
+    pub(super) fn signal(&self, signal: &str) {
         let id = self.running.process_id().to_string();
         let done = Command::new("kill").args([signal, &id]).status().unwrap();
         assert!(done.success());
@@ -100,7 +104,11 @@ impl Instance {
 }
 
 /// Two instances with these settings on top.
-async fn pair(zookeeper: &ZooKeeper, directory: &Path, settings: &[(&str, &str)]) -> Vec<Instance> {
+pub(super) async fn pair(
+    zookeeper: &ZooKeeper,
+    directory: &Path,
+    settings: &[(&str, &str)],
+) -> Vec<Instance> {
     let mut instances = Vec::new();
     for name in ["a", "b"] {
         let directory = directory.join(name);
@@ -177,7 +185,7 @@ fn gateway(zookeeper: &ZooKeeper) -> (Ended, SocketAddr) {
 }
 
 /// What the instances show, for a test that fails.
-async fn shown(instances: &[Instance]) -> String {
+pub(super) async fn shown(instances: &[Instance]) -> String {
     let mut text = String::new();
     for instance in instances {
         let status = instance.status().await;
@@ -187,7 +195,7 @@ async fn shown(instances: &[Instance]) -> String {
 }
 
 /// The places of the leader and of a standby that may take over.
-async fn roles(instances: &[Instance]) -> (usize, usize) {
+pub(super) async fn roles(instances: &[Instance]) -> (usize, usize) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         for (place, instance) in instances.iter().enumerate() {
@@ -206,7 +214,7 @@ async fn roles(instances: &[Instance]) -> (usize, usize) {
     }
 }
 
-async fn wait_for_role(instance: &Instance, role: &str) {
+pub(super) async fn wait_for_role(instance: &Instance, role: &str) {
     let deadline = Instant::now() + PATIENCE;
     while instance.role().await.as_deref() != Some(role) {
         assert!(Instant::now() < deadline, "not {role}: {}", instance.running.log());

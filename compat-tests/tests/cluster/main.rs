@@ -4,6 +4,7 @@
 mod any_manager;
 mod failover;
 mod hostile;
+mod instances;
 mod kills;
 mod monitoring;
 mod process;

@@ -148,6 +148,8 @@ impl Copying {
                     let (_, bytes) = image.get_or_insert_with(|| (head.number, Vec::new()));
                     bytes.extend(payload);
                 }
+                // The leader is alive, and has nothing to send yet.
+                Kind::Alive if !has_begun => {}
                 Kind::Records | Kind::CaughtUp | Kind::Alive => {
                     if !has_begun {
                         let journal = self.begin(image.take()).await?;

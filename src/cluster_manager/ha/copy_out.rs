@@ -26,6 +26,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const MAX_NAME: usize = 1024;
 /// Pieces that are read ahead of the network.
 const PIECES_AHEAD: usize = 4;
+/// How long a standby may take for a piece. While the journal is read for one, others wait.
+const PIECE_TIME: Duration = Duration::from_secs(10);
 
 /// What a leader sends copies of.
 #[derive(Clone, Debug)]
@@ -117,8 +119,17 @@ impl Source {
         let (pieces, mut ready) = mpsc::channel::<Vec<u8>>(PIECES_AHEAD);
         let source = self.clone();
         let reading = tokio::spawn(blocking(move || source.read(&pieces)));
-        while let Some(piece) = ready.recv().await {
-            write.write_all(&piece).await?;
+        loop {
+            match timeout(self.beat, ready.recv()).await {
+                Ok(Some(piece)) => send(&mut write, &piece).await?,
+                Ok(None) => break,
+                // The journal is read for another standby.
+                Err(_) => {
+                    let mut frame = Vec::new();
+                    stream::write(&mut frame, self.head(Kind::Alive, 0), b"");
+                    send(&mut write, &frame).await?;
+                }
+            }
         }
         let last = reading
             .await
@@ -126,8 +137,10 @@ impl Source {
             .map_err(Ended::Protocol)?;
         let mut frame = Vec::new();
         stream::write(&mut frame, self.head(Kind::CaughtUp, last), b"");
-        write.write_all(&frame).await?;
+        send(&mut write, &frame).await?;
         caught_up.send_replace(Some(last));
+        let lost = tap.lost();
+        tokio::pin!(lost);
         loop {
             frame.clear();
             match timeout(self.beat, tap.next()).await {
@@ -136,14 +149,25 @@ impl Source {
                         stream::write(&mut frame, self.head(Kind::Records, tapped.last), piece);
                     }
                 }
+                Ok(None) if tap.is_lost() => return Err(self.too_far_behind()),
                 Ok(None) => return Ok(()),
                 Err(_) => {
                     let committed = self.journal.status().committed;
                     stream::write(&mut frame, self.head(Kind::Alive, committed), b"");
                 }
             }
-            write.write_all(&frame).await?;
+            tokio::select! {
+                sent = send(&mut write, &frame) => sent?,
+                () = &mut lost => return Err(self.too_far_behind()),
+            }
         }
+    }
+
+    fn too_far_behind(&self) -> Ended {
+        Ended::Protocol(format!(
+            "more than {} bytes wait for it, which is corona.cm.ha.max.lag.bytes",
+            self.max_lag_bytes
+        ))
     }
 
     /// Reads the journal and makes frames of it. Returns the number of the last record.
@@ -208,6 +232,12 @@ impl Source {
             self.standing.apply_from(name, connection, input);
         }
     }
+}
+
+/// Writes to a standby, within a bounded time.
+async fn send(to: &mut OwnedWriteHalf, bytes: &[u8]) -> Result<(), Ended> {
+    timeout(PIECE_TIME, to.write_all(bytes)).await.map_err(|_| Ended::Silent)??;
+    Ok(())
 }
 
 /// Frames as they arrive.
