@@ -26,6 +26,9 @@ const PIECE_BYTES: usize = 1 << 20;
 const MAX_NAME: usize = 1024;
 /// Pieces that are read ahead of the network.
 const PIECES_AHEAD: usize = 4;
+/// Records that a standby may be behind when replies start to wait for it. What was appended while it copied
+/// is still to be sent then, and callers should not wait for that.
+const NEAR: u64 = 4096;
 /// How long a standby may take for a piece. While the journal is read for one, others wait.
 const PIECE_TIME: Duration = Duration::from_secs(10);
 
@@ -219,7 +222,9 @@ impl Source {
                 return Err(Ended::Protocol(format!("an unexpected frame: {head:?}")));
             }
             let (standby, number) = (name.clone(), head.number);
-            let is_known = caught_up.borrow().is_some_and(|last| number >= last);
+            let has_copied = caught_up.borrow().is_some_and(|last| number >= last);
+            let is_known =
+                has_copied && self.journal.status().committed.saturating_sub(number) <= NEAR;
             let input = match (counts, is_known) {
                 (true, _) => Input::Acknowledged { standby, number },
                 (false, true) => Input::CaughtUp { standby, number },
