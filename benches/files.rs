@@ -3,7 +3,10 @@
 //!
 //!     cargo bench --bench files [-- MEBIBYTES ROUNDS]
 //!
-//! The name node, the data nodes and the plain servers are in a process of their own.
+//! The name nodes, the data nodes and the plain servers are in a process of their own. The data nodes
+//! that reads and writes are measured with do no more than the plain servers: they use blocking
+//! threads, make up what is read and keep nothing of what is written. The files of a job are on the
+//! data nodes of the tests, which keep them.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
@@ -12,14 +15,21 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use corona::config::Source;
-use corona::filesystem::hdfs::transfer::{Layout, SumKind, Sums};
-use corona::filesystem::testing::MiniCluster;
+use corona::filesystem::hdfs::transfer::{
+    Ack, HEADER_BYTES, HEARTBEAT, Layout, Next, PacketHeader, ReadAnswer, ReadEnd, ReadReply,
+    ReadRequest, Request, SumKind, Sums, VERSION, WriteRequest, request_bytes,
+};
+use corona::filesystem::testing::{MiniCluster, NameNode};
 use corona::filesystem::{
     CreateOptions, FileSystem, FileSystemSettings, FileSystems, FsPath, Replay,
 };
+use corona::hadoop::io::formats::Writable;
+use corona::hadoop::io::{DecodeError, Reader as Decoder, Writer};
+use corona::hadoop::writables::{DatanodeAdminState, DatanodeInfo};
 use corona::task_tracker::deletion::Deletion;
 use corona::task_tracker::job_files;
 use corona::task_tracker::local_dirs::LocalDirs;
@@ -33,9 +43,13 @@ const BLOCK: u64 = 64 << 20;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("threads can be started");
+    let serves = words.first().is_some_and(|word| word == "serve");
+    let mut runtime = match serves {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        // As `corona fs` has it.
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime.enable_all().build().expect("threads can be started");
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve"] => return runtime.block_on(serve()),
         ["memory", name_node, "read", bytes] => {
@@ -63,7 +77,9 @@ struct Server {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
+    /// The name node of data nodes that keep what they get, and the one of those that do not.
     name_node: String,
+    lean: String,
     plain: SocketAddr,
 }
 
@@ -77,8 +93,10 @@ impl Server {
         let (orders, answers) = (orders.expect("is piped"), answers.expect("is piped"));
         let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let answers = BufReader::new(answers);
-        let mut server = Server { child, orders, answers, name_node: String::new(), plain };
+        let (name_node, lean) = (String::new(), String::new());
+        let mut server = Server { child, orders, answers, name_node, lean, plain };
         server.name_node = server.answer();
+        server.lean = server.answer();
         server.plain = server.answer().parse().expect("an address");
         server
     }
@@ -105,7 +123,13 @@ impl Drop for Server {
 async fn serve() {
     let cluster = MiniCluster::start(2).await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    println!("{}\n{}", cluster.address(), listener.local_addr().expect("its address"));
+    let lean = MiniCluster::start(0).await;
+    let is_inline = Arc::new(AtomicBool::new(false));
+    let nodes: Vec<_> =
+        (0..2).map(|number| lean_node(number, &lean.name_node, &is_inline)).collect();
+    lean.name_node.set_data_nodes(nodes);
+    println!("{}\n{}", cluster.address(), lean.address());
+    println!("{}", listener.local_addr().expect("its address"));
     let plain = listener.local_addr().expect("its address");
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -113,23 +137,163 @@ async fn serve() {
             std::thread::spawn(move || serve_plain(stream, plain));
         }
     });
-    let sums = Sums { kind: SumKind::Crc32, covered: COVERED };
     for order in std::io::stdin().lines() {
         match order.expect("an order").as_str() {
-            "inline" => {
-                cluster
-                    .data_nodes
-                    .iter()
-                    .for_each(|node| node.set_layout(Layout::Inline, 4096, sums));
-            }
-            "front" => cluster
-                .data_nodes
-                .iter()
-                .for_each(|node| node.set_layout(Layout::SumsFirst, DATA, sums)),
+            "inline" => is_inline.store(true, Ordering::Relaxed),
+            "front" => is_inline.store(false, Ordering::Relaxed),
             "clear" => cluster.data_nodes.iter().for_each(|node| node.forget_replicas()),
             other => panic!("{other:?} is no order"),
         }
         println!("done");
+    }
+}
+
+const CHECKSUMS: Sums = Sums { kind: SumKind::Crc32, covered: COVERED };
+
+/// Starts a data node that makes up what is read and keeps nothing.
+fn lean_node(number: usize, name_node: &Arc<NameNode>, inline: &Arc<AtomicBool>) -> DatanodeInfo {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    let (name_node, inline) = (name_node.clone(), inline.clone());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let (name_node, inline) = (name_node.clone(), inline.clone());
+            std::thread::spawn(move || {
+                stream.set_nodelay(true).expect("an option of sockets");
+                let (mut arrived, mut piece) = (vec![], [0; 4096]);
+                let request = loop {
+                    match Request::decode(&mut Decoder::partial(&arrived, 1 << 16)) {
+                        Err(DecodeError::Truncated) => {}
+                        decoded => break decoded.expect("a request"),
+                    }
+                    let read = stream.read(&mut piece).expect("a request");
+                    arrived.extend_from_slice(piece.get(..read).unwrap_or_default());
+                };
+                match request {
+                    Request::Read(read) => lean_read(stream, &read, inline.load(Ordering::Relaxed)),
+                    Request::Write(write) => lean_write(stream, &write, &name_node, number),
+                }
+            });
+        }
+    });
+    DatanodeInfo {
+        name: format!("127.0.0.1:{port}"),
+        storage: format!("DS-{number}-127.0.0.1-{port}"),
+        info_port: 0,
+        ipc_port: 0,
+        capacity: 1 << 40,
+        used: 0,
+        remaining: 1 << 40,
+        last_update_ms: 0,
+        transfers: 0,
+        rack: "/default-rack".to_owned(),
+        host: String::new(),
+        admin_state: DatanodeAdminState::Normal,
+    }
+}
+
+fn encoded(object: &impl Writable) -> Vec<u8> {
+    let mut writer = Writer::new(1 << 10);
+    object.encode(&mut writer);
+    writer.finish().expect("it is small")
+}
+
+/// Sends packets of 64 KiB with the checksums in front, or sixteen at a time of 4 KiB with inline ones.
+fn lean_read(mut stream: TcpStream, read: &ReadRequest, is_inline: bool) {
+    let reply = ReadReply { sums: CHECKSUMS, first_chunk: read.offset };
+    stream.write_all(&encoded(&ReadAnswer::Packets(reply))).expect("somebody reads");
+    let end = read.offset + read.length;
+    let data = if is_inline { 4096 } else { DATA };
+    let chunks = data / COVERED;
+    let layout = if is_inline { Layout::Inline } else { Layout::SumsFirst };
+    let payload = data + 4 * chunks;
+    let mut sent = vec![7; (HEADER_BYTES + payload) * (DATA / data)];
+    let (mut at, mut seqno) = (read.offset, 0);
+    while at < end {
+        for packet in sent.chunks_exact_mut(HEADER_BYTES + payload) {
+            let flags = u8::from(at + data as i64 == end);
+            let header = PacketHeader { payload, layout, offset: at, seqno, flags, data };
+            let (head, rest) = packet.split_at_mut(HEADER_BYTES);
+            head.copy_from_slice(&header.bytes());
+            if is_inline {
+                for chunk in rest.chunks_exact_mut(COVERED + 4) {
+                    let (chunk, sum) = chunk.split_at_mut(COVERED);
+                    sum.copy_from_slice(&crc32fast::hash(chunk).to_be_bytes());
+                }
+            } else {
+                add_sums(rest);
+            }
+            (at, seqno) = (at + data as i64, seqno + 1);
+        }
+        // Whoever has enough may be gone by now.
+        if stream.write_all(&sent).is_err() {
+            return;
+        }
+    }
+    let visible = i64::try_from(BLOCK).expect("a small number");
+    let end = [vec![0; 4], encoded(&ReadEnd { finalized: true, visible })].concat();
+    let _ = stream.write_all(&end).and_then(|()| stream.read_exact(&mut [0; 2]));
+}
+
+/// Takes packets, passes them on to the next node, checks and acknowledges them.
+fn lean_write(mut stream: TcpStream, write: &WriteRequest, name_node: &NameNode, number: usize) {
+    let nodes = write.targets.len() + 1;
+    let mut next = write.targets.split_first().map(|(target, behind)| {
+        let mut next = TcpStream::connect(&target.name).expect("it listens");
+        next.set_nodelay(true).expect("an option of sockets");
+        let (depth, targets) = (write.depth - 1, behind.to_vec());
+        let request = Request::Write(WriteRequest { depth, targets, ..write.clone() });
+        next.write_all(&request_bytes(&request)).expect("it reads");
+        next.read_exact(&mut [0]).expect("an answer");
+        next
+    });
+    stream.write_all(&[0]).expect("somebody reads");
+    // Acknowledgements of the nodes behind are passed on as they come.
+    let passing = next.as_ref().map(|next| {
+        let mut from = next.try_clone().expect("a handle");
+        let mut to = stream.try_clone().expect("a handle");
+        std::thread::spawn(move || {
+            let mut behind = vec![0; 8 + 2 * (nodes - 1)];
+            while from.read_exact(&mut behind).is_ok() {
+                let ack = [behind.as_slice(), &[0; 2]].concat();
+                to.write_all(&ack).expect("somebody reads");
+            }
+        })
+    });
+    let (mut packet, mut stored) = (vec![], 0);
+    loop {
+        packet.resize(HEADER_BYTES, 0);
+        stream.read_exact(&mut packet).expect("a packet");
+        let decoded = PacketHeader::decode(&mut Decoder::new(&packet), VERSION, CHECKSUMS, 1 << 20);
+        let Ok(Next::Packet(header)) = decoded else { panic!("{decoded:?} is no packet") };
+        let mark = if header.is_last() { 4 } else { 0 };
+        packet.resize(HEADER_BYTES + header.payload + mark, 0);
+        let rest = packet.get_mut(HEADER_BYTES..).unwrap_or_default();
+        stream.read_exact(rest).expect("a packet");
+        if let Some(next) = &mut next {
+            next.write_all(&packet).expect("somebody reads");
+        }
+        if header.seqno != HEARTBEAT {
+            let payload = packet.get(HEADER_BYTES..HEADER_BYTES + header.payload);
+            let payload = payload.unwrap_or_default();
+            check_sums_of(payload.split_at(header.payload - header.data));
+            stored = header.offset + header.data as i64;
+        }
+        if header.is_last() {
+            name_node.stored(write.block, stored);
+            name_node.received(write.block, number, stored);
+        }
+        if next.is_none() {
+            let ack = Ack { seqno: header.seqno, bad: None };
+            stream.write_all(&ack.bytes(1)).expect("somebody reads");
+        }
+        if header.is_last() {
+            break;
+        }
+    }
+    if let Some(passing) = passing {
+        passing.join().expect("all is acknowledged");
     }
 }
 
@@ -142,7 +306,10 @@ fn add_sums(packet: &mut [u8]) {
 }
 
 fn check_sums(packet: &[u8]) {
-    let (sums, data) = packet.split_at(SUMS);
+    check_sums_of(packet.split_at(SUMS));
+}
+
+fn check_sums_of((sums, data): (&[u8], &[u8])) {
     for (sum, chunk) in sums.chunks(4).zip(data.chunks(COVERED)) {
         assert_eq!(sum, crc32fast::hash(chunk).to_be_bytes());
     }
@@ -191,8 +358,9 @@ struct Bench<'a> {
     rounds: u64,
 }
 
-/// Times of one kind of work.
-struct Times(Vec<Duration>);
+/// Times of one kind of work, and the processor time of both processes.
+#[derive(Default)]
+struct Times(Vec<Duration>, u64);
 
 impl Times {
     fn median(&self) -> Duration {
@@ -204,7 +372,7 @@ impl Times {
 
 impl Bench<'_> {
     async fn run(mut self) {
-        let systems = self.systems();
+        let systems = systems(&self.server.lean);
         let (files, path) = systems.resolve("/bench").expect("a path");
         println!("{} MiB, {} rounds, load {}", self.bytes >> 20, self.rounds, load());
         for layout in ["front", "inline"] {
@@ -212,12 +380,15 @@ impl Bench<'_> {
             write(&*files, &path, 1, Replay::Kept, self.bytes).await;
             // Once before it counts, as for writes.
             read(&*files, &path, self.bytes).await;
-            let (mut plain, mut ours) = (Times(vec![]), Times(vec![]));
+            let (mut plain, mut ours) = (Times::default(), Times::default());
             for _ in 0..self.rounds {
+                let before = self.used();
                 plain.0.push(self.plain_read());
+                let between = self.used();
                 let began = Instant::now();
                 read(&*files, &path, self.bytes).await;
                 ours.0.push(began.elapsed());
+                (plain.1, ours.1) = (plain.1 + between - before, ours.1 + self.used() - between);
             }
             self.show(&format!("read, checksums {layout}"), &plain, &ours);
             self.memory("read");
@@ -235,12 +406,16 @@ impl Bench<'_> {
                 // Once before it counts: the data nodes get memory for what they hold.
                 write(&*files, &path, replication, replay(), self.bytes).await;
                 self.forget(&*files, &path).await;
-                let (mut plain, mut ours) = (Times(vec![]), Times(vec![]));
+                let (mut plain, mut ours) = (Times::default(), Times::default());
                 for _ in 0..self.rounds {
+                    let before = self.used();
                     plain.0.push(self.plain_write(replication));
+                    let between = self.used();
                     let began = Instant::now();
                     write(&*files, &path, replication, replay(), self.bytes).await;
                     ours.0.push(began.elapsed());
+                    (plain.1, ours.1) =
+                        (plain.1 + between - before, ours.1 + self.used() - between);
                     self.forget(&*files, &path).await;
                 }
                 let kind = if kept { "kept" } else { "from a file" };
@@ -261,7 +436,7 @@ impl Bench<'_> {
     /// what was done before is counted.
     fn memory(&self, what: &str) {
         let program = std::env::current_exe().expect("this program has a name");
-        let (name_node, bytes) = (&self.server.name_node, self.bytes.to_string());
+        let (name_node, bytes) = (&self.server.lean, self.bytes.to_string());
         let words = ["memory", name_node, what, &bytes];
         let done = Command::new(program).args(words).output().expect("it can be started again");
         print!("  memory: {}", String::from_utf8_lossy(&done.stdout));
@@ -274,8 +449,27 @@ impl Bench<'_> {
 
     fn show(&self, what: &str, plain: &Times, ours: &Times) {
         let rate = |time: Duration| (self.bytes >> 20) as f64 / time.as_secs_f64();
+        let used = |times: &Times| times.1 as f64 * 10.0 / self.rounds.max(1) as f64;
+        let used = (used(ours), used(plain));
         let (plain, ours) = (rate(plain.median()), rate(ours.median()));
-        println!("{what}: {ours:.0} MiB/s, plain {plain:.0} MiB/s, ratio {:.2}", ours / plain);
+        println!(
+            "{what}: {ours:.0} MiB/s, plain {plain:.0} MiB/s, ratio {:.2}; \
+             processor time {:.0} ms a round, plain {:.0} ms",
+            ours / plain,
+            used.0,
+            used.1
+        );
+    }
+
+    /// Processor time of this process and of the server so far, in hundredths of a second.
+    fn used(&self) -> u64 {
+        let of = |process: String| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
+            let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+            let spent = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
+            spent.sum::<u64>()
+        };
+        of("self".to_owned()) + of(self.server.child.id().to_string())
     }
 
     fn count(&self) -> [u8; 4] {
@@ -334,7 +528,7 @@ impl Bench<'_> {
         let xml = format!("<configuration>{}</configuration>", numbered.collect::<String>());
         let (files, path) = systems.resolve("/job/job.xml").expect("a path");
         put(&*files, &path, xml.as_bytes()).await;
-        let mut times = Times(vec![]);
+        let mut times = Times::default();
         for _ in 0..self.rounds.max(1) * 3 {
             times.0.push(self.localise(&path).await);
         }

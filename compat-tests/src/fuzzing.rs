@@ -17,7 +17,7 @@ use corona::conformance::conversation::{Ports, Said};
 use corona::conformance::{Traffic, recording};
 use corona::filesystem::hdfs::transfer::{
     Ack, Layout, Next, PacketHeader, ReadAnswer, ReadReply, ReadRequest, Request, SumKind, Sums,
-    WriteRequest, request_bytes, verify,
+    WriteKind, WriteRequest, request_bytes, verify,
 };
 use corona::hadoop::io::formats::Writable;
 use corona::hadoop::io::{Reader, Writer};
@@ -386,7 +386,10 @@ fn transfer_seeds() -> Vec<Vec<u8>> {
     let sums = Sums { kind: SumKind::Crc32, covered: 512 };
     let block = Block { id: -1, bytes: 24, generation: 1001 };
     let read = ReadRequest::new(30, 7, block, (0, 24), "DFSClient_1");
-    let write = WriteRequest::new(30, 7, block, &[], "DFSClient_1", sums);
+    let write = |kind| {
+        let write = WriteRequest::new((30, 7), block, kind, &[], "DFSClient_1", sums);
+        request_bytes(&Request::Write(write))
+    };
     let header = PacketHeader {
         payload: 9,
         layout: Layout::SumsFirst,
@@ -399,7 +402,8 @@ fn transfer_seeds() -> Vec<Vec<u8>> {
         [&header.bytes()[..], &sums.kind.sum(b"hello").unwrap_or(0).to_be_bytes(), b"hello"];
     let seeds = [
         request_bytes(&Request::Read(read)),
-        request_bytes(&Request::Write(write)),
+        write(WriteKind::New),
+        write(WriteKind::Append),
         written(&ReadAnswer::Packets(ReadReply { sums, first_chunk: 512 })),
         Ack { seqno: 3, bad: Some(1) }.bytes(2),
         packet.concat(),

@@ -248,9 +248,9 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         systems: FileSystems::new(settings.clone())?,
         settings,
     };
-    // A second thread checks and writes what the first one reads.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+    // One thread for all connections, which need not be handed from one to another; files of this
+    // machine are read and written on others.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start")?;

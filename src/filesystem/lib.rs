@@ -144,6 +144,9 @@ pub trait FileSystem: Send + Sync {
         options: CreateOptions,
     ) -> Answer<'a, Box<dyn FileWriter>>;
 
+    /// Opens a file that is complete, to be written at its end.
+    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>>;
+
     /// Gives a file or directory another name. A target that is a directory gets it as an entry.
     /// Errors: also that the target is a file.
     fn rename<'a>(&'a self, from: &'a FsPath, to: &'a FsPath) -> Answer<'a, ()>;
@@ -256,10 +259,11 @@ impl dyn FileReader + '_ {
     }
 }
 
-/// A file that is written. Dropped before it is closed, it is deleted if that can be done, and
-/// otherwise left to the end of its lease.
+/// A file that is written. Dropped before it is closed, a new file is deleted if that can be done, and
+/// otherwise left to the end of its lease. One that was there before stays, with what was flushed and
+/// perhaps more.
 pub trait FileWriter: Send {
-    /// Bytes written so far.
+    /// Where in the file the next byte is written.
     fn position(&self) -> u64;
 
     /// Writes all these bytes.
@@ -271,7 +275,7 @@ pub trait FileWriter: Send {
     /// Returns when the file is complete.
     fn close(self: Box<Self>) -> Answer<'static, ()>;
 
-    /// Gives the file up and deletes it.
+    /// Gives the file up: deletes it if it is new, as when it is dropped.
     fn abort(self: Box<Self>) -> Answer<'static, ()>;
 }
 
@@ -294,6 +298,9 @@ pub struct Counters {
     pub corrupt_replicas: Count,
     /// Blocks that were written again because a data node failed.
     pub rebuilt_blocks: Count,
+    /// Blocks that were there before, or that readers may have seen, and that were continued with
+    /// other data nodes because one failed.
+    pub recovered_blocks: Count,
     /// Calls of name nodes.
     pub calls: Count,
 }

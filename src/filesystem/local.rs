@@ -166,12 +166,53 @@ impl FileSystem for LocalFiles {
             sums.write_all(&u32::try_from(covered).unwrap_or(512).to_be_bytes())?;
             let writer = LocalWriter {
                 path: named,
-                files: Some((file, sums)),
+                files: Some((file, Some(sums))),
                 covered,
                 pending: Vec::new(),
                 unsummed_from: 0,
                 position: 0,
                 is_kept: false,
+            };
+            Ok(Box::new(writer) as Box<dyn FileWriter>)
+        })
+    }
+
+    /// The original does not append to files with checksums. Here the last one is made anew.
+    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>> {
+        let named = path.clone();
+        let opened = self.act("append", path, move |path| {
+            let file = File::options().read(true).append(true).open(path)?;
+            let position = file.metadata()?.len();
+            let Some((sums, covered)) = open_sums(path) else {
+                return Ok((file, None, 1, Vec::new(), position));
+            };
+            drop(sums);
+            let sums = File::options().read(true).write(true).open(crc_path(path))?;
+            let begun = position % covered as u64;
+            let mut chunk = vec![0; covered];
+            let read = read_whole(&file, &mut chunk, position - begun)?;
+            chunk.truncate(read);
+            Ok((file, Some(sums), covered, chunk, position))
+        });
+        Box::pin(async move {
+            let (file, mut sums, covered, chunk, position) = opened.await?;
+            let path = named;
+            if let Some(sums) = &mut sums {
+                let failed = |error| FsError::io("append", &path, &error);
+                verify(&path, sums, covered, position - chunk.len() as u64, &chunk)?;
+                // What is behind belongs to bytes that are not there.
+                let end = CRC_HEADER_BYTES + 4 * position.div_ceil(covered as u64);
+                sums.set_len(end).map_err(failed)?;
+                sums.seek(SeekFrom::Start(end)).map_err(failed)?;
+            }
+            let writer = LocalWriter {
+                path,
+                files: Some((file, sums)),
+                covered,
+                unsummed_from: chunk.len(),
+                pending: chunk,
+                position,
+                is_kept: true,
             };
             Ok(Box::new(writer) as Box<dyn FileWriter>)
         })
@@ -503,8 +544,8 @@ impl FileReader for LocalReader {
 
 struct LocalWriter {
     path: FsPath,
-    /// The file and its checksums; gone while they are written to.
-    files: Option<(File, File)>,
+    /// The file and its checksums, if it has any; gone while they are written to.
+    files: Option<(File, Option<File>)>,
     covered: usize,
     /// Bytes that are not written, after those of an unfinished chunk that are.
     pending: Vec<u8>,
@@ -529,6 +570,7 @@ impl LocalWriter {
         let (files, pending) = blocking(move || {
             let mut write = || -> io::Result<()> {
                 file.write_all(pending.get(written..).unwrap_or_default())?;
+                let Some(sums) = &mut sums else { return Ok(()) };
                 if written > 0 {
                     sums.seek(SeekFrom::End(-4))?;
                 }
@@ -686,6 +728,39 @@ mod tests {
         let remote = FsPath::parse("hdfs://nn/a").unwrap();
         let error = files().status(&remote).await.unwrap_err();
         assert_eq!(error.to_string(), "hdfs://nn/a: Wrong FS, expected: file:");
+    }
+
+    #[tokio::test]
+    async fn a_file_is_written_on_at_its_end_with_its_checksums() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = FsPath::local(&dir.path().join("a")).unwrap();
+        let bytes: Vec<u8> = (0..1300_u32).map(|n| n as u8).collect();
+        for cut in [0, 1, 511, 512, 513, 1024, 1300] {
+            write(&path, &[&bytes[..cut]]).await;
+            let mut writer = files().append(&path).await.unwrap();
+            assert_eq!(writer.position(), cut as u64);
+            for piece in bytes[cut..].chunks(100) {
+                writer.write(piece).await.unwrap();
+                writer.flush().await.unwrap();
+            }
+            // Dropped before it is closed, it stays.
+            drop(writer);
+            assert_eq!(read(&path).await.unwrap(), bytes, "cut at {cut}");
+            assert!(files().delete(&path, false).await.unwrap());
+        }
+        fs::write(dir.path().join("a"), "plain ").unwrap();
+        let mut writer = files().append(&path).await.unwrap();
+        writer.write(b"text").await.unwrap();
+        writer.close().await.unwrap();
+        assert_eq!(read(&path).await.unwrap(), b"plain text");
+        assert!(!dir.path().join(".a.crc").exists());
+        assert!(files().delete(&path, false).await.unwrap());
+        write(&path, &[b"more"]).await;
+        fs::write(dir.path().join("a"), "mere").unwrap();
+        let error = files().append(&path).await.err().unwrap();
+        assert_eq!(error.kind, ErrorKind::Checksum, "{error}");
+        let missing = FsPath::local(&dir.path().join("b")).unwrap();
+        assert_eq!(files().append(&missing).await.err().unwrap().kind, ErrorKind::NotFound);
     }
 
     #[tokio::test]

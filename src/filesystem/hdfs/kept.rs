@@ -11,14 +11,16 @@ use tokio::task::JoinHandle;
 
 use crate::{FsError, Replay, blocking};
 
-/// Bytes that are kept in memory.
+/// Memory that is kept before it is written to a file.
 const MEMORY_BYTES: usize = 1 << 20;
+/// Buffers that are kept to be used again.
+const MAX_SPARE: usize = 2 * MEMORY_BYTES / (64 << 10);
 
-/// The bytes of one block so far.
+/// The bytes of one block so far, from the first one that this client wrote.
 #[derive(Debug)]
 pub(super) enum Kept {
     /// They are in this file, from this place on.
-    Elsewhere { file: Arc<File>, start: u64, bytes: u64 },
+    Elsewhere { file: Arc<File>, start: u64, bytes: u64, spare: Vec<u8> },
     /// The last ones are in memory, those before in a file.
     Here(Box<Here>),
 }
@@ -31,24 +33,41 @@ pub(super) struct Here {
     file: Option<Arc<File>>,
     /// Bytes that are in the file, or on their way there.
     in_file: u64,
-    memory: Vec<u8>,
+    memory: Vec<Piece>,
+    /// Bytes of all pieces, and the memory that they take.
+    bytes: u64,
+    capacity: usize,
     writing: Option<JoinHandle<Result<Written, FsError>>>,
-    /// Memory that is used again.
-    spare: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Bytes of a block that stand at the end of a buffer, as they were sent.
+#[derive(Debug)]
+struct Piece {
+    buffer: Vec<u8>,
+    start: usize,
+}
+
+impl Piece {
+    fn data(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
+    }
 }
 
 /// The file, and the memory that was written to it.
-type Written = (Arc<File>, Vec<u8>);
+type Written = (Arc<File>, Vec<Piece>);
 
 impl Kept {
     pub(super) fn new(replay: Replay, directory: &Path) -> Kept {
         match replay {
-            Replay::From(file) => Kept::Elsewhere { file, start: 0, bytes: 0 },
+            Replay::From(file) => Kept::Elsewhere { file, start: 0, bytes: 0, spare: Vec::new() },
             Replay::Kept => Kept::Here(Box::new(Here {
                 directory: directory.to_owned(),
                 file: None,
                 in_file: 0,
                 memory: Vec::new(),
+                bytes: 0,
+                capacity: 0,
                 writing: None,
                 spare: Vec::new(),
             })),
@@ -59,7 +78,7 @@ impl Kept {
     pub(super) fn len(&self) -> u64 {
         match self {
             Kept::Elsewhere { bytes, .. } => *bytes,
-            Kept::Here(here) => here.in_file + here.memory.len() as u64,
+            Kept::Here(here) => here.in_file + here.bytes,
         }
     }
 
@@ -72,17 +91,43 @@ impl Kept {
             }
             Kept::Here(here) => {
                 here.in_file = 0;
-                here.memory.clear();
+                let memory = std::mem::take(&mut here.memory);
+                (here.bytes, here.capacity) = (0, 0);
+                here.reuse(memory.into_iter().map(|piece| piece.buffer));
             }
         }
     }
 
-    pub(super) async fn add(&mut self, more: &[u8]) -> Result<(), FsError> {
+    /// An empty buffer, if possible one that was used before.
+    pub(super) fn buffer(&mut self) -> Vec<u8> {
         match self {
-            Kept::Elsewhere { bytes, .. } => *bytes += more.len() as u64,
+            Kept::Elsewhere { spare, .. } => std::mem::take(spare),
+            Kept::Here(here) => here.spare.pop().unwrap_or_default(),
+        }
+    }
+
+    /// Keeps what stands in a buffer from `start` on.
+    pub(super) async fn add(&mut self, mut buffer: Vec<u8>, start: usize) -> Result<(), FsError> {
+        let length = buffer.len().saturating_sub(start);
+        match self {
+            Kept::Elsewhere { bytes, spare, .. } => {
+                *bytes += length as u64;
+                buffer.clear();
+                *spare = buffer;
+            }
             Kept::Here(here) => {
-                here.memory.extend_from_slice(more);
-                if here.memory.len() >= MEMORY_BYTES {
+                here.bytes += length as u64;
+                let last = here.memory.last_mut();
+                let fits = |last: &&mut Piece| last.buffer.capacity() - last.buffer.len() >= length;
+                // Small pieces share a buffer.
+                if let Some(last) = last.filter(fits) {
+                    last.buffer.extend_from_slice(buffer.get(start..).unwrap_or_default());
+                    here.reuse([buffer]);
+                } else {
+                    here.capacity += buffer.capacity();
+                    here.memory.push(Piece { buffer, start });
+                }
+                if here.capacity >= MEMORY_BYTES {
                     here.write_out().await?;
                 }
             }
@@ -105,7 +150,8 @@ impl Kept {
                         (file.clone(), at, length.min(left))
                     }
                     (behind, _) => {
-                        let bytes = here.memory.iter().skip(behind.unwrap_or(0)).take(length);
+                        let bytes = here.memory.iter().flat_map(Piece::data);
+                        let bytes = bytes.skip(behind.unwrap_or(0)).take(length);
                         return Ok(bytes.copied().collect());
                     }
                 }
@@ -125,18 +171,23 @@ impl Here {
     /// Begins to write what is in memory to the file, when what was begun before is done.
     async fn write_out(&mut self) -> Result<(), FsError> {
         self.settle().await?;
-        let (directory, kept, at) = (self.directory.clone(), self.file.clone(), self.in_file);
-        let full = std::mem::replace(&mut self.memory, std::mem::take(&mut self.spare));
-        self.in_file += full.len() as u64;
-        self.writing = Some(tokio::spawn(blocking(move || {
+        let (directory, kept, begin) = (self.directory.clone(), self.file.clone(), self.in_file);
+        let full = std::mem::take(&mut self.memory);
+        self.in_file += self.bytes;
+        (self.bytes, self.capacity) = (0, 0);
+        self.writing = Some(tokio::task::spawn_blocking(move || {
             let failed = |error: io::Error| FsError::io("buffer", directory.display(), &error);
             let kept = match kept {
                 Some(kept) => kept,
                 None => Arc::new(nameless(&directory).map_err(failed)?),
             };
-            kept.write_all_at(&full, at).map_err(failed)?;
+            let mut at = begin;
+            for piece in &full {
+                kept.write_all_at(piece.data(), at).map_err(failed)?;
+                at += piece.data().len() as u64;
+            }
             Ok((kept, full))
-        })));
+        }));
         Ok(())
     }
 
@@ -146,10 +197,18 @@ impl Here {
         let written = writing.await;
         self.writing = None;
         let stopped = |error| FsError::io("buffer", "", &io::Error::other(error));
-        let (file, mut emptied) = written.map_err(stopped)??;
-        emptied.clear();
-        (self.file, self.spare) = (Some(file), emptied);
+        let (file, emptied) = written.map_err(stopped)??;
+        self.file = Some(file);
+        self.reuse(emptied.into_iter().map(|piece| piece.buffer));
         Ok(())
+    }
+
+    fn reuse(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
+        let room = MAX_SPARE.saturating_sub(self.spare.len());
+        self.spare.extend(buffers.into_iter().take(room).map(|mut buffer| {
+            buffer.clear();
+            buffer
+        }));
     }
 }
 
@@ -183,12 +242,26 @@ mod tests {
         let source = Arc::new(File::open(&source).unwrap());
         for replay in [Replay::Kept, Replay::From(source)] {
             let mut kept = Kept::new(replay, dir.path());
-            kept.add(b"first").await.unwrap();
+            let add = async |kept: &mut Kept, bytes: &[u8]| {
+                let mut buffer = kept.buffer();
+                assert!(buffer.is_empty());
+                buffer.reserve_exact(1000 + 66_000);
+                buffer.resize(1000, 0);
+                buffer.extend_from_slice(bytes);
+                kept.add(buffer, 1000).await.unwrap();
+            };
+            add(&mut kept, b"fi").await;
+            add(&mut kept, b"rst").await;
             assert_eq!(kept.read(1, 3).await.unwrap(), b"irs");
             kept.next_block();
             assert_eq!(kept.len(), 0);
-            for piece in bytes.chunks(65_000) {
-                kept.add(piece).await.unwrap();
+            let (small, large) = bytes.split_at(20_000);
+            for piece in small.chunks(7).chain(large.chunks(65_000)) {
+                add(&mut kept, piece).await;
+                if let Kept::Here(here) = &kept {
+                    assert!(here.memory.len() <= MEMORY_BYTES / 65_000 + 1, "small ones share");
+                    assert!(here.spare.len() <= MAX_SPARE);
+                }
             }
             assert_eq!(kept.len(), bytes.len() as u64);
             let mut read = Vec::new();

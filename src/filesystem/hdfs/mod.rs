@@ -7,6 +7,7 @@
 mod block_reader;
 mod connection;
 mod crc32c;
+mod data_node;
 mod kept;
 mod lease;
 mod name_node;
@@ -264,6 +265,26 @@ impl FileSystem for Hdfs {
             };
             let shared = self.shared.clone();
             let writer = HdfsWriter::create(shared, path.clone(), shape, options.replay).await;
+            let writer = writer.map_err(|error| named(error, path))?;
+            Ok(Box::new(writer) as Box<dyn FileWriter>)
+        })
+    }
+
+    fn append<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Box<dyn FileWriter>> {
+        Box::pin(async move {
+            self.check("append", path)?;
+            let status = self.status_now(path).await?;
+            if status.is_directory {
+                return Err(self.error(ErrorKind::IsADirectory, "append", path, "Is a directory"));
+            }
+            let shape = Shape {
+                permission: status.permission,
+                overwrite: false,
+                replication: status.replication,
+                block_bytes: status.block_bytes,
+                covered: self.shared.settings.bytes_per_checksum,
+            };
+            let writer = HdfsWriter::append(self.shared.clone(), path.clone(), shape).await;
             let writer = writer.map_err(|error| named(error, path))?;
             Ok(Box::new(writer) as Box<dyn FileWriter>)
         })

@@ -14,8 +14,9 @@ use crate::{Counters, ErrorKind, FileSystemSettings, FsError};
 use corona_hadoop::protocols::client_protocol::NameNodeClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{
-    Block, ContentSummary, DatanodeInfo, DirectoryListing, FsPermission, HdfsFileStatus,
-    InetAddress, LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlocksWithMetaInfo,
+    Block, ContentSummary, DatanodeId, DatanodeInfo, DirectoryListing, FsPermission,
+    HdfsFileStatus, InetAddress, LocatedBlock, LocatedBlockWithMetaInfo,
+    LocatedBlockWithOldGeneration, LocatedBlocksWithMetaInfo,
 };
 
 /// Calls that only ask are tried so often when their reply is lost.
@@ -266,6 +267,42 @@ impl NameNode {
             replication,
             block_bytes,
         ))
+    }
+
+    /// Opens a file to be written at its end. None: its last block is full, or it has none.
+    pub(super) async fn append(
+        &self,
+        path: &str,
+        client_name: &str,
+    ) -> Result<Option<LocatedBlockWithOldGeneration>, FsError> {
+        change!(self, "appendAndFetchOldGS", path, client => {
+            client.append_and_fetch_old_generation(path.to_owned(), client_name.to_owned())
+        })
+    }
+
+    /// A call that may be repeated.
+    pub(super) async fn update_pipeline(
+        &self,
+        client_name: &str,
+        old: Block,
+        new: Block,
+        nodes: &[DatanodeInfo],
+    ) -> Result<(), FsError> {
+        let id = |node: &DatanodeInfo| DatanodeId {
+            name: node.name.clone(),
+            storage: node.storage.clone(),
+            info_port: node.info_port,
+        };
+        let nodes: Vec<_> = nodes.iter().map(id).collect();
+        ask!(self, "updatePipeline", "", client => {
+            client.update_pipeline(client_name.to_owned(), old, new, nodes.clone())
+        })
+    }
+
+    pub(super) async fn abandon_file(&self, path: &str, client_name: &str) -> Result<(), FsError> {
+        change!(self, "abandonFile", path, client => {
+            client.abandon_file(path.to_owned(), client_name.to_owned())
+        })
     }
 
     pub(super) async fn add_block(

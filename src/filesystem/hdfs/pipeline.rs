@@ -1,33 +1,36 @@
 //! One block on its way through a pipeline of data nodes. Spec: hdfs/01 §1.6.1 to §1.6.4.
 //!
-//! A task owns the connection: it writes packets, reads acknowledgements meanwhile, and keeps the
-//! pipeline alive while its owner has nothing to write. It ends with its owner.
+//! Whoever writes the block writes to the connection and reads acknowledgements meanwhile: no packet
+//! is handed to another task. A task keeps the pipeline alive while its owner has nothing to write.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Shared;
 use super::connection::{Connection, too_slow};
 use super::transfer::{
-    Ack, HEARTBEAT, Layout, PacketHeader, Request, Sums, WriteRequest, request_bytes,
+    Ack, HEARTBEAT, Layout, PacketHeader, Request, Sums, WriteKind, WriteRequest, request_bytes,
 };
 use crate::{ErrorKind, FsError};
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{Block, DatanodeInfo};
 
-/// Packets that wait to be written, and those that are written and not acknowledged.
-const MAX_WAITING: usize = 4;
-const MAX_UNACKNOWLEDGED: usize = 32;
+/// Packets that are written and not acknowledged, as in the original.
+const MAX_UNACKNOWLEDGED: usize = 80;
+/// Acknowledgements are looked for when so many are due: each look costs a system call.
+const LOOK_AFTER: usize = MAX_UNACKNOWLEDGED / 4;
 /// The longest name of a failed node that is believed.
 const MAX_NAME_BYTES: usize = 1024;
+/// Bytes of acknowledgements that are read at a time.
+const ACK_BYTES: usize = 4 << 10;
 /// The name of the operation in errors.
 const CALL: &str = "writeBlock";
 
@@ -35,7 +38,6 @@ const CALL: &str = "writeBlock";
 #[derive(Debug)]
 pub(super) struct Packet {
     pub(super) seqno: i64,
-    pub(super) is_last: bool,
     /// Where in `bytes` it begins.
     pub(super) start: usize,
     pub(super) bytes: Vec<u8>,
@@ -48,13 +50,18 @@ pub(super) struct Failure {
     pub(super) bad: Option<Box<DatanodeInfo>>,
 }
 
-/// A block that is being written.
+impl Failure {
+    /// A failure that is no node's.
+    pub(super) fn of(why: impl Into<String>) -> Failure {
+        Failure { error: FsError::new(ErrorKind::Connection, CALL, "", why), bad: None }
+    }
+}
+
+/// A block that is being written. The connection ends with it.
 #[derive(Debug)]
 pub(super) struct Pipeline {
-    packets: Option<mpsc::Sender<Packet>>,
-    /// The number of the last packet that all nodes have acknowledged.
-    acknowledged: watch::Receiver<i64>,
-    task: Option<JoinHandle<Result<(), Failure>>>,
+    wire: Arc<Mutex<Wire>>,
+    keeper: AbortHandle,
 }
 
 /// What a pipeline is made for.
@@ -63,6 +70,7 @@ pub(super) struct Target {
     pub(super) namespace: i32,
     pub(super) version: i16,
     pub(super) block: Block,
+    pub(super) kind: WriteKind,
     pub(super) nodes: Vec<DatanodeInfo>,
     pub(super) sums: Sums,
 }
@@ -81,9 +89,10 @@ impl Pipeline {
         let write_due = settings.write_timeout + settings.write_extension * depth;
         let blamed = |error: FsError| Failure { error, bad: Some(Box::new(first.clone())) };
         let connection = Connection::open(shared, first, read_due, CALL).await.map_err(blamed)?;
-        let Target { namespace, version, block, sums, .. } = target;
+        let Target { namespace, version, block, kind, sums, .. } = target;
+        let name = shared.lease.name();
         let request =
-            WriteRequest::new(version, namespace, block, &target.nodes, shared.lease.name(), sums);
+            WriteRequest::new((version, namespace), block, kind, &target.nodes, name, sums);
         let mut connection = connection;
         let request = request_bytes(&Request::Write(request));
         let answer = async {
@@ -101,63 +110,52 @@ impl Pipeline {
             let error = FsError::new(ErrorKind::Connection, CALL, "", message).at(&node.name);
             return Err(Failure { error, bad: Some(Box::new(node)) });
         }
-        let (packets, waiting) = mpsc::channel(MAX_WAITING);
-        let (acknowledge, acknowledged) = watch::channel(-1);
-        let run = Run {
+        let wire = Arc::new(Mutex::new(Wire {
             connection,
             nodes: target.nodes,
-            waiting,
-            acknowledge,
             unacknowledged: VecDeque::new(),
             inbox: Vec::new(),
+            outbox: Vec::new(),
+            written: 0,
+            last_write: Instant::now(),
+            failure: None,
             read_due,
             write_due,
-            has_ended: false,
-        };
-        let task = Some(tokio::spawn(run.drive()));
-        Ok(Pipeline { packets: Some(packets), acknowledged, task })
+        }));
+        let keeper = tokio::spawn(keep_alive(Arc::downgrade(&wire), read_due / 2)).abort_handle();
+        Ok(Pipeline { wire, keeper })
     }
 
-    /// Hands a packet over; waits while many are under way.
-    pub(super) async fn send(&mut self, packet: Packet) -> Result<(), Failure> {
-        if let Some(packets) = &self.packets
-            && packets.send(packet).await.is_ok()
-        {
-            return Ok(());
-        }
-        self.ended().await
+    /// Writes a packet; waits while many are not acknowledged. Gives its bytes back, which are of no
+    /// use any more.
+    pub(super) async fn send(&mut self, packet: Packet) -> Result<Vec<u8>, (Failure, Vec<u8>)> {
+        self.wire.lock().await.send(packet).await
     }
 
     /// Returns when a packet has been acknowledged by all nodes.
     pub(super) async fn acknowledged(&mut self, seqno: i64) -> Result<(), Failure> {
-        let is_there = self.acknowledged.wait_for(|last| *last >= seqno).await.is_ok();
-        if is_there { Ok(()) } else { self.ended().await }
-    }
-
-    /// Returns when the last packet has been acknowledged.
-    pub(super) async fn finish(mut self) -> Result<(), Failure> {
-        self.packets = None;
-        self.ended().await
-    }
-
-    /// How the pipeline has ended.
-    async fn ended(&mut self) -> Result<(), Failure> {
-        let stopped = |why: &str| {
-            let error = FsError::new(ErrorKind::Connection, CALL, "", why);
-            Failure { error, bad: None }
-        };
-        match self.task.take() {
-            None => Err(stopped("the pipeline has failed before")),
-            Some(task) => task.await.unwrap_or_else(|error| Err(stopped(&error.to_string()))),
+        let mut wire = self.wire.lock().await;
+        wire.write_out().await?;
+        while wire.unacknowledged.front().is_some_and(|due| *due <= seqno) {
+            wire.wait_for_acks().await?;
         }
+        Ok(())
+    }
+
+    /// Returns when all packets have been acknowledged.
+    pub(super) async fn finish(self) -> Result<(), Failure> {
+        let mut wire = self.wire.lock().await;
+        wire.write_out().await?;
+        while !wire.unacknowledged.is_empty() {
+            wire.wait_for_acks().await?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        self.keeper.abort();
     }
 }
 
@@ -185,115 +183,137 @@ fn broken(error: &io::Error, node: &DatanodeInfo) -> FsError {
     FsError::new(ErrorKind::Connection, CALL, "", message).at(&node.name)
 }
 
-/// The task of a pipeline.
-struct Run {
+/// The connection of a pipeline.
+#[derive(Debug)]
+struct Wire {
     connection: Connection,
     nodes: Vec<DatanodeInfo>,
-    waiting: mpsc::Receiver<Packet>,
-    acknowledge: watch::Sender<i64>,
-    /// Numbers of packets that are written, with the time when they were.
-    unacknowledged: VecDeque<(i64, Instant)>,
+    /// Numbers of packets that are written.
+    unacknowledged: VecDeque<i64>,
     inbox: Vec<u8>,
+    /// A packet that is being written, and how much of it is: it is continued when whoever wrote it
+    /// was dropped.
+    outbox: Vec<u8>,
+    written: usize,
+    last_write: Instant,
+    /// What went wrong while the owner had nothing to write.
+    failure: Option<Failure>,
     read_due: Duration,
     write_due: Duration,
-    /// Whether the last packet is written.
-    has_ended: bool,
 }
 
-/// What happens next to a pipeline.
-enum Event {
-    Packet(Option<Packet>),
-    Arrived(io::Result<usize>),
-    Alarm,
-}
-
-impl Run {
-    async fn drive(mut self) -> Result<(), Failure> {
-        loop {
-            if self.has_ended && self.unacknowledged.is_empty() {
-                return Ok(());
+impl Wire {
+    async fn send(&mut self, packet: Packet) -> Result<Vec<u8>, (Failure, Vec<u8>)> {
+        let ready = async {
+            self.write_out().await?;
+            while self.unacknowledged.len() >= MAX_UNACKNOWLEDGED {
+                self.wait_for_acks().await?;
             }
-            let may_write = !self.has_ended && self.unacknowledged.len() < MAX_UNACKNOWLEDGED;
-            let oldest = self.unacknowledged.front().map(|(_, written)| *written);
-            let alarm = match oldest {
-                Some(written) => written + self.read_due,
-                // Data nodes would give a silent client up.
-                None => Instant::now() + self.read_due / 2,
-            };
-            let event = tokio::select! {
-                biased;
-                read = self.connection.stream.read_buf(&mut self.inbox) => Event::Arrived(read),
-                packet = self.waiting.recv(), if may_write => Event::Packet(packet),
-                () = sleep_until(alarm) => Event::Alarm,
-            };
-            match event {
-                Event::Arrived(read) => self.arrived(read)?,
-                Event::Packet(Some(packet)) => self.write(packet).await?,
-                // Its owner has given it up, or has sent the last packet.
-                Event::Packet(None) if !self.has_ended => return Err(self.blame_first("given up")),
-                Event::Packet(None) => {}
-                Event::Alarm if oldest.is_some() => {
-                    let error = too_slow(CALL, &self.nodes[0], "no acknowledgement", self.read_due);
-                    return Err(Failure { error, bad: self.nodes.first().cloned().map(Box::new) });
-                }
-                Event::Alarm => self.write(heartbeat()).await?,
-            }
+            Ok(())
+        };
+        if let Err(failure) = ready.await {
+            return Err((failure, packet.bytes));
+        }
+        self.unacknowledged.push_back(packet.seqno);
+        (self.outbox, self.written) = (packet.bytes, packet.start);
+        let written = self.write_out().await;
+        let bytes = std::mem::take(&mut self.outbox);
+        match written {
+            Ok(()) => Ok(bytes),
+            Err(failure) => Err((failure, bytes)),
         }
     }
 
-    /// Writes a packet. Acknowledgements are read meanwhile, so that neither side waits for the other.
-    async fn write(&mut self, packet: Packet) -> Result<(), Failure> {
-        let mut end = packet.bytes.as_slice().get(packet.start..).unwrap_or_default();
-        self.unacknowledged.push_back((packet.seqno, Instant::now()));
-        self.has_ended = packet.is_last;
-        let deadline = Instant::now() + self.write_due;
-        while !end.is_empty() {
-            let (mut from, mut to) = self.connection.stream.split();
-            let inbox = &mut self.inbox;
-            let event = tokio::select! {
-                written = to.write(end) => Ok(written),
-                read = from.read_buf(inbox) => Err(Event::Arrived(read)),
-                () = sleep_until(deadline) => Err(Event::Alarm),
-            };
-            match event {
-                Ok(Ok(written)) => end = end.get(written..).unwrap_or_default(),
-                Ok(Err(error)) => {
+    /// Writes what has been begun. Acknowledgements are read meanwhile, so that neither side waits for
+    /// the other.
+    async fn write_out(&mut self) -> Result<(), Failure> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        while let Some(rest) = self.outbox.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.connection.stream.try_write(rest) {
+                Ok(written) => {
+                    self.written += written;
+                    self.last_write = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let both = Interest::READABLE | Interest::WRITABLE;
+                    let deadline = self.last_write.max(Instant::now()) + self.write_due;
+                    match timeout_at(deadline, self.connection.stream.ready(both)).await {
+                        Ok(Ok(ready)) if ready.is_readable() || ready.is_read_closed() => {
+                            self.take_acks()?;
+                        }
+                        Ok(Ok(_)) => {}
+                        Ok(Err(error)) => return Err(self.blame_first_for(&error)),
+                        Err(_) => {
+                            let node = self.first();
+                            let what = "a packet was not taken";
+                            let error = too_slow(CALL, &node, what, self.write_due);
+                            return Err(Failure { error, bad: Some(Box::new(node)) });
+                        }
+                    }
+                }
+                Err(error) => {
                     // An acknowledgement that says which node is bad may be there already.
                     self.rest().await?;
-                    let error = broken(&error, &self.nodes[0]);
-                    return Err(Failure { error, bad: self.nodes.first().cloned().map(Box::new) });
+                    return Err(self.blame_first_for(&error));
                 }
-                Err(Event::Arrived(read)) => self.arrived(read)?,
+            }
+        }
+        if self.unacknowledged.len() >= LOOK_AFTER {
+            self.take_acks()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is a further acknowledgement.
+    async fn wait_for_acks(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.read_due;
+        while !self.take_acks()? {
+            match timeout_at(deadline, self.connection.stream.readable()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(self.blame_first_for(&error)),
                 Err(_) => {
-                    let (node, due) = (&self.nodes[0], self.write_due);
-                    let error = too_slow(CALL, node, "a packet was not taken", due);
-                    return Err(Failure { error, bad: Some(Box::new(node.clone())) });
+                    let node = self.first();
+                    let error = too_slow(CALL, &node, "no acknowledgement", self.read_due);
+                    return Err(Failure { error, bad: Some(Box::new(node)) });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes the acknowledgements that are there. False: there is none.
+    fn take_acks(&mut self) -> Result<bool, Failure> {
+        let before = self.unacknowledged.len();
+        loop {
+            self.inbox.reserve(ACK_BYTES);
+            match self.connection.stream.try_read_buf(&mut self.inbox) {
+                Ok(0) => return Err(self.blame_first("closed by the data node")),
+                Ok(read) => {
+                    self.arrived()?;
+                    if read < ACK_BYTES {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(self.blame_first_for(&error)),
+            }
+        }
+        Ok(self.unacknowledged.len() < before)
     }
 
     /// Reads what is there after the connection broke.
     async fn rest(&mut self) -> Result<(), Failure> {
         let due = Duration::from_millis(200);
-        while let Ok(Ok(read @ 1..)) =
-            timeout(due, self.connection.stream.read_buf(&mut self.inbox)).await
+        while let Ok(Ok(1..)) = timeout(due, self.connection.stream.read_buf(&mut self.inbox)).await
         {
-            self.arrived(Ok(read))?;
+            self.arrived()?;
         }
         Ok(())
     }
 
-    fn arrived(&mut self, read: io::Result<usize>) -> Result<(), Failure> {
-        match read {
-            Ok(0) => return Err(self.blame_first("closed by the data node")),
-            Err(error) => {
-                let error = broken(&error, &self.nodes[0]);
-                return Err(Failure { error, bad: self.nodes.first().cloned().map(Box::new) });
-            }
-            Ok(_) => {}
-        }
+    fn arrived(&mut self) -> Result<(), Failure> {
         let mut at = 0;
         loop {
             // An acknowledgement ends behind the first failure: it is read one reply at a time.
@@ -305,32 +325,67 @@ impl Run {
             };
             at += reader.position();
             if let Some(bad) = ack.bad {
-                let node = self.nodes.get(bad).unwrap_or(&self.nodes[0]).clone();
+                let node = self.nodes.get(bad).cloned().unwrap_or_else(|| self.first());
                 let message = format!("the data node failed at packet {}", ack.seqno);
                 let error = FsError::new(ErrorKind::Connection, CALL, "", message).at(&node.name);
                 return Err(Failure { error, bad: Some(Box::new(node)) });
             }
             match self.unacknowledged.pop_front() {
-                Some((due, _)) if due == ack.seqno => {}
+                Some(due) if due == ack.seqno => {}
                 due => {
-                    let due = due.map_or("none".to_owned(), |(due, _)| due.to_string());
+                    let due = due.map_or("none".to_owned(), |due| due.to_string());
                     let why = format!("packet {} acknowledged where {due} was due", ack.seqno);
                     return Err(self.blame_first(&why));
                 }
-            }
-            if ack.seqno != HEARTBEAT {
-                self.acknowledge.send_replace(ack.seqno);
             }
         }
         self.inbox.drain(..at);
         Ok(())
     }
 
+    /// Says that the client lives, unless something is under way.
+    async fn beat(&mut self) -> Result<(), Failure> {
+        self.take_acks()?;
+        if self.outbox.is_empty() && self.unacknowledged.is_empty() {
+            self.send(heartbeat()).await.map_err(|(failure, _)| failure)?;
+        }
+        Ok(())
+    }
+
+    fn first(&self) -> DatanodeInfo {
+        // A pipeline has a first node: see `Pipeline::open`.
+        self.nodes[0].clone()
+    }
+
     fn blame_first(&self, why: &str) -> Failure {
-        let bad = self.nodes.first().cloned().map(Box::new);
-        let name = bad.as_ref().map_or("", |node| &node.name);
-        let error = FsError::new(ErrorKind::Connection, CALL, "", why).at(name);
-        Failure { error, bad }
+        let bad = self.first();
+        let error = FsError::new(ErrorKind::Connection, CALL, "", why).at(&bad.name);
+        Failure { error, bad: Some(Box::new(bad)) }
+    }
+
+    fn blame_first_for(&self, error: &io::Error) -> Failure {
+        let bad = self.first();
+        Failure { error: broken(error, &bad), bad: Some(Box::new(bad)) }
+    }
+}
+
+/// Data nodes would give a silent client up. It ends with the pipeline.
+async fn keep_alive(wire: Weak<Mutex<Wire>>, every: Duration) {
+    let mut next = Instant::now() + every;
+    loop {
+        sleep_until(next).await;
+        let Some(wire) = wire.upgrade() else { return };
+        let mut wire = wire.lock().await;
+        next = wire.last_write + every;
+        let now = Instant::now();
+        if next > now {
+            continue;
+        }
+        next = now + every;
+        if let Err(failure) = wire.beat().await {
+            wire.failure = Some(failure);
+            return;
+        }
     }
 }
 
@@ -344,5 +399,5 @@ fn heartbeat() -> Packet {
         flags: 0,
         data: 0,
     };
-    Packet { seqno: HEARTBEAT, is_last: false, start: 0, bytes: header.bytes().to_vec() }
+    Packet { seqno: HEARTBEAT, start: 0, bytes: header.bytes().to_vec() }
 }

@@ -2,19 +2,14 @@
 //! Spec: hdfs/01 §1.3.3, §1.5.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::block_reader::{BlockReader, Part};
 use super::transfer::{OLDEST_VERSION, VERSION};
 use super::{Shared, random_below};
 use crate::{Answer, ErrorKind, FileReader, FsError, FsPath};
-use corona_hadoop::protocols::client_datanode::ClientDatanodeClient;
-use corona_hadoop::rpc::{ClientOptions, User};
-use corona_hadoop::writables::{
-    Block, DatanodeInfo, InetAddress, LocatedBlock, LocatedBlocksWithMetaInfo,
-};
+use corona_hadoop::writables::{Block, DatanodeInfo, LocatedBlock, LocatedBlocksWithMetaInfo};
 
 /// Blocks that the name node is asked for at a time, as the original does.
 const PREFETCHED_BLOCKS: u64 = 10;
@@ -323,35 +318,5 @@ impl FileReader for HdfsReader {
 
     fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> Answer<'a, usize> {
         Box::pin(self.read_some(buffer))
-    }
-}
-
-impl Shared {
-    /// The block as a data node's readers see it; none if the node does not have it.
-    async fn visible_block(
-        &self,
-        node: &DatanodeInfo,
-        namespace: i32,
-        block: Block,
-    ) -> Result<Option<Block>, FsError> {
-        const CALL: &str = "getBlockInfo";
-        let host = node.name.rsplit_once(':').map_or(node.name.as_str(), |(host, _)| host);
-        let address = InetAddress { host: host.to_owned(), port: node.ipc_port };
-        let user = User { name: self.settings.user.clone(), groups: self.settings.groups.clone() };
-        let due = self.settings.call_timeout.min(Duration::from_secs(10));
-        let options = ClientOptions {
-            call_timeout: Some(due),
-            attempt_timeout: due,
-            connect_patience: Duration::ZERO,
-            max_reply_bytes: 64 << 10,
-            ..ClientOptions::new(user)
-        };
-        let shown = address.clone();
-        let mut client = ClientDatanodeClient::new(address, options);
-        let asked = timeout(2 * due, client.get_block_info(namespace, block)).await;
-        match asked {
-            Ok(answer) => answer.map_err(|error| FsError::of_call(error, CALL, "", shown)),
-            Err(_) => Err(super::connection::too_slow(CALL, node, "no answer", 2 * due)),
-        }
     }
 }

@@ -27,6 +27,7 @@ const MAX_NAME_BYTES: usize = 64 << 10;
 
 const WRITE: u8 = 80;
 const READ: u8 = 81;
+const APPEND: u8 = 88;
 
 /// The status of an answer: all is well.
 pub const SUCCESS: i16 = 0;
@@ -145,7 +146,10 @@ pub struct WriteRequest {
     pub namespace: i32,
     /// The block; its length is not sent.
     pub block: i64,
-    /// Its generation.
+    /// Bytes that the block has if it is complete and is appended to; none for a new block, and for
+    /// one whose pipeline is set up again.
+    pub appended_at: Option<i64>,
+    /// Its generation; of a block that is appended to, the new one.
     pub generation: i64,
     /// Nodes of the pipeline, the receiver included.
     pub depth: i32,
@@ -161,6 +165,17 @@ pub struct WriteRequest {
     pub options: Vec<i64>,
     /// The checksums that follow.
     pub sums: Sums,
+}
+
+/// What is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteKind {
+    /// A block that no data node has.
+    New,
+    /// A block that was complete.
+    Append,
+    /// A block whose pipeline failed, and whose replicas have been brought to one length.
+    Recovered,
 }
 
 /// What a connection to a data node begins with.
@@ -216,11 +231,11 @@ impl ReadRequest {
 }
 
 impl WriteRequest {
-    /// A request of this client for a new block. The first of the nodes is the receiver.
+    /// A request of this client for a block. The first of the nodes is the receiver.
     pub fn new(
-        version: i16,
-        namespace: i32,
+        (version, namespace): (i16, i32),
         block: Block,
+        kind: WriteKind,
         nodes: &[DatanodeInfo],
         client: &str,
         sums: Sums,
@@ -229,9 +244,10 @@ impl WriteRequest {
             version,
             namespace,
             block: block.id,
+            appended_at: (kind == WriteKind::Append).then_some(block.bytes),
             generation: block.generation,
             depth: i32::try_from(nodes.len()).unwrap_or(MAX_ITEMS),
-            recovery: false,
+            recovery: kind == WriteKind::Recovered,
             client: client.to_owned(),
             source: None,
             targets: nodes.get(1..).unwrap_or_default().to_vec(),
@@ -249,11 +265,13 @@ impl Writable for Request {
             return Err(DecodeError::Number { kind, value: version.into() });
         }
         let operation = reader.i8()?.cast_unsigned();
-        if operation != READ && operation != WRITE {
+        if ![READ, WRITE, APPEND].contains(&operation) {
             let kind = "operation of data transfer";
             return Err(DecodeError::Number { kind, value: operation.into() });
         }
-        let (namespace, block, generation) = (reader.i32()?, reader.i64()?, reader.i64()?);
+        let (namespace, block) = (reader.i32()?, reader.i64()?);
+        let appended_at = (operation == APPEND).then(|| reader.i64()).transpose()?;
+        let generation = reader.i64()?;
         if operation == READ {
             return Ok(Request::Read(ReadRequest {
                 version,
@@ -268,7 +286,9 @@ impl Writable for Request {
                 options: if version >= 30 { options(reader)? } else { Vec::new() },
             }));
         }
-        let (depth, recovery, client) = (reader.i32()?, reader.bool()?, reader.text()?);
+        let depth = reader.i32()?;
+        let recovery = operation == WRITE && reader.bool()?;
+        let client = reader.text()?;
         let source = reader.bool()?.then(|| DatanodeInfo::decode(reader)).transpose()?;
         let mut targets = Vec::new();
         for _ in 0..items(reader)? {
@@ -280,6 +300,7 @@ impl Writable for Request {
             version,
             namespace,
             block,
+            appended_at,
             generation,
             depth,
             recovery,
@@ -313,12 +334,18 @@ impl Writable for Request {
             }
             Request::Write(write) => {
                 writer.i16(write.version);
-                writer.i8(WRITE.cast_signed());
+                let operation = if write.appended_at.is_some() { APPEND } else { WRITE };
+                writer.i8(operation.cast_signed());
                 writer.i32(write.namespace);
                 writer.i64(write.block);
+                if let Some(bytes) = write.appended_at {
+                    writer.i64(bytes);
+                }
                 writer.i64(write.generation);
                 writer.i32(write.depth);
-                writer.bool(write.recovery);
+                if write.appended_at.is_none() {
+                    writer.bool(write.recovery);
+                }
                 writer.text(&write.client);
                 writer.bool(write.source.is_some());
                 if let Some(source) = &write.source {
@@ -613,6 +640,32 @@ mod tests {
         let request = Request::Read(ReadRequest::new(VERSION, 0x04f6_4479, block, (0, 24), name));
         assert_eq!(request_bytes(&request), golden);
         assert_eq!(Request::decode(&mut Reader::new(&golden)), Ok(request));
+    }
+
+    #[test]
+    fn requests_to_write_say_what_they_write_to() {
+        let block = Block { id: 5, bytes: 700, generation: 1002 };
+        let sums = Sums { kind: SumKind::Crc32, covered: 512 };
+        // As the original's headers for new blocks and for appends write themselves.
+        let end = "01 61 00 00000000 00000002 0000000000000808 0000000000000000 01 00000200";
+        let table = [
+            (WriteKind::New, "001e 50 00000007 0000000000000005 00000000000003ea 00000001 00"),
+            (
+                WriteKind::Recovered,
+                "001e 50 00000007 0000000000000005 00000000000003ea 00000001 01",
+            ),
+            (
+                WriteKind::Append,
+                "001e 58 00000007 0000000000000005 00000000000002bc 00000000000003ea 00000001",
+            ),
+        ];
+        for (kind, begin) in table {
+            let request = WriteRequest::new((VERSION, 7), block, kind, &[], "a", sums);
+            let request = Request::Write(WriteRequest { depth: 1, ..request });
+            let golden = unhex(&format!("{begin} {end}"));
+            assert_eq!(request_bytes(&request), golden, "{kind:?}");
+            assert_eq!(Request::decode(&mut Reader::new(&golden)), Ok(request));
+        }
     }
 
     #[test]

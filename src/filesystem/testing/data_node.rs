@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -19,7 +19,7 @@ use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::protocols::client_datanode::{ClientDatanode, Served};
 use corona_hadoop::rpc::{Caller, Fault, Limits, Server, Services};
-use corona_hadoop::writables::{Block, DatanodeAdminState, DatanodeInfo, to_bytes};
+use corona_hadoop::writables::{Block, DatanodeAdminState, DatanodeInfo, LocatedBlock, to_bytes};
 
 /// The most bytes of a packet.
 const MAX_PACKET: usize = 4 << 20;
@@ -45,6 +45,10 @@ pub struct Faults {
     pub refuse_packet: Option<usize>,
     /// The last packet is acknowledged, and the name node never hears of the block.
     pub is_silent: bool,
+    /// It cannot recover a block, though it does everything else.
+    pub recovers_nothing: bool,
+    /// Blocks that it had before are not found.
+    pub refuses_old: bool,
 }
 
 /// A data node that keeps blocks in memory.
@@ -72,6 +76,8 @@ struct State {
     heartbeats: usize,
     /// Status words of readers that were satisfied.
     verified: usize,
+    refused_recoveries: usize,
+    peers: Vec<Weak<DataNode>>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +107,8 @@ impl DataNode {
             writes: 0,
             heartbeats: 0,
             verified: 0,
+            refused_recoveries: 0,
+            peers: Vec::new(),
         };
         let node = Arc::new(DataNode {
             number,
@@ -162,6 +170,11 @@ impl DataNode {
     /// Readers that said that all checksums were right.
     pub fn verified(&self) -> usize {
         self.lock().verified
+    }
+
+    /// Recoveries of blocks that it refused.
+    pub fn refused_recoveries(&self) -> usize {
+        self.lock().refused_recoveries
     }
 
     /// The bytes of a replica; none if there is none.
@@ -303,11 +316,10 @@ impl DataNode {
         write: WriteRequest,
     ) -> io::Result<()> {
         self.lock().writes += 1;
-        let is_new = !self.lock().replicas.contains_key(&write.block);
         let is_wrong = write.namespace != NAMESPACE
             || write.client.is_empty()
             || write.depth as usize != write.targets.len() + 1;
-        if is_wrong || !is_new {
+        if is_wrong || !self.may_write(&write) {
             return Ok(());
         }
         let mut next = None;
@@ -338,13 +350,52 @@ impl DataNode {
             }
         }
         stream.write_all(&text("")).await?;
-        {
-            let mut state = self.lock();
+        self.receive(stream, inbox, &write, next).await
+    }
+
+    /// Whether there is such a replica, if there should be one, which gets the new generation.
+    fn may_write(&self, write: &WriteRequest) -> bool {
+        let mut state = self.lock();
+        let is_refused = state.faults.refuses_old;
+        if write.appended_at.is_none() && !write.recovery {
             let bytes = state.spare.pop().unwrap_or_default();
             let replica = Replica { generation: write.generation, bytes, is_final: false };
-            state.replicas.insert(write.block, replica);
+            return state.replicas.insert(write.block, replica).is_none();
         }
-        self.receive(stream, inbox, &write, next).await
+        let replica = state.replicas.get_mut(&write.block);
+        match (replica, write.appended_at) {
+            // A block that is appended to is complete, and has the length that the client was told.
+            (Some(replica), Some(bytes)) => {
+                let is_it = replica.is_final
+                    && replica.bytes.len() as i64 == bytes
+                    && replica.generation < write.generation;
+                if is_it && !is_refused {
+                    (replica.generation, replica.is_final) = (write.generation, false);
+                }
+                is_it && !is_refused
+            }
+            (Some(replica), None) => replica.generation == write.generation && !is_refused,
+            (None, _) => false,
+        }
+    }
+
+    /// A replica that is to be recovered: its length, if it is not of an earlier generation.
+    fn recoverable(&self, block: Block) -> Option<i64> {
+        let state = self.lock();
+        let replica = state.replicas.get(&block.id).filter(|_| !state.faults.is_dead)?;
+        (replica.generation >= block.generation).then_some(replica.bytes.len() as i64)
+    }
+
+    fn truncate(&self, block: Block) {
+        if let Some(replica) = self.lock().replicas.get_mut(&block.id) {
+            replica.bytes.truncate(usize::try_from(block.bytes).unwrap_or(0));
+            (replica.generation, replica.is_final) = (block.generation, false);
+        }
+    }
+
+    /// Who else there is.
+    pub(super) fn set_peers(&self, peers: Vec<Weak<DataNode>>) {
+        self.lock().peers = peers;
     }
 
     async fn receive(
@@ -411,6 +462,9 @@ impl DataNode {
         let data = verify(&header, write.sums, payload)
             .map_err(|wrong| io::Error::other(format!("{wrong:?}")))?;
         let replica = state.replicas.entry(write.block).or_default();
+        if replica.generation != write.generation {
+            return Err(io::Error::other("somebody else writes the block by now"));
+        }
         // Gaps and holes end the connection. Spec: hdfs/01 §1.6.2.
         if header.offset as usize != replica.bytes.len() {
             return Err(io::Error::other("a gap"));
@@ -480,6 +534,41 @@ impl ClientDatanode for DataNode {
         let state = self.lock();
         let replica = state.replicas.get(&block.id);
         Ok(replica.map(|replica| Block { bytes: replica.bytes.len() as i64, ..block }))
+    }
+
+    /// As in the original: the shortest replica among those that are not of an earlier generation
+    /// says how long all of them are.
+    async fn recover_block(
+        &self,
+        _caller: &Caller,
+        namespace: i32,
+        block: Block,
+        _keep_length: bool,
+        nodes: Vec<DatanodeInfo>,
+    ) -> Result<Option<LocatedBlock>, Fault> {
+        let faults = self.faults();
+        if namespace != NAMESPACE || faults.recovers_nothing || faults.is_dead {
+            self.lock().refused_recoveries += 1;
+            return Err(Fault::io(format!("Cannot recover {block:?}")));
+        }
+        if faults.is_stuck {
+            return std::future::pending().await;
+        }
+        let peers: Vec<_> = self.lock().peers.iter().filter_map(Weak::upgrade).collect();
+        let is_asked = |peer: &&Arc<DataNode>| {
+            let name = peer.info().name;
+            nodes.iter().any(|node| node.name == name)
+        };
+        let found = peers.iter().filter(is_asked);
+        let found: Vec<_> =
+            found.filter_map(|peer| Some((peer, peer.recoverable(block)?))).collect();
+        let Some(bytes) = found.iter().map(|(_, bytes)| *bytes).min() else { return Ok(None) };
+        let generation = self.name_node.next_generation(block.id)?;
+        let block = Block { bytes, generation, ..block };
+        found.iter().for_each(|(peer, _)| peer.truncate(block));
+        let locations: Vec<_> = found.iter().map(|(peer, _)| peer.info()).collect();
+        self.name_node.synchronised(block, &locations)?;
+        Ok(Some(LocatedBlock { corrupt: false, offset: 0, block, locations }))
     }
 }
 

@@ -48,6 +48,9 @@ impl MiniCluster {
             tasks.extend(running);
             data_nodes.push(node);
         }
+        for node in &data_nodes {
+            node.set_peers(data_nodes.iter().map(Arc::downgrade).collect());
+        }
         name_node.set_data_nodes(data_nodes.iter().map(|node| node.info()).collect());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();

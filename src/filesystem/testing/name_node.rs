@@ -8,15 +8,16 @@ use super::NAMESPACE;
 use corona_hadoop::protocols::client_protocol::{NameNode as Protocol, PROTOCOL};
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables::{
-    Block, ContentSummary, DatanodeInfo, DirectoryListing, FsPermission, HdfsFileStatus,
-    LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlocks, LocatedBlocksWithMetaInfo,
-    SafeModeAction,
+    Block, ContentSummary, DatanodeId, DatanodeInfo, DirectoryListing, FsPermission,
+    HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration,
+    LocatedBlocks, LocatedBlocksWithMetaInfo, SafeModeAction,
 };
 
 const DATA_VERSION: i32 = 30;
 const LEASE_EXPIRED: &str = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException";
 const SAFE_MODE: &str = "org.apache.hadoop.hdfs.server.namenode.SafeModeException";
 const NOT_REPLICATED: &str = "org.apache.hadoop.hdfs.server.namenode.NotReplicatedYetException";
+const COMMITTED: &str = "org.apache.hadoop.hdfs.server.protocol.BlockAlreadyCommittedException";
 const BEING_CREATED: &str = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException";
 const NOT_FOUND: &str = "java.io.FileNotFoundException";
 const ACCESS: &str = "org.apache.hadoop.security.AccessControlException";
@@ -51,6 +52,8 @@ struct State {
     faults: Vec<(&'static str, NameNodeFault, usize)>,
     calls: Vec<String>,
     next_block: i64,
+    /// Generations that were given to blocks after their first one.
+    generations: i64,
     safe_mode: bool,
     page: usize,
     quota: Option<usize>,
@@ -73,19 +76,25 @@ struct FileEntry {
     block_bytes: i64,
     /// Who writes it.
     writer: Option<String>,
+    /// The nodes of the block that is written.
+    targets: Vec<DatanodeInfo>,
 }
+
+/// The first generation of a block.
+const FIRST_GENERATION: i64 = 1001;
 
 impl NameNode {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_data_nodes(&self, nodes: Vec<DatanodeInfo>) {
+    /// The data nodes of the cluster from now on.
+    pub fn set_data_nodes(&self, nodes: Vec<DatanodeInfo>) {
         self.lock().nodes = nodes;
     }
 
     /// A data node has a whole block.
-    pub(super) fn received(&self, block: i64, node: usize, bytes: i64) {
+    pub fn received(&self, block: i64, node: usize, bytes: i64) {
         let mut state = self.lock();
         let replicas = state.replicas.entry(block).or_default();
         replicas.retain(|(other, _)| *other != node);
@@ -94,8 +103,38 @@ impl NameNode {
     }
 
     /// A data node has so many bytes of a block that is being written.
-    pub(super) fn stored(&self, block: i64, bytes: i64) {
+    pub fn stored(&self, block: i64, bytes: i64) {
         self.lock().stored.insert(block, bytes);
+    }
+
+    /// A new generation for a block that is written; none if nobody writes it.
+    pub(super) fn next_generation(&self, block: i64) -> Result<i64, Fault> {
+        let mut state = self.lock();
+        let last_of = |entry: &Entry| {
+            let file = entry.file.as_ref().filter(|file| file.writer.is_some())?;
+            file.blocks.last().map(|block| block.id)
+        };
+        if !state.entries.values().any(|entry| last_of(entry) == Some(block)) {
+            return Err(Fault::of(COMMITTED, format!("blk_{block} is already commited")));
+        }
+        state.generations += 1;
+        Ok(FIRST_GENERATION + state.generations)
+    }
+
+    /// The replicas of a block that is written have been brought to one length.
+    pub(super) fn synchronised(&self, block: Block, nodes: &[DatanodeInfo]) -> Result<(), Fault> {
+        let mut state = self.lock();
+        state.replicas.remove(&block.id);
+        state.stored.insert(block.id, block.bytes);
+        let files = state.entries.values_mut().filter_map(|entry| entry.file.as_mut());
+        for file in files.filter(|file| file.writer.is_some()) {
+            if let Some(last) = file.blocks.last_mut().filter(|last| last.id == block.id) {
+                *last = block;
+                file.targets = nodes.to_vec();
+                return Ok(());
+            }
+        }
+        Err(Fault::of(COMMITTED, format!("blk_{} is already commited", block.id)))
     }
 
     /// Begins or ends safe mode.
@@ -124,6 +163,15 @@ impl NameNode {
             && let Some(file) = &mut entry.file
         {
             file.writer = Some(by.to_owned());
+        }
+    }
+
+    /// Closes a file whose lease was taken, with what data nodes have of it.
+    pub fn release(&self, path: &str) {
+        let mut state = self.lock();
+        let file = state.entries.get(path).and_then(|entry| entry.file.as_ref());
+        if let Some(writer) = file.and_then(|file| file.writer.clone()) {
+            let _ = state.abandon_file(path, &writer);
         }
     }
 
@@ -413,6 +461,7 @@ impl State {
             replication,
             block_bytes,
             writer: Some(client.to_owned()),
+            targets: Vec::new(),
         };
         self.make(
             path,
@@ -454,7 +503,12 @@ impl State {
                 "File size from client side doesn't match name-node. Pos: {start} #block: {count} block size: {block_bytes}"
             )));
         } else {
-            let block = Block { id: new_id, bytes: 0, generation: 1001 };
+            if last.is_some_and(|last| {
+                file.blocks.last().map(|it| it.generation) != Some(last.generation)
+            }) {
+                return Err(Fault::io("the last block has another generation"));
+            }
+            let block = Block { id: new_id, bytes: 0, generation: FIRST_GENERATION };
             file.blocks.push(block);
             block
         };
@@ -470,12 +524,92 @@ impl State {
                 "File {path} could only be replicated to 0 nodes, instead of 1"
             )));
         }
-        Ok(LocatedBlockWithMetaInfo {
-            namespace: NAMESPACE,
-            fingerprint: PROTOCOL.fingerprint(),
-            data_version: DATA_VERSION,
-            located: LocatedBlock { corrupt: false, offset: start, block, locations: targets },
-        })
+        self.written(path, client)?.targets.clone_from(&targets);
+        Ok(located(LocatedBlock { corrupt: false, offset: start, block, locations: targets }))
+    }
+
+    fn append(
+        &mut self,
+        path: &str,
+        client: &str,
+    ) -> Result<Option<LocatedBlockWithOldGeneration>, Fault> {
+        self.check_safe_mode("append to", path)?;
+        let missing =
+            || Fault::of(NOT_FOUND, format!("failed to append to non-existent file {path}"));
+        let entry = self.entries.get(path).ok_or_else(missing)?;
+        let file = entry.file.as_ref().ok_or_else(|| Fault::io("it is a directory"))?;
+        if let Some(writer) = &file.writer {
+            let message = format!(
+                "failed to create file {path} for {client}, because this file is already being created by {writer}"
+            );
+            return Err(Fault::of(BEING_CREATED, message));
+        }
+        let (last, block_bytes) = (file.blocks.last().copied(), file.block_bytes);
+        let offset = file.blocks.iter().rev().skip(1).map(|block| block.bytes).sum();
+        let last = last.filter(|last| last.bytes < block_bytes);
+        let nodes = last.map(|last| self.locations(last.id)).unwrap_or_default();
+        if let Some(last) = last {
+            self.replicas.remove(&last.id);
+            self.generations += 1;
+        }
+        let generation = FIRST_GENERATION + self.generations;
+        let file = self.entries.get_mut(path).and_then(|entry| entry.file.as_mut());
+        let file = file.ok_or_else(missing)?;
+        file.writer = Some(client.to_owned());
+        file.targets.clone_from(&nodes);
+        Ok(last.map(|last| LocatedBlockWithOldGeneration {
+            located: located(LocatedBlock {
+                corrupt: false,
+                offset,
+                block: Block { generation, ..last },
+                locations: nodes,
+            }),
+            old_generation: last.generation,
+        }))
+    }
+
+    fn update_pipeline(
+        &mut self,
+        client: &str,
+        (old, new): (Block, Block),
+        nodes: &[DatanodeId],
+    ) -> Result<(), Fault> {
+        let known = self.nodes.clone();
+        let files = self.entries.values_mut().filter_map(|entry| entry.file.as_mut());
+        let mut files = files.filter(|file| file.writer.as_deref() == Some(client));
+        let file = files.find(|file| file.blocks.last().is_some_and(|last| last.id == old.id));
+        let no_lease = || Fault::of(LEASE_EXPIRED, format!("No lease on blk_{}", old.id));
+        let file = file.ok_or_else(no_lease)?;
+        let last = file.blocks.last_mut().ok_or_else(no_lease)?;
+        if last.generation == new.generation {
+            return Ok(());
+        }
+        if last.generation != old.generation || new.bytes < last.bytes {
+            return Err(Fault::io(format!("Update {old:?} to an older state: {new:?}")));
+        }
+        *last = new;
+        let is_named = |node: &DatanodeInfo| nodes.iter().any(|id| id.storage == node.storage);
+        file.targets = known.into_iter().filter(is_named).collect();
+        Ok(())
+    }
+
+    /// Closes a file with what data nodes have of it.
+    fn abandon_file(&mut self, path: &str, client: &str) -> Result<(), Fault> {
+        let stored = self.stored.clone();
+        let nodes = self.nodes.clone();
+        let file = self.written(path, client)?;
+        file.writer = None;
+        let targets = std::mem::take(&mut file.targets);
+        let Some(last) = file.blocks.last_mut() else { return Ok(()) };
+        last.bytes = stored.get(&last.id).copied().unwrap_or(last.bytes);
+        let last = *last;
+        let has_it = |(_, node): &(usize, &DatanodeInfo)| {
+            targets.iter().any(|target| target.storage == node.storage)
+        };
+        let replicas = nodes.iter().enumerate().filter(has_it);
+        let replicas = replicas.map(|(number, _)| (number, last.bytes)).collect();
+        self.replicas.entry(last.id).or_insert(replicas);
+        Ok(())
     }
 
     fn complete(
@@ -529,8 +663,7 @@ impl State {
             if at < end && (at + bytes > offset || (is_written && at >= offset)) {
                 let mut locations = self.locations(block.id);
                 if is_written && locations.is_empty() {
-                    let targets = self.nodes.iter().take(file.replication.unsigned_abs().into());
-                    locations = targets.cloned().collect();
+                    locations.clone_from(&file.targets);
                 }
                 let corrupt = locations.is_empty();
                 let block = Block { bytes, ..*block };
@@ -551,6 +684,15 @@ impl State {
                 blocks,
             },
         })
+    }
+}
+
+fn located(located: LocatedBlock) -> LocatedBlockWithMetaInfo {
+    LocatedBlockWithMetaInfo {
+        namespace: NAMESPACE,
+        fingerprint: PROTOCOL.fingerprint(),
+        data_version: DATA_VERSION,
+        located,
     }
 }
 
@@ -669,6 +811,38 @@ impl Protocol for NameNode {
             state.add_block(&path, &client, &excluded.unwrap_or_default(), start, last)
         })
         .await
+    }
+
+    async fn append_and_fetch_old_generation(
+        &self,
+        _caller: &Caller,
+        path: String,
+        client: String,
+    ) -> Result<Option<LocatedBlockWithOldGeneration>, Fault> {
+        self.serve("appendAndFetchOldGS", &path, never, |state| state.append(&path, &client)).await
+    }
+
+    async fn update_pipeline(
+        &self,
+        _caller: &Caller,
+        client: String,
+        old: Block,
+        new: Block,
+        nodes: Vec<DatanodeId>,
+    ) -> Result<(), Fault> {
+        self.serve("updatePipeline", "", never, |state| {
+            state.update_pipeline(&client, (old, new), &nodes)
+        })
+        .await
+    }
+
+    async fn abandon_file(
+        &self,
+        _caller: &Caller,
+        path: String,
+        client: String,
+    ) -> Result<(), Fault> {
+        self.serve("abandonFile", &path, never, |state| state.abandon_file(&path, &client)).await
     }
 
     async fn abandon_block(

@@ -125,6 +125,176 @@ async fn a_block_is_written_again_without_the_node_that_failed() {
     }
 }
 
+/// A file of 700 bytes in a cluster whose nodes are soon given up, and all its bytes to be.
+async fn begun(nodes: usize) -> (World, Vec<u8>) {
+    let world = World::with(nodes, |settings| {
+        settings.socket_timeout = Duration::from_millis(400);
+        settings.read_extension = Duration::ZERO;
+        settings.call_timeout = Duration::from_millis(400);
+        settings.packet_bytes = 4096;
+    })
+    .await;
+    let bytes = content(BLOCK + 777);
+    world.write("/a", &bytes[..700]).await.unwrap();
+    (world, bytes)
+}
+
+/// Writes the rest of the file, with a flush in the middle.
+async fn write_on(world: &World, bytes: &[u8]) -> Result<(), FsError> {
+    let mut writer = soon(world.files.append(&world.path("/a"))).await?;
+    let (first, rest) = bytes[700..].split_at(9000);
+    soon(writer.write(first)).await?;
+    soon(writer.flush()).await?;
+    soon(writer.write(rest)).await?;
+    soon(writer.close()).await
+}
+
+#[tokio::test]
+async fn the_last_block_is_recovered_when_a_node_fails_that_it_is_written_on_to() {
+    let mut faults = failures();
+    faults.push(("since it has lost the block", Faults { refuses_old: true, ..Faults::default() }));
+    for (name, fault) in faults {
+        for bad in [0, 1] {
+            // The blocks that follow find a node that nobody blames.
+            let (world, bytes) = begun(3).await;
+            let block = world.cluster.name_node.blocks("/a")[0];
+            world.cluster.data_nodes[bad].set_faults(fault);
+            write_on(&world, &bytes).await.unwrap();
+            let other = Faults { is_dead: true, ..Faults::default() };
+            world.cluster.data_nodes[bad].set_faults(other);
+            assert!(world.read("/a").await.unwrap() == bytes, "node {bad} fails {name}");
+            let after = world.cluster.name_node.blocks("/a")[0];
+            assert_eq!(after.id, block.id, "node {bad} fails {name}");
+            assert!(after.generation > block.generation + 1, "node {bad} fails {name}");
+            assert!(world.systems.counters().recovered_blocks.get() > 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_readers_have_seen_is_recovered_and_not_abandoned() {
+    for bad in [0, 1, 2] {
+        let world = World::with(3, |settings| settings.replication = 3).await;
+        let bytes = content(20_000);
+        let path = world.path("/a");
+        let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+        soon(writer.write(&bytes[..5000])).await.unwrap();
+        soon(writer.flush()).await.unwrap();
+        let mut reader = soon(world.files.open(&path)).await.unwrap();
+        assert!(soon(all(&mut *reader)).await.unwrap() == bytes[..5000]);
+        let fault = Faults { is_dead: true, ..Faults::default() };
+        world.cluster.data_nodes[bad].set_faults(fault);
+        for piece in bytes[5000..].chunks(1000) {
+            soon(writer.write(piece)).await.unwrap();
+            soon(writer.flush()).await.unwrap();
+        }
+        let mut reader = soon(world.files.open(&path)).await.unwrap();
+        assert!(soon(all(&mut *reader)).await.unwrap() == bytes, "node {bad}");
+        soon(writer.close()).await.unwrap();
+        assert!(world.read("/a").await.unwrap() == bytes, "node {bad}");
+        assert_eq!(world.cluster.name_node.count("abandonBlock"), 0, "node {bad}");
+        assert_eq!(world.systems.counters().recovered_blocks.get(), 1, "node {bad}");
+    }
+}
+
+#[tokio::test]
+async fn another_node_recovers_the_block_if_the_first_one_cannot() {
+    let (world, bytes) = begun(3).await;
+    world.cluster.name_node.calls();
+    let replication = world.files.status(&world.path("/a")).await.unwrap().replication;
+    assert_eq!(replication, 2);
+    // Both nodes of the block are asked, since none of them is to blame.
+    let fault = Faults { recovers_nothing: true, ..Faults::default() };
+    world.cluster.data_nodes[0].set_faults(fault);
+    let mut writer = soon(world.files.append(&world.path("/a"))).await.unwrap();
+    world.cluster.data_nodes[1].set_faults(Faults { die_at_packet: Some(1), ..fault });
+    soon(writer.write(&bytes[700..6000])).await.unwrap();
+    let mut failing = Box::pin(writer.flush());
+    let healing = async {
+        until(|| world.cluster.data_nodes[0].refused_recoveries() > 0).await;
+        world.cluster.data_nodes[0].set_faults(Faults::default());
+    };
+    let (flushed, ()) = soon(async { tokio::join!(&mut failing, healing) }).await;
+    flushed.unwrap();
+    drop(failing);
+    soon(writer.close()).await.unwrap();
+    world.cluster.data_nodes[1].set_faults(Faults { is_dead: true, ..Faults::default() });
+    assert!(world.read("/a").await.unwrap() == bytes[..6000]);
+}
+
+#[tokio::test]
+async fn a_file_keeps_what_it_had_when_no_node_takes_more() {
+    let (world, bytes) = begun(2).await;
+    for node in &world.cluster.data_nodes {
+        node.set_faults(Faults { is_dead: true, ..Faults::default() });
+    }
+    let error = write_on(&world, &bytes).await.unwrap_err();
+    assert!(error.message.contains("a block could not be written"), "{error}");
+    assert_eq!(error.path, world.path("/a").to_string());
+    until(|| world.cluster.name_node.count("abandonFile") == 1).await;
+    for node in &world.cluster.data_nodes {
+        node.set_faults(Faults::default());
+    }
+    assert!(world.read("/a").await.unwrap() == bytes[..700]);
+    write_on(&world, &bytes).await.unwrap();
+    assert!(world.read("/a").await.unwrap() == bytes);
+    assert_eq!(world.cluster.name_node.count("delete"), 0);
+}
+
+#[tokio::test]
+async fn replies_to_an_append_that_are_lost_are_made_up_for() {
+    for method in ["appendAndFetchOldGS", "updatePipeline", "complete", "addBlockAndFetchMetaInfo"]
+    {
+        for fault in [NameNodeFault::LoseReply, NameNodeFault::LoseCall] {
+            let (world, bytes) = begun(2).await;
+            world.cluster.name_node.fail(method, fault, 1);
+            write_on(&world, &bytes).await.unwrap();
+            assert!(world.read("/a").await.unwrap() == bytes, "{method} {fault:?}");
+            assert_eq!(world.cluster.name_node.files(), ["/a"]);
+            assert_eq!(world.cluster.name_node.count("delete"), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_somebody_else_has_taken_ends_an_append_and_deletes_nothing() {
+    let (world, bytes) = begun(2).await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.append(&path)).await.unwrap();
+    world.cluster.name_node.steal("/a", "DFSClient_other");
+    let error = match soon(writer.write(&bytes[700..])).await {
+        Err(error) => error,
+        Ok(()) => soon(writer.close()).await.unwrap_err(),
+    };
+    assert_eq!(error.kind, ErrorKind::Lease, "{error}");
+    // Whoever has the lease is waited for.
+    let mut waiting = Box::pin(world.files.append(&path));
+    let tried = world.cluster.name_node.count("appendAndFetchOldGS");
+    let ending = async {
+        until(|| world.cluster.name_node.count("appendAndFetchOldGS") > tried + 1).await;
+        world.cluster.name_node.release("/a");
+    };
+    let (writer, ()) = soon(async { tokio::join!(&mut waiting, ending) }).await;
+    soon(writer.unwrap().close()).await.unwrap();
+    assert_eq!(world.cluster.name_node.files(), ["/a"]);
+    assert_eq!(world.cluster.name_node.count("delete"), 0);
+}
+
+#[tokio::test]
+async fn a_write_that_is_given_up_in_the_middle_is_the_last_one() {
+    let world = World::with(1, |settings| settings.block_bytes = 64 << 20).await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    soon(writer.write(b"begun")).await.unwrap();
+    soon(writer.flush()).await.unwrap();
+    world.cluster.data_nodes[0].set_faults(Faults { is_stuck: true, ..Faults::default() });
+    let bytes = content(32 << 20);
+    let writing = writer.write(&bytes);
+    assert!(tokio::time::timeout(Duration::from_millis(200), writing).await.is_err());
+    let error = soon(writer.write(b"x")).await.unwrap_err();
+    assert!(error.message.contains("an earlier write"), "{error}");
+}
+
 #[tokio::test]
 async fn a_block_is_written_again_from_the_file_that_is_copied() {
     let world = World::with(3, |settings| settings.packet_bytes = 4096).await;

@@ -89,6 +89,80 @@ async fn what_is_flushed_is_seen_before_the_file_is_closed() {
 }
 
 #[tokio::test]
+async fn files_of_all_lengths_are_written_on_at_their_end() {
+    let world = World::new(3).await;
+    let bytes = content(3 * BLOCK);
+    let block = |path: &str| world.cluster.name_node.blocks(path).first().copied();
+    for begun in [0, 1, 511, 512, 700, BLOCK - 1, BLOCK, BLOCK + 5] {
+        for more in [0, 1, 30, 600, BLOCK + 10] {
+            let name = format!("/{begun}/{more}");
+            let path = world.path(&name);
+            world.write(&name, &bytes[..begun]).await.unwrap();
+            let before = block(&name);
+            let mut writer = soon(world.files.append(&path)).await.unwrap();
+            assert_eq!(writer.position(), begun as u64);
+            let (first, rest) = bytes[begun..begun + more].split_at(more / 3);
+            soon(writer.write(first)).await.unwrap();
+            soon(writer.flush()).await.unwrap();
+            let mut reader = soon(world.files.open(&path)).await.unwrap();
+            let seen = soon(all(&mut *reader)).await.unwrap();
+            assert!(seen == bytes[..begun + first.len()], "{begun} and {}", first.len());
+            soon(writer.write(rest)).await.unwrap();
+            assert_eq!(writer.position(), (begun + more) as u64);
+            soon(writer.close()).await.unwrap();
+            assert!(
+                world.read(&name).await.unwrap() == bytes[..begun + more],
+                "{begun} and {more}"
+            );
+            if let (Some(before), Some(after)) = (before, block(&name)) {
+                let is_continued = begun < BLOCK;
+                assert_eq!(before.id, after.id, "it is the same block");
+                assert_eq!(before.generation < after.generation, is_continued, "{begun}");
+            }
+        }
+    }
+    let count = |method| world.cluster.name_node.count(method);
+    assert_eq!((count("abandonBlock"), count("abandonFile"), count("delete")), (0, 0, 0));
+    // Often, and a little each time.
+    for at in 0..40 {
+        let path = world.path("/log");
+        if at == 0 {
+            world.write("/log", b"").await.unwrap();
+        }
+        let mut writer = soon(world.files.append(&path)).await.unwrap();
+        soon(writer.write(&bytes[at * 100..][..100])).await.unwrap();
+        soon(writer.close()).await.unwrap();
+    }
+    assert!(world.read("/log").await.unwrap() == bytes[..4000]);
+    assert_eq!(world.cluster.name_node.blocks("/log").len(), 1);
+    let errors = [("/none", ErrorKind::NotFound), ("/1", ErrorKind::IsADirectory)];
+    for (path, kind) in errors {
+        let error = soon(world.files.append(&world.path(path))).await.err().unwrap();
+        assert_eq!(error.kind, kind, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_there_stays_when_its_writer_is_dropped() {
+    let world = World::new(2).await;
+    world.write("/a", b"before").await.unwrap();
+    let path = world.path("/a");
+    let mut writer = soon(world.files.append(&path)).await.unwrap();
+    soon(writer.write(b" flushed")).await.unwrap();
+    soon(writer.flush()).await.unwrap();
+    drop(writer);
+    until(|| world.cluster.name_node.count("abandonFile") == 1).await;
+    assert_eq!(world.read("/a").await.unwrap(), b"before flushed");
+    let mut writer = soon(world.files.append(&path)).await.unwrap();
+    soon(writer.write(b" again")).await.unwrap();
+    soon(writer.close()).await.unwrap();
+    let writer = soon(world.files.append(&path)).await.unwrap();
+    soon(writer.abort()).await.unwrap();
+    assert_eq!(world.read("/a").await.unwrap(), b"before flushed again");
+    assert_eq!(world.cluster.name_node.count("delete"), 0);
+}
+
+#[tokio::test]
 async fn listings_come_in_pages_and_globs_see_all_of_them() {
     let world = World::new(1).await;
     world.cluster.name_node.set_page(4);

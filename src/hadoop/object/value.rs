@@ -4,7 +4,7 @@ use crate::io::formats::Constant;
 use crate::io::{DecodeError, Reader, Writer};
 use crate::writables::{
     Block, CleanupState, ClusterState, ClusterStatus, Configuration, ContentSummary, Counters,
-    DatanodeInfo, DirectoryListing, EventStatus, FileSplit, FsFileStatus, FsPermission,
+    DatanodeId, DatanodeInfo, DirectoryListing, EventStatus, FileSplit, FsFileStatus, FsPermission,
     HdfsFileStatus, HeartbeatResponse, InetAddress, JobId, JobPriority, JobProfile, JobQueueInfo,
     JobStats, JobStatus, JobTrackerState, JvmContext, JvmId, JvmTask, LocatedBlock,
     LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration, LocatedBlocks,
@@ -93,6 +93,7 @@ values! {
     Configuration,
     ContentSummary,
     Counters,
+    DatanodeId,
     DatanodeInfo,
     DirectoryListing,
     FileSplit,

@@ -2,8 +2,9 @@
 
 use super::macros::protocol;
 use crate::writables::{
-    Block, ContentSummary, DatanodeInfo, DirectoryListing, FsPermission, HdfsFileStatus,
-    LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlocksWithMetaInfo, SafeModeAction,
+    Block, ContentSummary, DatanodeId, DatanodeInfo, DirectoryListing, FsPermission,
+    HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo, LocatedBlockWithOldGeneration,
+    LocatedBlocksWithMetaInfo, SafeModeAction,
 };
 
 protocol! {
@@ -42,6 +43,24 @@ protocol! {
             replication: i16,
             block_size: i64
         ) -> ();
+
+        /// Opens a complete file to be written at its end. Gives its last block in a new generation,
+        /// with the length that it has; none if that block is full or there is none.
+        "appendAndFetchOldGS" fn append_and_fetch_old_generation(
+            path: String,
+            client: String
+        ) -> Option<LocatedBlockWithOldGeneration>;
+
+        /// Says that the replicas of a block that is appended to have the new generation.
+        "updatePipeline" fn update_pipeline(
+            client: String,
+            old: Block,
+            new: Block,
+            nodes: Vec<DatanodeId>
+        ) -> ();
+
+        /// Closes a file with what data nodes have of it, some time later.
+        "abandonFile" fn abandon_file(path: String, client: String) -> ();
 
         /// Adds a block to a file that is written. `start` counts the bytes before it, `last` is the
         /// block before it.

@@ -91,6 +91,19 @@ writable! {
 }
 
 writable! {
+    /// A data node's name and storage.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    pub struct DatanodeId: "org.apache.hadoop.hdfs.protocol.DatanodeID" {
+        /// Address and port for data: `ip:port`.
+        pub name: String as Utf8,
+        /// The id of its storage.
+        pub storage: String as Utf8,
+        /// The port of its pages.
+        pub info_port: u16 as Port,
+    }
+}
+
+writable! {
     /// A data node and what the name node knows of it. It is sent back as it came.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct DatanodeInfo: "org.apache.hadoop.hdfs.protocol.DatanodeInfo" {

@@ -37,8 +37,8 @@ pub use failover::{
     Update,
 };
 pub use hdfs::{
-    Block, ContentSummary, DatanodeAdminState, DatanodeInfo, DirectoryListing, FsFileStatus,
-    FsPermission, HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo,
+    Block, ContentSummary, DatanodeAdminState, DatanodeId, DatanodeInfo, DirectoryListing,
+    FsFileStatus, FsPermission, HdfsFileStatus, LocatedBlock, LocatedBlockWithMetaInfo,
     LocatedBlockWithOldGeneration, LocatedBlocks, LocatedBlocksWithMetaInfo,
     LocatedDirectoryListing, SafeModeAction, VersionedLocatedBlock, VersionedLocatedBlocks,
 };
