@@ -12,8 +12,8 @@ use clap::{Args, Subcommand};
 use corona::config::ClientSource;
 use corona::filesystem::{
     Answer, Copied, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem,
-    FileSystemSettings, FileSystems, FsError, FsPath, LocalFiles, copy_to_local, expand, put,
-    put_reader,
+    FileSystemSettings, FileSystems, FsError, FsPath, LocalFiles, append_reader, copy_to_local,
+    expand, put, put_reader,
 };
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -122,6 +122,9 @@ enum Action {
         /// Replace files that exist, and add to directories that do
         #[arg(short, long)]
         force: bool,
+        /// Write at the end of a file, which is made if there is none
+        #[arg(long, conflicts_with_all = ["force", "replication", "block_size"])]
+        append: bool,
         /// Replicas of each block [default: dfs.replication]
         #[arg(long, value_parser = clap::value_parser!(i16).range(1..=512))]
         replication: Option<i16>,
@@ -354,7 +357,16 @@ impl Shell {
                     self.get(&paths, Path::new(&to), output).await?;
                 }
             }
-            Action::Put { force, replication, block_size, mut paths } => {
+            Action::Put { append: true, mut paths, .. } => {
+                let to = paths.pop().unwrap_or_default();
+                for from in &paths {
+                    match self.append(from, &to).await {
+                        Ok(done) => output.done.push(done),
+                        Err(error) => output.fail(&worded(&error)),
+                    }
+                }
+            }
+            Action::Put { force, replication, block_size, mut paths, .. } => {
                 let to = paths.pop().unwrap_or_default();
                 let options = CreateOptions {
                     overwrite: force,
@@ -661,6 +673,24 @@ impl Shell {
             }
         }
         Ok(())
+    }
+
+    async fn append(&self, from: &str, to: &str) -> Result<Done, FsError> {
+        let (files, to) = self.systems.resolve(to)?;
+        let mut progress = CopyProgress::new();
+        let mut show = |copied: Copied| progress.show(to.name(), copied.bytes, copied.of);
+        let bytes = if from == STANDARD {
+            let mut stdin = Stdin { position: 0, waiting: Vec::new() };
+            append_reader(&mut stdin, &*files, &to, &mut show).await?
+        } else {
+            let source = local_path(from)?;
+            let source = source
+                .canonicalize()
+                .map_err(|error| FsError::io("put", source.display(), &error))?;
+            let mut reader = self.local.open(&FsPath::local(&source)?).await?;
+            append_reader(&mut *reader, &*files, &to, &mut show).await?
+        };
+        Ok(Done::copied(from, &to, bytes))
     }
 
     async fn put_one(

@@ -159,6 +159,41 @@ pub async fn put_reader(
     }
 }
 
+/// Writes the rest of what is read at the end of a file, which is made if there is none; `progress` is
+/// called after each step. Gives the length of what was added in bytes.
+///
+/// After an error the file has what it had before, and perhaps more.
+pub async fn append_reader(
+    reader: &mut dyn FileReader,
+    files: &dyn FileSystem,
+    path: &FsPath,
+    progress: &mut (dyn FnMut(Copied) + Send),
+) -> Result<u64, FsError> {
+    let mut writer = match files.append(path).await {
+        Err(error) if error.kind == ErrorKind::NotFound => {
+            files.create(path, CreateOptions::default()).await?
+        }
+        opened => opened?,
+    };
+    let (mut piece, mut bytes) = (vec![0; STEP_BYTES], 0);
+    let copied: Result<(), FsError> = async {
+        loop {
+            let filled = fill(reader, &mut piece).await?;
+            if filled == 0 {
+                return Ok(());
+            }
+            writer.write(piece.get(..filled).unwrap_or_default()).await?;
+            bytes += filled as u64;
+            progress(Copied { bytes, of: reader.length() });
+        }
+    }
+    .await;
+    match copied {
+        Ok(()) => writer.close().await.map(|()| bytes),
+        Err(error) => Err(given_up(writer.abort().await, error)),
+    }
+}
+
 /// The first error; that what was left could not be deleted is logged.
 fn given_up(deleted: Result<(), FsError>, error: FsError) -> FsError {
     if let Err(left) = deleted {

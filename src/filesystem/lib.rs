@@ -25,7 +25,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use copy::{Copied, copy_to_local, put, put_reader};
+pub use copy::{Copied, append_reader, copy_to_local, put, put_reader};
 pub use corona_model::files::FileSystemSettings;
 pub use error::{ErrorKind, FsError};
 pub use glob::{Glob, expand};

@@ -5,7 +5,7 @@
 //!     CORONA_TARGET_HDFS=namenode:8020 CORONA_TARGET_HDFS_UGI=alice,users \
 //!         cargo test -p compat-tests --test tools any_hdfs
 //!
-//! Everything happens in a new directory below the user's home, which is deleted at the end. The
+//! The cluster needs `dfs.support.append`. Everything happens in a new directory below the user's home, which is deleted at the end. The
 //! user needs the right to make it.
 
 use std::collections::BTreeSet;
@@ -152,11 +152,13 @@ fn all_cases(hdfs: &Hdfs) {
     what_exists_stays(hdfs, dir.path());
     moves(hdfs, dir.path());
     names_and_patterns(hdfs, dir.path());
+    appended_files(hdfs, dir.path());
     hdfs.runtime.block_on(async {
         tokio::time::timeout(PATIENCE, the_library(hdfs))
             .await
             .expect("it takes too long")
             .unwrap();
+        tokio::time::timeout(PATIENCE, appends(hdfs)).await.expect("it takes too long").unwrap();
     });
     removals(hdfs, dir.path());
     hdfs.done(&["rm", "--recursive", "--skip-trash", "@"]);
@@ -318,6 +320,81 @@ async fn the_library(hdfs: &Hdfs) -> Result<(), FsError> {
     while others.find(&dropped).await?.is_some() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    Ok(())
+}
+
+fn appended_files(hdfs: &Hdfs, dir: &Path) {
+    let (one, two) = (dir.join("first"), dir.join("second"));
+    fs::write(&one, content(700)).unwrap();
+    fs::write(&two, content(BLOCK)).unwrap();
+    let (one, two) = (one.to_str().unwrap(), two.to_str().unwrap());
+    let expected = [content(700), content(700), content(BLOCK), b"stdin".to_vec()].concat();
+    hdfs.done(&["put", "--append", one, "@/log"]);
+    hdfs.done(&["put", "--append", one, two, "@/log"]);
+    let path = hdfs.path("@/log");
+    let mut putting = hdfs.command(&["put", "--append", "-", &path]);
+    let mut putting = putting.stdin(Stdio::piped()).spawn().unwrap();
+    putting.stdin.take().unwrap().write_all(b"stdin").unwrap();
+    let done = putting.wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(hdfs.done(&["cat", "@/log"]) == expected);
+    let local = dir.join("log");
+    let to = format!("file:{}", local.display());
+    hdfs.done(&["put", "--append", one, one, &to]);
+    assert!(fs::read(&local).unwrap() == [content(700), content(700)].concat());
+    assert!(dir.join(".log.crc").exists());
+    hdfs.done(&["cat", &to]);
+    let failed = hdfs.failed(&["put", "--append", one, "@"]);
+    assert!(failed.contains("Is a directory"), "{failed}");
+}
+
+/// What readers see of files that are written on, who waits for whom, and what stays.
+async fn appends(hdfs: &Hdfs) -> Result<(), FsError> {
+    let (own, other) = (hdfs.client(), hdfs.client());
+    let (others, _) = other.resolve("/")?;
+    let bytes = content(4 * BLOCK);
+    let lengths = [(0, 10), (1, 600), (511, 1), (512, 700), (700, BLOCK), (BLOCK - 1, 2)];
+    for (begun, more) in lengths.into_iter().chain([(BLOCK, 5), (BLOCK + 5, 2 * BLOCK)]) {
+        let (files, path) = own.resolve(&hdfs.path(&format!("@/append-{begun}")))?;
+        let mut writer = files.create(&path, CreateOptions::default()).await?;
+        writer.write(&bytes[..begun]).await?;
+        writer.close().await?;
+        let mut writer = files.append(&path).await?;
+        let taken = others.append(&path).await.err().unwrap();
+        assert_eq!(taken.kind, ErrorKind::Lease, "{taken}");
+        let middle = begun + more / 2;
+        writer.write(&bytes[begun..middle]).await?;
+        writer.flush().await?;
+        let seen = read_all(&*others, &path).await;
+        assert!(seen == bytes[..middle], "{begun} and {more}: {} are seen", seen.len());
+        writer.write(&bytes[middle..begun + more]).await?;
+        writer.close().await?;
+        assert!(read_all(&*others, &path).await == bytes[..begun + more], "{begun} and {more}");
+        let mut writer = others.append(&path).await?;
+        writer.write(b"end").await?;
+        writer.close().await?;
+        let whole = [&bytes[..begun + more], b"end"].concat();
+        assert!(read_all(&*files, &path).await == whole, "{begun} and {more}");
+    }
+    // Dropped before it is closed, a file that was there stays, with what was flushed.
+    let (files, path) = own.resolve(&hdfs.path("@/append-0"))?;
+    let before = read_all(&*files, &path).await;
+    let mut writer = files.append(&path).await?;
+    writer.write(b" flushed").await?;
+    writer.flush().await?;
+    drop(writer);
+    let mut writer = loop {
+        match others.append(&path).await {
+            Err(error) if error.kind == ErrorKind::Lease => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            opened => break opened?,
+        }
+    };
+    writer.write(b" again").await?;
+    writer.close().await?;
+    let expected = [before.as_slice(), b" flushed again"].concat();
+    assert!(read_all(&*files, &path).await == expected);
     Ok(())
 }
 
