@@ -17,7 +17,8 @@ use tokio::task::JoinHandle;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    allow_open_files, announce, executor, serve_until, tell_systemd, threads, usable,
+    allow_open_files, announce, end_with_parent, executor, serve_until, tell_systemd, threads,
+    usable,
 };
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -92,6 +93,7 @@ struct Start {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
+    end_with_parent()?;
     allow_open_files();
     let runtime = executor(threads())?;
     let again = runtime.block_on(async {

@@ -4,9 +4,11 @@
 use std::future::Future;
 use std::io::Write;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use corona::config::ConfigErrors;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -19,6 +21,23 @@ pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
         let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
         anyhow!(each.join("; "))
     })
+}
+
+/// The variable with the number of the process that a service ends with, if it has one.
+pub(super) const PARENT: &str = "CORONA_PARENT";
+
+/// Lets the service stop when the process that started it ends, if that asks for it by [`PARENT`].
+///
+/// # Errors
+/// When that process has ended already, or the system refuses.
+pub(super) fn end_with_parent() -> anyhow::Result<()> {
+    let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .context("cannot wait for the end of the process that started this one")?;
+    // It may have ended before that.
+    let is_there = getppid().is_some_and(|pid| *pid.as_raw_nonzero().to_string() == *parent);
+    ensure!(is_there, "the process that started this one has ended");
+    Ok(())
 }
 
 /// Threads of the executor: one for each processor, and at least two, so that a

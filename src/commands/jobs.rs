@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use corona::config::{ClientSource, HostPort};
+use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf};
+use corona::filesystem::FileSystemSettings;
 use corona::hadoop::protocols::job_submission::JobSubmissionClient;
 use corona::hadoop::rpc::{CallError, ClientOptions, User};
 use corona::hadoop::writables::{
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
 use super::cluster::block_on;
+use super::daemon::usable;
 use super::terminal::console::{Console, Form, OutputArguments};
 use super::terminal::table::{Cell, Column, Table, Tone};
 
@@ -59,7 +61,7 @@ enum Action {
 /// Which job tracker.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Job tracker")]
-struct Which {
+pub(super) struct Which {
     /// Address of the job tracker, overriding corona.jt.address
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     job_tracker: Option<HostPort>,
@@ -171,7 +173,7 @@ struct Task {
 
 /// A counter as JSON.
 #[derive(Debug, Serialize)]
-struct Counter {
+pub(super) struct Counter {
     group: String,
     name: String,
     display_name: String,
@@ -194,26 +196,44 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
 }
 
 /// A job tracker that can be called, and its name for errors.
-struct Caller {
-    client: JobSubmissionClient,
-    who: String,
+pub(super) struct Caller {
+    pub(super) client: JobSubmissionClient,
+    pub(super) who: String,
 }
 
 impl Which {
-    fn caller(self) -> anyhow::Result<Caller> {
-        let conf_dir = existing_conf_dir(self.conf_dir, |name| std::env::var_os(name))?;
-        let overrides = pairs(self.overrides);
+    /// What the configuration says of jobs, with the settings of `-D`.
+    pub(super) fn job_conf(&self) -> anyhow::Result<JobConf> {
+        self.with_source(|source| source.job_conf())
+    }
+
+    /// How files are read and written.
+    pub(super) fn file_systems(&self) -> anyhow::Result<FileSystemSettings> {
+        self.with_source(|source| source.load_file_systems())
+    }
+
+    /// The settings of `-D`.
+    pub(super) fn settings(&self) -> Vec<(String, String)> {
+        pairs(self.overrides.clone())
+    }
+
+    fn with_source<T>(
+        &self,
+        read: impl FnOnce(ClientSource<'_>) -> Result<T, ConfigErrors>,
+    ) -> anyhow::Result<T> {
+        let conf_dir = existing_conf_dir(self.conf_dir.clone(), |name| std::env::var_os(name))?;
+        let overrides = self.settings();
         let source =
             ClientSource { conf_dir: conf_dir.as_deref(), further: &[], overrides: &overrides };
-        let wrong = |problems: corona::config::ConfigErrors| {
-            let each: Vec<String> = problems.errors().map(ToString::to_string).collect();
-            anyhow!(each.join("; "))
+        usable(read(source))
+    }
+
+    pub(super) fn caller(&self) -> anyhow::Result<Caller> {
+        let address = match &self.job_tracker {
+            Some(address) => address.clone(),
+            None => self.with_source(|source| source.load())?.job_tracker,
         };
-        let address = match self.job_tracker {
-            Some(address) => address,
-            None => source.load().map_err(wrong)?.job_tracker,
-        };
-        let files = source.load_file_systems().map_err(wrong)?;
+        let files = self.file_systems()?;
         let mut groups = files.groups;
         if groups.is_empty() {
             groups.push(files.user.clone());
@@ -233,7 +253,7 @@ impl Which {
 
 impl Caller {
     /// What a call returned, or an error that names the job tracker.
-    fn checked<T>(&self, result: Result<T, CallError>) -> anyhow::Result<T> {
+    pub(super) fn checked<T>(&self, result: Result<T, CallError>) -> anyhow::Result<T> {
         result.map_err(|error| match error {
             CallError::Remote(error) => anyhow!("{} refuses: {}", self.who, error.message()),
             other => anyhow!("{}: {other}", self.who),
@@ -335,14 +355,8 @@ impl One {
         match self.output.output {
             Form::Json => console.print_json(&counters),
             Form::Table => {
-                let columns =
-                    [Column::text("GROUP", 20), Column::whole("COUNTER"), Column::number("VALUE")];
-                let mut table = Table::new(&columns);
-                for counter in counters {
-                    let value = counter.value.to_string();
-                    table.row([counter.group.into(), counter.name.into(), value.into()]);
-                }
-                Ok(console.print(&table.render(console, self.output.wide))?)
+                let table = counters_table(&counters).render(console, self.output.wide);
+                Ok(console.print(&table)?)
             }
         }
     }
@@ -353,7 +367,7 @@ impl One {
             // An id that is not known is no error of the call.
             let status = caller.client.get_job_status(self.job.clone()).await;
             let status = caller.known(status, &self.job)?;
-            if !matches!(status.run_state, RUNNING | PREPARING) {
+            if is_over(status.run_state) {
                 bail!("{} has ended already: {}", self.job, state(status.run_state));
             }
             let killed = caller.client.kill_job(self.job.clone()).await;
@@ -417,7 +431,12 @@ impl Tasks {
 const RUNNING: i32 = 1;
 const PREPARING: i32 = 4;
 
-fn state(run_state: i32) -> &'static str {
+/// Whether a job in this state has ended.
+pub(super) fn is_over(run_state: i32) -> bool {
+    !matches!(run_state, RUNNING | PREPARING)
+}
+
+pub(super) fn state(run_state: i32) -> &'static str {
     match run_state {
         RUNNING => "RUNNING",
         2 => "SUCCEEDED",
@@ -481,8 +500,19 @@ fn task(report: TaskReport) -> Task {
     }
 }
 
+/// The counters for people.
+pub(super) fn counters_table(counters: &[Counter]) -> Table {
+    let columns = [Column::text("GROUP", 20), Column::whole("COUNTER"), Column::number("VALUE")];
+    let mut table = Table::new(&columns);
+    for counter in counters {
+        let value = counter.value.to_string();
+        table.row([counter.group.clone().into(), counter.name.clone().into(), value.into()]);
+    }
+    table
+}
+
 /// All counters, by group and name.
-fn listed(counters: Counters) -> Vec<Counter> {
+pub(super) fn listed(counters: Counters) -> Vec<Counter> {
     let mut all: Vec<Counter> = counters
         .groups
         .into_iter()

@@ -19,12 +19,14 @@ mod import;
 mod inspect;
 mod java;
 mod java_pages;
+mod job;
 mod job_tracker;
 mod jobs;
 mod journal;
 mod load;
 mod logging;
 mod man_pages;
+mod mini_cluster;
 mod nodes;
 mod pool_info;
 mod pools;
@@ -114,6 +116,7 @@ enum Command {
     Nodes(nodes::Arguments),
     Pools(pools::Arguments),
     CheckConfig(check_config::Arguments),
+    Job(job::Arguments),
     Jobs(jobs::Arguments),
     Journal(journal::Arguments),
     Client(client::Arguments),
@@ -125,6 +128,7 @@ enum Command {
     Shadow(shadow::Arguments),
     Load(load::Arguments),
     Demo(demo::Arguments),
+    MiniCluster(mini_cluster::Arguments),
     Simulate(simulate::Arguments),
     Completions(completions::Arguments),
     Version(version::Arguments),
@@ -157,6 +161,7 @@ impl Command {
             Command::Nodes(arguments) => nodes::run(arguments, console),
             Command::Pools(arguments) => pools::run(arguments, console),
             Command::CheckConfig(arguments) => check_config::run(arguments, console),
+            Command::Job(arguments) => job::run(arguments, console),
             Command::Jobs(arguments) => jobs::run(arguments, console),
             Command::Journal(arguments) => journal::run(arguments, console),
             Command::Client(arguments) => client::run(arguments, console),
@@ -168,6 +173,7 @@ impl Command {
             Command::Shadow(arguments) => shadow::run(arguments, console),
             Command::Load(arguments) => load::run(arguments, console),
             Command::Demo(arguments) => demo::run(arguments, console),
+            Command::MiniCluster(arguments) => mini_cluster::run(arguments, console),
             Command::Simulate(arguments) => {
                 simulate::run(arguments, console).map(|()| ExitCode::SUCCESS)
             }

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    allow_open_files, announce, executor, serve_until, tell_systemd, threads, usable,
+    allow_open_files, announce, end_with_parent, executor, serve_until, tell_systemd, threads,
+    usable,
 };
 use super::logging::LogArguments;
 use super::signals::{StopSignal, shutdown_signal};
@@ -60,6 +61,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
+    end_with_parent()?;
     allow_open_files();
     let runtime = executor(threads().min(MOST_THREADS))?;
     let served = runtime.block_on(async {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::Source;
 use super::files::FileReader;
 use super::high_availability::GatewaySettings;
+use super::job_conf::JobConf;
 use super::problem::{ConfigErrors, warnings_or_errors};
 use super::properties::Properties;
 use super::settings::SettingsReader;
@@ -56,6 +57,19 @@ impl ClientSource<'_> {
     /// a tool needs. Warnings are not reported. Spec: cluster-manager/06 §1, §7.3.
     pub fn load(&self) -> Result<ClientSettings, ConfigErrors> {
         self.read(|reader| reader.read_client())
+    }
+
+    /// The configuration of a job before anything is said of the job itself: what the files and
+    /// overrides say of jobs, and properties that are not this program's. Errors: as [`Self::load`].
+    pub fn job_conf(&self) -> Result<JobConf, ConfigErrors> {
+        let mut problems = Vec::new();
+        let mut files = FileReader::default();
+        let system = SystemProperties::of_process();
+        let ClientSource { conf_dir, further, overrides } = *self;
+        let properties =
+            Properties::load(conf_dir, further, overrides, system, &mut files, &mut problems);
+        warnings_or_errors(problems)?;
+        Ok(JobConf::of_client(properties))
     }
 
     fn read<T>(&self, read: impl FnOnce(SettingsReader<'_>) -> T) -> Result<T, ConfigErrors> {

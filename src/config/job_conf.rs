@@ -52,6 +52,19 @@ impl JobConf {
         Ok(JobConf { properties })
     }
 
+    /// What a client's own files say of jobs: neither the settings of services nor secrets.
+    pub(super) fn of_client(mut properties: Properties) -> Self {
+        use super::keys::{ALL, Kind, Use};
+
+        for key in ALL {
+            let is_of_jobs = matches!(key.usage, Use::Job | Use::JobTracker);
+            if !is_of_jobs || key.kind == Kind::Secret {
+                properties.remove(key.name);
+            }
+        }
+        JobConf { properties }
+    }
+
     /// The value of a property, its variables replaced; `None` when it is not set. Where they lead
     /// back to themselves it stays as it is written.
     pub fn get(&self, name: &str) -> Option<String> {

@@ -326,6 +326,8 @@ keys! {
         "Maximum time to find the racks of all hosts of a call; after it the call fails.";
     RACKS_MAX_NAMES = "corona.cm.racks.max.names.per.call", int(1), "10000", "hosts", Own,
         "Maximum number of hosts of one call whose racks are not known yet. A call with more fails; racks that were found are kept.";
+    LOOPBACK_ONLY = "corona.loopback.only", Boolean, "false", "", Own,
+        "Whether the Thrift ports of the cluster manager and of task trackers are open to programs of the same machine only.";
     JOURNAL_DIR = "corona.cm.journal.dir", Path, "", "", Own,
         "Directory of the journal, from which the next start resumes. Unset: the path of cm.state with .journal behind it. none: no journal.";
     JOURNAL_SYNC = "corona.cm.journal.sync", Text, "write", "", Own,
@@ -570,6 +572,10 @@ keys! {
         "Built-in reducer of native tasks: `cat`, `wc` or `sort`.";
     JOB_MAX_RECORD = "corona.task.max.record.bytes", int(1024), "67108864", "bytes", Job,
         "The largest line, key or value of a native task. A task with a larger one fails.";
+    JOB_SKIP_BAD = "corona.task.skip.bad.records", Boolean, "false", "", Job,
+        "Whether a native map skips lines of its input that are larger, and counts them, instead of failing.";
+    JOB_MAX_OUTPUT = "corona.task.max.output.bytes", long(0), "0", "bytes", Job,
+        "What a program of a native task may write. A task with a program that writes more fails. 0: any number.";
     JOB_STDERR_LINES = "corona.task.stderr.lines", int(0), "20", "lines", Job,
         "Last lines of the stderr of a program that become part of the reason why its task failed.";
     JOB_SORT_MB = "io.sort.mb", Int { least: 1, most: 2047 }, "100", "MiB", Job,

@@ -144,9 +144,10 @@ impl<'a> SettingsReader<'a> {
             true => PerType::all(true),
             false => engine.partitioning.legal_types(),
         };
+        let is_on_loopback_only = self.value(&keys::LOOPBACK_ONLY, typed::boolean);
         let settings = ClusterManagerSettings {
             server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
-            interfaces: match self.is_set(&keys::SERVER_ADDRESS) {
+            interfaces: match self.is_set(&keys::SERVER_ADDRESS) && !is_on_loopback_only {
                 true => Interfaces::All,
                 false => Interfaces::Loopback,
             },

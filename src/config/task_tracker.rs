@@ -30,6 +30,8 @@ pub struct TaskTrackerSettings {
     pub heartbeat_interval: Duration,
     /// How long a connection to its Thrift service may be silent; zero is forever.
     pub callback_timeout: Duration,
+    /// Whether that service listens on the address of the host alone.
+    pub callbacks_on_host_only: bool,
     /// Without an answer of the cluster manager for longer than this it has forgotten the node.
     pub node_expiry: Duration,
     /// CPUs that are reported; `None`: counted.
@@ -203,6 +205,7 @@ impl SettingsReader<'_> {
             slot_multiplier: self.number(&keys::TT_SLOT_MULTIPLIER),
             heartbeat_interval: self.span(&keys::TT_HEARTBEAT),
             callback_timeout: self.span(&keys::TT_CALLBACK_TIMEOUT),
+            callbacks_on_host_only: self.value(&keys::LOOPBACK_ONLY, typed::boolean),
             node_expiry: self.span(&keys::NODE_EXPIRY),
             num_cpus: self.is_set(&keys::TT_CPUS).then(|| self.number(&keys::TT_CPUS)),
             host: self.value(&keys::TT_HOST, typed::host),
@@ -384,6 +387,7 @@ mod tests {
     const EFFECTS: &[(&str, &str, &str)] = &[
         ("corona.clustermanager.heartbeat.interval", "1234", "heartbeat_interval: 1.234s"),
         ("corona.task.tracker.server.clienttimeout", "1234", "callback_timeout: 1.234s"),
+        ("corona.loopback.only", "true", "callbacks_on_host_only: true"),
         ("mapred.coronatasktracker.num.cpus", "7", "num_cpus: Some(7)"),
         ("corona.slot.multiplier", "7", "slot_multiplier: 7"),
         ("slave.host.name", "node7", "host: Some(\"node7\")"),

@@ -610,6 +610,10 @@ fn settings_that_do_not_go_together_are_told() {
 #[test]
 fn an_address_that_is_set_opens_every_interface() {
     for (pairs, interfaces) in [
+        (
+            &[("cm.server.address", "manager:1"), ("corona.loopback.only", "true")][..],
+            Interfaces::Loopback,
+        ),
         (&[][..], Interfaces::Loopback),
         (&[("cm.server.address", "localhost:8888")], Interfaces::All),
     ] {

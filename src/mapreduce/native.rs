@@ -24,7 +24,9 @@ pub enum NotNative {
     #[error("the job names no program for its {0}")]
     NoProgram(&'static str),
     /// A built-in step that does not exist.
-    #[error("{key}: there is no built-in step {value:?}; there are cat, wc, sort and grep TEXT")]
+    #[error(
+        "{key}: there is no built-in step {value:?}; there are cat, wc, sort, grep TEXT and sh COMMAND"
+    )]
     BuiltIn {
         /// The key.
         key: &'static str,
@@ -293,7 +295,7 @@ impl ConfReader<'_> {
     fn combiner(&self) -> Result<Option<Step>, NotNative> {
         if let Some(step) = self.built_in(&keys::JOB_COMBINER)? {
             return match step {
-                Step::Words => Ok(Some(step)),
+                Step::Words | Step::Program(_) => Ok(Some(step)),
                 other => {
                     let value = other.to_string();
                     Err(NotNative::BuiltIn { key: keys::JOB_COMBINER.name, value })
@@ -333,6 +335,9 @@ impl ConfReader<'_> {
             ("wc", "") => Step::Words,
             ("sort", "") => Step::Sort,
             ("grep", text) if !text.is_empty() => Step::Grep(text.to_owned()),
+            ("sh", command) if !command.is_empty() => {
+                Step::Program(["sh", "-c", command].map(str::to_owned).into())
+            }
             _ => return Err(NotNative::BuiltIn { key: key.name, value }),
         };
         Ok(Some(step))

@@ -366,6 +366,7 @@ impl Worker {
         programs.exit_status_counts = job.exit_status_counts;
         programs.stderr_lines = settings.stderr_lines;
         programs.max_line_bytes = settings.max_record_bytes;
+        programs.max_output_bytes = settings.max_output_bytes;
         let programs = self.programs.get_or_init(|| Arc::new(programs)).clone();
         Ok(Work {
             job,
@@ -415,6 +416,9 @@ fn is_marked(conf: &JobConf) -> bool {
     conf.get("mapreduce.fileoutputcommitter.marksuccessfuljobs").as_deref() != Some("false")
 }
 
+/// What the names of properties that are variables of programs begin with.
+const ENVIRONMENT: &str = "corona.task.env.";
+
 /// The variables of programs: the properties of the job, what it adds, and its temporary directory.
 fn variables(conf: &JobConf, work: &Path) -> Vec<(String, String)> {
     let properties = conf.names().filter_map(|name| Some((name, conf.get(name)?)));
@@ -422,6 +426,9 @@ fn variables(conf: &JobConf, work: &Path) -> Vec<(String, String)> {
     let own = conf.get("stream.addenvironment").unwrap_or_default();
     let own = own.split(' ').filter_map(|setting| setting.split_once('='));
     variables.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let own =
+        conf.names().filter_map(|name| Some((name.strip_prefix(ENVIRONMENT)?, conf.get(name)?)));
+    variables.extend(own.map(|(name, value)| (name.to_owned(), value)));
     let temporary = conf.text(&keys::JOB_TEMPORARY_DIR);
     variables.push(("TMPDIR".to_owned(), work.join(temporary).display().to_string()));
     variables

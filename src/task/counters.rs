@@ -30,6 +30,8 @@ counts! {
     MapInputRecords = Task "MAP_INPUT_RECORDS" "Map input records";
     /// Bytes of these lines.
     MapInputBytes = Task "MAP_INPUT_BYTES" "Map input bytes";
+    /// Lines of the split that were too large.
+    MapSkippedRecords = Task "MAP_SKIPPED_RECORDS" "Map skipped records";
     /// Records of the mapper.
     MapOutputRecords = Task "MAP_OUTPUT_RECORDS" "Map output records";
     /// Bytes of their keys and values, as written.

@@ -90,6 +90,35 @@ impl<R: Read> Lines<R> {
         }
     }
 
+    /// Leaves out the line that is next, however large it is. Returns the bytes that it took.
+    pub fn skip_line(&mut self) -> io::Result<u64> {
+        let mut skipped = 0;
+        loop {
+            let rest = self.buffer.get(self.from..self.to).unwrap_or_default();
+            let taken = match memchr2(b'\n', b'\r', rest) {
+                Some(at) if rest.get(at) == Some(&b'\n') => Some(at + 1),
+                Some(at) if rest.get(at + 1) == Some(&b'\n') => Some(at + 2),
+                Some(at) if at + 1 < rest.len() || self.is_over => Some(at + 1),
+                // What follows the carriage return has not been read yet.
+                Some(at) => {
+                    self.from += at;
+                    skipped += at as u64;
+                    None
+                }
+                None => {
+                    self.from = self.to;
+                    skipped += rest.len() as u64;
+                    self.is_over.then_some(0)
+                }
+            };
+            if let Some(taken) = taken {
+                self.from += taken;
+                return Ok(skipped + taken as u64);
+            }
+            self.fill()?;
+        }
+    }
+
     fn fill(&mut self) -> io::Result<()> {
         if self.from > 0 {
             self.buffer.copy_within(self.from..self.to, 0);
@@ -133,7 +162,8 @@ impl<R: Read> SplitLines<R> {
         let mut lines = Lines::new(inner, 256 << 10, max_bytes);
         let mut at = first_byte(start);
         if start > 0 {
-            at += lines.next_line()?.map_or(0, |line| line.bytes as u64);
+            // It belongs to the split before, whatever its size.
+            at += lines.skip_line()?;
         }
         Ok(SplitLines { lines, start, at, end: end.unwrap_or(u64::MAX) })
     }
@@ -146,6 +176,12 @@ impl<R: Read> SplitLines<R> {
         let line = self.lines.next_line()?;
         self.at += line.map_or(0, |line| line.bytes as u64);
         Ok(line)
+    }
+
+    /// Leaves out the next line, however large it is.
+    pub fn skip_line(&mut self) -> io::Result<()> {
+        self.at += self.lines.skip_line()?;
+        Ok(())
     }
 
     /// How much of the split has been read, from 0 to 1.
@@ -201,6 +237,27 @@ mod tests {
                 let found: Vec<_> =
                     all(text, buffer).into_iter().map(|l| String::from_utf8(l).unwrap()).collect();
                 assert_eq!(found, expected, "{text:?} {buffer}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_left_out_whatever_their_size() {
+        for (text, bytes, rest) in [
+            (&b"abc\nd"[..], 4, "d"),
+            (b"a\rd", 2, "d"),
+            (b"a\r\nd", 3, "d"),
+            (b"abcdefgh\r\nd", 10, "d"),
+            (b"\nd", 1, "d"),
+            (b"abc\r", 4, ""),
+            (b"abc", 3, ""),
+            (b"", 0, ""),
+        ] {
+            for buffer in [2, 3, 100] {
+                let mut lines = Lines::new(text, buffer, 1);
+                assert_eq!(lines.skip_line().unwrap(), bytes, "{text:?} {buffer}");
+                let line = lines.next_line().unwrap().map_or(&b""[..], |line| line.text);
+                assert_eq!(line, rest.as_bytes(), "{text:?} {buffer}");
             }
         }
     }

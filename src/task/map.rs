@@ -43,6 +43,7 @@ pub(crate) struct Input<'a> {
     status: &'a Status,
     records: u64,
     bytes: u64,
+    skips_bad: bool,
 }
 
 impl<'a> Input<'a> {
@@ -62,7 +63,8 @@ impl<'a> Input<'a> {
         let path = split.path.clone();
         let lines = lines.map_err(|error| TaskError::Input { path: path.clone(), error })?;
         let (counters, status) = (&*work.counters, &*work.status);
-        Ok(Input { lines, path, counters, status, records: 0, bytes: 0 })
+        let skips_bad = work.settings.skips_bad_records;
+        Ok(Input { lines, path, counters, status, records: 0, bytes: 0, skips_bad })
     }
 
     fn count(&mut self) {
@@ -80,7 +82,15 @@ impl<'a> Input<'a> {
             if self.records == 1024 {
                 self.count();
             }
-            let line = self.lines.next_line();
+            let line = match self.lines.next_line() {
+                Err(LineError::TooLong { .. }) if self.skips_bad => {
+                    let skipped = self.lines.skip_line().map_err(LineError::Io);
+                    skipped.map_err(|error| TaskError::Input { path: self.path.clone(), error })?;
+                    self.counters.add(Count::MapSkippedRecords, 1);
+                    continue;
+                }
+                line => line,
+            };
             let line = line
                 .map_err(|error: LineError| TaskError::Input { path: self.path.clone(), error });
             match line? {

@@ -44,6 +44,8 @@ pub struct Programs {
     pub stderr_lines: usize,
     /// The largest line.
     pub max_line_bytes: usize,
+    /// What one of them may write to stdout; 0 for any number of bytes.
+    pub max_output_bytes: u64,
     running: Mutex<Running>,
 }
 
@@ -63,6 +65,7 @@ impl Programs {
             exit_status_counts: true,
             stderr_lines: 20,
             max_line_bytes: 64 << 20,
+            max_output_bytes: 0,
             running: Mutex::default(),
         }
     }
@@ -99,7 +102,7 @@ impl Programs {
         let tail = Mutex::new(VecDeque::new());
         let (fed, taken) = std::thread::scope(|threads| {
             let taking = threads.spawn(|| {
-                let taken = take_lines(stdout, format, self.max_line_bytes, &program, to);
+                let taken = self.take_lines(stdout, format, &program, to);
                 if taken.is_err() {
                     // Nobody reads its lines any more.
                     let _ = kill_process(pid, Signal::KILL);
@@ -191,6 +194,33 @@ impl Programs {
         own
     }
 
+    /// Hands the records in the lines of a program to `to`.
+    fn take_lines(
+        &self,
+        stdout: Option<ChildStdout>,
+        format: &LineFormat,
+        program: &str,
+        to: &mut dyn Collector,
+    ) -> Result<(), TaskError> {
+        let Some(stdout) = stdout else { return Ok(()) };
+        let mut lines = Lines::new(stdout, PIPE_BYTES, self.max_line_bytes);
+        let (mut bytes, most) = (0, self.max_output_bytes);
+        loop {
+            let line = lines
+                .next_line()
+                .map_err(|error| TaskError::ProgramOutput { program: program.to_owned(), error })?;
+            let Some(line) = line else { return Ok(()) };
+            bytes += line.bytes as u64;
+            if most > 0 && bytes > most {
+                return Err(TaskError::Task(format!(
+                    "{program} has written more than {most} bytes (corona.task.max.output.bytes)"
+                )));
+            }
+            let (key, value) = split(line.text, &format.output_separator, format.key_fields);
+            to.collect(key, value)?;
+        }
+    }
+
     /// Reads stderr to its end: what is meant for the task is carried out, the rest goes to the log.
     fn read_stderr(
         &self,
@@ -240,26 +270,6 @@ impl Programs {
         if self.stderr_lines > 0 {
             tail.push_back(cut(line, MOST_KEPT_BYTES).to_owned());
         }
-    }
-}
-
-/// Takes the lines of a program as records.
-fn take_lines(
-    stdout: Option<ChildStdout>,
-    format: &LineFormat,
-    max_line_bytes: usize,
-    program: &str,
-    to: &mut dyn Collector,
-) -> Result<(), TaskError> {
-    let Some(stdout) = stdout else { return Ok(()) };
-    let mut lines = Lines::new(stdout, PIPE_BYTES, max_line_bytes);
-    loop {
-        let line = lines
-            .next_line()
-            .map_err(|error| TaskError::ProgramOutput { program: program.to_owned(), error })?;
-        let Some(line) = line else { return Ok(()) };
-        let (key, value) = split(line.text, &format.output_separator, format.key_fields);
-        to.collect(key, value)?;
     }
 }
 

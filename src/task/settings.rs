@@ -18,6 +18,10 @@ const DEFAULT_HEAP_BYTES: u64 = 200 << 20;
 pub(crate) struct TaskSettings {
     /// The largest line, key or value.
     pub(crate) max_record_bytes: usize,
+    /// Whether larger lines of the input are skipped.
+    pub(crate) skips_bad_records: bool,
+    /// What a program may write; 0 for any number of bytes.
+    pub(crate) max_output_bytes: u64,
     /// Lines of stderr that become part of the reason of a failure.
     pub(crate) stderr_lines: usize,
     /// Pause between reports.
@@ -52,6 +56,8 @@ impl TaskSettings {
         let memory_bytes = of(memory_bytes, part(conf, &keys::JOB_SHUFFLE_INPUT_PERCENT, 0.70));
         TaskSettings {
             max_record_bytes,
+            skips_bad_records: conf.is_true(&keys::JOB_SKIP_BAD),
+            max_output_bytes: number(&keys::JOB_MAX_OUTPUT),
             stderr_lines: count(&keys::JOB_STDERR_LINES).min(1000),
             report_interval: millis(&keys::JOB_REPORT_INTERVAL),
             spill: SpillSettings {
@@ -130,6 +136,8 @@ mod tests {
     fn every_key_of_native_tasks_is_read() {
         for (key, value, expected) in [
             ("corona.task.max.record.bytes", "2048", "max_record_bytes: 2048"),
+            ("corona.task.skip.bad.records", "true", "skips_bad_records: true"),
+            ("corona.task.max.output.bytes", "7", "max_output_bytes: 7"),
             ("corona.task.stderr.lines", "7", "stderr_lines: 7"),
             ("corona.task.report.ms", "7", "report_interval: 7ms"),
             ("io.sort.mb", "7", "sort_bytes: 7340032"),

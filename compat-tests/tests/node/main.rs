@@ -1,5 +1,6 @@
 //! The built program as a node of a cluster.
 
 mod job_tracker;
+mod mini_cluster;
 mod proxy_job_tracker;
 mod task_tracker;

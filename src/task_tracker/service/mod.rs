@@ -144,7 +144,11 @@ impl TaskTracker {
         let umbilical = open(REPORT_ADDRESS, &settings.report_address).await?;
         let actions_at = HostPort { host: host.address.to_string().into(), port: 0 };
         let actions = open(HOST_NAME, &actions_at).await?;
-        let callbacks = listen(ListenOn::AnyAddress(0)).map_err(|error| StartError::Listen {
+        let callbacks_on = match settings.callbacks_on_host_only {
+            true => ListenOn::Address((host.address, 0).into()),
+            false => ListenOn::AnyAddress(0),
+        };
+        let callbacks = listen(callbacks_on).map_err(|error| StartError::Listen {
             key: "any address, any port",
             address: String::new(),
             error,

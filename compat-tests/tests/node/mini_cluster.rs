@@ -1,0 +1,463 @@
+//! The built program as a whole cluster on this machine, and jobs on it: what a newcomer does first, what
+//! jobs can be, and what happens to them when parts of the cluster end.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use compat_tests::task_tracker::PATIENCE;
+use compat_tests::task_tracker::node::signal;
+use compat_tests::{corona_program, repository};
+use tempfile::TempDir;
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A cluster that runs, and a directory for jobs.
+struct MiniCluster {
+    child: Child,
+    root: TempDir,
+    ready: String,
+}
+
+impl MiniCluster {
+    fn start(settings: &[&str]) -> MiniCluster {
+        MiniCluster::start_in(tempfile::tempdir().expect("a directory"), settings)
+    }
+
+    /// Starts a cluster in a directory that may have one already.
+    fn start_in(root: TempDir, settings: &[&str]) -> MiniCluster {
+        let mut command = corona();
+        command.args(["mini-cluster", "--nodes", "2", "--free-ports", "--dir", "cluster"]);
+        for setting in settings {
+            command.args(["-D", setting]);
+        }
+        command.current_dir(root.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let news = File::options().create(true).append(true).open(root.path().join("news"));
+        let mut child = command.stderr(news.unwrap()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let cluster = MiniCluster { child, root, ready };
+        assert!(cluster.ready.contains(" ready: pages http://"), "{}", cluster.news());
+        cluster
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn news(&self) -> String {
+        fs::read_to_string(self.path("news")).unwrap_or_default()
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// A job with these arguments, which runs in the directory.
+    fn job(&self, arguments: &[&str]) -> Command {
+        let mut command = corona();
+        command.args(["job", "run", "--conf-dir", "cluster/conf"]).args(arguments);
+        command.current_dir(self.root.path());
+        command
+    }
+
+    /// Runs a job that succeeds.
+    fn run(&self, arguments: &[&str]) -> Output {
+        let output = self.job(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        output
+    }
+
+    /// Runs a job that does not; returns what it says.
+    fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.job(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        stderr(&output)
+    }
+
+    /// All lines of an output, sorted.
+    fn lines(&self, output: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for entry in fs::read_dir(self.path(output)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap().to_str().unwrap().starts_with("part-") {
+                lines.extend(fs::read_to_string(path).unwrap().lines().map(str::to_owned));
+            }
+        }
+        lines.sort();
+        lines
+    }
+
+    /// The number of the process of a daemon.
+    fn pid(&self, daemon: &str) -> u32 {
+        let file = self.path("cluster/run").join(format!("{daemon}.pid"));
+        let read = || fs::read_to_string(&file).ok()?.trim().parse().ok();
+        until(&format!("the process of {daemon}"), read)
+    }
+
+    /// Ends a daemon at once, and waits until it has been started again.
+    fn crash(&self, daemon: &str) {
+        let before = self.pid(daemon);
+        signal("KILL", before);
+        until("another process", || (self.pid(daemon) != before).then_some(()));
+    }
+
+    /// Stops the cluster as Ctrl-C does.
+    fn stop(mut self) -> TempDir {
+        signal("INT", self.child.id());
+        let child = &mut self.child;
+        let status = until("the end of the cluster", || child.try_wait().ok().flatten());
+        assert!(status.success(), "{status}");
+        // What is left of this value is the directory.
+        std::mem::replace(&mut self.root, tempfile::tempdir().unwrap())
+    }
+}
+
+impl Drop for MiniCluster {
+    #[allow(clippy::print_stderr, reason = "a failed test tells the logs")]
+    fn drop(&mut self) {
+        // The daemons end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the news of the cluster:\n{}", self.news());
+            for entry in fs::read_dir(self.path("cluster/logs")).into_iter().flatten().flatten() {
+                let log = fs::read_to_string(entry.path()).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let last = lines.len().saturating_sub(25);
+                eprintln!("{}:\n{}", entry.path().display(), lines[last..].join("\n"));
+            }
+        }
+    }
+}
+
+fn corona() -> Command {
+    let mut command = Command::new(corona_program());
+    command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// What a command of the shell prints, in sorted lines.
+fn shell(directory: &Path, command: &str) -> Vec<String> {
+    let output = Command::new("sh").args(["-c", command]).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "{command}");
+    let mut lines: Vec<String> =
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Text with many words, some of them often.
+fn text() -> String {
+    (0..2_000).map(|n| format!("line {n} of {} words\n", n % 7)).collect()
+}
+
+#[test]
+fn the_tour_of_the_readme_runs_a_job() {
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, section) = readme.split_once("\n## A first job\n").expect("a section of the README");
+    let section = section.split("\n## ").next().unwrap();
+    let commands: Vec<&str> =
+        section.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let (cluster, jobs): (Vec<&str>, Vec<&str>) = commands
+        .into_iter()
+        .partition(|line| line.starts_with("target/release/corona mini-cluster"));
+    let [cluster] = cluster[..] else { panic!("{cluster:?}") };
+    assert_eq!(cluster, "target/release/corona mini-cluster --nodes 2 --dir cluster");
+    let jobs = jobs.join("\n");
+    assert!(jobs.matches("corona job run").count() >= 2, "{jobs}");
+    let cluster = MiniCluster::start(&[]);
+    fs::copy(repository().join("README.md"), cluster.path("README.md")).unwrap();
+    let program = corona_program().display();
+    let script = jobs.replace(
+        "alias corona=target/release/corona",
+        &format!("corona() {{ {program} \"$@\"; }}"),
+    );
+    let mut tour = Command::new("sh");
+    let output = tour.args(["-ec", &script]).current_dir(cluster.root.path()).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{printed}", stderr(&output));
+    let words = readme.split_whitespace().filter(|word| *word == "corona").count();
+    assert!(cluster.lines("words").contains(&format!("corona\t{words}")), "{printed}");
+    assert!(printed.contains("SUCCEEDED"), "{printed}");
+    cluster.stop();
+}
+
+#[test]
+fn a_job_of_programs_is_what_the_shell_makes_of_it() {
+    let cluster = MiniCluster::start(&[]);
+    fs::create_dir(cluster.path("in")).unwrap();
+    cluster.write("in/a.txt", text());
+    cluster.write("in/b.txt", text().replace("line", "row"));
+    cluster.write("in/_left_out", "never\n");
+    cluster.write("c.txt", text().to_uppercase());
+    shell(cluster.root.path(), "gzip c.txt");
+    let output = cluster.run(&[
+        "--input",
+        "in",
+        "c.*",
+        "--output",
+        "out",
+        "--reduces",
+        "3",
+        "--split-size",
+        "16k",
+        "--mapper",
+        "tr -s ' ' '\\n'",
+        "--reducer",
+        "uniq -c",
+        "--compress-map-output",
+        "--json",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((json["state"].as_str(), json["reduces"].as_u64()), (Some("SUCCEEDED"), Some(3)));
+    assert!(json["maps"].as_u64().unwrap() > 5, "{json}");
+    let expected = "(cat in/a.txt in/b.txt; zcat c.txt.gz) | tr -s ' ' '\\n' | sort | uniq -c";
+    // Behind a key without a value stands the separator, as in the original.
+    let found =
+        cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    assert_eq!(found, shell(cluster.root.path(), expected));
+    let counter = |name: &str| {
+        let all = json["counters"].as_array().unwrap();
+        let found = all.iter().find(|counter| counter["name"] == name);
+        found.and_then(|counter| counter["value"].as_i64()).unwrap_or_else(|| panic!("{name}"))
+    };
+    assert_eq!(counter("MAP_INPUT_RECORDS"), 6_000);
+    assert_eq!(counter("REDUCE_OUTPUT_RECORDS"), found.len() as i64);
+
+    // A script that is shipped, a variable, a counter of its own, parts of the key, compressed output.
+    cluster.write(
+        "map.sh",
+        "sed \"s/$/ $SUFFIX/\"; echo reporter:counter:mine,runs,1 >&2; echo reporter:status:fine >&2",
+    );
+    let output = cluster.run(&[
+        "--input",
+        "in/a.txt",
+        "--output",
+        "out2",
+        "--file",
+        "map.sh",
+        "--env",
+        "SUFFIX=a, 'b'",
+        "--mapper",
+        "sh map.sh",
+        "--separator",
+        " ",
+        "--key-fields",
+        "3",
+        "--partition-by",
+        "3,3",
+        "--reduces",
+        "2",
+        "--compress-output",
+        "--name",
+        "a name",
+    ]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("mine  ") && printed.contains("MAP_INPUT_RECORDS"), "{printed}");
+    let said = stderr(&output);
+    assert!(
+        said.contains("1 map, 2 reduces; page http://") && said.contains("succeeded"),
+        "{said}"
+    );
+    let found = shell(cluster.root.path(), "zcat out2/part-*.gz");
+    assert_eq!(found, shell(cluster.root.path(), "sed \"s/$/ a, 'b'/\" in/a.txt"));
+
+    // Nothing is written for a try, and what is there stays.
+    let planned =
+        cluster.run(&["--input", "in", "--output", "new", "--mapper", "cat", "--dry-run"]);
+    let printed = String::from_utf8_lossy(&planned.stdout).into_owned();
+    assert!(printed.contains("2 files") && printed.contains("2 maps, 1 reduces"), "{printed}");
+    assert!(!cluster.path("new").exists());
+    for (arguments, expected) in [
+        (&["--input", "in", "--output", "out", "--mapper", "cat"], "out already exists; delete it"),
+        (&["--input", "no*", "--output", "new", "--mapper", "cat"], "input no*: there is no such"),
+        (&["--input", "in", "--output", "new", "--mapper", "builtin:awk"], "no built-in step"),
+    ] {
+        let said = cluster.fails(arguments);
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+    cluster.stop();
+}
+
+#[test]
+fn a_job_that_fails_says_why() {
+    let cluster = MiniCluster::start(&["mapred.map.max.attempts=2"]);
+    cluster.write("in", "a\nb\n");
+    let map = |mapper: &'static str, output: &'static str| {
+        ["--input", "in", "--reduces", "0", "--mapper", mapper, "--output", output]
+    };
+    let said = cluster.fails(&map("cat >/dev/null; echo it is broken >&2; exit 3", "out1"));
+    for expected in [
+        "m_000000 failed 2 times; the last time:",
+        "subprocess failed with code 3",
+        "it is broken",
+        "/tasklog?taskid=attempt_",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    // A mapper that hangs, with what it has started.
+    let mut hangs = map("cat; sleep 600", "out2").to_vec();
+    hangs.extend(["-D", "mapred.task.timeout=1000", "-D", "mapred.map.max.attempts=1"]);
+    let said = cluster.fails(&hangs);
+    assert!(said.contains("failed to report status for"), "{said}");
+    // One that writes without end, in lines and in one line.
+    for (mapper, limit, expected) in [
+        ("yes", "corona.task.max.output.bytes=1000000", "yes has written more than 1000000 bytes"),
+        (
+            "yes | tr -d '\\n'",
+            "corona.task.max.record.bytes=100000",
+            "a line has more than 100000 bytes",
+        ),
+    ] {
+        let output = format!("out-{}", mapper.len());
+        let said = cluster.fails(&[
+            "--input",
+            "in",
+            "--output",
+            &output,
+            "--mapper",
+            mapper,
+            "-D",
+            limit,
+            "-D",
+            "mapred.map.max.attempts=1",
+        ]);
+        assert!(said.contains(expected), "{said}");
+    }
+    // A line of the input that is too large can be left out.
+    cluster.write("in", format!("a\n{}\nb\n", "x".repeat(5_000)));
+    let bad = ["--input", "in", "--mapper", "cat", "-D", "corona.task.max.record.bytes=2000"];
+    let said = cluster
+        .fails(&[&bad[..], &["--output", "out4", "-D", "mapred.map.max.attempts=1"]].concat());
+    assert!(said.contains("a line has more than 2000 bytes"), "{said}");
+    let output = cluster.run(&[&bad[..], &["--output", "out5", "--skip-bad-records"]].concat());
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("MAP_SKIPPED_RECORDS"), "{printed}");
+    assert_eq!(cluster.lines("out5"), ["a\t", "b\t"]);
+    cluster.stop();
+}
+
+/// A mapper that leaves the number of its process and waits for a file.
+const WAITS: &str =
+    "echo $$ >\"$NOTES/started.$$\"; while [ ! -e \"$NOTES/go\" ]; do sleep 0.05; done; cat";
+
+/// A job whose maps wait, while something happens to the cluster.
+fn survives(settings: &[&str], happens: impl Fn(&MiniCluster, u32)) {
+    let cluster = MiniCluster::start(settings);
+    fs::create_dir(cluster.path("notes")).unwrap();
+    for name in ["a", "b", "c"] {
+        cluster.write(name, text());
+    }
+    let notes = format!("NOTES={}", cluster.path("notes").display());
+    let mut job = cluster
+        .job(&["--input", "a", "b", "c", "--output", "out", "--env", &notes, "--mapper", WAITS])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = || {
+        let entries = fs::read_dir(cluster.path("notes")).unwrap();
+        let found = entries.flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+        let of_first = || fs::read_to_string(&found[0]).ok()?.trim().parse().ok();
+        if found.len() == 3 { of_first() } else { None }
+    };
+    let mapper = until("all maps", started);
+    happens(&cluster, mapper);
+    cluster.write("notes/go", "");
+    let status = until("the end of the job", || job.try_wait().ok().flatten());
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut job.stderr.take().unwrap(), &mut said).unwrap();
+    assert!(status.success(), "{said}");
+    let expected = shell(cluster.root.path(), "cat a b c");
+    let found: Vec<String> =
+        cluster.lines("out").iter().map(|line| line.trim_end().to_owned()).collect();
+    assert_eq!(found, expected);
+    cluster.stop();
+}
+
+#[test]
+fn a_job_survives_a_task_that_is_killed() {
+    survives(&[], |_, mapper| signal("KILL", mapper));
+}
+
+#[test]
+fn a_job_survives_a_node_that_is_killed() {
+    survives(&["cm.node.expiryinterval=3000"], |cluster, _| cluster.crash("node-1"));
+}
+
+#[test]
+fn a_job_survives_a_job_tracker_that_is_killed() {
+    survives(&[], |cluster, _| cluster.crash("job-tracker"));
+}
+
+#[test]
+fn a_job_survives_a_cluster_manager_that_is_killed() {
+    survives(&[], |cluster, _| cluster.crash("cluster-manager"));
+}
+
+#[test]
+fn a_cluster_that_was_stopped_goes_on() {
+    let cluster = MiniCluster::start(&[]);
+    cluster.write("in", "a\nb\n");
+    let arguments = ["--input", "in", "--output", "out", "--mapper", "builtin:wc"];
+    cluster.run(&arguments);
+    let ready = cluster.ready.clone();
+    // A second cluster in the same directory is refused.
+    let mut second = corona();
+    second.args(["mini-cluster", "--dir", "cluster"]).current_dir(cluster.root.path());
+    let refused = second.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("another mini-cluster uses cluster"), "{}", stderr(&refused));
+    let root = cluster.stop();
+    assert_eq!(fs::read_dir(root.path().join("cluster/run")).unwrap().count(), 0);
+    let cluster = MiniCluster::start_in(root, &[]);
+    assert_eq!(cluster.ready, ready);
+    cluster.run(&["--input", "in", "--output", "out2", "--mapper", "builtin:wc"]);
+    assert_eq!(cluster.lines("out2"), cluster.lines("out"));
+    // A job whose client is stopped is killed.
+    let job = cluster.job(&["--input", "in", "--output", "out3", "--mapper", "sleep 600"]);
+    let mut job = { job }.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("1 map, 1 reduce"));
+    signal("INT", job.id());
+    let status = until("the end of the client", || job.try_wait().ok().flatten());
+    let said: BTreeMap<usize, String> = lines.map_while(Result::ok).enumerate().collect();
+    assert_eq!(status.code(), Some(1), "{said:?}");
+    assert!(said.values().any(|line| line.contains(" killed after ")), "{said:?}");
+    cluster.stop();
+}
+
+#[test]
+fn daemons_end_with_the_cluster_that_was_killed() {
+    let mut cluster = MiniCluster::start(&[]);
+    let names = ["cluster-manager", "job-tracker", "node-1", "node-2"];
+    let pids = names.map(|name| cluster.pid(name));
+    cluster.child.kill().unwrap();
+    cluster.child.wait().unwrap();
+    for pid in pids {
+        let gone = || (!compat_tests::task_tracker::node::runs(pid as i32)).then_some(());
+        until("the end of a daemon", gone);
+    }
+    // The directory can be used again at once.
+    let root = std::mem::replace(&mut cluster.root, tempfile::tempdir().unwrap());
+    MiniCluster::start_in(root, &[]).stop();
+}

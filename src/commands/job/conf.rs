@@ -1,0 +1,189 @@
+//! The configuration of a job: what the options say, in the keys that native tasks read.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use corona::config::JobConf;
+use corona::mapreduce::native::NativeJob;
+
+use super::Steps;
+
+/// Characters for which a command is given to the shell.
+const SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%!{}\n\t";
+/// What the name of a built-in step follows.
+const BUILT_IN: &str = "builtin:";
+const STREAMING: &str = "org.apache.hadoop.streaming.";
+
+/// A file for the tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShippedFile {
+    /// Where it is here.
+    pub(super) path: PathBuf,
+    /// Its name in the working directory of tasks.
+    pub(super) name: String,
+}
+
+/// A variable for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    name: String,
+    value: String,
+}
+
+/// Reads `FILE[#NAME]`.
+pub(super) fn parse_file(text: &str) -> Result<ShippedFile, String> {
+    let (path, name) = match text.rsplit_once('#') {
+        Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
+        None => (PathBuf::from(text), None),
+    };
+    let of_path = || path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let name = name.or_else(of_path).unwrap_or_default();
+    // The list of files has commas between them, and the name stands behind a #.
+    let is_plain = !name.is_empty() && name != "." && name != "..";
+    if !is_plain || name.contains(['/', ',', '#', '%']) || name.chars().any(char::is_control) {
+        return Err("expected FILE or FILE#NAME, the name without / , # and %".to_owned());
+    }
+    Ok(ShippedFile { path, name })
+}
+
+/// Reads `NAME=VALUE`.
+pub(super) fn parse_variable(text: &str) -> Result<Variable, String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        return Err("a name has letters, digits and _ only".to_owned());
+    }
+    Ok(Variable { name: name.to_owned(), value: value.to_owned() })
+}
+
+/// What all jobs have.
+pub(super) fn base(conf: &mut JobConf) {
+    for (key, value) in [
+        ("corona.task.native", "true"),
+        ("mapred.create.symlink", "yes"),
+        ("mapred.input.format.class", "org.apache.hadoop.mapred.TextInputFormat"),
+        ("mapred.output.format.class", "org.apache.hadoop.mapred.TextOutputFormat"),
+        ("mapred.output.key.class", "org.apache.hadoop.io.Text"),
+        ("mapred.output.value.class", "org.apache.hadoop.io.Text"),
+        // Kept apart from what a job reads.
+        ("hadoop.job.history.user.location", "none"),
+    ] {
+        conf.set(key, value);
+    }
+}
+
+/// What the options of the steps say.
+pub(super) fn steps(conf: &mut JobConf, steps: &Steps) -> anyhow::Result<()> {
+    step(conf, "mapper", &steps.mapper)?;
+    if let Some(combiner) = &steps.combiner {
+        step(conf, "combiner", combiner)?;
+    }
+    step(conf, "reducer", steps.reducer.as_deref().unwrap_or("builtin:cat"))?;
+    let mut set = |key: &str, value: &str| conf.set(key, value);
+    if let Some(separator) = &steps.separator {
+        ensure!(!separator.is_empty(), "--separator must not be empty");
+        for side in ["map", "reduce"] {
+            set(&format!("stream.{side}.output.field.separator"), separator);
+        }
+        set("stream.reduce.input.field.separator", separator);
+        set("map.output.key.field.separator", separator);
+        set("mapred.textoutputformat.separator", separator);
+    }
+    if let Some(fields) = steps.key_fields {
+        set("stream.num.map.output.key.fields", &fields.to_string());
+    }
+    if let Some(fields) = &steps.partition_by {
+        set("mapred.partitioner.class", "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner");
+        set("mapred.text.key.partitioner.options", &format!("-k{fields}"));
+    }
+    for Variable { name, value } in &steps.env {
+        set(&format!("corona.task.env.{name}"), value);
+    }
+    if steps.compress_output {
+        set("mapred.output.compress", "true");
+        set("mapred.output.compression.codec", "org.apache.hadoop.io.compress.GzipCodec");
+    }
+    if steps.compress_map_output {
+        set("mapred.compress.map.output", "true");
+    }
+    if steps.skip_bad_records {
+        set("corona.task.skip.bad.records", "true");
+    }
+    if let Some(percent) = steps.max_failed_maps {
+        set("mapred.max.map.failures.percent", &percent.to_string());
+    }
+    Ok(())
+}
+
+fn step(conf: &mut JobConf, role: &str, command: &str) -> anyhow::Result<()> {
+    ensure!(!command.trim().is_empty(), "--{role} must not be empty");
+    let key = format!("corona.task.{role}");
+    if let Some(name) = command.strip_prefix(BUILT_IN) {
+        conf.set(&key, name);
+    } else if command.contains(|c| SHELL.contains(c)) {
+        conf.set(&key, &format!("sh {command}"));
+    } else {
+        let (class_key, class, program) = match role {
+            "mapper" => ("mapred.mapper.class", "PipeMapper", "map"),
+            "combiner" => ("mapred.combiner.class", "PipeCombiner", "combine"),
+            _ => ("mapred.reducer.class", "PipeReducer", "reduce"),
+        };
+        conf.set(class_key, &format!("{STREAMING}{class}"));
+        // No character of such a command has a meaning in a URL but + and a blank.
+        let encoded = command.replace('+', "%2B").replace(' ', "+");
+        conf.set(&format!("stream.{program}.streamprocessor"), &encoded);
+    }
+    Ok(())
+}
+
+/// How many reduces there are.
+pub(super) fn reduces(conf: &JobConf) -> u32 {
+    let reduces = conf.get("mapred.reduce.tasks");
+    reduces.and_then(|text| text.trim().parse().ok()).unwrap_or(1)
+}
+
+/// Adds items to a list.
+pub(super) fn add(conf: &mut JobConf, key: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    let before = conf.get(key).filter(|list| !list.is_empty());
+    let all: Vec<&str> =
+        before.as_deref().into_iter().chain(items.iter().map(String::as_str)).collect();
+    conf.set(key, &all.join(","));
+}
+
+/// Checks that native tasks can run the job.
+pub(super) fn check(conf: &JobConf) -> anyhow::Result<()> {
+    NativeJob::of(conf).map(drop).context("the job cannot be run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_a_name_for_tasks() {
+        let file =
+            |path: &str, name: &str| Ok(ShippedFile { path: path.into(), name: name.to_owned() });
+        for (text, expected) in [
+            ("map.py", file("map.py", "map.py")),
+            ("/a/map.py", file("/a/map.py", "map.py")),
+            ("../x#y", file("../x", "y")),
+        ] {
+            assert_eq!(parse_file(text), expected, "{text}");
+        }
+        for wrong in ["", "/", "a#", "a#b/c", "a#..", "a,b", "50%"] {
+            assert!(parse_file(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn variables_have_plain_names() {
+        let expected = Variable { name: "A_1".into(), value: "x=y, z".into() };
+        assert_eq!(parse_variable("A_1=x=y, z"), Ok(expected));
+        for wrong in ["", "A", "=x", "A-B=x", "A B=x"] {
+            assert!(parse_variable(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! A job that was submitted: its progress, its end, and why it failed.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use corona::filesystem::{FileSystem, FsPath};
+use corona::hadoop::rpc::CallError;
+use corona::hadoop::writables::{
+    EventStatus, JobId, TaskCompletionEvent, TaskReport, TaskReportState,
+};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::commands::jobs::{Caller, Counter, counters_table, is_over, listed, state};
+use crate::commands::signals::shutdown_signal;
+use crate::commands::terminal::console::{Console, printable};
+use crate::commands::terminal::progress::bar;
+
+/// The pause between two looks at the job, which grows from the first to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(30);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a job tracker that is being restarted is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause between two calls of a job tracker that cannot be reached.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Failed tasks that are shown.
+const MOST_FAILURES: usize = 3;
+/// Completion events that are asked for at a time, and all in all.
+const EVENTS: i32 = 1_000;
+const MOST_EVENTS: usize = 100_000;
+
+/// Makes a call again while the job tracker cannot be reached, as during a restart. The calls of a client
+/// can all be repeated: the second submission of a job only returns its status.
+pub(super) async fn again<T>(
+    mut call: impl AsyncFnMut() -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let began = Instant::now();
+    loop {
+        match call().await {
+            Ok(value) => return Ok(value),
+            Err(error) => {
+                let is_answer = matches!(
+                    error,
+                    CallError::Remote(_) | CallError::Refused(_) | CallError::Version { .. }
+                );
+                if is_answer || began.elapsed() >= PATIENCE {
+                    return Err(error);
+                }
+            }
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// A job that runs.
+pub(super) struct Follower {
+    pub(super) id: JobId,
+    pub(super) maps: usize,
+    pub(super) reduces: u32,
+    pub(super) bytes: u64,
+    pub(super) output: String,
+    pub(super) json: bool,
+}
+
+/// The end of a job, as JSON.
+#[derive(Debug, Serialize)]
+struct End {
+    job: String,
+    state: &'static str,
+    seconds: f64,
+    maps: usize,
+    reduces: u32,
+    input_bytes: u64,
+    output: String,
+    page: String,
+    failures: Vec<Failure>,
+    counters: Vec<Counter>,
+}
+
+/// A task that failed, as JSON.
+#[derive(Debug, Serialize)]
+struct Failure {
+    task: String,
+    attempts: usize,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+}
+
+/// What a look at a job has found.
+enum Look {
+    Runs {
+        maps: f32,
+        reduces: f32,
+    },
+    Over(&'static str),
+    /// The job tracker has been restarted, and finished jobs are not kept.
+    Forgotten,
+}
+
+impl Follower {
+    /// Shows the progress of the job until it ends. Ctrl-C kills it. Returns whether it succeeded.
+    ///
+    /// # Errors
+    /// The job tracker cannot be reached any more.
+    pub(super) async fn follow(
+        self,
+        caller: &mut Caller,
+        files: &dyn FileSystem,
+        output: &FsPath,
+        console: &mut Console<'_>,
+    ) -> anyhow::Result<bool> {
+        let began = Instant::now();
+        let client = &mut caller.client;
+        let profile = again(async || client.get_job_profile(self.id.clone()).await).await;
+        let page = caller.checked(profile)?.map(|profile| profile.url).unwrap_or_default();
+        let counted = |count: u64, what: &str| match count {
+            1 => format!("1 {what}"),
+            count => format!("{count} {what}s"),
+        };
+        let maps = counted(self.maps as u64, "map");
+        let reduces = counted(self.reduces.into(), "reduce");
+        console.complain(&format!("{}: {maps}, {reduces}; page {}\n", self.id, printable(&page)));
+        let state = self.until_over(caller, files, output, console).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        let failures = match state {
+            "SUCCEEDED" => Vec::new(),
+            _ => self.failures(caller).await,
+        };
+        let client = &mut caller.client;
+        let counters = again(async || client.get_job_counters(self.id.clone()).await).await;
+        let counters = listed(caller.checked(counters)?.unwrap_or_default());
+        let has_succeeded = state == "SUCCEEDED";
+        for failure in &failures {
+            console.complain(&failure.text());
+        }
+        let word = state.to_lowercase();
+        console.complain(&format!("{} {word} after {seconds:.1} s\n", self.id));
+        if self.json {
+            let Follower { id, maps, reduces, bytes, output, .. } = self;
+            console.print_json(&End {
+                job: id.to_string(),
+                state,
+                seconds: (seconds * 1000.0).round() / 1000.0,
+                maps,
+                reduces,
+                input_bytes: bytes,
+                output,
+                page,
+                failures,
+                counters,
+            })?;
+        } else if has_succeeded {
+            let table = counters_table(&counters).render(console, false);
+            console.print(&table)?;
+            console.print(&format!("output {}\n", printable(&self.output)))?;
+        }
+        Ok(has_succeeded)
+    }
+
+    /// Waits for the end; returns the state of the job then.
+    async fn until_over(
+        &self,
+        caller: &mut Caller,
+        files: &dyn FileSystem,
+        output: &FsPath,
+        console: &mut Console<'_>,
+    ) -> anyhow::Result<&'static str> {
+        let mut shown = Progress::new();
+        let mut pause = FIRST_PAUSE;
+        let mut signals = signals()?;
+        let mut is_killed = false;
+        loop {
+            let looked = tokio::select! {
+                look = async { sleep(pause).await; self.look(caller).await } => Some(look?),
+                Some(()) = signals.recv() => None,
+            };
+            match looked {
+                Some(Look::Runs { maps, reduces }) => {
+                    shown.show(maps, reduces, self.reduces, console);
+                }
+                Some(Look::Over(state)) => {
+                    shown.clear(console);
+                    return Ok(state);
+                }
+                Some(Look::Forgotten) => {
+                    shown.clear(console);
+                    // The output is new: if it is complete, this job has completed it.
+                    return match files.find(&output.join("_SUCCESS")).await? {
+                        Some(_) => Ok("SUCCEEDED"),
+                        None => Err(anyhow!(
+                            "{} does not know {} any more: it was restarted when the job had \
+                             ended, and the output is not complete",
+                            caller.who,
+                            self.id
+                        )),
+                    };
+                }
+                None if is_killed => {
+                    shown.clear(console);
+                    bail!("stopped before the end of {}; see corona jobs info {}", self.id, self.id)
+                }
+                None => {
+                    shown.clear(console);
+                    console.complain(&format!("killing {}; again to stop at once\n", self.id));
+                    is_killed = true;
+                    let client = &mut caller.client;
+                    let killed = again(async || client.kill_job(self.id.clone()).await).await;
+                    caller.checked(killed)?;
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+            }
+            pause = (pause * 5 / 4).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn look(&self, caller: &mut Caller) -> anyhow::Result<Look> {
+        let client = &mut caller.client;
+        let status = again(async || client.get_job_status(self.id.clone()).await).await;
+        Ok(match caller.checked(status)? {
+            None => Look::Forgotten,
+            Some(status) if is_over(status.run_state) => Look::Over(state(status.run_state)),
+            Some(status) => {
+                Look::Runs { maps: status.map_progress, reduces: status.reduce_progress }
+            }
+        })
+    }
+
+    /// The tasks that failed and why, as far as the job tracker says so.
+    async fn failures(&self, caller: &mut Caller) -> Vec<Failure> {
+        let (id, client) = (&self.id, &mut caller.client);
+        let mut failed: Vec<TaskReport> = Vec::new();
+        // What cannot be found out is not shown: the job's state matters more.
+        for reports in [
+            again(async || client.get_setup_task_reports(id.clone()).await).await,
+            again(async || client.get_map_task_reports(id.clone()).await).await,
+            again(async || client.get_reduce_task_reports(id.clone()).await).await,
+            again(async || client.get_cleanup_task_reports(id.clone()).await).await,
+        ] {
+            let reports = reports.ok().flatten().unwrap_or_default();
+            failed.extend(reports.into_iter().filter(|task| task.state == TaskReportState::Failed));
+        }
+        failed.truncate(MOST_FAILURES);
+        let events = if failed.is_empty() { Vec::new() } else { self.events(caller).await };
+        let failures = failed.into_iter().map(|task| {
+            let of_task = |event: &&TaskCompletionEvent| {
+                event.attempt.task == task.task
+                    && matches!(event.status, EventStatus::Failed | EventStatus::TipFailed)
+            };
+            let log = events.iter().rev().find(of_task).and_then(|event| {
+                let tracker = event.tracker_http.as_deref()?;
+                Some(format!("{tracker}/tasklog?taskid={}", event.attempt))
+            });
+            let reason = task.diagnostics.last().map(|text| text.trim_end().to_owned());
+            Failure {
+                task: task.task.to_string(),
+                attempts: task.diagnostics.len(),
+                reason: reason.unwrap_or_else(|| "no reason is known".to_owned()),
+                log,
+            }
+        });
+        failures.collect()
+    }
+
+    async fn events(&self, caller: &mut Caller) -> Vec<TaskCompletionEvent> {
+        let client = &mut caller.client;
+        let mut events = Vec::new();
+        while events.len() < MOST_EVENTS {
+            let from = i32::try_from(events.len()).unwrap_or(i32::MAX);
+            let id = || self.id.clone();
+            let next =
+                again(async || client.get_task_completion_events(id(), from, EVENTS).await).await;
+            let next = next.ok().flatten().unwrap_or_default();
+            if next.is_empty() {
+                break;
+            }
+            events.extend(next);
+        }
+        events
+    }
+}
+
+impl Failure {
+    fn text(&self) -> String {
+        let times = match self.attempts {
+            0 | 1 => String::new(),
+            times => format!(" {times} times; the last time"),
+        };
+        let mut text = format!("{} failed{times}:\n", printable(&self.task));
+        for line in self.reason.lines() {
+            text.push_str(&format!("  {}\n", printable(line)));
+        }
+        if let Some(log) = &self.log {
+            text.push_str(&format!("  log {}\n", printable(log)));
+        }
+        text
+    }
+}
+
+/// Each request to stop, also after the first one.
+fn signals() -> anyhow::Result<mpsc::Receiver<()>> {
+    let (sender, receiver) = mpsc::channel(4);
+    let mut next = shutdown_signal()?;
+    tokio::spawn(async move {
+        loop {
+            next.await;
+            // Nobody listens any more once the job is over.
+            let Ok(following) = shutdown_signal() else { return };
+            if sender.send(()).await.is_err() {
+                return;
+            }
+            next = following;
+        }
+    });
+    Ok(receiver)
+}
+
+/// The progress of a job: a bar on a terminal, else a line for each change of a few percent.
+struct Progress {
+    on_terminal: bool,
+    shown: Option<(u32, u32)>,
+}
+
+impl Progress {
+    /// Percent after which a further line is written where there is no terminal.
+    const STEP: u32 = 10;
+
+    fn new() -> Progress {
+        Progress { on_terminal: std::io::stderr().is_terminal(), shown: None }
+    }
+
+    fn show(&mut self, maps: f32, reduces: f32, of_reduces: u32, console: &mut Console<'_>) {
+        let percent = |part: f32| (part.clamp(0.0, 1.0) * 100.0) as u32;
+        let (maps, reduces) = (percent(maps), percent(reduces));
+        let now = match self.on_terminal {
+            true => (maps, reduces),
+            false => (maps / Progress::STEP, reduces / Progress::STEP),
+        };
+        if self.shown == Some(now) {
+            return;
+        }
+        self.shown = Some(now);
+        let text = format!("map {maps} % reduce {reduces} %");
+        if self.on_terminal {
+            let done = if of_reduces == 0 { maps * 2 } else { maps + reduces };
+            console.complain(&format!("\r{}", bar(done.into(), 200, &text)));
+        } else {
+            console.complain(&format!("{text}\n"));
+        }
+    }
+
+    fn clear(&mut self, console: &mut Console<'_>) {
+        if self.on_terminal && self.shown.take().is_some() {
+            console.complain(&format!("\r{:79}\r", ""));
+        }
+    }
+}

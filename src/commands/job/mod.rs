@@ -1,0 +1,373 @@
+//! `corona job`: runs a job of programs that read and write lines, without Java.
+//!
+//! It does what the original's streaming client does: it cuts the input into splits, puts the files of the
+//! job where the job tracker finds them, submits, and follows the job to its end. `inputs.rs` has the
+//! splits, `conf.rs` the configuration, `follow.rs` the rest of the job's life.
+
+mod conf;
+mod follow;
+mod inputs;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, Subcommand};
+use corona::config::JobConf;
+use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
+use corona::hadoop::io::Writer;
+use corona::hadoop::io::formats::Writable;
+use corona::hadoop::writables::{FileSplit, JobId, RawSplit, SplitFile, to_bytes};
+use serde::Serialize;
+
+use super::EXIT_FAILED;
+use super::arguments::parse_size;
+use super::jobs::{Caller, Which};
+use super::terminal::console::{Console, printable};
+use super::terminal::table::{Column, Table};
+use conf::{ShippedFile, Variable};
+use follow::{Follower, again};
+use inputs::{InputSplit, Inputs};
+
+const EXAMPLES: &str = "\
+Examples:
+  Count the words of a file with built-in steps:
+    corona job run --input notes.txt --output words \\
+      --mapper builtin:wc --combiner builtin:wc --reducer builtin:wc
+  The same with programs, in two reduces:
+    corona job run --input 'logs/*.txt' --output words --reduces 2 \\
+      --mapper \"tr -s ' ' '\\n'\" --reducer 'uniq -c'
+  With a script of your own:
+    corona job run --input in --output out --file map.py \\
+      --mapper 'python3 map.py' --reduces 0
+  What it would read:
+    corona job run --input in --output out --mapper cat --dry-run
+
+Exit status: 0 the job succeeded; 1 it failed or was killed, with the reason on
+stderr; 2 wrong usage.";
+
+const RUN_HELP: &str = "\
+A CMD that has any of the characters |&;<>()$`\\\"'*?[]#~=%!{} is run by sh -c;
+any other is split into words at blanks. It reads lines and writes lines: what
+stands before the first tab is the key. A CMD of the form builtin:NAME is a
+built-in step: cat, wc, sort or grep TEXT.
+A line on its stderr such as reporter:counter:GROUP,NAME,1 or
+reporter:status:TEXT is for the job; other lines go to the task's log.
+Ctrl-C kills the job.";
+
+/// Run a job of programs that read and write lines
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+#[command(subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// Run a job and wait for its end
+    #[command(after_help = RUN_HELP)]
+    Run(Box<Run>),
+}
+
+#[derive(Args, Clone, Debug)]
+struct Run {
+    /// Files, directories or patterns to read, plain or compressed (.gz,
+    /// .deflate); may be repeated
+    #[arg(long, value_name = "URI", required = true, num_args = 1..)]
+    input: Vec<String>,
+
+    /// Directory to write, which must not exist
+    #[arg(long, value_name = "URI")]
+    output: String,
+
+    #[command(flatten)]
+    steps: Steps,
+
+    /// Number of reduces; 0: the mappers' output is the output
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    reduces: Option<u32>,
+
+    /// Bytes that one map reads, such as 64m [default: a block of the file]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    split_size: Option<usize>,
+
+    /// Name of the job for people [default: the mapper]
+    #[arg(long, value_name = "TEXT")]
+    name: Option<String>,
+
+    /// Show what the job would read, and submit nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// What the job does with its records.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Steps")]
+struct Steps {
+    /// Program that maps lines to lines
+    #[arg(long, value_name = "CMD")]
+    mapper: String,
+
+    /// Program that reduces the output of each map; it keeps the order of the
+    /// keys
+    #[arg(long, value_name = "CMD")]
+    combiner: Option<String>,
+
+    /// Program that reduces lines sorted by key [default: builtin:cat]
+    #[arg(long, value_name = "CMD")]
+    reducer: Option<String>,
+
+    /// Text between the fields of the mapper's and the reducer's lines
+    /// [default: tab]
+    #[arg(long, value_name = "TEXT")]
+    separator: Option<String>,
+
+    /// Number of fields that are the key [default: 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    key_fields: Option<u32>,
+
+    /// Distribute records by these parts of the key, as sort -k names them,
+    /// such as 1,2
+    #[arg(long, value_name = "FIELDS")]
+    partition_by: Option<String>,
+
+    /// File for the tasks, in their working directory, under its own name or
+    /// another one; may be repeated
+    #[arg(long, value_name = "FILE[#NAME]", value_parser = conf::parse_file)]
+    file: Vec<ShippedFile>,
+
+    /// Variable for the programs; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = conf::parse_variable)]
+    env: Vec<Variable>,
+
+    /// Compress the output with gzip
+    #[arg(long)]
+    compress_output: bool,
+
+    /// Compress what goes from maps to reduces
+    #[arg(long)]
+    compress_map_output: bool,
+
+    /// Skip records that are too large (corona.task.max.record.bytes) instead
+    /// of failing, and count them
+    #[arg(long)]
+    skip_bad_records: bool,
+
+    /// Maps that may fail without failing the job, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
+    max_failed_maps: Option<u8>,
+}
+
+/// Runs a job.
+///
+/// # Errors
+/// When it cannot be submitted, or followed to its end.
+pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+    let Action::Run(run) = arguments.action;
+    // A second thread reads and checks what the first one sends.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let ended = runtime.block_on(run.run(console));
+    // A name look-up that hangs must not delay the end.
+    runtime.shutdown_background();
+    ended
+}
+
+/// What a job would do, as JSON.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    files: usize,
+    bytes: u64,
+    maps: usize,
+    reduces: u32,
+    output: String,
+    splits: &'a [InputSplit],
+}
+
+impl Run {
+    async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let site = self.which.job_conf()?;
+        let systems = FileSystems::new(self.which.file_systems()?)?;
+        let split_bytes = self.split_size.map(|bytes| bytes as u64);
+        let inputs = Inputs::find(&systems, &self.input, split_bytes).await?;
+        let (out_files, output) = systems.resolve(&self.output)?;
+        if out_files.find(&output).await?.is_some() {
+            bail!("Output directory {output} already exists; delete it, or name another --output");
+        }
+        let mut conf = self.conf(site, &inputs, &output)?;
+        let reduces = conf::reduces(&conf);
+        conf::check(&conf)?;
+        if self.dry_run {
+            let planned = DryRun {
+                files: inputs.files,
+                bytes: inputs.bytes,
+                maps: inputs.splits.len(),
+                reduces,
+                output: output.to_string(),
+                splits: &inputs.splits,
+            };
+            show(&planned, self.json, console)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut caller = self.which.caller()?;
+        let id = self.submit(&mut caller, &systems, &inputs, &mut conf).await?;
+        let follower = Follower {
+            id,
+            maps: inputs.splits.len(),
+            reduces,
+            bytes: inputs.bytes,
+            output: output.to_string(),
+            json: self.json,
+        };
+        match follower.follow(&mut caller, &*out_files, &output, console).await? {
+            true => Ok(ExitCode::SUCCESS),
+            false => Ok(ExitCode::from(EXIT_FAILED)),
+        }
+    }
+
+    /// The configuration of the job, all but what follows from its id.
+    fn conf(&self, mut conf: JobConf, inputs: &Inputs, output: &FsPath) -> anyhow::Result<JobConf> {
+        let steps = &self.steps;
+        conf::base(&mut conf);
+        conf::steps(&mut conf, steps)?;
+        if let Some(reduces) = self.reduces {
+            conf.set("mapred.reduce.tasks", &reduces.to_string());
+        }
+        conf.set("mapred.map.tasks", &inputs.splits.len().to_string());
+        conf.set("mapred.job.name", self.name.as_deref().unwrap_or(&steps.mapper));
+        conf.set("mapred.output.dir", &output.to_string());
+        conf.set("mapred.input.dir", &self.input.join(","));
+        let user = self.which.file_systems()?.user;
+        conf.set("user.name", &user);
+        if let Ok(directory) = std::env::current_dir() {
+            conf.set("mapred.working.dir", &format!("file:{}", directory.display()));
+        }
+        for (key, value) in self.which.settings() {
+            conf.set(&key, &value);
+        }
+        Ok(conf)
+    }
+
+    /// Puts the files of the job where the job tracker finds them, and submits it.
+    async fn submit(
+        &self,
+        caller: &mut Caller,
+        systems: &FileSystems,
+        inputs: &Inputs,
+        conf: &mut JobConf,
+    ) -> anyhow::Result<JobId> {
+        let client = &mut caller.client;
+        let id = again(async || client.get_new_job_id().await).await;
+        let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
+        let client = &mut caller.client;
+        let system = again(async || client.get_system_dir().await).await;
+        let system = caller.checked(system)?;
+        let system = system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?;
+        let (files, system) = systems.resolve(&system)?;
+        let directory = system.join(&id.to_string());
+        let written = async {
+            files.mkdirs(&directory, None).await?;
+            files.set_permission(&directory, 0o700).await?;
+            let local = LocalFiles::new(&self.which.file_systems()?);
+            self.ship(&*files, &directory, &local, conf).await?;
+            write(&*files, &directory.join("job.split"), &split_file(&inputs.splits)?).await?;
+            let xml = conf.to_xml().context("the configuration of the job")?;
+            write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
+        };
+        let submitted = async {
+            written.await?;
+            let client = &mut caller.client;
+            let submitted = again(async || client.submit_job(id.clone()).await).await;
+            caller.checked(submitted).map(drop)
+        };
+        if let Err(error) = submitted.await {
+            // What cannot be deleted is removed by an operator; the error matters more.
+            let _ = files.delete(&directory, true).await;
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Copies the files of `--file`, and lists them in the configuration.
+    async fn ship(
+        &self,
+        files: &dyn FileSystem,
+        directory: &FsPath,
+        local: &LocalFiles,
+        conf: &mut JobConf,
+    ) -> anyhow::Result<()> {
+        let (mut uris, mut times) = (Vec::new(), Vec::new());
+        for file in &self.steps.file {
+            let target = directory.join("files").join(&file.name);
+            put(&file.path, files, &target, local, CreateOptions::default(), &mut |_| ())
+                .await
+                .with_context(|| format!("--file {}", file.path.display()))?;
+            uris.push(format!("{target}#{}", file.name));
+            times.push(files.status(&target).await?.modified_ms.to_string());
+        }
+        conf::add(conf, "mapred.cache.files", &uris);
+        conf::add(conf, "mapred.cache.files.timestamps", &times);
+        Ok(())
+    }
+}
+
+async fn write(files: &dyn FileSystem, path: &FsPath, bytes: &[u8]) -> anyhow::Result<()> {
+    let mut writer = files.create(path, CreateOptions::default()).await?;
+    writer.write(bytes).await?;
+    Ok(writer.close().await?)
+}
+
+/// The bytes of the split file. Spec: mapreduce/02 §2.11.
+fn split_file(splits: &[InputSplit]) -> anyhow::Result<Vec<u8>> {
+    const MOST_BYTES: usize = 256 << 20;
+    const MOST_SPLIT_BYTES: usize = 1 << 20;
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let raw = |split: &InputSplit| -> anyhow::Result<RawSplit> {
+        let (start, length) = (whole(split.start), whole(split.length));
+        let data =
+            to_bytes(&FileSplit { path: split.path.clone(), start, length }, MOST_SPLIT_BYTES)?;
+        let class = "org.apache.hadoop.mapred.FileSplit".to_owned();
+        Ok(RawSplit { class, length, data, hosts: split.hosts.clone() })
+    };
+    let splits: Vec<RawSplit> = splits.iter().map(raw).collect::<anyhow::Result<_>>()?;
+    let mut writer = Writer::new(MOST_BYTES);
+    SplitFile { splits }.encode(&mut writer);
+    Ok(writer.finish()?)
+}
+
+/// Shows what a job would do.
+fn show(planned: &DryRun<'_>, json: bool, console: &mut Console<'_>) -> anyhow::Result<()> {
+    if json {
+        return console.print_json(planned);
+    }
+    let DryRun { files, bytes, maps, reduces, output, splits } = planned;
+    let mut table = Table::new(&[
+        Column::number("MAP"),
+        Column::path("FILE", 20),
+        Column::number("START"),
+        Column::number("BYTES"),
+    ]);
+    for (number, split) in splits.iter().enumerate() {
+        let number = number.to_string();
+        let (start, length) = (split.start.to_string(), split.length.to_string());
+        table.row([number.into(), split.path.clone().into(), start.into(), length.into()]);
+    }
+    let shown = table.render(console, false);
+    console.print(&shown)?;
+    Ok(console
+        .print(&printable(&format!(
+            "{files} files, {bytes} bytes, {maps} maps, {reduces} reduces; output {output}"
+        )))
+        .and_then(|()| console.print("\n"))?)
+}
