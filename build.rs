@@ -1,6 +1,6 @@
-//! Tells the program what a release is built from: the commit of the git checkout and its date, or
-//! what `CORONA_COMMIT` and `CORONA_COMMIT_DATE` name, as builds of packages do. Without any of them
-//! the version is the package's alone. Nothing here can fail a build.
+//! Passes the source of a release to the program: the commit of the git checkout and its date, or
+//! the values of `CORONA_COMMIT` and `CORONA_COMMIT_DATE`, which builds of packages set. Without
+//! any of them the version is the package's alone. Nothing here can fail a build.
 
 #![allow(clippy::print_stdout, reason = "that is how a build script speaks")]
 
@@ -32,7 +32,7 @@ fn of_environment() -> Option<(String, String)> {
 fn of_checkout() -> Option<(String, String)> {
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let root = env::var("CARGO_MANIFEST_DIR").ok().filter(|_| is_release)?;
-    // Sources that lie in somebody else's checkout are not of its commit.
+    // Sources inside another project's checkout are not of its commit.
     let top = git(&root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != Path::new(&root).canonicalize().ok()? {
         return None;
@@ -48,7 +48,7 @@ fn of_checkout() -> Option<(String, String)> {
     Some((commit, date)).filter(|(commit, date)| is_plain(commit) && is_plain(date))
 }
 
-/// What git prints, on one line; none when there is no git, or it refuses.
+/// The output of git, on one line; none when git is missing or refuses.
 fn git(directory: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").arg("-C").arg(directory).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;

@@ -1,5 +1,5 @@
-//! What it takes to write the calls that matter most as bytes, and to read them as a server does:
-//! finding the end, holding them against the contract, and making typed values of them.
+//! The cost of writing the most important calls as bytes, and of reading them as a server does:
+//! finding the end, checking them against the contract, and making typed values of them.
 //!
 //!     cargo bench --bench codec
 

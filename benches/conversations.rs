@@ -1,6 +1,6 @@
 //! Whole conversations over the real wire with the cluster manager in the same process: heartbeats,
-//! and requests that are granted, told and given back. What the cluster manager and the load take
-//! together; for two processes use `corona load`.
+//! and requests that are granted, notified and released. It measures the cluster manager and the
+//! load together; for two processes use `corona load`.
 //!
 //!     cargo bench --bench conversations [-- SECONDS]
 //!
@@ -35,7 +35,7 @@ fn main() {
         (nodes(1_000, 50, paced), vec![crowd(1, 1, 0)], "sessions: request to grant"),
         (nodes(1_000, 50, paced), vec![crowd(1_000, 1, 0)], "sessions: request to grant"),
     ];
-    // In the last case nearly every call to a session tells it one thing only.
+    // In the last case nearly every call to a session has only one notification.
     let names = [
         "heartbeats",
         "churn, grants",

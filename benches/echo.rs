@@ -1,15 +1,15 @@
-//! The most that heartbeats could reach: a server of the same runtime that gives back every byte, in
-//! a process of its own, and clients that send it as many bytes as a heartbeat has and wait for them.
+//! The most that heartbeats could reach: a server of the same runtime that returns every byte, in a
+//! process of its own, and clients that send it as many bytes as a heartbeat has and wait for them.
 //!
 //!     cargo bench --bench echo [-- CONNECTIONS SECONDS]
 //!
 //! Since `corona load heartbeats` does more for each answer than these clients do, there is also a
-//! server that does next to nothing and can be put in the place of a cluster manager:
+//! server that does next to nothing and can replace a cluster manager:
 //!
 //!     cargo bench --bench echo -- answer 19556
 //!     corona load heartbeats --address localhost:19556
 //!
-//! It gives each call of `nodeHeartbeat` the same answer, and listens until it is ended.
+//! It answers each call of `nodeHeartbeat` with the same reply, and listens until it is ended.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
@@ -24,7 +24,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// As many bytes as the heartbeat of a node of `corona load`.
+/// The size of a node's heartbeat in `corona load`.
 const SIZE: usize = 200;
 
 fn main() {
@@ -73,8 +73,8 @@ async fn serve() {
     }
 }
 
-/// Answers each frame with a reply to `nodeHeartbeat` that has the frame's sequence number and says
-/// that the node need not start again.
+/// Answers each frame with a reply to `nodeHeartbeat` that has the frame's sequence number and does
+/// not ask the node to restart.
 async fn answer(port: u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.expect("a free port");
     println!("{}", listener.local_addr().expect("it has an address"));
@@ -96,7 +96,7 @@ async fn answer(port: u16) {
     }
 }
 
-/// The reply to the first frame, if all of it is there. The frame is taken out.
+/// The reply to the first frame, if it is complete. The frame is taken out.
 fn next_reply(arrived: &mut BytesMut) -> Option<[u8; 38]> {
     const BEFORE: &[u8] = b"\0\0\0\x22\x80\x01\0\x02\0\0\0\x0dnodeHeartbeat";
     const AFTER: &[u8] = b"\x0c\0\0\x02\0\x01\0\0\0";

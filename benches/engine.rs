@@ -1,4 +1,4 @@
-//! How many slots the engine alone gives out in a second on one core, and what memory it takes.
+//! How many slots the engine alone grants in a second on one core, and its use of memory.
 //!
 //!     cargo bench --bench engine                          the usual sizes, each in its own process
 //!     cargo bench --bench engine -- 1000x10 scattered     one of them
@@ -13,7 +13,7 @@
 //!
 //! Seconds are those that the process spent on a processor.
 //!
-//! A plain program: what counts is one long run with its memory, not the spread of many short ones.
+//! A plain program: it measures one long run with its memory, not the spread of many short ones.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 
@@ -35,7 +35,7 @@ const CPUS: i16 = 8;
 const MAPS: i32 = 40_000;
 const REDUCES: i32 = 397;
 const RELEASED_AT_ONCE: usize = 41;
-/// Slots given out after the cluster is full, so that large sizes end in reasonable time.
+/// Slots granted after the cluster is full, so that large sizes end in reasonable time.
 const GRANTS: u64 = 1_500_000;
 /// The kernel's account of processor time moves in steps of up to a tick of its clock.
 const SHORTEST_TIMED: f64 = 0.05;
@@ -83,7 +83,7 @@ fn measure(nodes: usize, sessions: usize, scattered: bool) {
     let filling = Stopwatch::start();
     bench.pass();
     let filling_seconds = filling.seconds();
-    // The smallest size is full too soon to tell.
+    // The smallest size is full too soon for a measurement.
     let filled_per_second = match filling_seconds > SHORTEST_TIMED {
         true => format!("{:.0}", bench.granted as f64 / filling_seconds),
         false => "-".into(),
@@ -160,7 +160,7 @@ struct Bench {
     handles: Vec<Arc<str>>,
     hosts: Vec<Arc<str>>,
     racks: Vec<(Arc<str>, Arc<str>)>,
-    /// Grants that a session has not given back.
+    /// Grants that a session has not released.
     held: BTreeMap<Arc<str>, VecDeque<i32>>,
     /// Sessions with enough grants to give some back.
     ready: VecDeque<Arc<str>>,
@@ -259,8 +259,8 @@ impl Bench {
         maps.chain(reduces).collect()
     }
 
-    /// Applies inputs of one kind, with what follows from each kept out of the time, and prints how
-    /// long they took.
+    /// Applies inputs of one kind and prints how long they took, without the work that follows from
+    /// each.
     fn time(&mut self, kind: &str, inputs: impl IntoIterator<Item = Input>) {
         let mut times = Vec::new();
         for input in inputs {
@@ -344,8 +344,8 @@ fn spread(session: u64, map: u64) -> [usize; 3] {
     [first, neighbour, other]
 }
 
-/// Time that this process has spent on a processor, so that a busy machine does not count; the time
-/// on the wall where the kernel does not tell.
+/// Time that this process has spent on a processor, so that a busy machine does not count;
+/// wall-clock time if the kernel does not report it.
 struct Stopwatch {
     wall: Instant,
     on_processor_ns: Option<u64>,

@@ -403,7 +403,7 @@ impl Bench<'_> {
                     true => Replay::Kept,
                     false => Replay::From(Arc::new(std::fs::File::open(&source).expect("a file"))),
                 };
-                // Once before it counts: the data nodes get memory for what they hold.
+                // A first pass that does not count: the data nodes allocate their memory.
                 write(&*files, &path, replication, replay(), self.bytes).await;
                 self.forget(&*files, &path).await;
                 let (mut plain, mut ours) = (Times::default(), Times::default());
@@ -432,8 +432,8 @@ impl Bench<'_> {
         systems(&self.server.name_node)
     }
 
-    /// Has a process of its own say how much memory it takes to read or write, so that nothing of
-    /// what was done before is counted.
+    /// Measures, in a process of its own, the memory that reading or writing takes, so that earlier
+    /// work is not counted.
     fn memory(&self, what: &str) {
         let program = std::env::current_exe().expect("this program has a name");
         let (name_node, bytes) = (&self.server.lean, self.bytes.to_string());
@@ -600,7 +600,7 @@ fn systems(name_node: &str) -> FileSystems {
     FileSystems::new(settings).expect("sound settings")
 }
 
-/// Reads once a little and then all, and says by how much that was more.
+/// Reads first a little and then everything, and reports the difference in memory.
 async fn memory_of_a_read(name_node: &str, bytes: u64) {
     let systems = systems(name_node);
     let (files, path) = systems.resolve("/bench").expect("a path");

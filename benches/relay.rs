@@ -1,4 +1,4 @@
-//! What a relay that records, or that has a shadow, adds to the time of a call, on loopback.
+//! The time that a relay that records, or has a shadow, adds to a call, on loopback.
 //!
 //!     cargo bench --bench relay [-- ROUNDS]
 //!
@@ -83,7 +83,7 @@ fn main() {
     println!("the shadow was {:.1?} behind at most", stats.worst_lag);
 }
 
-/// What may wait for the disk, and for the shadow.
+/// The most data that may wait for the disk, and for the shadow.
 const MAX_BYTES: usize = 64 << 20;
 
 fn recorder(relay_callbacks: bool) -> Recorder {
@@ -144,7 +144,8 @@ fn framed(message: Option<RawMessage>) -> Vec<u8> {
     bytes
 }
 
-/// Answers every question, on any number of connections. Who asks anything else is hung up on.
+/// Answers every question, on any number of connections. A client that asks anything else is
+/// disconnected.
 fn upstream(talk: &Talk) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("it has an address");

@@ -5,8 +5,8 @@
 //!
 //! Without a journal, unless `CORONA_JOURNAL` is `write` or `always`.
 //!
-//! The clock starts before the request is written and stops when the session's driver has the
-//! grant decoded. Each round asks for one slot and gives it back.
+//! The clock starts before the request is written and stops when the session's driver has the grant
+//! decoded. Each round requests one slot and releases it.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
 

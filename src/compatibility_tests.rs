@@ -20,7 +20,7 @@ fn table(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The rows of the tables whose header starts with this column: what each is of, and its cells.
+/// The rows of the tables whose header starts with this column: the subject of each, and its cells.
 fn rows<'a>(text: &'a str, column: &str) -> BTreeMap<&'a str, Vec<&'a str>> {
     let mut found = BTreeMap::new();
     let mut inside = false;
@@ -130,7 +130,7 @@ fn documents() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(read).collect()
 }
 
-/// What a cell of the column "state" begins with.
+/// The beginnings of cells of the column "state".
 const STATES: &[&str] = &[
     "done",
     "own",
@@ -197,7 +197,7 @@ fn every_test_that_is_named_exists() {
     assert!(named > 300, "{named} tests are named");
 }
 
-/// What a row of a deliberate difference may say of its state.
+/// The states that a row of a deliberate difference may have.
 const STATES_OF_DIFFERENCES: &[&str] = &["in force", "planned"];
 
 /// Every deliberate difference has a name of its own, a known state, and tests that show it.

@@ -1,10 +1,11 @@
 //! Documents and help texts are in plain English: see "Language" in CONTRIBUTING.md. This test only
-//! refuses a few phrases that are always avoidable; it says where each one is and what to write.
+//! refuses a few phrases that are always avoidable; it lists the place of each one and a
+//! replacement.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Phrases in lower case, and what to write instead.
+/// Phrases in lower case, and their replacements.
 const AVOIDED: &[(&str, &str)] = &[
     ("anew", "again; restart, reload, resynchronise"),
     ("is told", "receives, is notified; or name who reports what"),
@@ -49,8 +50,8 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The lines of a document with their numbers, without blocks of code, and without rules that
-/// quote what to avoid.
+/// The lines of a document with their numbers, without blocks of code, and without rules that quote
+/// phrases to avoid.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut is_code = false;
     let is_prose = |line: &&str| {

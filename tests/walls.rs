@@ -1,10 +1,10 @@
 //! The walls between the rooms, as far as the compiler does not hold them: which crates a room may
-//! depend on, and what its sources may not name.
+//! depend on, and the names that its sources may not contain.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a room may depend on within the workspace. Tests of a room may use more.
+/// The crates of the workspace that a room may depend on. Tests of a room may use more.
 const FLOORS: &[(&str, &[&str])] = &[
     ("allocator", &[]),
     ("model", &[]),
@@ -68,7 +68,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What the sources of a room must not name, and why.
+/// Names that the sources of a room must not contain, and why.
 struct Wall {
     room: &'static str,
     forbidden: &'static [&'static str],

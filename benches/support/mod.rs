@@ -1,4 +1,4 @@
-//! What several benchmarks start.
+//! Setups that several benchmarks use.
 
 use std::path::Path;
 

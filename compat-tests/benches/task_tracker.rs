@@ -1,5 +1,5 @@
-//! What a task tracker takes: the time from a launch action to the start of the task's process, what
-//! an idle one holds, and how fast it serves map output.
+//! The costs of a task tracker: the time from a launch action to the start of the task's process,
+//! the resources of an idle one, and how fast it serves map output.
 //!
 //!     cargo bench -p compat-tests --bench task_tracker
 //!
@@ -24,7 +24,7 @@ use compat_tests::task_tracker::steps::TaskRole;
 use compat_tests::task_tracker::until;
 use corona::hadoop::writables::TaskAttemptId;
 
-/// Tasks that are launched one after the other.
+/// Tasks that are launched one after another.
 const LAUNCHES: i32 = 200;
 /// Bytes of a part of map output.
 const PART_BYTES: usize = 256 << 20;
@@ -53,7 +53,7 @@ fn main() {
     });
 }
 
-/// What the process holds.
+/// The resources that the process holds.
 fn idle(node: &Node, when: &str) {
     let status = fs::read_to_string(format!("/proc/{}/status", node.pid())).unwrap_or_default();
     let value = |name: &str| {

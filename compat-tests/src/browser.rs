@@ -24,7 +24,7 @@ pub struct Browser {
     messages: Receiver<Value>,
     last_id: u64,
     page: String,
-    /// What the page has complained of: errors in scripts, refused content, dialogs.
+    /// Complaints of the page: errors in scripts, refused content, dialogs.
     complaints: Vec<String>,
     _profile: TempDir,
 }
@@ -88,7 +88,7 @@ impl Browser {
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
             self.command(domain, json!({}));
         }
-        // As if somebody looked at it.
+        // As if the page were visible.
         self.command("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
     }
 

@@ -1,5 +1,5 @@
 //! The peers of a cluster manager, on plain sockets: a connection that makes calls, a server that
-//! remembers what it is told, and a node that heartbeats.
+//! remembers its calls, and a node that heartbeats.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ impl Connection {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens there.
+    /// When there is no listener.
     pub fn open(address: SocketAddr) -> Connection {
         let stream = TcpStream::connect(address)
             .unwrap_or_else(|error| panic!("no connection to {address}: {error}"));
@@ -43,7 +43,7 @@ impl Connection {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Says that nothing more will be sent.
+    /// Announces that nothing more will be sent.
     pub fn end(&mut self) {
         // Whether it is still open shows when its answer is read.
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
@@ -71,7 +71,7 @@ impl Connection {
     }
 }
 
-/// The bytes of a call, in a frame, with these arguments. What is left out is left out.
+/// The bytes of a call, in a frame, with these arguments. Missing arguments are left out.
 ///
 /// # Panics
 /// When there is no such method, or the arguments are not of their types.
@@ -129,7 +129,7 @@ fn structure(id: StructId, json: &Json) -> Value {
 /// A call that a server got: its name and its arguments.
 pub type Notice = (String, Json);
 
-/// What a server was told, in order.
+/// The calls that a server received, in order.
 #[derive(Clone, Default)]
 pub struct ReceivedNotices(Arc<Heard>);
 
@@ -173,7 +173,7 @@ impl ReceivedNotices {
         }
     }
 
-    /// What `look` finds in everything that was told, once it finds something.
+    /// The result of `look` in all received calls, once it finds something.
     ///
     /// # Panics
     /// When it finds nothing in time.
@@ -226,7 +226,7 @@ impl Drop for Node {
     }
 }
 
-/// What a node says of itself in a heartbeat.
+/// A node's report in a heartbeat.
 pub fn report(name: &str, host: &str, cpus: i16) -> Json {
     let specs = json!({ "numCpus": cpus, "networkMBps": 1000, "memoryMB": 65536, "diskGB": 1000 });
     json!({

@@ -85,9 +85,9 @@ fn found(target: &str) -> Vec<Vec<u8>> {
 /// Larger inputs make a fuzzer slow and show nothing more.
 const LARGEST_SEED: usize = 64 << 10;
 
-/// The first byte names the service, the rest is one direction of a stream. However it is cut, the
-/// same messages come out; each, written again, reads as itself; typed readers take what the check
-/// has let through.
+/// The first byte names the service, the rest is one direction of a stream. However it is split,
+/// the same messages come out; each, written again, reads as itself; typed readers accept every
+/// message that the check accepts.
 pub fn messages(bytes: &[u8]) {
     match bytes.split_first() {
         None => {}
@@ -116,7 +116,7 @@ fn stream_of<S: Service>(stream: &[u8]) {
             .expect("what was read can be written");
         let (read_again, end) = read::<S>(Framing::Bare, &[&again]);
         match message.name.len() {
-            // What is no UTF-8 takes three bytes where it was one.
+            // A byte that is not UTF-8 takes three bytes afterwards.
             grown @ TOO_LONG_A_NAME.. => assert_eq!(end, Some(Malformed::NameLength(grown))),
             _ => assert_eq!((&*read_again, end), ([message.clone()].as_slice(), None)),
         }
@@ -144,7 +144,7 @@ fn read<S: Service>(framing: Framing, pieces: &[&[u8]]) -> (Vec<Message>, Option
     (messages, None)
 }
 
-/// Passes through the relay unchanged while nobody edits, however it is cut.
+/// Without edits the stream passes through the relay unchanged, however it is split.
 pub fn relayed_frames(bytes: &[u8]) {
     const METHODS: &[&str] = &["sessionStart", "sessionUpdateInfo"];
     for piece in [1, 7, bytes.len().max(1)] {
@@ -170,7 +170,7 @@ fn with_directory<T>(act: impl FnOnce(&Path) -> T) -> T {
     })
 }
 
-/// A property file: loaded or refused, and each problem told on a line of its own.
+/// A property file: loaded or refused, and each problem reported on a line of its own.
 pub fn configuration(bytes: &[u8]) {
     with_directory(|directory| {
         fs::write(directory.join("core-site.xml"), bytes).expect("a file in it");
@@ -214,7 +214,7 @@ pub fn state_file(bytes: &[u8]) {
     }
 }
 
-/// A packet capture or a recording, compressed or not, with all that was said in it.
+/// A packet capture or a recording, compressed or not, with all its messages.
 pub fn traffic(bytes: &[u8]) {
     let limits = Limits { kept_bytes: 64 << 20, ..Limits::default() };
     let Ok(traffic) = Traffic::read(bytes, &limits) else { return };
@@ -251,9 +251,9 @@ pub fn hadoop_objects(bytes: &[u8]) {
     assert!(self::written(&again) == written, "{object:?} came back as {again:?}");
 }
 
-/// What a data node of HDFS sends and is sent: a request, an answer, an acknowledgement, or a packet
-/// with its payload in a layout that the first byte names. Refused, or read so that it is written as
-/// something that reads as the same.
+/// Messages of HDFS data nodes in both directions: a request, an answer, an acknowledgement, or a
+/// packet with its payload in a layout that the first byte names. Refused, or read so that the
+/// bytes written from it read as the same.
 pub fn data_transfers(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     // The old encoding of strings cuts long ones that are no text.
@@ -288,7 +288,7 @@ fn written(object: &(impl Writable + Debug)) -> Vec<u8> {
     writer.finish().unwrap_or_else(|_| panic!("it grew: {object:?}"))
 }
 
-/// Golden messages, and what was said in the recordings.
+/// Golden messages, and messages of the recordings.
 fn message_seeds() -> Vec<Vec<u8>> {
     let with_service = |name: &str, stream: Vec<u8>| {
         let services = [
@@ -315,7 +315,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map_while(digits).collect()
 }
 
-/// Each thing that was said in the scenarios, and the service that it was said to.
+/// Each message of the scenarios, and the service that it was sent to.
 fn said() -> Vec<(&'static str, Vec<u8>)> {
     let mut said = vec![];
     for path in files("fixtures/recordings/scenarios", &["pcap"]) {

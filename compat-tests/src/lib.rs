@@ -1,5 +1,5 @@
-//! What the tests of the whole share: finding the built program, playing recordings against it, and
-//! everybody that a cluster manager or a task tracker talks to.
+//! Helpers of the tests of the whole program: finding the built program, playing recordings against
+//! it, and all peers of a cluster manager or a task tracker.
 //!
 //! The program under test is the one named by the variable `CORONA_BIN`; without it, `corona` is
 //! built the way these tests were, once, and taken from the same target directory. So a test never
@@ -91,8 +91,8 @@ pub fn start_with(settings: &[(&str, &str)]) -> LaunchedManager {
     launch.start().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Plays the recording `name` below `fixtures/recordings` against the program under test, started
-/// anew with the recorded configuration, with pauses and expiry intervals `speed` times shorter.
+/// Plays the recording `name` below `fixtures/recordings` against the program under test, freshly
+/// started with the recorded configuration, with pauses and expiry intervals `speed` times shorter.
 ///
 /// # Panics
 /// When the recording cannot be read or the program does not start.

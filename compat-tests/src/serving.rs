@@ -1,4 +1,4 @@
-//! Thrift servers that a test answers for. They run on the runtime of whoever starts them.
+//! Thrift servers that a test answers for. They run on the runtime of their starter.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use corona::wire::server::{Handler, Limits, ListenOn, Server, listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A port of loopback that nobody else has, on which somebody listens.
+/// A port of loopback that no other test has, with a listener.
 ///
 /// # Panics
 /// When there is none.

@@ -4,7 +4,7 @@ use std::env;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// What a test needs that is not there.
+/// A prerequisite of a test that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The right to mount a small file system (`unshare --mount`).

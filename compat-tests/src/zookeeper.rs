@@ -58,7 +58,7 @@ impl ZooKeeper {
         let _ = self.child.wait();
     }
 
-    /// Starts it again, with what it knew.
+    /// Restarts it, with its former state.
     pub fn start_again(&mut self) {
         self.stop();
         self.child = run(self.directory.path());

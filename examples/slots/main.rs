@@ -1,13 +1,13 @@
 //! A framework that is not MapReduce: it has some work to do, asks a cluster manager for a slot for
-//! each piece, holds the slot while the piece takes, and gives it back. What is taken away, or dies
-//! with its node, is done again elsewhere.
+//! each piece, holds the slot while it works on the piece, and releases it. Work whose slot is
+//! revoked, or dies with its node, is repeated elsewhere.
 //!
 //!     cargo run --release --example slots -- --demo
 //!     cargo run --release --example slots -- --cluster-manager HOST:PORT --pool research.slots
 //!
-//! With `--demo` it brings its own cluster: an embedded cluster manager, emulated nodes of which one
-//! dies, and a rival whose pool takes slots back. With `--sessions N` it measures instead what N
-//! sessions in one process cost.
+//! With `--demo` it brings its own cluster: an embedded cluster manager, emulated nodes of which
+//! one dies, and a rival whose pool takes slots back. With `--sessions N` it measures instead the
+//! costs of N sessions in one process.
 
 mod demo;
 mod many;
@@ -36,7 +36,7 @@ struct Arguments {
     /// Where the cluster manager takes calls (cm.server.address)
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "demo")]
     cluster_manager: Option<Endpoint>,
-    /// Who knows whether it is down on purpose (corona.proxy.job.tracker.thriftaddr)
+    /// The service that knows whether it is down on purpose (corona.proxy.job.tracker.thriftaddr)
     #[arg(long, value_name = "HOST:PORT")]
     proxy_job_tracker: Option<Endpoint>,
     /// The pool
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let result = runtime.block_on(run(&arguments));
-        // Sessions that were left behind may still say that they end.
+        // Abandoned sessions may still report their end.
         runtime.shutdown_timeout(Duration::from_secs(2));
         result
     });
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             use io::Write;
-            // When stderr is closed there is nobody left to tell.
+            // When stderr is closed the error cannot be reported.
             let _ = writeln!(io::stderr(), "slots: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! What many sessions in one process cost: time, memory and threads.
+//! The costs of many sessions in one process: time, memory and threads.
 
 use std::fs;
 use std::io::{self, Write};
@@ -67,7 +67,7 @@ fn report(line: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{line}")
 }
 
-/// What the process uses, as Linux tells; unknown elsewhere.
+/// The resource use of the process, as Linux reports it; unknown elsewhere.
 struct Usage {
     resident_kb: Option<u64>,
     threads: Option<u64>,

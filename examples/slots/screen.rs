@@ -1,4 +1,4 @@
-//! What a person sees: a table that is drawn again and again on a terminal, plain lines elsewhere.
+//! Output for people: a table that is drawn again and again on a terminal, plain lines elsewhere.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -36,13 +36,13 @@ pub(crate) struct NodeLine {
     pub(crate) done: usize,
 }
 
-/// The terminal, or what stdout is instead.
+/// The terminal, or stdout if it is none.
 pub(crate) struct Screen {
     is_terminal: bool,
     news: VecDeque<String>,
     /// Lines of the last picture, to be drawn over.
     drawn: usize,
-    /// What the last plain line said was done.
+    /// The count of done pieces in the last plain line.
     told_done: usize,
 }
 
@@ -70,8 +70,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Draws the picture over the last one. Elsewhere than on a terminal, says how far it is when
-    /// that has changed by a tenth of all.
+    /// Draws the picture over the last one. Elsewhere than on a terminal, prints the progress
+    /// whenever it has changed by a tenth.
     pub(crate) fn draw(&mut self, picture: &Picture) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.is_terminal {
@@ -91,7 +91,7 @@ impl Screen {
             let line: String = line.chars().take(COLUMNS - 1).collect();
             text.push_str(&format!("\r{line}\x1b[K\n"));
         }
-        // A picture that is shorter than the last one leaves nothing of it.
+        // A picture that is shorter than the last one must erase the rest of it.
         text.push_str("\x1b[J");
         self.drawn = lines.len();
         out.write_all(text.as_bytes())?;

@@ -62,7 +62,7 @@ impl Work {
         })
     }
 
-    /// Works until all is done, the session has ended, or somebody presses Ctrl-C. Returns whether
+    /// Works until all is done, the session has ended, or a person presses Ctrl-C. Returns whether
     /// all is done.
     pub(crate) async fn run(&mut self, screen: &mut Screen) -> anyhow::Result<bool> {
         let (handle, pool) = (self.driver.handle(), self.driver.pool());

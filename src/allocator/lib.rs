@@ -1,4 +1,4 @@
-//! The memory allocator of the program, for whoever links this crate.
+//! The memory allocator of the program, for every binary that links this crate.
 //!
 //! It is a crate of its own so that the entry points of every allocation are always optimised: the
 //! binary itself is compiled without optimisation in the profile `release`.

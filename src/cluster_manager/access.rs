@@ -19,7 +19,7 @@ impl Access {
         Access { settings, names }
     }
 
-    /// One line for each thing that is open to everybody.
+    /// One line for each service that is open to all addresses.
     pub(super) fn log_openness(&self) {
         let AccessSettings { admin_networks, web_networks, sessions_same_host } = &self.settings;
         tracing::info!("Administrative calls are accepted from {admin_networks}");

@@ -4,10 +4,10 @@
 //!
 //! * Members are only ever added. A reader passes over those that it does not know.
 //! * A member that has no value is left out, never `null`.
-//! * A time is a number of milliseconds since the Unix epoch and its name ends in `_ms`; so do
-//!   spans, which say so.
-//! * What there is for each resource type is an object with a member for each type that the
-//!   cluster has, named `MAP`, `REDUCE` and `JOBTRACKER`.
+//! * A time is a number of milliseconds since the Unix epoch and its name ends in `_ms`; so do the
+//!   names of spans, which are described as such.
+//! * Values by resource type are an object with a member for each type that the cluster has, named
+//!   `MAP`, `REDUCE` and `JOBTRACKER`.
 //! * Names come from peers: any text is possible in them.
 //!
 //! | path | shape |
@@ -741,7 +741,7 @@ pub struct Holder {
 /// When a pool may preempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {
-    /// What the pool is below: `minimum` or `share`.
+    /// The bound that the pool is below: `minimum` or `share`.
     pub cause: String,
     /// The time from which it may preempt.
     pub due_ms: i64,

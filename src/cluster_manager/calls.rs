@@ -30,7 +30,7 @@ pub(super) struct Calls {
     pub(super) entrance: Entrance,
 }
 
-/// An answer, and what has to be committed before it leaves.
+/// A reply, and the record to commit before it is sent.
 #[derive(Debug)]
 pub(super) struct Due {
     pub(super) answer: Answer<Answered>,

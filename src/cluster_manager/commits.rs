@@ -1,4 +1,4 @@
-//! How far the journal is committed, for all that must not leave before.
+//! How far the journal is committed, for everything that must wait for a commit.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Commits {
         self.lease.as_ref().is_none_or(|lease| lease.holds())
     }
 
-    /// Waits for ever if nothing may leave any more. The process is about to end then.
+    /// Waits forever if nothing may be sent any more. The process is then about to end.
     pub(super) async fn check_lease(&self) {
         if !self.may_leave() {
             pending().await
@@ -48,8 +48,8 @@ impl Commits {
         number <= *self.committed.borrow()
     }
 
-    /// Waits until a record is committed: for ever if the journal has failed, so that nothing leaves
-    /// that could be lost. The process is about to end then.
+    /// Waits until a record is committed. If the journal has failed it waits forever, so that
+    /// nothing is sent that could be lost; the process is then about to end.
     pub(super) async fn wait_for(&self, number: u64) {
         if self.has(number) {
             return;

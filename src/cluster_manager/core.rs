@@ -36,7 +36,7 @@ pub(super) struct Core {
     due: Notify,
     clock: Clock,
     outlet: Arc<dyn Outlet>,
-    /// The number of the last record of the journal, and how far they are committed.
+    /// The number of the journal's last record, and how far the records are committed.
     recorded: AtomicU64,
     commits: Commits,
     metrics: Arc<Metrics>,
@@ -57,7 +57,7 @@ struct State {
     is_broken: bool,
 }
 
-/// What the engine has replied to an input.
+/// The engine's reply to an input.
 #[derive(Debug)]
 pub(super) struct Applied {
     pub(super) reply: Result<Reply, Refusal>,
@@ -78,7 +78,7 @@ pub struct EngineBroken {
 enum Damage {
     #[error("its books do not agree: {0}")]
     Books(String),
-    #[error("sessions may never be notified of what it has just decided")]
+    #[error("sessions may never be notified of its last decisions")]
     Effects,
     #[error("the next start resumes from the journal")]
     Recorded,
@@ -130,8 +130,8 @@ impl Core {
         applied
     }
 
-    /// Waits until nothing of what was applied so far can be lost any more. Replies wait for this if
-    /// they show the present state.
+    /// Waits until every input applied so far is durable. Replies wait for this if they show the
+    /// present state.
     pub(super) async fn committed(&self) {
         self.commits.wait_for(self.recorded.load(Ordering::Acquire)).await;
     }
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Has the outlet write what waits for a later record.
+    /// Has the outlet write entries that wait for a later record.
     pub(super) fn flush(&self) {
         let _state = self.state();
         self.outlet.flush();
@@ -317,7 +317,9 @@ impl Core {
             false => damage(&state.engine, concerns_others),
         };
         match damage {
-            None => tracing::error!(%panic, "the engine failed; its books agree, and it goes on"),
+            None => {
+                tracing::error!(%panic, "the engine panicked, but its state is consistent; continuing")
+            }
             Some(damage) => {
                 state.is_broken = true;
                 let broken = EngineBroken { panic, damage };
@@ -345,7 +347,8 @@ impl Core {
         };
         if state.is_broken {
             drop(state);
-            // The process is about to end. Nobody is served from wrong books until then.
+            // The process is about to end. Until then no caller is served from an inconsistent
+            // state.
             resume_unwind(Box::new("the engine cannot be used any more"));
         }
         state
@@ -464,7 +467,7 @@ mod tests {
         Input::RequestResources { handle: "2026.1".into(), requests: vec![request], racks: vec![] }
     }
 
-    /// A core with a node and a session, and what it wants done.
+    /// A core with a node and a session, and the effects that it requests.
     fn core() -> (Core, Arc<Effects>) {
         let mut settings = Settings::default();
         settings.partitioning.0.insert(1, [(ResourceType::Map, 1)].into());
@@ -511,7 +514,7 @@ mod tests {
             let (core, effects) = core();
             apply_with(&core, fault, request(1));
             assert_eq!(*core.broken.borrow(), None, "{fault:?}");
-            // The caller repeats what has failed.
+            // The caller repeats the failed call.
             core.apply(request(1)).unwrap();
             core.settle(|| 0).await;
             let granted = effects.take();

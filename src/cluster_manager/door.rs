@@ -24,7 +24,7 @@ pub(super) struct Door {
     sessions: usize,
 }
 
-/// What exceeds a bound.
+/// The value that exceeds a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Excess {
     what: &'static str,
@@ -70,7 +70,7 @@ impl Door {
         }
     }
 
-    /// What is answered to a call that exceeds a bound. The elements of long lists are for
+    /// The reply to a call that exceeds a bound. The elements of long lists are checked by
     /// [`Self::check_request`] and its neighbours.
     pub(super) fn objection(&self, call: &Call) -> Option<(Excess, Answer<Answered>)> {
         let excess = self.check(call).err()?;

@@ -1,10 +1,10 @@
-//! A cluster manager that decides and notifies nobody: it is given calls and the time, and returns what
-//! it would answer and of what sessions would be notified.
+//! A cluster manager that decides and notifies no peer: its inputs are calls and the time, its
+//! outputs are its replies and the notifications that sessions would get.
 //!
-//! It has the translation, the engine, the bounds and the settings of the live service, and nothing else:
-//! no socket, file, clock or name server. What a call needs from outside ([`Lookup`]) is found by the
-//! caller, for instance with [`Lookups`]. So the same calls at the same times with the same findings
-//! always lead to the same decisions.
+//! It has the translation, the engine, the bounds and the settings of the live service, and nothing
+//! else: no socket, file, clock or name server. The caller performs the look-ups ([`Lookup`]) that
+//! a call needs, for instance with [`Lookups`]. So the same calls at the same times with the same
+//! look-up results always lead to the same decisions.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -69,7 +69,7 @@ impl DecisionSettings {
     }
 }
 
-/// A decision of which somebody would have been notified.
+/// A decision that a peer would have been notified of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// A session would have been notified.
@@ -78,7 +78,7 @@ pub enum Decision {
     Ended(Arc<str>),
 }
 
-/// What has to be looked up outside before a call can be answered.
+/// A look-up outside the process that a call needs before it can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// The racks of hosts.
@@ -122,7 +122,7 @@ pub enum Called {
     Answered(Answer<Answered>),
     /// The call acts outside of the cluster manager and is not made: `setSafeMode` or `persistState`.
     NotMade,
-    /// Nothing has happened yet. The call is to be repeated with what is found.
+    /// Nothing has happened yet. The call is to be repeated with the result of the look-up.
     Wants(Lookup),
 }
 
@@ -152,7 +152,7 @@ impl DryRun {
         Ok(DryRun { engine, door, access, racks, max_reply_bytes, decisions: Vec::new() })
     }
 
-    /// A call of `peer`. `found` has what [`Called::Wants`] asked for.
+    /// A call of `peer`. `found` has the results that [`Called::Wants`] asked for.
     pub fn call(
         &mut self,
         now: Millis,
@@ -249,7 +249,7 @@ impl DryRun {
         let mut ticked_for = None;
         loop {
             while self.engine.wants_pass() {
-                // A pass is not wanted in safe mode, and never refused outside of it.
+                // Safe mode skips passes, and outside of it they are never refused.
                 let _ = self.apply(now, Input::Pass);
             }
             let deadline = self.engine.next_deadline()?;
@@ -337,7 +337,7 @@ impl DryRun {
     /// The racks of hosts, as far as they are known or were just found.
     ///
     /// # Errors
-    /// What a call is answered whose hosts cannot have racks.
+    /// The reply to a call if its hosts cannot have racks.
     fn known_racks<'a>(
         &self,
         hosts: impl Iterator<Item = &'a Arc<str>>,
@@ -438,8 +438,7 @@ impl DryRun {
 /// How soon a deadline is looked at again that has passed without a change.
 const PAUSE_MS: i64 = 250;
 
-/// Finds what calls need from outside, as the live service does: with name servers, the topology script
-/// and files.
+/// Look-ups for calls, as in the live service: with name servers, the topology script and files.
 #[derive(Debug)]
 pub struct Lookups {
     access: Access,
@@ -448,7 +447,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// As the settings say.
+    /// Builds the look-ups from the settings.
     pub fn new(settings: &ClusterManagerSettings) -> Lookups {
         let resolver = Resolver::system();
         let names = Names::new(&settings.names, resolver.clone());

@@ -33,7 +33,7 @@ const SESSIONS_AT_ONCE: u64 = 256;
 /// Bytes of a listed session without its texts, at most.
 const SESSION_BYTES: usize = 128;
 
-/// Whom calls must pass before they reach the engine.
+/// Limits that calls pass before they reach the engine.
 #[derive(Debug)]
 pub(super) struct Entrance {
     pub(super) door: Door,

@@ -116,13 +116,13 @@ pub struct ClusterManager {
     reloader: Arc<Reloader>,
     safe_mode: Arc<SafeModeSwitch>,
     journal: Option<Arc<Kept>>,
-    /// What the host files say.
+    /// The contents of the host files.
     hosts: Hosts,
     /// Of one of several instances.
     roles: Option<RoleEvents>,
 }
 
-/// From what a cluster manager starts.
+/// The state from which a cluster manager starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
     /// From the journal, or from nothing if that is empty. There must be no state file.
@@ -131,22 +131,22 @@ pub enum Beginning {
     Fresh,
     /// From the state file, which stays where it is; the journal is set aside.
     StateFile,
-    /// From the state file if there is one, else as [`Beginning::Resume`]. The file is moved aside, and
-    /// so is one that is written later when safe mode ends without a stop: no later start recovers from
-    /// what is out of date by then.
+    /// From the state file if there is one, else as [`Beginning::Resume`]. The file is moved aside,
+    /// and so is one that is written later when safe mode ends without a stop: no later start
+    /// recovers from a state that is out of date by then.
     StateFileIfPresent,
 }
 
 /// Why a cluster manager has stopped by itself.
 #[derive(Clone, Debug, Error)]
 pub enum Failure {
-    /// A part of it without which the rest is useless.
+    /// A task that the service cannot run without.
     #[error(transparent)]
     Part(#[from] TaskPanicked),
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineBroken),
-    /// The journal: what cannot be written down must not happen.
+    /// The journal failed: nothing may happen that cannot be recorded.
     #[error(transparent)]
     Journal(#[from] corona_journal::Failed),
 }
@@ -161,7 +161,7 @@ pub enum StartError {
         key: &'static str,
         /// Its value.
         address: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The host files cannot be read.
@@ -169,7 +169,7 @@ pub enum StartError {
     HostFiles(#[from] ConfigErrors),
     /// A state file of an earlier run lies there. Spec: cluster-manager/02 §1.
     #[error(
-        "state file {} exists: start with --recover-from-disk or --recover-if-present to go on \
+        "state file {} exists: start with --recover-from-disk or --recover-if-present to resume \
          from it, or move it away to start with a clean state", path.display()
     )]
     StateFileExists {
@@ -189,7 +189,7 @@ pub enum StartError {
     SetAside {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The journal cannot be used.
@@ -216,8 +216,8 @@ impl ClusterManager {
         Box::pin(ClusterManager::bind_with(loaded, beginning, Resolver::system(), disk, None))
     }
 
-    /// The same, with another way to find the addresses of names, another disk for the journal, and what
-    /// an instance takes over from its time as a standby.
+    /// The same, with another way to resolve names, another disk for the journal, and the state
+    /// that an instance takes over from its time as a standby.
     async fn bind_with(
         loaded: Loaded,
         beginning: Beginning,
@@ -438,7 +438,7 @@ impl ClusterManager {
         self.reloader.request()
     }
 
-    /// What is known of the configuration.
+    /// The state of the configuration.
     pub fn config_status(&self) -> ConfigStatus {
         self.reloader.status()
     }
@@ -447,7 +447,7 @@ impl ClusterManager {
     /// answers calls in flight and returns.
     ///
     /// # Errors
-    /// A part has failed, without which the rest is of no use to anybody and ends too.
+    /// A part has failed, without which the rest is useless and ends too.
     pub fn run(self, stop: watch::Receiver<bool>) -> Boxed<'static, Result<(), Failure>> {
         Box::pin(self.serve(stop))
     }
@@ -550,8 +550,8 @@ async fn open_journal(
     Ok(opened)
 }
 
-/// Starts a new journal: in one that was opened and is empty, else in the place of the one that may be
-/// there, which is set aside.
+/// Starts a new journal: in the opened one if it is empty, else in place of an existing one, which
+/// is set aside.
 async fn start_journal(
     disk: &Disk,
     path: &Path,
@@ -576,7 +576,7 @@ async fn start_journal(
     Ok(opened)
 }
 
-/// How far replies and notifications may leave.
+/// How far replies and notifications may be sent.
 fn commits_of(kept: &Kept, ha: Option<&(Arc<Standing>, HaAck)>) -> Commits {
     let committed = kept.journal().committed();
     match ha {
@@ -592,7 +592,7 @@ const REPLICATION_ADDRESS: &str = "corona.cm.ha.replication.address";
 const SERVER_ADDRESS: &str = "cm.server.address";
 const HTTP_ADDRESS: &str = "cm.server.http.address";
 
-/// What to do when an address cannot be listened on.
+/// Advice for when an address cannot be listened on.
 struct Remedy<'a>(&'a io::Error, &'a str);
 
 impl fmt::Display for Remedy<'_> {

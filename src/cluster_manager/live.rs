@@ -1,5 +1,5 @@
-//! The outlet of a cluster manager that serves: sessions are notified, and what happens is counted,
-//! logged and published.
+//! The outlet of a live cluster manager: it notifies sessions, and counts, logs and publishes
+//! events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Live {
         self.notifier.enqueue(&handle, to, notification, place);
     }
 
-    /// Counts what has happened, and publishes it once the record `committed` of the journal is.
+    /// Counts events, and publishes them once the record `committed` of the journal is.
     pub(super) fn record_from(
         &self,
         committed: u64,

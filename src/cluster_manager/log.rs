@@ -140,8 +140,8 @@ pub(super) fn record(record: &Record, kinds: &[ResourceType]) {
 /// A pass that took longer has a line in the log.
 const SLOW_PASS: Duration = Duration::from_millis(50);
 
-/// Writes how long a slow pass took that gave something, a line for each type. One pass serves all
-/// types, so each line has the same time. Spec: cluster-manager/04 §3.
+/// Writes how long a slow pass with grants took, a line for each type. One pass serves all types,
+/// so each line has the same time. Spec: cluster-manager/04 §3.
 pub(super) fn pass(records: &[Record], took: Duration) {
     if took <= SLOW_PASS {
         return;
@@ -195,7 +195,7 @@ mod tests {
         text.lines().map(|line| line.trim().to_owned()).collect()
     }
 
-    /// What operators search for keeps its words and level. Spec: cluster-manager/08 §5.
+    /// Lines that operators search for keep their words and level. Spec: cluster-manager/08 §5.
     #[test]
     fn lines_are_worded_as_the_originals() {
         let handle: Arc<str> = "202611210005.1".into();

@@ -78,7 +78,7 @@ pub(super) struct Metrics {
     pub(super) events: Counter,
 }
 
-/// What is counted of one method of the service.
+/// Counters of one method of the service.
 #[derive(Debug, Default)]
 struct Method {
     time: Histogram,
@@ -89,7 +89,7 @@ struct Method {
 const MISMATCHES: [&str; 4] = ["lost", "progress", "no_progress", "late"];
 /// Words for the ways in which nodes go.
 const LOSSES: [&str; 2] = ["expired", "restarted"];
-/// Words for what a pool may starve for.
+/// Words for the two kinds of starvation.
 const STARVATIONS: [&str; 2] = ["minimum", "share"];
 /// Labels for the kinds of notifications.
 const NOTIFICATIONS: [&str; 3] = ["granted", "revoked", "dead_node"];
@@ -134,7 +134,7 @@ impl Metrics {
         }
     }
 
-    /// Counts what has happened in the engine.
+    /// Counts the engine's events.
     pub(super) fn record(&self, record: &Record) {
         match record {
             Record::SessionStarted { .. } => self.sessions_started.add(1),

@@ -25,7 +25,7 @@ const MAX_NAME_BYTES: usize = 255;
 /// Names whose addresses are kept; with more, nothing is kept until some have expired.
 const MAX_KEPT: usize = 10_000;
 
-/// What finds the addresses of a name. It may block.
+/// Finds the addresses of a name. It may block.
 #[derive(Clone)]
 pub(super) struct Resolver(Arc<Resolve>);
 
@@ -68,7 +68,7 @@ pub(super) enum NameError {
     TimedOut { host: String, limit: Duration },
 }
 
-/// Look-ups, and what they have found.
+/// Look-ups and their results.
 #[derive(Debug)]
 pub(super) struct Names {
     resolver: Resolver,
@@ -143,7 +143,7 @@ impl Names {
         }
     }
 
-    /// Starts a look-up, unless somebody else was faster.
+    /// Starts a look-up, unless another caller was faster.
     fn start(
         self: &Arc<Self>,
         host: &str,
@@ -167,7 +167,7 @@ impl Names {
             lookup.run();
         };
         let started = thread::Builder::new().name("name look-up".to_owned()).spawn(run);
-        // Without a thread the look-up is dropped, and its end is seen by those who wait.
+        // Without a thread the look-up is dropped, and its waiters see its end.
         started.map(|_| wanted).map_err(|error| Err(not_found(host, &error.to_string())))
     }
 
@@ -210,7 +210,7 @@ impl Drop for Lookup {
 }
 
 impl Names {
-    /// Notes that a look-up has ended, and what it has found.
+    /// Records that a look-up has ended, and its result.
     fn keep(&self, host: &str, found: Option<&Addresses>) {
         let mut known = self.known();
         known.remove(host);

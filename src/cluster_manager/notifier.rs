@@ -85,7 +85,7 @@ pub(super) enum GaveUp {
 }
 
 impl GiveUp {
-    /// Tells the conversation with the session what has become of it.
+    /// Notifies the conversation with the session of the outcome.
     pub(super) fn answer(self, answer: GaveUp) {
         // Without the conversation, the answer is not needed.
         let _ = self.answer.send(answer);
@@ -110,7 +110,7 @@ pub(super) struct Notifier {
     recorded: Recorded,
 }
 
-/// Where a notification stands in the journal; both are 0 without one.
+/// A notification's place in the journal; both are 0 without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct JournalPosition {
     /// The record that must be committed before the notification leaves.
@@ -119,7 +119,7 @@ pub(super) struct JournalPosition {
     pub(super) serial: u64,
 }
 
-/// What the notifier has to do with the journal.
+/// The notifier's side of the journal.
 #[derive(Clone, Debug)]
 pub(super) struct Recorded {
     /// How far records are committed.
@@ -247,7 +247,7 @@ impl Notifier {
         self.paused.send_replace(true);
     }
 
-    /// Goes on after [`Self::pause`].
+    /// Resumes after [`Self::pause`].
     pub(super) fn resume(&self) {
         let _queues = self.queues();
         self.paused.send_replace(false);
@@ -329,7 +329,7 @@ impl Notifier {
         if !self.still_concerns(&give_up) {
             return true;
         }
-        // Without anybody who takes it, the service is about to stop.
+        // Without a receiver, the service is about to stop.
         let _ = self.give_ups.send(give_up).await;
         if let Ok(GaveUp::NotInSafeMode) = answered.await {
             tracing::info!("Cluster Manager in Safe Mode");
@@ -357,7 +357,7 @@ impl Notifier {
         while !self.give_up(handle, own).await {}
     }
 
-    /// What there is to do for the conversation with these signals.
+    /// The next step of the conversation with these signals.
     fn head(&self, handle: &Arc<str>, own: &Arc<Signals>) -> Head<'_> {
         let queues = self.queues();
         let queue = queues.get(handle).filter(|queue| queue.belongs_to(own));
@@ -404,7 +404,7 @@ impl Notifier {
     }
 }
 
-/// What there is for a session.
+/// The next step for a session.
 enum Head<'a> {
     Empty,
     /// Something, but not now.

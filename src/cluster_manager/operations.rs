@@ -1,7 +1,7 @@
 //! The outcomes of administrative calls: the last one of each kind and the last that failed.
 //!
 //! The contract's `setSafeMode` and `persistState` return only true or false. The reasons are kept
-//! here for the API. It knows nothing of what the calls do.
+//! here for the API. It knows nothing of the calls' effects.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::api;
 use corona_model::types::Millis;
 
-/// Bytes of a reason at most; a reason may quote what a peer has sent.
+/// The most bytes of a reason; a reason may quote a peer's input.
 const REASON_BYTES: usize = 1024;
 /// How long a failure is listed among the problems.
 const SHOWN_MS: i64 = 60 * 60 * 1000;
@@ -35,7 +35,7 @@ impl Operation {
         }
     }
 
-    /// What it is for, to follow the word "to".
+    /// Its purpose, to follow the word "to".
     fn aim(self) -> &'static str {
         match self {
             Operation::SetSafeMode { on: true } => "turn safe mode on",
@@ -51,7 +51,7 @@ impl Operation {
 #[derive(Debug, Default)]
 pub(super) struct Operations(Mutex<Vec<Outcomes>>);
 
-/// What became of the calls of one kind.
+/// Outcomes of the calls of one kind.
 #[derive(Clone, Debug)]
 struct Outcomes {
     operation: Operation,
@@ -59,7 +59,7 @@ struct Outcomes {
     last_failure: Option<Attempt>,
 }
 
-/// What became of one call.
+/// The outcome of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Attempt {
     finished: Millis,
@@ -69,7 +69,7 @@ struct Attempt {
 }
 
 impl Operations {
-    /// Notes what became of a call that has just finished.
+    /// Records the outcome of a call that has just finished.
     pub(super) fn note(
         &self,
         operation: Operation,
@@ -93,7 +93,7 @@ impl Operations {
         }
     }
 
-    /// What the API serves of them.
+    /// The API's representation.
     pub(super) fn to_api(&self) -> Vec<api::OperationStatus> {
         let attempt = |attempt: &Attempt| api::OperationAttempt {
             finished_ms: attempt.finished.0,
@@ -109,7 +109,7 @@ impl Operations {
         self.all().iter().map(status).collect()
     }
 
-    /// What failed when it was last attempted, and why; for an hour after the attempt.
+    /// Operations whose last attempt failed, and why; for an hour after the attempt.
     pub(super) fn failing(&self, now: Millis) -> Vec<(&'static str, String)> {
         let lately = |known: &&Outcomes| now.since(known.last.finished) < SHOWN_MS;
         let reason = |known: &Outcomes| {

@@ -15,12 +15,12 @@ use corona_model::types::{Address, Millis};
 /// All functions but the last two are called while the engine is locked, in the order in which the
 /// engine decided. They must not wait for anything.
 pub(super) trait Outlet: fmt::Debug + Send + Sync {
-    /// How far records are committed. Nothing that follows from a record may leave before.
+    /// How far records are committed. No consequence of a record may be sent before.
     fn commits(&self) -> Commits {
         Commits::everything()
     }
 
-    /// Whether the next process goes on from the last input that was applied.
+    /// Whether the next process resumes from the last input that was applied.
     fn is_recorded(&self) -> bool {
         false
     }
@@ -34,7 +34,7 @@ pub(super) trait Outlet: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Writes what waits for a later record. Called about once a second.
+    /// Writes entries that wait for a later record. Called about once a second.
     fn flush(&self) {}
 
     /// Notifies a session, after all earlier notifications.
@@ -46,13 +46,13 @@ pub(super) trait Outlet: fmt::Debug + Send + Sync {
     /// Starts to deliver notifications after a pause.
     fn resume_notifications(&self);
 
-    /// Takes note of something that happened at `now`. `arrivals` has the instants of the last inputs.
+    /// Handles an event at `now`. `arrivals` has the instants of the last inputs.
     fn record(&self, now: Millis, record: &Record, arrivals: &Arrivals);
 
-    /// Takes note of all records of an input. The engine is not locked any more.
+    /// Handles all records of an input. The engine is not locked any more.
     fn records(&self, records: &[Record]);
 
-    /// Takes note of a scheduling pass that took so long, and of its records. The engine is not locked
+    /// Handles a scheduling pass that took so long, and of its records. The engine is not locked
     /// any more; [`Outlet::records`] was called for the same records.
     fn pass(&self, records: &[Record], took: Duration);
 }

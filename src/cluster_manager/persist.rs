@@ -70,7 +70,7 @@ impl Persist {
         *self.saved() = None;
     }
 
-    /// To be called when safe mode has ended: what was written is out of date.
+    /// To be called when safe mode has ended: the written state is then out of date.
     pub(super) async fn safe_mode_ended(self: Arc<Self>) {
         if !self.sets_aside {
             return;
@@ -134,7 +134,7 @@ impl Persist {
         }
     }
 
-    /// What the API serves of the file.
+    /// The API's representation of the file.
     pub(super) fn to_api(&self) -> api::StateFileStatus {
         let saved = *self.saved();
         let since_epoch = |saved: Saved| saved.modified.duration_since(UNIX_EPOCH).ok();

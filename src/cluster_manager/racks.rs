@@ -56,7 +56,7 @@ struct Lane {
     scripts: Arc<Permits<IpAddr>>,
 }
 
-/// What needs racks.
+/// The purpose for which racks are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A new node.
@@ -234,8 +234,8 @@ impl Search {
         Ok(racks.collect())
     }
 
-    /// Looks these hosts up, several at a time. What is found is remembered at once, so that a call
-    /// that fails need not begin from the start.
+    /// Looks these hosts up, several at a time. Results are cached at once, so that a repeat of a
+    /// failed call does not start from scratch.
     async fn find(&self, hosts: &[Arc<str>]) -> Result<HashMap<Arc<str>, Arc<str>>, RackError> {
         let together = match &self.shared.topology {
             Topology::Script { args_per_call, .. } => (*args_per_call).max(1),
@@ -364,7 +364,7 @@ async fn ended<T>(error: JoinError) -> T {
     }
 }
 
-/// What the script is given for these hosts: an address each, or the name of one that has none.
+/// The script's arguments for these hosts: their addresses, or the names of hosts without one.
 async fn addresses_or_names(
     names: &Arc<Names>,
     peer: IpAddr,

@@ -16,16 +16,16 @@ use corona_config::{
 use corona_engine::Input;
 use corona_model::settings::Settings;
 
-/// What is known of the configuration, for pages, metrics and tools.
+/// The state of the configuration, for pages, metrics and tools.
 #[derive(Clone, Debug)]
 pub struct ConfigStatus {
     /// Every key that was looked at, with its value and where it comes from.
     pub in_force: Vec<InForce>,
-    /// What is odd in what is in force.
+    /// Warnings about the configuration in force.
     pub warnings: Vec<String>,
     /// Why the scheduling files as they are now are not in force; empty when they are.
     pub errors: Vec<String>,
-    /// When what is in force was read.
+    /// When the configuration in force was read.
     pub loaded_at: SystemTime,
     /// How often changed files were taken over since the start.
     pub reloads: u64,
@@ -59,7 +59,7 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// `loaded` is what the core was started with.
+    /// `loaded` is the configuration that the core was started with.
     pub(super) fn new(loaded: &Loaded, core: Arc<Core>) -> Reloader {
         let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
         let of_scheduling = |problem: &&Problem| match &problem.origin {
@@ -92,7 +92,7 @@ impl Reloader {
         ReloadRequest(self.requested.clone())
     }
 
-    /// What is known of the configuration now.
+    /// The present state of the configuration.
     pub(super) fn status(&self) -> ConfigStatus {
         lock(&self.status).clone()
     }
@@ -150,7 +150,7 @@ impl Reloader {
         status.reloads += 1;
     }
 
-    /// Tells what is wrong, unless that is known already.
+    /// Reports the errors, unless they are known already.
     fn refuse(&self, errors: Vec<String>) {
         let stamps = std::mem::take(&mut *lock(&self.stamps));
         *lock(&self.stamps) = stamps.into_iter().map(|stamp| FileStamp::of(&stamp.path)).collect();

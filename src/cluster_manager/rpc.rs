@@ -1,5 +1,5 @@
-//! The Thrift service: every call passes here. Those that concern the engine alone are answered by
-//! [`Calls`]; those that change something outside of it are handled here.
+//! The Thrift service: every call passes here. [`Calls`] answers those that concern the engine
+//! alone; this file handles those with effects outside of it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -59,7 +59,7 @@ enum CallFailure {
 }
 
 impl CallFailure {
-    /// Nobody listens at the address.
+    /// Whether no server listens at the address.
     fn is_refused(&self) -> bool {
         matches!(self, CallFailure::Connect(ConnectError::Io(error))
             if error.kind() == io::ErrorKind::ConnectionRefused)
@@ -88,7 +88,7 @@ impl SafeModeSwitch {
     /// tracker, so that the start does not wait for it. Until it completes, other changes wait.
     /// Spec: cluster-manager/02 §1, step 11.
     pub(super) fn clear_at_start(self: Arc<Self>, core: &Core) -> impl Future<Output = ()> + use<> {
-        // Nobody else knows of the switch yet.
+        // The switch is not shared yet.
         let turn = self.one_at_a_time.clone().try_lock_owned();
         self.apply(core, false);
         async move {
@@ -127,7 +127,7 @@ impl SafeModeSwitch {
         Ok(())
     }
 
-    /// What the API serves of it. `on` is the flag as the engine has it.
+    /// The API's representation. `on` is the engine's flag.
     pub(super) fn to_api(&self, on: bool) -> (api::SafeModeStatus, api::ProxyJobTrackerStatus) {
         let History { since, acknowledged } = *self.history();
         let safe_mode = api::SafeModeStatus { on, since_ms: since.0 };

@@ -1,4 +1,4 @@
-//! What tests of several modules share.
+//! Helpers that tests of several modules share.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use corona_model::types::{Address, Millis};
 use corona_net::memory::Memory;
 use corona_wire::server::Limits;
 
-/// Sessions are reached by the resolver of the system, with memory that nobody else uses.
+/// Sessions are reached by the resolver of the system, with memory of their own.
 pub(crate) fn reach(settings: &NameSettings) -> Reach {
     let Limits { max_total_inflight_bytes, max_connections, .. } = Limits::default();
     Reach {

@@ -31,7 +31,7 @@ pub(super) fn session_info(info: wire::SessionInfo) -> engine::SessionInfo {
     }
 }
 
-/// The other way round.
+/// The reverse of [`session_info`].
 pub(super) fn session_info_to_wire(info: engine::SessionInfo) -> wire::SessionInfo {
     wire::SessionInfo {
         address: address_to_wire(&info.address),
@@ -50,7 +50,7 @@ pub(super) fn session_status(status: wire::SessionStatus) -> Option<engine::Sess
     engine::SessionStatus::from_number(status.0)
 }
 
-/// How far a session believes to be. Usages of unknown types are left out.
+/// A session's own view of its progress. Usages of unknown types are left out.
 pub(super) fn session_view(args: wire::HeartbeatArgs) -> SessionView {
     let mut usages = engine::PerType::default();
     for (kind, values) in args.resource_usages {
@@ -131,7 +131,7 @@ pub(super) fn running_session(session: RunningSession) -> wire::RunningSession {
     }
 }
 
-/// What a session's driver is called with. `force` is never set, as in the original.
+/// The call to a session's driver. `force` is never set, as in the original.
 pub(super) fn notification(handle: &str, notification: &Notification) -> SessionDriverCall {
     let handle = Some(handle.to_owned());
     match notification {
@@ -278,7 +278,7 @@ fn texts(texts: Vec<String>) -> Vec<Arc<str>> {
 mod tests {
     use super::*;
 
-    /// What a peer receives: the exception's class, and its text.
+    /// A peer's view of a refusal: the exception's class, and its text.
     fn received(refused: Refusal) -> (&'static str, String) {
         match refusal::<()>(refused) {
             Answer::Exception(Exception::InvalidSessionHandle(it)) => ("session", it.handle),

@@ -1,4 +1,4 @@
-//! The whole service in this process, where that is needed to replace a part of it.
+//! The whole service in this process, for tests that replace a part of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated as wire;
 use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
 
-/// In what time a healthy peer must be served.
+/// The time in which a healthy peer must be served.
 const NORMAL: Duration = Duration::from_secs(5);
 
 async fn start(
@@ -222,7 +222,7 @@ async fn slow_names_of_requests_delay_neither_new_nodes_nor_other_sessions() {
     gate.1.notify_all();
 }
 
-/// Counts the look-ups that are under way, at present and at most. None of them ends.
+/// Counts the look-ups in flight: the present number and the peak. None of them ends.
 fn endless_names() -> (Resolver, Arc<AtomicUsize>) {
     let running = Arc::new(AtomicUsize::new(0));
     let counted = running.clone();
@@ -368,7 +368,7 @@ impl Serving {
         Serving { thrift, web, core, stop, ended }
     }
 
-    /// Stops it, and waits until nothing of it is left.
+    /// Stops it, and waits until every part of it has ended.
     async fn stop(self) {
         let journal = self.journal().await.directory;
         self.stop.send_replace(true);
@@ -579,7 +579,7 @@ async fn a_start_can_leave_the_journal_aside() {
     three.stop().await;
 }
 
-/// What cannot be written down must not happen: no reply leaves, and the process ends.
+/// Nothing may happen that cannot be recorded: no reply is sent, and the process ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_that_fails_ends_the_service() {
     let directory = tempfile::tempdir().unwrap();
@@ -603,9 +603,9 @@ async fn a_journal_that_fails_ends_the_service() {
     assert!(failed.to_string().contains("cannot create"), "{failed}");
 }
 
-/// A full disk, one that has become read-only, one that is not ours any more, and a sync that fails: what
-/// waits for the journal is never answered, heartbeats that change nothing still are until the end, and the
-/// process ends with one line that names the file. A sync is not tried twice.
+/// A full disk, a read-only one, one owned by another process, and a sync that fails: calls that
+/// wait for the journal are never answered, heartbeats that change nothing are answered until the
+/// end, and the process ends with one line that names the file. A sync is not tried twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_fault_of_the_disk_ends_the_service() {
     use std::io::ErrorKind;
@@ -659,7 +659,7 @@ async fn each_fault_of_the_disk_ends_the_service() {
     }
 }
 
-/// Lets a held disk go on when a test fails, so that the test ends.
+/// Releases a stalled disk when a test fails, so that the test ends.
 struct Release(Faults);
 
 impl Drop for Release {
@@ -668,8 +668,8 @@ impl Drop for Release {
     }
 }
 
-/// While the disk accepts nothing, heartbeats that change nothing are answered; what changes something
-/// waits, and is answered as soon as the disk goes on.
+/// While the disk accepts nothing, heartbeats that change nothing are answered; calls that change
+/// something wait, and are answered as soon as the disk resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_disk_delays_only_what_it_must_keep() {
     let directory = tempfile::tempdir().unwrap();
@@ -703,7 +703,7 @@ async fn a_stalled_disk_delays_only_what_it_must_keep() {
     one.stop().await;
 }
 
-/// Whoever supervises the process starts it again; nobody is served from books that may be wrong.
+/// The supervisor of the process restarts it; no caller is served from a state that may be wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_the_engine_ends_the_service_unless_nothing_is_lost() {
     let overrides = [

@@ -1,7 +1,8 @@
 //! `corona admin`: administrative calls to a cluster manager, like the original's CoronaAdmin.
 //!
 //! The texts are the original's. Unlike the original's, the exit status shows whether the call
-//! succeeded, and a second line says why it failed. Spec: cluster-manager/06 §7.3, 09 7.15.
+//! succeeded, and a second line gives the reason of a failure. Spec: cluster-manager/06 §7.3, 09
+//! 7.15.
 
 use std::process::ExitCode;
 
@@ -38,8 +39,8 @@ The spellings of the original are accepted too: -setSafeMode, -unsetSafeMode,
 -forceRestartTaskTracker [n], -forceSetSafeModeOnPJT,
 -forceUnsetSafeModeOnPJT, -help [cmd], after -conf FILE and -D KEY=VALUE.
 
-Exit status: 0 done; 1 not done: stderr has the original's line, and behind it one
-that says why; 2 wrong usage.";
+Exit status: 0 done; 1 not done: stderr has the original's line, and then one
+with the reason; 2 wrong usage.";
 
 /// Administer a cluster manager: safe mode, state, nodes
 ///
@@ -60,7 +61,7 @@ enum Action {
     /// Show safe mode, uptime, sessions, nodes, state file and problems
     ///
     /// The same as 'corona status'. Of an original cluster manager it shows
-    /// what its calls and its page contain.
+    /// the data of its calls and its page.
     Status(Status),
     /// Turn safe mode on: no slots are granted, and sessions have to wait
     ///
@@ -274,7 +275,7 @@ impl Operation {
         }
     }
 
-    /// Why the call failed: the reason that the cluster manager's pages give, else what follows
+    /// The reason of the failure: from the cluster manager's pages if they have one, else derived
     /// from the reply, which is all that the original has.
     async fn why_not(self, cluster: &Cluster, pages: Option<&Web>) -> Option<String> {
         if let Some(pages) = pages

@@ -20,7 +20,7 @@ pub(crate) struct Override {
     pub(crate) value: String,
 }
 
-/// Splits `key=value` at the first `=`. The error names what is wrong with the text.
+/// Splits `key=value` at the first `=`. The error names the mistake in the text.
 pub(super) fn parse_override(text: &str) -> Result<Override, String> {
     let (key, value) = text.split_once('=').ok_or("expected key=value")?;
     let key = key.trim();

@@ -16,7 +16,7 @@ use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone};
 
 const EXAMPLES: &str = "\
-Reads core-site.xml, mapred-site.xml and what they include, the general
+Reads core-site.xml, mapred-site.xml with their includes, the general
 scheduling file, the pools file, the host files and the rack script. Relative
 paths start at the working directory, so run it where the cluster manager runs.
 
@@ -31,7 +31,7 @@ Exit status: 0 a cluster manager starts with it, there may be warnings;
 
 /// Report the problems of a configuration
 ///
-/// Each problem is one line: file and line, key or element, the value, and what was expected.
+/// Each problem is one line: file and line, key or element, the value, and the expected form.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -49,7 +49,7 @@ pub(super) struct Arguments {
 /// Reads the configuration and reports.
 ///
 /// # Errors
-/// When there is no such directory.
+/// When the directory does not exist.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
     let source = arguments.source.found()?;
     let checked = source.of_service().check();
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
             if arguments.show {
                 text.push('\n');
                 let values = values(&checked);
-                // Padded to the longest value, a line would not be read by anybody.
+                // Padded to the longest value, a line would be unreadable.
                 text.push_str(&match console.width.is_some() && !arguments.output.wide {
                     true => values.render(console, false),
                     false => values.render_unaligned(console),
@@ -95,7 +95,7 @@ struct ProblemReport {
     /// The key, or the element with the names around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    /// What is wrong, as a sentence.
+    /// The problem, as a sentence.
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,

@@ -28,7 +28,7 @@ Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
 /// List or end sessions as the original's CoronaClient does
 ///
-/// Prints exactly what CoronaClient prints: a line with the number of sessions,
+/// Prints exactly the output of CoronaClient: a line with the number of sessions,
 /// a header line, and a line for each session, separated by tabs.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, disable_help_subcommand = true)]
@@ -57,7 +57,7 @@ struct Kill {
     cluster: ClusterArguments,
 }
 
-/// Does what CoronaClient does.
+/// Acts as CoronaClient.
 ///
 /// # Errors
 /// When the cluster manager cannot be reached, does not answer, or is in safe mode.
@@ -92,7 +92,7 @@ fn kill(cluster: &Cluster, session: String, console: &mut Console<'_>) -> anyhow
             Ok(())
         }
         Err(error) => {
-            // So that what went wrong has a line of its own.
+            // So that the error has a line of its own.
             console.print("\n")?;
             Err(error)
         }
@@ -117,7 +117,7 @@ async fn kill_one(cluster: &Cluster, session: &str) -> anyhow::Result<()> {
     manager.call(&call).await?.map(|_| ()).map_err(unless_safe_mode)
 }
 
-/// What a session says of itself; none when it does not run.
+/// A session's description of itself; none if it does not run.
 pub(super) async fn session_info(
     manager: &mut Peer<ClusterManager>,
     handle: &str,
@@ -174,7 +174,7 @@ pub(super) fn priority_name(priority: Option<wire::SessionPriority>) -> &'static
     known.unwrap_or_default().name()
 }
 
-/// Slots of a type that a session holds, if the cluster manager says so.
+/// Slots of a type that a session holds, if the cluster manager reports them.
 pub(super) fn granted(session: &RunningSession, kind: ResourceType) -> Option<i32> {
     let running = session.running_resources.as_ref()?;
     let (_, granted) = running.iter().find(|(of, _)| usize::try_from(of.0) == Ok(kind.index()))?;

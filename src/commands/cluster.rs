@@ -319,7 +319,7 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
         .enable_all()
         .build()
         .context("cannot start")?;
-    // In a box: one copy of what drives it for all commands.
+    // In a box: one copy of the driving code for all commands.
     let work: Pin<Box<dyn Future<Output = _>>> = Box::pin(work);
     let done = runtime.block_on(work);
     // A hanging name look-up must not delay the end.

@@ -34,10 +34,10 @@ Examples:
   Log one part of the program in detail, as JSON:
     corona cluster-manager --log-level info,corona_wire=debug --log-format json
 
-SIGTERM and SIGINT stop the cluster manager; SIGHUP has it read the
-scheduling files again.
+SIGTERM and SIGINT stop the cluster manager; SIGHUP makes it reload the
+scheduling files.
 Exit status: 0 stopped; 1 could not start, or a part of it failed, with one line
-on stderr that says why; 2 wrong usage.";
+on stderr with the reason; 2 wrong usage.";
 
 /// Run the cluster manager
 ///
@@ -89,7 +89,7 @@ struct Start {
 /// Runs the cluster manager until a signal stops it.
 ///
 /// # Errors
-/// When it cannot start; the text says what is missing or wrong.
+/// When it cannot start; the text names the missing or wrong part.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let log = arguments.log.init()?;
     let start = arguments.into_start(|name| std::env::var_os(name))?;
@@ -113,8 +113,8 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
 const AGAIN: &str = "CORONA_HA_AGAIN";
 const STEPPED_DOWN: &str = "stepped down";
 
-/// Replaces this process by a new one of the same program with the same arguments: nothing is left of
-/// what has led.
+/// Replaces this process by a new one of the same program with the same arguments: no state of the
+/// former leader remains.
 fn start_again(again: &Again) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
 

@@ -146,7 +146,7 @@ _corona_nodes() {{
     }
 }
 
-/// Fish has a line for each option; further lines add to what is offered.
+/// Fish has a line for each option; further lines extend the completions.
 fn with_names_for_fish(script: &str) -> String {
     let is_key = |line: &str| line.contains(" -s D ") && line.ends_with(" -r");
     let lines = script.lines().map(|line| match is_key(line) {
@@ -197,7 +197,7 @@ mod tests {
             assert!(script.contains(" cm.node.expiryinterval "), "{script}");
             assert!(script.contains(HANDLES) && script.contains(NODES), "{script}");
         }
-        // What is put in the place of something was there to be replaced.
+        // Each replacement had something to replace.
         assert!(!zsh.contains(":KEY=VALUE:_default"));
         assert!(zsh.matches(":_corona_keys'").count() > 5, "{zsh}");
         assert_eq!(zsh.matches(":_corona_handles'").count(), 3, "{zsh}");

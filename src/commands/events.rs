@@ -173,7 +173,7 @@ impl Lines {
 struct Wanted {
     /// Their names; all if there is none.
     events: Vec<String>,
-    /// What they concern.
+    /// The session, node or pool that they concern.
     about: Option<String>,
 }
 

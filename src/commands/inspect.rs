@@ -34,7 +34,7 @@ Examples:
   A capture of tcpdump:
     corona inspect cm.pcap --port cluster-manager=9090 --method sessionStart
 
-A line has the time, the connection, the direction and the service: '>' is said
+A line has the time, the connection, the direction and the service: '>' is sent
 to it, '<' by it; '+' opens the connection. CM is the cluster manager, PJT the
 proxy job tracker, SD a session driver. '=' comes before a result, '!' before an
 error, the time that an answer took is in brackets.
@@ -124,7 +124,7 @@ impl Time {
     }
 }
 
-/// Prints what the arguments ask for.
+/// Prints the requested items.
 ///
 /// # Errors
 /// When the file cannot be read, or the cluster manager's port is not known.

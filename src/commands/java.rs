@@ -35,8 +35,8 @@ pub(super) fn admin_commands() -> impl Iterator<Item = &'static str> {
 /// Generic options of Hadoop's tools that name something of no use here; each takes a value.
 const IGNORED: [&str; 5] = ["-fs", "-jt", "-files", "-libjars", "-archives"];
 
-/// The command line, the program's name first, in this program's spelling. What follows `--` stays
-/// as it is.
+/// The command line, the program's name first, in this program's spelling. Arguments after `--`
+/// stay as they are.
 ///
 /// # Errors
 /// A text like the original's, where it would print its usage.
@@ -95,7 +95,7 @@ fn is_java(text: &str) -> bool {
     word.len() > 1 && !word.starts_with(['-', 'D'])
 }
 
-/// A command of CoronaAdmin and what follows it.
+/// A command of CoronaAdmin and its arguments.
 fn admin(command: &str, rest: &[OsString]) -> Result<Vec<OsString>, JavaUsage> {
     let owned = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     if let Some((_, ours)) = ADMIN.iter().find(|(java, _)| *java == command) {
@@ -131,7 +131,7 @@ fn is_option(word: &OsString) -> bool {
     word.to_str().is_some_and(|text| text.starts_with("--") || text.starts_with("-D"))
 }
 
-/// A command of CoronaClient and what follows it.
+/// A command of CoronaClient and its arguments.
 fn client(command: &str, rest: &[OsString]) -> Result<Vec<OsString>, JavaUsage> {
     let operands = rest.iter().take_while(|word| !is_option(word)).count();
     let ours = match (command, operands) {
@@ -156,7 +156,7 @@ fn name(command: &str) -> &str {
     command.get(1..).unwrap_or_default()
 }
 
-/// The original's usage text; what it says of one command only, if that is named.
+/// The original's usage text, or only its part about one command if that is named.
 fn admin_usage(asked: &[OsString]) -> String {
     if asked.first().is_some_and(|command| command == "-refreshNodes") {
         return "Usage: java CoronaAdmin [-refreshNodes]\n".into();

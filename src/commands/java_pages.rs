@@ -206,8 +206,8 @@ fn texts(rows: &str, cell: &str) -> Vec<String> {
     cells.map(plain).collect()
 }
 
-/// A time as Java's `Date` writes it: `Sat Nov 21 00:37:13 UTC 2026`. The name
-/// of a time zone stands for no offset; it is that of this machine, or UTC.
+/// A time as Java's `Date` writes it: `Sat Nov 21 00:37:13 UTC 2026`. The name of a time zone
+/// implies no offset; it is that of this machine, or UTC.
 fn java_date(text: &str) -> Option<i64> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [_, month, day, time, zone, year] = words.as_slice() else { return None };

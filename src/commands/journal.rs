@@ -120,7 +120,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
 }
 
-/// What the files of a journal hold.
+/// The contents of a journal's files.
 #[derive(Serialize)]
 struct Checked {
     directory: String,
@@ -252,7 +252,7 @@ fn show(arguments: ShowArguments, console: &mut Console<'_>) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Serialize)]
 struct Repaired {
     directory: String,

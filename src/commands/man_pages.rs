@@ -88,7 +88,7 @@ fn page<'a>(
     Ok(page)
 }
 
-/// What stands below the options in `--help`: examples as they are, the rest as text.
+/// The text below the options in `--help`: examples as they are, the rest as text.
 fn write_notes(page: &mut Vec<u8>, notes: &str) -> anyhow::Result<()> {
     let (examples, rest) = match notes.strip_prefix("Examples:\n") {
         Some(text) => text.split_once("\n\n").unwrap_or((text, "")),

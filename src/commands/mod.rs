@@ -1,4 +1,4 @@
-//! The command line: what may be said, in which spellings, and which status the process ends with.
+//! The command line: its syntax, its spellings, and the exit statuses.
 //!
 //! A subcommand has a file of its own with its arguments as a type and its wiring as a function.
 //! Nothing here decides anything about a cluster. Only this room prints.
@@ -65,8 +65,8 @@ const EXIT_FAILED: u8 = 1;
 /// Exit status of wrong usage.
 const EXIT_USAGE: u8 = 2;
 
-/// Runs the command line `arguments`, the program's name first. The status is 0 when all went
-/// well, 1 with one line `corona: <what>` on stderr when not, 2 for wrong usage.
+/// Runs the command line `arguments`, the program's name first. The status is 0 on success, 1 with
+/// one line `corona: <error>` on stderr on failure, 2 for wrong usage.
 pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     run(arguments, &mut Console::of_process(&mut out, &mut err))
@@ -195,7 +195,7 @@ fn conclude(outcome: anyhow::Result<ExitCode>, console: &mut Console<'_>) -> Exi
     }
 }
 
-/// The error and its causes on one line, so that a log or a script finds the whole of it.
+/// The error and its causes on one line, so that a log or a script gets them together.
 fn one_line(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     text.split(char::is_control)

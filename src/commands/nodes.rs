@@ -1,7 +1,7 @@
 //! `corona nodes`: the nodes of a cluster, their slots, grants and problems.
 //!
 //! No call of the protocol returns nodes, so they are read from the pages: all data from this
-//! program's, and what there is from the original's.
+//! program's, and fewer from the original's.
 
 use std::fmt::Write;
 use std::fs;

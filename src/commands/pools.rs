@@ -200,8 +200,8 @@ fn counts((kind, counts): (&ResourceType, &PoolCounts), share: i64) -> [Cell; 6]
     ]
 }
 
-/// The shares of groups and pools in whole slots. A group is followed by its pools, and what these
-/// are shown to be due adds up to what the group is.
+/// The shares of groups and pools in whole slots. A group is followed by its pools, whose shown
+/// shares add up to the group's.
 fn whole_shares(pools: &[Pool]) -> Vec<ByType<i64>> {
     let mut whole = Vec::with_capacity(pools.len());
     for family in pools.chunk_by(|a, b| a.group == b.group) {
@@ -222,10 +222,9 @@ fn whole_shares(pools: &[Pool]) -> Vec<ByType<i64>> {
     whole
 }
 
-/// Rounds the share of a group and those of its pools, which follow it. What
-/// the pools lack of the group's slots goes to those that lose most by rounding
-/// down. Where the shares of the pools do not add up to the group's, as when
-/// their minima exceed it, each is rounded alone.
+/// Rounds the share of a group and those of its pools, which follow it. The slots that rounding
+/// down leaves over go to the pools that lose most by it. Where the shares of the pools do not add
+/// up to the group's, as when their minima exceed it, each is rounded alone.
 fn whole_shares_of(exact: &[f64]) -> Vec<i64> {
     let mut whole: Vec<i64> = exact.iter().map(|share| share.round() as i64).collect();
     let (Some((group, members)), Some(due)) = (exact.split_first(), whole.first().copied()) else {

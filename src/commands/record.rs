@@ -159,7 +159,7 @@ async fn relay(
     arguments: Arguments,
     stop: impl Future<Output = StopSignal>,
 ) -> anyhow::Result<(Recorder, PathBuf)> {
-    // So that a limit on the size of files is an error of the write that exceeds it.
+    // Makes a limit on the size of files an error of the write that exceeds it.
     let _file_size = signal(SignalKind::from_raw(SIGXFSZ)).context("cannot listen for signals")?;
     let Arguments { listen, upstream, out, relay_callbacks, .. } = arguments;
     let options = RelayOptions {

@@ -263,7 +263,7 @@ where
     }
 }
 
-/// Columns of text where nothing says how many there are.
+/// Columns of text if their number is unknown.
 const USUAL_WIDTH: usize = 80;
 
 fn shown(report: &Report, form: Form, width: Option<usize>, full: bool) -> anyhow::Result<String> {

@@ -196,7 +196,7 @@ fn show_running(
             let is_usual = |session: &ListedSession| session.priority == "NORMAL";
             let needs_room = list.now_ms.is_some() && !all.fits(console, output.wide);
             let table = match needs_room && list.sessions.iter().all(is_usual) {
-                // The column says nothing.
+                // The column has no information.
                 true => running_table(&list, Priorities::LeftOut),
                 false => all,
             };
@@ -211,8 +211,8 @@ fn show_running(
     Ok(console.print(&text)?)
 }
 
-/// The sessions as the calls list them, with what the pages add; as the pages list them where calls
-/// are refused in safe mode.
+/// The sessions as the calls list them, with further data of the pages; as the pages list them if
+/// calls are refused in safe mode.
 async fn read(cluster: &Cluster, pages: Option<&Web>, wanted: &Wanted) -> anyhow::Result<Sessions> {
     let of_calls = async {
         let mut manager = cluster.cluster_manager().await?;
@@ -338,7 +338,7 @@ impl Details {
 }
 
 /// The pool in which sessions run that ask for `wanted`, if that is another pool. A group has none.
-/// Beside the point of a list, so that a cluster manager that does not say is not an error.
+/// Secondary for a list, so no error if a cluster manager does not report it.
 async fn redirect(manager: &mut Peer<ClusterManager>, wanted: Option<&str>) -> Option<PoolName> {
     let (group, pool) = wanted?.split_once('.')?;
     let asked = PoolInfoStrings { pool_group_name: group.into(), pool_name: pool.into() };

@@ -128,7 +128,7 @@ struct Granted {
     granted: i64,
 }
 
-/// The slots that a session holds, as far as the cluster manager says.
+/// The slots that a session holds, as far as the cluster manager reports them.
 fn slots_of(session: &wire::RunningSession) -> ByType<Granted> {
     let holds = |kind| Some((kind, Granted { granted: granted(session, kind)?.into() }));
     ResourceType::ALL.into_iter().filter_map(holds).collect()

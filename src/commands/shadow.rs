@@ -173,7 +173,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         .context("cannot start the threads of the relay")?;
     let (output, force) = (arguments.output, arguments.force);
     let file = arguments.report.clone();
-    // That there is a place for it is known before, not after a week.
+    // Checks the output file now, not after a week.
     let file = file.map(|(path, form)| Ok::<_, anyhow::Error>((create_file(&path, force)?, form)));
     let file = file.transpose()?;
     let (stats, recorder) = match arguments.events.clone() {
@@ -191,7 +191,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     Ok(if stats.agrees() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
-/// Columns of text where nothing says how many there are.
+/// Columns of text if their number is unknown.
 const USUAL_WIDTH: usize = 80;
 
 fn shown(stats: &Stats, form: Form, width: Option<usize>) -> anyhow::Result<String> {

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) enum StopSignal {
     /// SIGINT: Ctrl-C at a terminal.
     Interrupt,
-    /// SIGTERM: what `kill`, systemd and the original's scripts send.
+    /// SIGTERM: sent by `kill`, systemd and the original's scripts.
     Terminate,
 }
 

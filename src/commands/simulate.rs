@@ -35,14 +35,14 @@ Examples:
   Whole jobs on a cluster where nodes die, hang and lie:
     corona simulate --with-jobs --seeds 1000
 
-Exit status: 0 everything held; 1 something did not, with the command that
-shows it and the inputs up to there, or a digest differs; 2 wrong usage.";
+Exit status: 0 all rules held; 1 a rule was broken, with the command that
+repeats it and the inputs up to there, or a digest differs; 2 wrong usage.";
 
 /// Run simulated clusters around the scheduler and check that its rules hold
 ///
 /// Nodes join, die, change and report wrong numbers; sessions request, release,
 /// repeat calls and vanish; settings change; time jumps. The seed determines
-/// everything. The command ends at the first seed that fails, says how to
+/// everything. The command ends at the first seed that fails, shows how to
 /// repeat it with the fewest steps, and prints the inputs, one per line.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -143,7 +143,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
     }
 }
 
-/// What all runs together gave.
+/// The sum of all runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Total {
     summary: Summary,
@@ -151,7 +151,7 @@ struct Total {
     digests: BTreeMap<u64, Digest>,
 }
 
-/// What [`read_digests`] reads.
+/// The input of [`read_digests`].
 fn digests_text(steps: u64, digests: &BTreeMap<u64, Digest>) -> String {
     let mut text = format!("# steps {steps}\n");
     for (seed, digest) in digests {
@@ -192,7 +192,7 @@ fn read_digests(file: &Path, steps: u64) -> anyhow::Result<BTreeMap<u64, String>
     }
 }
 
-/// Refuses the first digest that is not the one that was kept.
+/// Refuses the first digest that differs from the kept one.
 fn compare(kept: &BTreeMap<u64, String>, digests: &BTreeMap<u64, Digest>) -> anyhow::Result<()> {
     for (seed, digest) in digests {
         let kept = kept.get(seed).with_context(|| format!("no digest of seed {seed} was kept"))?;

@@ -186,7 +186,7 @@ fn fail(
     bail!("{failure}")
 }
 
-/// For each job a line with what was submitted, then a line for each input with its time.
+/// For each job a line with its submission, then a line for each input with its time.
 fn history_text(histories: &[History]) -> anyhow::Result<String> {
     let mut text = String::new();
     for History { spec, inputs } in histories {

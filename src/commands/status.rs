@@ -1,7 +1,7 @@
 //! `corona status` and `corona admin status`: the state of a cluster manager and its cluster.
 //!
-//! This program's cluster manager serves all of it; the original only the data of its calls and its
-//! page.
+//! This program's cluster manager serves the whole status; the original only the data of its calls
+//! and its page.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -36,8 +36,8 @@ Examples:
 
 With --address, add --http-address; otherwise only safe mode and the number of
 sessions are known.
-Exit status: 0 the cluster manager answers; 1 its calls or its pages do not, which
-the output and a line on stderr say; 2 wrong usage.";
+Exit status: 0 the cluster manager answers; 1 its calls or its pages do not, as
+the output and a line on stderr report; 2 wrong usage.";
 
 /// Show the state of the cluster: safe mode, uptime, nodes, slots, problems
 ///
@@ -99,8 +99,8 @@ pub(super) fn show(
     Ok(if all_answered { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) })
 }
 
-/// What is known, as JSON: the members that `/api/v1/status` has, as far as they are known, and how
-/// it was asked.
+/// The known part of the status, as JSON: the members of `/api/v1/status`, as far as they are
+/// known, and the source.
 #[derive(Debug, Serialize)]
 struct Report {
     calls: Asked,
@@ -129,7 +129,7 @@ enum Status {
     Partial(Partial),
 }
 
-/// What is known of a cluster manager that does not serve its status. Members are named as those
+/// The known data of a cluster manager that does not serve its status. Members are named as those
 /// of this program's.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Partial {
@@ -151,7 +151,7 @@ pub(super) struct Partial {
     pub(super) sessions: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) slots: Option<ByType<Slots>>,
-    /// What is wrong, as far as it is known.
+    /// The problems, as far as they are known.
     pub(super) problems: Vec<api::Problem>,
 }
 
@@ -194,7 +194,7 @@ async fn ask(cluster: &Cluster, pages: Option<&Web>) -> anyhow::Result<Report> {
         }
         (Ok(calls), None | Some(Err(_))) => Status::Partial(calls),
         (_, Some(Ok(Status::Ours(ours)))) => Status::Ours(ours),
-        // The original says in its calls what an older page of it leaves out.
+        // The original's calls have data that an older page of it leaves out.
         (Ok(calls), Some(Ok(Status::Partial(page)))) => Status::Partial(Partial {
             safe_mode: calls.safe_mode,
             sessions: calls.sessions.or(page.sessions),

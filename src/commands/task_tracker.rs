@@ -35,8 +35,8 @@ Examples:
 SIGTERM and SIGINT stop the task tracker; the processes of its tasks end first.
 Exit status: 0 stopped, or the cluster manager asked for a restart; 1 could not
 start, or the cluster manager refused this host or could not be reached ten
-times in a row, or a part of it failed, with one line on stderr that says so; 2
-wrong usage.";
+times in a row, or a part of it failed, with one line on stderr; 2 wrong
+usage.";
 
 /// Run the task tracker of a node
 ///
@@ -57,7 +57,7 @@ pub(super) struct Arguments {
 /// Runs the task tracker until a signal or the cluster manager stops it.
 ///
 /// # Errors
-/// When it cannot start or continue; the text says what is missing or wrong.
+/// When it cannot start or continue; the text names the missing or wrong part.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;

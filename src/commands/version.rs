@@ -1,4 +1,4 @@
-//! `corona version`: which version this is, and what it was built from.
+//! `corona version`: the version and its build.
 
 use std::process::ExitCode;
 

@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// What a command writes that prints how often it ran, and fails the second time.
+    /// The output of a command that prints how often it ran, and fails the second time.
     fn watched(watch: Option<u64>, height: Option<usize>, times: usize) -> (String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut console = Console::of_test(&mut out, &mut err);

@@ -67,7 +67,7 @@ impl Web {
         format!("the pages of the cluster manager at {}", self.address)
     }
 
-    /// Reads JSON from a path of the API. The path is what stands in the request, encoded.
+    /// Reads JSON from a path of the API. The path is the encoded one of the request.
     ///
     /// # Errors
     /// When there is no response, or an unexpected one.
@@ -75,7 +75,7 @@ impl Web {
         self.answer(self.get(path).await?)
     }
 
-    /// Sends a form to a path of the API and reads the JSON that comes back.
+    /// Sends a form to a path of the API and reads the JSON of the response.
     ///
     /// # Errors
     /// As [`Self::api`].
@@ -123,7 +123,7 @@ impl Web {
     /// `silence`.
     ///
     /// # Errors
-    /// When there is none, when it breaks, and what `on_piece` says.
+    /// When there is none, when it ends early, and errors of `on_piece`.
     pub(super) async fn stream(
         &self,
         path: &str,

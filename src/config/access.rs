@@ -1,4 +1,4 @@
-//! Who may do what, by where they come from. The original lets everybody do everything.
+//! Access control by network address. The original allows all callers everything.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,29 +12,29 @@ use super::typed::{NotAnAddress, Wrong};
 /// Restrictions on peers. By default there are none, as in the original.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessSettings {
-    /// Who may make administrative calls. `corona.cm.admin.networks`
+    /// Networks that may make administrative calls. `corona.cm.admin.networks`
     pub admin_networks: Networks,
-    /// Who may see the pages. `corona.cm.web.networks`
+    /// Networks that may see the pages. `corona.cm.web.networks`
     pub web_networks: Networks,
     /// Whether a session is notified only on the host that it registered from.
     /// `corona.cm.sessions.same.host`
     pub sessions_same_host: bool,
 }
 
-/// A set of networks; the empty set stands for all of them.
+/// A set of networks; the empty set means all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<String>", try_from = "Vec<String>")]
 pub struct Networks(Vec<IpNet>);
 
 impl Networks {
     /// Whether the address is in one of the networks. An IPv4 address that arrives on an IPv6
-    /// socket counts as what it is.
+    /// socket counts as IPv4.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.is_empty() || self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether everybody is allowed.
+    /// Whether all addresses are allowed.
     pub fn are_all(&self) -> bool {
         self.0.is_empty()
     }

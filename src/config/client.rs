@@ -1,4 +1,4 @@
-//! What a tool on the command line needs of a configuration: where the cluster is.
+//! The settings of command-line tools: where the cluster is.
 //!
 //! A tool must work on a machine that has only the files of a client, and with values that would
 //! keep a cluster manager from starting. It looks at its own keys and at nothing else.
@@ -37,7 +37,7 @@ pub struct ClientSource<'a> {
     pub conf_dir: Option<&'a Path>,
     /// Property files that are read after those of the directory, in order: `-conf` of the original.
     pub further: &'a [PathBuf],
-    /// `-D key=value`, in order. They change even what a file calls final.
+    /// `-D key=value`, in order. They change even final values of a file.
     pub overrides: &'a [(String, String)],
 }
 
@@ -48,7 +48,7 @@ impl ClientSource<'_> {
         self.read(|reader| reader.read_operator_token())
     }
 
-    /// What `corona gateway` needs. Errors: as [`Self::load`].
+    /// The settings of `corona gateway`. Errors: as [`Self::load`].
     pub fn gateway(&self) -> Result<GatewaySettings, ConfigErrors> {
         self.read(|reader| reader.read_gateway())
     }

@@ -12,12 +12,12 @@ use super::typed::{self, Wrong};
 use super::{FileReader, Source};
 use corona_model::files::FileSystemSettings;
 
-/// Files that only clients of HDFS read, behind the others.
+/// Files that only clients of HDFS read, after the others.
 const HDFS_FILES: [&str; 2] = ["hdfs-default.xml", "hdfs-site.xml"];
 
 impl ClientSource<'_> {
-    /// Reads what clients of file systems need, from the files of HDFS as well. Errors: a file that
-    /// cannot be read, or a wrong value of one of their keys.
+    /// Reads the settings of file-system clients, from the files of HDFS as well. Errors: a file
+    /// that cannot be read, or a wrong value of one of their keys.
     pub fn load_file_systems(&self) -> Result<FileSystemSettings, ConfigErrors> {
         let mut problems = Vec::new();
         let mut files = FileReader::default();

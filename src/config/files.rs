@@ -1,6 +1,6 @@
 //! Reading files with bounds, and noticing that they have changed.
 //!
-//! It knows nothing of what is in them.
+//! It knows nothing of their contents.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ use super::problem::{Origin, Problem, ProblemKind};
 pub(super) const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The most files that one load reads, includes counted each time.
 const MAX_FILES: usize = 256;
-/// The most that one load reads in all: 64 MiB.
+/// The most bytes that one load reads in all: 64 MiB.
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
 /// Whether the path exists. Also true if that is not known: reading then reports why.

@@ -119,8 +119,8 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The settings that the items make. What cannot be used is an error, what the original replaces by
-/// the default, with a line in its log, a warning. Of repeated items the last one holds.
+/// The settings that the items make. An unusable value is an error; a value that the original logs
+/// and replaces by the default is a warning. Of repeated items the last one holds.
 pub(super) fn read(items: &[Item], context: Context, problems: &mut Vec<Problem>) -> Scheduling {
     let mut scheduling = Scheduling::default();
     for item in items {

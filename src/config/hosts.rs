@@ -26,10 +26,10 @@ pub struct HostFile {
     pub set_in: Origin,
 }
 
-/// What the host files say.
+/// The contents of the host files.
 #[derive(Clone, Debug, Default)]
 pub struct LoadedHosts {
-    /// The entries, as they stand in the files.
+    /// The entries, as written in the files.
     pub hosts: Hosts,
     /// The files that were read, and how many different entries each has.
     pub read: Vec<(PathBuf, usize)>,
@@ -64,10 +64,10 @@ impl HostFiles {
     }
 }
 
-/// What a host file is for.
+/// The key of a host file, and its effect.
 struct HostFileKey {
     name: &'static str,
-    /// What happens when the file is not there.
+    /// The effect of a missing file.
     without: &'static str,
 }
 

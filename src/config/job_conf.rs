@@ -17,7 +17,7 @@ use super::task_tracker::unusable;
 use super::typed;
 use super::xml::Includes;
 
-/// The properties of a task tracker's own files. What they make final, a job cannot change.
+/// The properties of a task tracker's own files. A job cannot change their final properties.
 #[derive(Clone, Debug)]
 pub struct SiteProperties(pub(super) Properties);
 
@@ -123,7 +123,7 @@ impl JobConf {
         self.properties.remove(name);
     }
 
-    /// What is wrong with the values of the keys that a job may set: their defaults are used.
+    /// Warnings about the values of keys that a job may set: their defaults are used.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = Vec::new();
         for key in super::keys::ALL.iter().filter(|key| key.usage == super::keys::Use::Job) {
@@ -141,8 +141,8 @@ impl JobConf {
         warnings
     }
 
-    /// The file as the original writes it: one line a property, raw values, where each comes from
-    /// in a comment. Nothing says final. Spec: mapreduce/02 §2.12.
+    /// The file as the original writes it: one line a property, raw values, the origin of each in a
+    /// comment. No property is marked final. Spec: mapreduce/02 §2.12.
     pub fn to_xml(&self) -> Result<String, WriteError> {
         let mut xml = String::from(
             "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?><configuration>\n",
@@ -166,7 +166,7 @@ impl JobConf {
     }
 }
 
-/// What the comment of a property says.
+/// The text of a property's comment.
 fn source(origin: &Origin) -> &str {
     match origin {
         Origin::File { path, .. } => path

@@ -1,6 +1,6 @@
 //! The settings of the job tracker service, and how they come from the keys.
 //!
-//! What a job sets is in [`JobConf`](super::JobConf). It reads no file.
+//! Settings of a job are in [`JobConf`](super::JobConf). It reads no file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct JobTrackerServiceSettings {
     pub proxy_job_tracker_reports: Option<HostPort>,
     /// Without a heartbeat for longer than this the cluster manager ends a session.
     pub session_expiry: Duration,
-    /// Without a heartbeat for longer than this the cluster manager gives up a node.
+    /// The time without a heartbeat after which the cluster manager gives up a node.
     pub node_expiry: Duration,
     /// Where clients and task trackers reach it, and where it listens.
     pub address: HostPort,
@@ -67,11 +67,11 @@ pub struct JobTrackerServiceSettings {
     pub launch_call_timeout: Duration,
     /// Bytes of unfinished calls that the server holds at most.
     pub rpc_max_total_inflight_bytes: usize,
-    /// Who may submit.
+    /// Users and groups that may submit.
     pub submitters: AccessList,
-    /// Who may see jobs of others.
+    /// Users and groups that may see jobs of others.
     pub viewers: AccessList,
-    /// Who may kill and change jobs of others.
+    /// Users and groups that may kill and change jobs of others.
     pub administrators: AccessList,
     /// How the pages are served.
     pub web: JobTrackerWebSettings,
@@ -99,7 +99,7 @@ pub struct JobTrackerWebSettings {
 }
 
 /// Users and groups, as Hadoop writes them: users with commas between, a blank, groups with commas
-/// between; `*` for everybody.
+/// between; `*` for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessList {
     everybody: bool,

@@ -20,7 +20,7 @@ pub struct JournalSettings {
     pub image_bytes: u64,
 }
 
-/// When a record counts as committed, so that what follows from it may leave.
+/// When a record counts as committed, so that its consequences may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalSync {
     /// When it is written to the file: it survives the death of the process.
@@ -40,7 +40,7 @@ impl JournalSync {
     }
 }
 
-/// The value that stands for no journal.
+/// The value for no journal.
 const NONE: &str = "none";
 
 /// The directory of a configured value, which is empty where none is set.

@@ -9,20 +9,20 @@ use Use::{
     ProxyOwn, Tracker, TrackerOwn, Unsupported, Used,
 };
 
-/// A key that may stand in a property file.
+/// A key that a property file may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The name in the file.
     pub name: &'static str,
-    /// What its value must look like.
+    /// The form of its value.
     pub kind: Kind,
     /// The value when it is not set; empty for none.
     pub default: &'static str,
     /// The unit of the value; empty for none.
     pub unit: &'static str,
-    /// Who looks at it.
+    /// Its readers.
     pub usage: Use,
-    /// What it is for.
+    /// Its purpose.
     pub meaning: &'static str,
 }
 
@@ -38,7 +38,7 @@ impl Key {
     }
 }
 
-/// What a value must look like.
+/// The form of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number of 32 bits in the original, within bounds.
@@ -91,7 +91,7 @@ impl Kind {
     }
 }
 
-/// Who looks at a key.
+/// The readers of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// The cluster manager, as the original does.
@@ -102,9 +102,9 @@ pub enum Use {
     FilesOwn,
     /// The cluster manager; the original does not know it.
     Own,
-    /// Nobody: it steered something that is not needed here. Accepted without a word.
+    /// None: it controlled something that is not needed here. Accepted silently.
     Accepted,
-    /// Nobody, and who sets it expects something that will not happen. A value is a warning.
+    /// None, although its effect would be missed. Setting it gives a warning.
     Unsupported,
     /// Job trackers, task trackers and tools, which read the same files.
     Client,
@@ -305,7 +305,7 @@ keys! {
     MAX_HOST_BYTES = "corona.cm.max.host.bytes", int(64), "1024", "bytes", Own,
         "Maximum length of a host name.";
     MAX_ID_BYTES = "corona.cm.max.id.bytes", int(64), "1024", "bytes", Own,
-        "Maximum length of the id of a session or node, and of the text in which a node says where it serves a type.";
+        "Maximum length of the id of a session or node, and of the text in which a node reports its address for a type.";
     MAX_HOSTS_PER_REQUEST = "corona.cm.max.hosts.per.request", int(1), "10000", "hosts", Own,
         "Maximum number of preferred hosts of a request, and of excluded hosts.";
     MAX_LIST_ENTRIES = "corona.cm.max.list.entries", int(16), "1000", "entries", Own,
@@ -333,7 +333,7 @@ keys! {
     JOURNAL_SYNC = "corona.cm.journal.sync", Text, "write", "", Own,
         "When a reply or notification may leave: write, when its record is written; always, when it is on disk.";
     JOURNAL_SYNC_INTERVAL = "corona.cm.journal.sync.interval.ms", span(1), "100", "ms", Own,
-        "With write: how often what was written is brought to the disk. A power cut loses at most this span.";
+        "With write: how often written records are synced to the disk. A power cut loses at most this span.";
     JOURNAL_SEGMENT_BYTES = "corona.cm.journal.segment.bytes", Long { least: 65_536, most: 1 << 30 }, "16777216", "bytes", Own,
         "Size of a file of the journal after which the next one is started.";
     JOURNAL_IMAGE_BYTES = "corona.cm.journal.image.bytes", Long { least: 65_536, most: 1 << 40 }, "33554432", "bytes", Own,
@@ -343,7 +343,7 @@ keys! {
     HA_PATH = "corona.cm.ha.path", Text, "/corona/cluster-manager", "", Own,
         "Node of ZooKeeper under which the instances of one cluster meet.";
     HA_SESSION_TIMEOUT = "corona.cm.ha.session.timeout.ms", Long { least: 1000, most: 600_000 }, "6000", "ms", Own,
-        "Timeout of the ZooKeeper session. A standby takes over when the leader was not heard for it; a leader that hears nothing from ZooKeeper stops after two thirds of it.";
+        "Timeout of the ZooKeeper session. A standby takes over when the leader has been silent for it; a leader that hears nothing from ZooKeeper stops after two thirds of it.";
     HA_ADDRESS = "corona.cm.ha.replication.address", Text, "", "", Own,
         "Address of this instance, as host:port, at which the others connect: to copy the journal, and to relay connections. It is the name of the instance. Needed with corona.cm.ha.zookeeper.";
     HA_INSTANCES = "corona.cm.ha.instances", List, "127.0.0.0/8, ::1", "", Own,
@@ -585,7 +585,7 @@ keys! {
     JOB_SORT_FACTOR = "io.sort.factor", Int { least: 2, most: 10_000 }, "10", "files", Job,
         "Files that a native task merges at a time.";
     JOB_COMBINE_SPILLS = "min.num.spills.for.combine", int(1), "3", "spills", Job,
-        "Spills from which on a native map combines once more when it merges them.";
+        "Spills from which on a native map combines again when it merges them.";
     JOB_COMPRESS_MAP_OUTPUT = "mapred.compress.map.output", Boolean, "false", "", Job,
         "Whether outputs of maps are compressed.";
     JOB_COMPRESS_OUTPUT = "mapred.output.compress", Boolean, "false", "", Job,
@@ -593,11 +593,11 @@ keys! {
     JOB_PARALLEL_COPIES = "mapred.reduce.parallel.copies", Int { least: 1, most: 1000 }, "5", "connections", Job,
         "Connections over which a native reduce fetches outputs of maps.";
     JOB_SHUFFLE_MEMORY = "mapred.job.reduce.total.mem.bytes", long(0), "0", "bytes", Job,
-        "Memory of a native reduce, of which the shuffle gets a part. 0: what `-Xmx` in `mapred.child.java.opts` says.";
+        "Memory of a native reduce; the shuffle gets a part of it. 0: the size in `-Xmx` of `mapred.child.java.opts`.";
     JOB_SHUFFLE_INPUT_PERCENT = "mapred.job.shuffle.input.buffer.percent", Text, "0.70", "", Job,
         "The part of the memory of a native reduce which holds fetched outputs of maps.";
     JOB_SHUFFLE_MERGE_PERCENT = "mapred.job.shuffle.merge.percent", Text, "0.66", "", Job,
-        "How full that memory may be before what it holds is merged to disk.";
+        "How full that memory may be before its outputs are merged to disk.";
     JOB_SHUFFLE_CONNECT_TIMEOUT = "mapreduce.reduce.shuffle.connect.timeout", span(1), "180000", "ms", Job,
         "How long a native reduce tries to connect to a node.";
     JOB_SHUFFLE_READ_TIMEOUT = "mapreduce.reduce.shuffle.read.timeout", span(1), "180000", "ms", Job,
@@ -616,7 +616,7 @@ keys! {
     FS_CLASS = "fs.hdfs.impl", Class, "org.apache.hadoop.hdfs.DistributedFileSystem", "", Files,
         "The class for hdfs. Classes with another protocol are refused by name.";
     FS_INNER_CLASS = "fs.raid.underlyingfs.impl", Class, "", "", Files,
-        "The class that one which wraps another uses.";
+        "The class that a wrapping file system uses.";
     FS_NAME_0 = "fs.default.name0", Text, "", "", Files,
         "An address of the default name node with DistributedAvatarFileSystem: the addresses are tried in order when one cannot be connected to.";
     FS_NAME_1 = "fs.default.name1", Text, "", "", Files,
@@ -642,7 +642,7 @@ keys! {
     FS_READ_EXTENSION = "dfs.datanode.socket.read.extension.timeout", span(0), "3000", "ms", Files,
         "Added to it for each node of a pipeline.";
     FS_WRITE_TIMEOUT = "dfs.datanode.socket.write.timeout", span(1), "480000", "ms", Files,
-        "How long a data node may leave unread what is written to it.";
+        "How long a data node may leave written data unread.";
     FS_WRITE_EXTENSION = "dfs.datanode.socket.write.extension.timeout", span(0), "5000", "ms", Files,
         "Added to it for each node of a pipeline.";
     FS_WRITE_RETRIES = "dfs.client.block.write.retries", Int { least: 0, most: 1000 }, "3", "tries", Files,
@@ -654,7 +654,7 @@ keys! {
     FS_ACQUIRE_WINDOW = "dfs.client.baseTimeWindow.waitOn.BlockMissingException", span(1), "3000", "ms", Files,
         "Unit of the pauses before that.";
     FS_CREATE_PAUSE = "dfs.client.rpc.retry.sleep", span(0), "60000", "ms", Files,
-        "Pause before a file is asked for again that somebody else is writing.";
+        "Pause before the creation of a file is retried that another client is writing.";
     FS_SOFT_LEASE = "dfs.softlease.period", span(2), "60000", "ms", Files,
         "The name node's soft limit of a lease; half of it is the time between renewals.";
     FS_HARD_LEASE = "dfs.hardlease.period", span(2), "3600000", "ms", Files,
@@ -668,7 +668,7 @@ keys! {
     FS_CONNECT_PATIENCE = "corona.fs.connect.patience.ms", span(0), "11000", "ms", FilesOwn,
         "How long a connection to a name node is retried.";
     FS_CREATE_RETRIES = "corona.fs.create.retries", Int { least: 0, most: 1000 }, "5", "tries", FilesOwn,
-        "How often a file is asked for again that somebody else is writing.";
+        "How often the creation of a file is retried that another client is writing.";
     FS_CLOSE_TIMEOUT = "corona.fs.close.timeout.ms", span(1), "300000", "ms", FilesOwn,
         "How long the end of a file may wait for the data nodes to report its last block.";
     FS_SAFE_MODE_WAIT = "corona.fs.safe.mode.wait.ms", span(0), "0", "ms", FilesOwn,
@@ -749,7 +749,7 @@ keys! {
     JOB_MAX_COUNTER_NAME = "corona.jt.max.counter.name.bytes", int(1), "1024", "bytes", JobTracker,
         "The longest name of a counter or a group. Counters with longer ones are left out.";
     JOB_MAX_TEXT = "corona.jt.max.text.bytes", int(64), "32768", "bytes", JobTracker,
-        "What is kept of the diagnostics of an attempt, and of what it says that it does.";
+        "Limit of the diagnostics, and of the status text, kept of an attempt.";
 
     JT_ADDRESS = "corona.jt.address", Address, "localhost:8021", "", JobServiceOwn,
         "Address of the job tracker service, as clients name it in mapred.job.tracker and task trackers reach it. It listens on this address. Port 0: any free one, and the same one after a restart.";
@@ -758,13 +758,13 @@ keys! {
     JT_NOTIFICATION_PORT = "corona.jt.notification.port", Int { least: 0, most: 65_535 }, "0", "", JobServiceOwn,
         "Port for the cluster manager's notifications. 0: any free one, and the same one after a restart.";
     JT_DATA_DIR = "corona.jt.data.dir", Path, "${hadoop.tmp.dir}/corona-job-tracker", "", JobServiceOwn,
-        "Directory of what must survive a restart: a journal for each job that runs. One service at a time can use it.";
+        "Directory of the state that must survive a restart: a journal for each job that runs. One service at a time can use it.";
     JT_JOURNAL_SYNC = "corona.jt.journal.sync", Text, "write", "", JobServiceOwn,
         "When an input of a job counts as safe: write (when it is in the file) or always (when it is on the disk).";
     JT_SYSTEM_DIR = "corona.system.dir", Text, "/tmp/hadoop/mapred/system", "", JobService,
         "Directory of the files of jobs, in the default file system unless it names one. Every user must be able to make entries in it.";
     JT_BUILD_VERSION = "corona.jt.build.version", Text, "", "", JobServiceOwn,
-        "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: one of this program, which they refuse unless their configuration says not to compare.";
+        "Build that task trackers of the original compare with their own: <version> from <revision> by <user> on <date>. Unset: one of this program, which they refuse unless their configuration disables the comparison.";
     JT_HEARTBEAT = "corona.jobtracker.heartbeat.interval", span(1), "3000", "ms", JobService,
         "Longest time between the reports of a task tracker on a job. Where few task trackers report on few jobs they report more often, down to 300 ms.";
     JT_MAX_EVENTS = "corona.jobtracker.tce.per.rpc", int(1), "100", "events", JobService,

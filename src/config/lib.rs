@@ -2,13 +2,13 @@
 //!
 //! Hadoop property files, the general scheduling file, the pools file and the host files are read
 //! only here; no other crate sees a raw key. Every key is defined once, in [`keys`], with its
-//! default and its unit. Each error or warning is a [`Problem`] with file, line, key and what was
-//! expected; all problems of a load are reported together.
+//! default and its unit. Each error or warning is a [`Problem`] with file, line, key and the
+//! expected value; all problems of a load are reported together.
 //!
-//! [`load`] reads everything but the host files, which [`HostFiles::load`] reads, since they are read
-//! again at other times. [`SchedulingFiles::load`] reads the two scheduling files again;
-//! [`FileStamp::has_changed`] says when.
-//! [`Source::load_task_tracker`] reads what a task tracker needs, [`JobConf`] the file of a job.
+//! [`load`] reads everything but the host files, which [`HostFiles::load`] reads, since they are
+//! read again at other times. [`SchedulingFiles::load`] reads the two scheduling files again;
+//! [`FileStamp::has_changed`] detects when that is needed. [`Source::load_task_tracker`] reads the
+//! settings of a task tracker, [`JobConf`] the file of a job.
 //!
 //! It knows nothing of sockets and clocks, logs nothing and prints nothing.
 
@@ -79,7 +79,7 @@ use system::SystemProperties;
 pub struct Loaded {
     /// The settings, those of the scheduling files included.
     pub settings: ClusterManagerSettings,
-    /// What may not be meant so.
+    /// Warnings: values that may be mistakes.
     pub warnings: Vec<Problem>,
     /// The property files that were read or looked for.
     pub property_files: Vec<FileStamp>,
@@ -100,10 +100,10 @@ pub struct InForce {
     pub origin: Origin,
 }
 
-/// What a look at a whole configuration shows.
+/// The result of checking a whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// All that is wrong, and what may not be meant so, in the order in which it was found.
+    /// All errors and warnings, in the order in which they were found.
     pub problems: Vec<Problem>,
     /// The keys that were looked at, in the order of the documentation, with the values that the
     /// files have, or their defaults.
@@ -115,7 +115,7 @@ pub struct Checked {
 pub struct Source<'a> {
     /// The directory with `core-site.xml` and `mapred-site.xml`; none for the defaults.
     pub conf_dir: Option<&'a Path>,
-    /// `-D key=value`, in order. They change even what a file calls final.
+    /// `-D key=value`, in order. They change even final values of a file.
     pub overrides: &'a [(String, String)],
     /// How scheduling files are found that are not at their path.
     pub lookup: Lookup,
@@ -170,7 +170,7 @@ impl Source<'_> {
         Ok(Loaded { warnings: warnings_or_errors(problems)?, ..loaded })
     }
 
-    /// Everything with all problems beside it; what is wrong is replaced by its default.
+    /// Everything, with all problems beside it; wrong values are replaced by their defaults.
     fn read(&self, system: SystemProperties) -> (Loaded, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut files = FileReader::default();

@@ -1,4 +1,4 @@
-//! Limits on what peers may name, list and have looked up. The original has none.
+//! Limits on the names, lists and look-ups that peers cause. The original has none.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct CallSettings {
 pub struct NameSettings {
     /// Look-ups at a time.
     pub max_lookups: usize,
-    /// Those of names that one peer has given.
+    /// The same, for names that one peer has sent.
     pub max_lookups_per_peer: usize,
     /// How long a look-up is waited for.
     pub timeout: Duration,

@@ -10,12 +10,12 @@ use super::typed::Wrong;
 use corona_model::settings::Partitioning;
 use corona_model::types::ResourceType;
 
-/// What to write.
+/// The expected form.
 pub(super) const EXPECTED: &str = "a JSON object of slots by CPU count, such as {\"1\":{\"MAP\":1,\"REDUCE\":1,\"JOBTRACKER\":1}}";
 /// The largest CPU count and the most slots of a type.
 const MOST: i64 = 64;
 
-/// The partitioning that a text says. CPU counts without any type are dropped.
+/// The partitioning in a text. CPU counts without any type are dropped.
 pub(super) fn parse(text: &str) -> Result<Partitioning, Wrong> {
     let document: Value =
         serde_json::from_str(text).map_err(|error| Wrong::new(not_json(text, &error), EXPECTED))?;
@@ -33,8 +33,8 @@ pub(super) fn parse(text: &str) -> Result<Partitioning, Wrong> {
     Ok(Partitioning(partitioning))
 }
 
-/// What is wrong with a text that is not JSON, and where. The value is usually one long line, so the
-/// place is a character of it and the text around.
+/// The reason why a text is not JSON, and where. The value is usually one long line, so the place
+/// is a character of it and the text around.
 fn not_json(text: &str, error: &serde_json::Error) -> String {
     const AROUND: usize = 12;
     let what = error.to_string();

@@ -18,8 +18,8 @@ use corona_model::types::{PerType, PoolName, ResourceType};
 const POOL: &str = "pool";
 const SIZE_REDIRECT: &str = "redirectJobWithLimit";
 
-/// The settings in the file. What cannot be used is an error; what is ignored, replaced or hardly
-/// meant so is a warning. Of repeated elements the last one holds.
+/// The settings in the file. An unusable value is an error; one that is ignored, replaced or
+/// probably a mistake is a warning. Of repeated elements the last one holds.
 pub(super) fn read(root: &Element, context: Context, problems: &mut Vec<Problem>) -> Pools {
     let mut reader = PoolsReader {
         context,
@@ -50,9 +50,9 @@ struct PoolsReader<'a> {
     context: Context,
     problems: &'a mut Vec<Problem>,
     pools: Pools,
-    /// Where each group stands.
+    /// The place of each group.
     groups: BTreeMap<String, Origin>,
-    /// Where each pool stands.
+    /// The place of each pool.
     named: BTreeMap<PoolName, Origin>,
     /// Where redirects by size lead to, and where they stand.
     size_redirects: Vec<(PoolName, String, Origin)>,

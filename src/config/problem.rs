@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, and where: one type, one clear line of text each.
+//! Errors and warnings of a configuration, and their places: one type, one clear line of text each.
 //!
 //! It knows nothing of the files' formats.
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// Whether a problem keeps the configuration from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Something is ignored or replaced; what was meant may not be what happens.
+    /// A value is ignored or replaced; the effect may not be the intended one.
     Warning,
     /// The configuration is refused.
     Error,
@@ -51,7 +51,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong: `<file>:<line>: <key or element>: <what>; expected <what instead>`.
+/// One error or warning: `<file>:<line>: <key or element>: <problem>; expected <correct form>`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Problem {
     /// Whether the configuration can be used all the same.
@@ -60,7 +60,7 @@ pub struct Problem {
     pub origin: Origin,
     /// The key, or the element with the names around it, such as `group g: pool p: minMAP`.
     pub subject: Option<String>,
-    /// What it is.
+    /// The kind of problem.
     pub kind: ProblemKind,
 }
 
@@ -99,8 +99,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Writes control characters as Rust does in literals: names and messages may quote a file, and
-/// what it holds must not break or colour the line.
+/// Writes control characters as Rust does in literals: names and messages may quote a file, whose
+/// contents must not break or colour the line.
 struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for OneLine<'_, '_> {
@@ -118,7 +118,7 @@ impl fmt::Write for OneLine<'_, '_> {
     }
 }
 
-/// What is wrong, without where.
+/// The kind of problem, without its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProblemKind {
     /// The operating system refused, or it is not a file.
@@ -131,7 +131,7 @@ pub enum ProblemKind {
         path: Box<str>,
         /// The directories in which a relative path was looked for, if there are several.
         looked_in: Vec<Box<str>>,
-        /// What happens without it.
+        /// The effect of its absence.
         used: Box<str>,
     },
     /// More than is read of any configuration.
@@ -146,7 +146,7 @@ pub enum ProblemKind {
     /// Not well-formed.
     #[error("is not well-formed XML: {0}")]
     Xml(String),
-    /// Well-formed, perhaps, but beyond what is read.
+    /// Well-formed, perhaps, but beyond a limit of the reader.
     #[error("is refused: {0}")]
     Bound(String),
     /// An `xi:include` that cannot be followed.
@@ -185,9 +185,9 @@ pub enum ProblemKind {
     Value {
         /// The value as it was read, variables replaced.
         value: Box<str>,
-        /// What it is, such as `is not a whole number`.
+        /// The fault, such as `is not a whole number`.
         wrong: Box<str>,
-        /// What would be right.
+        /// The expected form.
         expected: Box<str>,
     },
     /// An unusable value that is replaced by another one.
@@ -195,24 +195,24 @@ pub enum ProblemKind {
     Replaced {
         /// The value as it was read.
         value: Box<str>,
-        /// What it is, such as `is negative`.
+        /// The fault, such as `is negative`.
         wrong: Box<str>,
-        /// What is done instead, such as `60000 is used`.
+        /// The replacement, such as `60000 is used`.
         used: Box<str>,
     },
     /// A key that must be set is not.
     #[error("is not set; expected {expected}")]
     Required {
-        /// What to write.
+        /// The expected form.
         expected: String,
     },
     /// A later resource sets a key that an earlier one made final. The wording is the original's.
     #[error("a attempt to override final parameter: {0};  Ignoring.")]
     Final(String),
-    /// A `${name}` for which there is nothing.
+    /// A `${name}` without a value.
     #[error("value {:?} has the undefined variable {variable}, which is not replaced", Excerpt(.value))]
     UndefinedVariable {
-        /// The value with what could be replaced.
+        /// The value after the replacements that were possible.
         value: String,
         /// The variable, `${...}`.
         variable: String,

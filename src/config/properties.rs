@@ -19,7 +19,7 @@ const RESOURCES: [&str; 5] =
     ["core-default.xml", "core-site.xml", "mapred-default.xml", "mapred-site.xml", DEPRECATED];
 /// Read last, with a warning.
 const DEPRECATED: &str = "hadoop-site.xml";
-/// The file that may hold any resource as JSON, and then stands before the XML file.
+/// The file that may hold any resource as JSON, and is then read instead of the XML file.
 pub(super) const MATERIALIZED_JSON: &str = "config.materialized_JSON";
 /// The original's own `core-default.xml`, as far as values are built on it.
 const BUILT_IN: [Key; 1] = [super::keys::TEMPORARY_DIR];
@@ -36,7 +36,7 @@ pub(super) struct Properties {
     system: SystemProperties,
 }
 
-/// A value as it stands in a file, or with its variables replaced.
+/// A value as written in a file, or with its variables replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Property {
     pub(super) value: String,
@@ -45,8 +45,8 @@ pub(super) struct Property {
 
 impl Properties {
     /// Reads the resources of a directory, those that exist, then further files, and puts the
-    /// overrides on top, which change even finals. Problems are added to the list; what can be read
-    /// is read all the same.
+    /// overrides on top, which change even finals. Problems are added to the list; the rest is read
+    /// nevertheless.
     pub(super) fn load(
         conf_dir: Option<&Path>,
         further: &[PathBuf],
@@ -187,7 +187,7 @@ impl Properties {
         }
     }
 
-    /// Puts what a file sets on top, finals of earlier ones left as they are.
+    /// Puts a file's settings on top; finals of earlier ones stay as they are.
     pub(super) fn load_xml(
         &mut self,
         path: &Path,
@@ -306,8 +306,8 @@ fn warn_of_nearly_final(field: &Element, text: &str, problems: &mut Vec<Problem>
     }
 }
 
-/// The document of a JSON file that may be missing. What cannot be used is a warning, since the
-/// XML files are then read instead, as in the original.
+/// The document of a JSON file that may be missing. An unusable file is a warning, since the XML
+/// files are then read instead, as in the original.
 pub(super) fn read_json(
     path: &Path,
     files: &mut FileReader,
@@ -344,7 +344,7 @@ pub(super) fn json_name(resource: &str) -> String {
     resource.replace("-custom.xml", "").replace(".xml", "").replace('-', "_")
 }
 
-/// Where the first `${name}` stands; the name has no `}`, `$` or blank and is not empty.
+/// The place of the first `${name}`; the name has no `}`, `$` or blank and is not empty.
 fn first_variable(text: &str) -> Option<std::ops::Range<usize>> {
     text.match_indices("${").find_map(|(start, _)| {
         let name = &text[start + 2..];

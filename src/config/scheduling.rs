@@ -14,7 +14,7 @@ use super::{general, keys, pools};
 use corona_model::settings::{Pools, Scheduling, SchedulingMode};
 use corona_model::types::{PerType, ResourceType};
 
-/// Where both files are looked for, and what their reading depends on.
+/// The paths of both files, and the settings that their reading depends on.
 ///
 /// This is all that a reload needs: keep it, call [`SchedulingFiles::load`] again when one of the
 /// stamps of the last load has changed, and use the result only when it is `Ok`.
@@ -50,14 +50,14 @@ pub enum Lookup {
     AlsoByName,
 }
 
-/// What both files say.
+/// The contents of both files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedScheduling {
     /// The general scheduling file.
     pub scheduling: Scheduling,
     /// The pools file.
     pub pools: Pools,
-    /// What may not be meant so.
+    /// Warnings: values that may be mistakes.
     pub warnings: Vec<Problem>,
     /// The files that were read and those that were looked for, as they were before.
     pub files: Vec<FileStamp>,
@@ -65,7 +65,7 @@ pub struct LoadedScheduling {
 
 impl SchedulingFiles {
     /// Reads both files. A missing file gives the defaults and, where one is expected, a warning.
-    /// Anything wrong gives all problems of both files, and nothing to use.
+    /// An error returns all problems of both files, and no settings.
     pub fn load(&self) -> Result<LoadedScheduling, ConfigErrors> {
         let mut files = FileReader::default();
         let mut problems = Vec::new();
@@ -97,7 +97,7 @@ impl SchedulingFiles {
         (scheduling, pools)
     }
 
-    /// What the general file says; nothing when there is none or when it cannot be read.
+    /// The settings in the general file; none if it is missing or cannot be read.
     fn general_items(
         &self,
         path: Option<&Path>,
@@ -189,8 +189,8 @@ impl SchedulingFiles {
         Problem::warning(set_in.clone(), kind)
     }
 
-    /// The first place where there is something: the path from the working directory, then in the
-    /// configuration directory. All places are noted, so that a file that appears is noticed.
+    /// The first place with a file: the path from the working directory, then in the configuration
+    /// directory. All places are noted, so that a file that appears is noticed.
     fn locate(&self, name: &str, files: &mut FileReader) -> Option<PathBuf> {
         let given = Path::new(name);
         let last = given.file_name().filter(|_| self.lookup == Lookup::AlsoByName);
@@ -208,11 +208,11 @@ impl SchedulingFiles {
     }
 }
 
-/// What the reading of both files depends on.
+/// The settings that the reading of both files depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context {
     pub(super) legal_types: PerType<bool>,
-    /// Whether both kinds of settings stand in the same file.
+    /// Whether the same file contains both kinds of settings.
     pub(super) one_file: bool,
     pub(super) configured_pools_only: bool,
 }
@@ -245,7 +245,7 @@ impl Context {
     }
 }
 
-/// What a name is that may end with a type.
+/// The kind of a name that may end with a type.
 pub(super) enum TypeName {
     Legal(ResourceType),
     WithoutSlots,
@@ -260,7 +260,7 @@ fn root(path: &Path, files: &mut FileReader) -> Result<Element, Problem> {
     }
 }
 
-/// What it means that there is no pools file.
+/// The consequence of a missing pools file.
 const NO_LIMITS: &str = "no pool has a minimum, a maximum or a weight";
 
 /// A value of one of the files with all that a problem needs.
@@ -322,8 +322,8 @@ impl Field<'_> {
         is("true")
     }
 
-    /// A scheduling mode. The original accepts more names, and ends its process when it comes to
-    /// preempt. Spec: cluster-manager/09 §1.6.
+    /// A scheduling mode. The original accepts more names, and ends its process at the first
+    /// preemption. Spec: cluster-manager/09 §1.6.
     pub(super) fn mode(&self) -> Result<SchedulingMode, Problem> {
         match self.text {
             "FIFO" => Ok(SchedulingMode::Fifo),

@@ -36,14 +36,14 @@ pub enum Interfaces {
 /// Everything that the cluster manager can be configured with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterManagerSettings {
-    /// Where clients reach the cluster manager. Only the port says where it listens.
+    /// Where clients reach the cluster manager. Only the port determines where it listens.
     pub server_address: HostPort,
     /// Where it listens on that port: on every interface once the address is set.
     pub interfaces: Interfaces,
     /// Where the web pages are served, and the name that they show.
     pub http_address: HostPort,
-    /// Time for a connection to say something, and for a session to connect and to answer; `None`
-    /// forever.
+    /// The longest silence on a connection, and the time that a session has to accept a connection
+    /// and to answer; `None` forever.
     pub socket_timeout: Option<Duration>,
     /// The proxy job tracker's Thrift service.
     pub proxy_job_tracker_address: HostPort,
@@ -69,7 +69,7 @@ pub struct ClusterManagerSettings {
     pub topology: Topology,
     /// Nodes that restart together when the administrator names no number.
     pub restart_batch: u32,
-    /// Bounds on what peers may send.
+    /// Limits on messages of peers.
     pub wire: WireSettings,
     /// Bounds on the texts and lists in calls.
     pub calls: CallSettings,
@@ -77,7 +77,7 @@ pub struct ClusterManagerSettings {
     pub names: NameSettings,
     /// How the racks of hosts are looked up.
     pub racks: RackSettings,
-    /// Who may do what.
+    /// Access control.
     pub access: AccessSettings,
     /// How the web pages are served.
     pub web: WebSettings,
@@ -102,7 +102,7 @@ pub struct NotifierSettings {
     pub max_reply_bytes: usize,
 }
 
-/// Bounds on what peers may send. The original has none.
+/// Limits on messages of peers. The original has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireSettings {
     /// The largest message.
@@ -137,7 +137,8 @@ impl<'a> SettingsReader<'a> {
         SettingsReader { source, properties, problems, in_force: Vec::new() }
     }
 
-    /// The settings, without what the scheduling files say, and every key with its value in force.
+    /// The settings, without the contents of the scheduling files, and every key with its value in
+    /// force.
     pub(super) fn read(mut self) -> (ClusterManagerSettings, Vec<InForce>) {
         let engine = self.engine();
         let legal_types = match engine.partitioning.0.is_empty() {
@@ -249,7 +250,7 @@ impl<'a> SettingsReader<'a> {
         (number_or_default(key, &value), origin)
     }
 
-    /// The number of a key that others read. What is wrong with it is theirs to complain about.
+    /// The number of a key that another component reads. That component reports its errors.
     fn number_beside(&self, key: &'static Key) -> i64 {
         let set = self.properties.get(key.name, &mut Vec::new());
         let value = set.ok().flatten().map(|property| property.value);
@@ -264,7 +265,7 @@ impl<'a> SettingsReader<'a> {
         (address.port != 0).then_some(address.port)
     }
 
-    /// Only what a tool needs; other keys are not looked at.
+    /// The settings of a command-line tool; other keys are not read.
     pub(super) fn read_client(mut self) -> ClientSettings {
         ClientSettings {
             server_address: self.value(&keys::SERVER_ADDRESS, typed::address),
@@ -439,7 +440,7 @@ impl<'a> SettingsReader<'a> {
         Some(HaSettings { zookeeper, address, instances, ack, ack_timeout, hold, max_lag_bytes })
     }
 
-    /// Only what a gateway needs; other keys are not looked at.
+    /// The settings of a gateway; other keys are not read.
     pub(super) fn read_gateway(mut self) -> GatewaySettings {
         GatewaySettings {
             address: self.value(&keys::HA_GATEWAY_ADDRESS, typed::address),

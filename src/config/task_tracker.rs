@@ -1,6 +1,6 @@
 //! The task tracker's settings, and how they come from the keys.
 //!
-//! What a job sets for its tasks is in [`JobConf`](super::JobConf). It reads no file.
+//! Settings of a job for its tasks are in [`JobConf`](super::JobConf). It reads no file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct TaskTrackerSettings {
     pub cluster_manager: HostPort,
     /// Where its pages are, as this configuration has it.
     pub cluster_manager_pages: HostPort,
-    /// The proxy job tracker's Thrift service, which says when safe mode is over.
+    /// The proxy job tracker's Thrift service, which reports the end of safe mode.
     pub proxy_job_tracker: HostPort,
     /// Slots by CPU count.
     pub partitioning: Partitioning,
@@ -50,7 +50,7 @@ pub struct TaskTrackerSettings {
     pub local: LocalSettings,
     /// How files of jobs are fetched.
     pub files: JobFileSettings,
-    /// What is the same for all tasks.
+    /// Settings common to all tasks.
     pub child: ChildSettings,
     /// How remote job trackers are run; `None`: not at all.
     pub remote_job_trackers: Option<RemoteJobTrackerSettings>,
@@ -73,7 +73,7 @@ pub struct TrackerHttpSettings {
     pub max_connections_per_peer: usize,
     /// Threads that read disks and make pages for peers.
     pub threads: usize,
-    /// How long a peer may leave unread what is written to it.
+    /// How long a peer may leave written data unread.
     pub write_timeout: Duration,
 }
 
@@ -116,13 +116,13 @@ pub struct JobFileSettings {
     pub timeout: Duration,
     /// The largest file that is copied.
     pub max_bytes: u64,
-    /// What an archive may hold, unpacked.
+    /// The largest unpacked size of an archive.
     pub max_unpacked_bytes: u64,
     /// Files and directories that an archive may hold.
     pub max_unpacked_entries: usize,
 }
 
-/// What is the same for all tasks.
+/// Settings common to all tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildSettings {
     /// Where `bin/java` is; `None`: to be found otherwise.
@@ -131,7 +131,7 @@ pub struct ChildSettings {
     pub class_path: Option<String>,
     /// Directories of native libraries, with colons between; may be empty.
     pub library_path: String,
-    /// What a task may do between SIGTERM and SIGKILL.
+    /// The time that a task has between SIGTERM and SIGKILL.
     pub sigkill_delay: Duration,
     /// Which jobs run without Java.
     pub native_tasks: NativeTasks,
@@ -161,7 +161,7 @@ pub struct RemoteJobTrackerSettings {
 pub struct TaskLogSettings {
     /// `hadoop.log.dir`; the logs are in `userlogs` below it.
     pub log_dir: PathBuf,
-    /// A directory whose free space bounds what is reported.
+    /// A directory whose free space bounds the reported free space.
     pub task_log_dir: Option<PathBuf>,
     /// How long they are kept.
     pub retain: Duration,

@@ -25,12 +25,12 @@ pub enum Topology {
     },
     /// The header and the first three numbers of the IPv4 address. `IPv4AddressTruncationMapping`
     Ipv4Truncation {
-        /// What comes before; starts with a slash.
+        /// The prefix; starts with a slash.
         header: Arc<str>,
     },
     /// The header and the first 64 bits of the IPv6 address. `IPv6AddressTruncationMapping`
     Ipv6Truncation {
-        /// What comes before; starts with a slash.
+        /// The prefix; starts with a slash.
         header: Arc<str>,
     },
     /// A table; other hosts are in `/default-rack`. `StaticMapping`
@@ -67,7 +67,7 @@ pub(super) fn mapping(class: &str) -> Result<Mapping, Wrong> {
     )
 }
 
-/// What the truncation mappings put before the address.
+/// The prefix that the truncation mappings add to the address.
 pub(super) fn header(text: &str) -> Result<Arc<str>, Wrong> {
     match text.starts_with('/') {
         true => Ok(text.into()),

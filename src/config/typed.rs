@@ -1,7 +1,7 @@
 //! Texts of the property files as values: whole numbers, truth values, addresses.
 //!
-//! The rules are the original's, but what it replaces by the default without a word is an error here.
-//! Spec: cluster-manager/06 §1.4.
+//! The rules are the original's, but a value that it silently replaces by the default is an error
+//! here. Spec: cluster-manager/06 §1.4.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -16,7 +16,7 @@ use super::web;
 pub struct HostPort {
     /// Host name or literal address, an IPv6 address without its brackets.
     pub host: Arc<str>,
-    /// TCP port; 0 stands for any free one.
+    /// TCP port; 0 means any free one.
     pub port: u16,
 }
 
@@ -44,13 +44,13 @@ impl FromStr for HostPort {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wrong}; expected {expected}")]
 pub struct NotAnAddress {
-    /// What it is.
+    /// The fault.
     pub wrong: String,
-    /// What would be right.
+    /// The expected form.
     pub expected: String,
 }
 
-/// Why a text is not a value: what it is, and what was expected.
+/// Why a text is not a value: its fault, and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) wrong: String,
@@ -146,7 +146,7 @@ pub(super) fn address(text: &str) -> Result<HostPort, Wrong> {
 }
 
 /// A host name or an IPv4 address; none for an empty text. More is legal than by the rules of URIs,
-/// such as names of containers; a colon is not, since it ends the host in what is made of it.
+/// such as names of containers; a colon is not, since it ends the host in an address.
 pub(super) fn host(text: &str) -> Result<Option<String>, Wrong> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     match text {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::typed::Wrong;
 
-/// What the pages may do and cost. The original has none of these.
+/// Limits and costs of the pages. The original has none of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSettings {
     /// The token that is needed to end a session from a page; without it that is not possible.
@@ -19,7 +19,7 @@ pub struct WebSettings {
     pub max_connections: usize,
     /// Those of one peer. `corona.cm.web.max.connections.per.peer`
     pub max_connections_per_peer: usize,
-    /// Connections beyond these for what watches the program. `corona.cm.web.probe.connections`
+    /// Connections beyond these for monitors of the program. `corona.cm.web.probe.connections`
     pub probe_connections: usize,
     /// Host names under which the pages are served, besides the machine's. `corona.cm.web.hosts`
     pub hosts: Vec<Box<str>>,
@@ -35,7 +35,7 @@ pub struct WebSettings {
 pub struct Secret(Box<str>);
 
 impl Secret {
-    /// What stands where the text would be shown.
+    /// The replacement for the text where it would be shown.
     pub const HIDDEN: &str = "(hidden)";
 
     /// The text, for code that has to send it.
@@ -43,11 +43,11 @@ impl Secret {
         &self.0
     }
 
-    /// Whether this is the same text. How long that takes says nothing about the secret.
+    /// Whether this is the same text. The comparison's time reveals nothing about the secret.
     pub fn is(&self, other: &str) -> bool {
         let (own, other) = (self.0.as_bytes(), other.as_bytes());
         let mut difference = own.len() ^ other.len();
-        // As many steps as the other text has bytes, whatever the secret is.
+        // The number of steps depends on the other text alone, whatever the secret is.
         for (position, byte) in other.iter().enumerate() {
             let own = own.get(position % own.len().max(1)).copied().unwrap_or(0);
             difference |= usize::from(black_box(own ^ byte));

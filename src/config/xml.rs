@@ -1,9 +1,9 @@
 //! XML files as a small tree with line numbers, includes followed and every size bounded.
 //!
-//! It knows nothing of what the elements mean. `roxmltree` does the parsing; it reads no other file
-//! and does not recurse into elements, but its time and memory grow with the square of the attributes
-//! of an element and of the namespaces in scope, and with every use of an entity. So both are bounded
-//! before it starts, and document types that declare anything are refused.
+//! It does not interpret the elements. `roxmltree` does the parsing; it reads no other file and
+//! does not recurse into elements, but its time and memory grow with the square of the attributes
+//! of an element and of the namespaces in scope, and with every use of an entity. So both are
+//! bounded before it starts, and document types that declare anything are refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) enum Includes {
     Plain,
 }
 
-/// An element with what the readers of configuration files look at.
+/// An element with the properties that the readers of configuration files use.
 #[derive(Clone, Debug)]
 pub(super) struct Element {
     /// The name as written, prefix included.
@@ -40,7 +40,7 @@ pub(super) struct Element {
     attributes: Vec<(String, String)>,
     /// The elements directly inside, includes replaced.
     pub(super) children: Vec<Element>,
-    /// What stands first inside.
+    /// Its first content.
     content: Content,
     /// The file and line of the start tag.
     pub(super) origin: Origin,
@@ -116,7 +116,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// The element, or what stands in its place when it is an include.
+    /// The element, or the replacement of an include.
     fn convert(
         &mut self,
         source: &Source<'_>,
@@ -163,8 +163,8 @@ impl DocumentReader<'_> {
         Ok(children)
     }
 
-    /// What an include stands for: the outermost element of the file; the content of the fallback
-    /// when there is no such file.
+    /// The replacement of an include: the outermost element of the file; the content of the
+    /// fallback when there is no such file.
     fn include(
         &mut self,
         source: &Source<'_>,
@@ -255,8 +255,8 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|path| !path.contains('\0'))
 }
 
-/// What stands first in an element. The parser joins text and CDATA sections that follow each other
-/// and keeps the place of the first; the original keeps them apart and looks at the first only.
+/// The first content of an element. The parser joins text and CDATA sections that follow each other
+/// and keeps the place of the first; the original keeps them apart and reads only the first.
 fn content(source: &Source<'_>, node: roxmltree::Node<'_, '_>) -> Content {
     let mut text: Option<String> = None;
     for child in node.children().filter(|child| !child.is_comment()) {
@@ -349,7 +349,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether the parser knows where the error is; it says 1:1 when it does not.
+/// Whether the parser knows the place of the error; otherwise it reports 1:1.
 fn tells_position(error: &roxmltree::Error) -> bool {
     let start = roxmltree::TextPos::new(1, 1);
     error.pos() != start || error.to_string().contains("1:1")
@@ -360,8 +360,8 @@ fn too_deep() -> ProblemKind {
 }
 
 /// Refuses documents that would cost the parser too much; returns where the innermost element
-/// starts that is never closed. It recognises tags only roughly: the parser reports what is not
-/// well-formed.
+/// starts that is never closed. It recognises tags only roughly: the parser reports ill-formed
+/// ones.
 fn refuse_excess(text: &str) -> Result<Option<usize>, (usize, ProblemKind)> {
     if let Some((offset, _)) = text.match_indices("xmlns").nth(MAX_NAMESPACES) {
         let bound = format!("xmlns occurs more than {MAX_NAMESPACES} times");
@@ -429,7 +429,8 @@ fn tag_length(tag: &str) -> usize {
     tag.len()
 }
 
-/// The text of a file: UTF-8 unless a byte order mark or the XML declaration says otherwise.
+/// The text of a file: UTF-8 unless it has a byte order mark or an XML declaration of another
+/// encoding.
 pub(super) fn decode(bytes: &[u8]) -> Result<String, String> {
     let utf16 = |bytes: &[u8], number: fn([u8; 2]) -> u16| {
         let (pairs, rest) = bytes.as_chunks::<2>();

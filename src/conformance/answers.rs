@@ -42,7 +42,7 @@ fn succeeded(answer: &Message) -> bool {
     answer.body.as_ref().is_ok_and(|body| body.field("success").is_some())
 }
 
-/// Whether two bodies say the same, whatever the order of sessions and of maps.
+/// Whether two bodies are equal up to the order of sessions and of maps.
 pub(crate) fn same_body(expected: &Message, live: &Message) -> bool {
     match (&expected.body, &live.body) {
         (Ok(expected), Ok(live)) if expected == live => true,

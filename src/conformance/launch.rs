@@ -57,7 +57,7 @@ pub enum LaunchError {
         /// The last lines that it wrote.
         log: String,
     },
-    /// The program did not say that it is ready.
+    /// The program did not report that it is ready.
     #[error("the cluster manager was not ready in time; its log ends with:\n{log}")]
     NotReady {
         /// The last lines that it wrote.
@@ -229,7 +229,7 @@ impl Log {
             if let Some(addresses) = addresses(&text)
                 && let Some(found) = found.take()
             {
-                // The receiver is gone when the deadline has passed.
+                // The receiver has been dropped if the deadline has passed.
                 let _ = found.try_send(addresses);
             }
             self.push(text);

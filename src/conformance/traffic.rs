@@ -26,8 +26,8 @@ pub struct Traffic {
     pub capture: Capture,
     /// The header, if the file is a recording.
     pub recording: Option<Header>,
-    /// What a recording's writer said was not recorded; none for a packet capture, or if the
-    /// writer did not come to its end.
+    /// Data that the recording's writer reported as not recorded; none for a packet capture, or if
+    /// the writer did not finish.
     pub unrecorded: Option<Unrecorded>,
     /// The services of connections, if the file contains them.
     pub services: BTreeMap<ConnectionId, Offered>,
@@ -72,7 +72,7 @@ pub enum Source<'a> {
     Recording(Box<dyn Read + Send + 'a>),
 }
 
-/// Tells what a source holds, below gzip if it is compressed.
+/// Detects the format of a source, below gzip if it is compressed.
 ///
 /// Errors: those of the source.
 pub fn sniff<'a>(source: impl Read + Send + 'a) -> Result<Source<'a>, CaptureError> {

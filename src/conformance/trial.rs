@@ -37,7 +37,7 @@ pub enum TrialError {
     /// Servers of the replay cannot be set up.
     #[error("cannot play the recorded peers: {0}")]
     Stage(io::Error),
-    /// There is no place for the files of the program.
+    /// There is no directory for the files of the program.
     #[error("cannot create a directory for the files of the cluster manager: {0}")]
     Scratch(io::Error),
     /// The program was not ready.
@@ -46,7 +46,7 @@ pub enum TrialError {
     /// The program ended during the play.
     #[error("the cluster manager ended during the play; its log ends with:\n{0}")]
     Ended(String),
-    /// There is no way to the cluster manager's machine.
+    /// The cluster manager's machine cannot be reached.
     #[error("no address of this machine leads to {0}: {1}")]
     NoWay(IpAddr, io::Error),
     /// No cluster manager answers there.
@@ -108,8 +108,8 @@ pub async fn against_program(
 }
 
 /// Replays against a running cluster manager, on this machine or on one that can connect to it: the
-/// session drivers listen on the local address that leads to it. The report says what could not be
-/// compared. `follows` receives the progress.
+/// session drivers listen on the local address that leads to it. The report lists the parts that
+/// could not be compared. `follows` receives the progress.
 pub async fn against_address(
     conversations: &[Conversation],
     options: ReplayOptions,
@@ -189,7 +189,7 @@ impl Drop for Scratch {
 impl Program {
     /// A program with the configuration in `conf_dir`.
     ///
-    /// Errors: what is wrong with the configuration.
+    /// Errors: problems of the configuration.
     pub fn read(path: &Path, conf_dir: &Path) -> Result<Program, corona_config::ConfigErrors> {
         Ok(Program {
             path: path.to_owned(),

@@ -138,7 +138,7 @@ struct Job {
 }
 
 impl Job {
-    /// Works until everything is done. An error says that the session is over.
+    /// Works until everything is done. An error means that the session is over.
     async fn work(&mut self) -> Result<SessionStatus, DriverError> {
         let maps = (0..self.plan.maps).map(|_| self.map()).collect();
         self.driver.request(maps)?;
@@ -223,7 +223,7 @@ impl Job {
         }
     }
 
-    /// Asks again for what was taken back or died with its node.
+    /// Requests slots again that were revoked or died with their node.
     fn begin_again(&mut self, lost: &[Lost]) -> Result<(), DriverError> {
         for lost in lost {
             self.pieces.remove(&lost.request.id);

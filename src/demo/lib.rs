@@ -2,13 +2,13 @@
 //! nodes in several racks, and users whose jobs come and go.
 //!
 //! Nodes and sessions speak to the cluster manager over the real wire, as those of other machines
-//! would. [`Demo::start`] brings the cluster up; [`Demo::run`] keeps it busy and lets things happen
-//! that happen to clusters (`script`): a job that fills everything, a pool that claims its minimum,
-//! a node that loses power, one whose tasks fail, one that is added. What the cluster manager
-//! decides is read from its own stream of events (`observer`) and reported as [`News`].
+//! would. [`Demo::start`] brings the cluster up; [`Demo::run`] keeps it busy and causes typical
+//! events of clusters (`script`): a job that fills everything, a pool that claims its minimum, a
+//! node that loses power, one whose tasks fail, one that is added. The cluster manager's decisions
+//! are read from its own stream of events (`observer`) and reported as [`News`].
 //!
-//! **Invariant:** nothing here decides anything about a cluster, and what is reported as a decision
-//! of the cluster manager comes from the cluster manager.
+//! **Invariant:** nothing here decides anything about a cluster, and every reported decision of the
+//! cluster manager comes from the cluster manager.
 
 #![allow(missing_docs, reason = "not a public API: a name that says it all needs no comment")]
 
@@ -204,8 +204,8 @@ impl Demo {
         self.reload.clone()
     }
 
-    /// Keeps the cluster busy until `stop` is done, and reports what happens, with the time since
-    /// the start. Then stops everything.
+    /// Keeps the cluster busy until `stop` is done, and reports events, with the time since the
+    /// start. Then stops everything.
     ///
     /// # Errors
     /// When the cluster manager has failed.

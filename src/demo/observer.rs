@@ -22,12 +22,12 @@ const PAUSE_SECONDS: f64 = 1.0;
 /// The longest line that is taken for an event.
 const MAX_LINE: usize = 64 << 10;
 
-/// Reports what the cluster manager says until it is dropped. `listening` is answered once the
+/// Reports the cluster manager's events until it is dropped. `listening` is answered once the
 /// stream is open.
 pub(super) async fn run(stage: Arc<Stage>, web: SocketAddr, listening: oneshot::Sender<()>) {
     let mut listening = Some(listening);
     loop {
-        // A stream that broke is opened again; what happened meanwhile is not reported.
+        // A broken stream is opened again; events meanwhile are not reported.
         let _ = listen(&stage, web, &mut listening).await;
         sleep(stage.pace.seconds(PAUSE_SECONDS)).await;
     }
@@ -112,7 +112,7 @@ struct Observer<'a> {
 }
 
 impl Observer<'_> {
-    /// `None` for what is not part of the story.
+    /// `None` for events that are not part of the story.
     fn news(&mut self, event: &str, data: &str) -> Option<News> {
         let data: Value = serde_json::from_str(data).ok()?;
         let text = |key: &str| data.get(key).and_then(Value::as_str);

@@ -48,7 +48,7 @@ const SCENES: [(f64, Scene); 9] = [
     (105.0, Scene::Repaired),
     (110.0, Scene::NodeReturned),
 ];
-/// When the story begins again.
+/// When the story repeats.
 const LENGTH: f64 = 130.0;
 
 /// Random streams of scripted jobs begin here.

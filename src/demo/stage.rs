@@ -12,7 +12,7 @@ use super::news::{News, Summary};
 use super::pace::Pace;
 use corona_session_driver::{DriverHost, Endpoint};
 
-/// Machines, running jobs, and the way to those who listen.
+/// Machines, running jobs, and the channel to the listeners.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) machines: Machines,

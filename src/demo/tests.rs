@@ -1,4 +1,4 @@
-//! What a demo promises before it runs. How it runs is tested with the built program.
+//! The demo's promises before it runs. The run itself is tested with the built program.
 
 use super::machine::Machines;
 use super::pace::Pace;

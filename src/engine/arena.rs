@@ -1,7 +1,7 @@
 //! Values by small numbers that are used again after a removal.
 //!
 //! Numbers decide ties and orders, so which number a new value gets is part of the engine's state:
-//! the one that was given up last, or else the next one. An [`ArenaImage`] keeps that.
+//! the one released last, or else the next one. An [`ArenaImage`] keeps that.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};

@@ -51,7 +51,7 @@ impl Engine {
             }
             hold(demand.tally == tally, || format!("{kind}: {tally:?}, not {:?}", demand.tally))?;
             hold(demand.max_granted >= tally.granted, || format!("{kind}: maximum"))?;
-            hold(demand.batch.is_empty(), || format!("{kind}: grants that nobody was told"))?;
+            hold(demand.batch.is_empty(), || format!("{kind}: grants without a notification"))?;
             let at_rest = demand.pending.front.is_none();
             hold(at_rest, || format!("{kind}: a search was not brought to its end"))?;
             demand
@@ -80,7 +80,7 @@ impl Engine {
         for (slot, (session, req)) in entry.grants.iter() {
             let holder = self.sessions.get(*session).and_then(|s| s.requests.get(*req));
             let Some(request) = holder else {
-                return Err(format!("entry {} belongs to nobody", slot.number()));
+                return Err(format!("entry {} has no owner", slot.number()));
             };
             let agrees = matches!(request.state, RequestState::Granted { node: at, slot: place, .. }
                 if at == node && place == slot);
@@ -226,7 +226,7 @@ mod tests {
                 let session = &mut e.sessions[session()];
                 session.demand[kind].blocked = None;
             }),
-            ("ghost is to restart, but is gone", map, |e, _| {
+            ("ghost is to restart, but is unknown", map, |e, _| {
                 e.restarts.add(Millis(0), ["ghost".into()].into_iter(), true, 0, 1);
             }),
         ];

@@ -1,6 +1,6 @@
 //! Checks that audits and the restoration of images are made of.
 
-/// Turns what should be true into an error that says what is not.
+/// Returns the error of `otherwise` unless the condition holds.
 pub(super) fn hold(condition: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if condition { Ok(()) } else { Err(otherwise()) }
 }

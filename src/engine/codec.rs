@@ -1,4 +1,4 @@
-//! Inputs, outcomes and images as bytes: what a journal and a standby write and read.
+//! Inputs, outcomes and images as bytes: the format of journals and standbys.
 //!
 //! The form is [postcard](https://docs.rs/postcard)'s: numbers take as many bytes as they need, nothing is
 //! named, and reading allocates no more than there are bytes for. Each value begins with the version

@@ -1,4 +1,4 @@
-//! Why requests wait: a situation for each row, and what the engine says in it.
+//! Why requests wait: a situation for each row, and the engine's explanation.
 
 use std::collections::BTreeSet;
 
@@ -103,8 +103,8 @@ fn reason_name(reason: &WaitReason) -> &'static str {
     }
 }
 
-/// What there is, the world of it, and for each group of requests: their number, the reason, and
-/// the text.
+/// The situation, its world, and for each group of requests: their number, the reason, and the
+/// text.
 type Situation = (&'static str, fn() -> World, &'static [(u64, &'static str, &'static str)]);
 
 const SITUATIONS: &[Situation] = &[

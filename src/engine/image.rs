@@ -1,14 +1,14 @@
 //! The whole state of an engine as data, and an engine restored from it that continues exactly like
 //! the original: it has the same outcome for each further input.
 //!
-//! Unlike [`snapshot`](super::snapshot), which holds what the original keeps over a restart, an image
-//! has everything that a decision can depend on: the numbers of things and the order in which they
-//! are used again, the order of every list, cursors, waits, clocks and counts. It does not have what
-//! follows from the rest: indexes by name and id, totals, and the queues of the scheduler, which are
-//! made again. Each part of the engine has its part of the image in a file `image.rs`.
+//! Unlike [`snapshot`](super::snapshot), which holds the state that the original keeps over a
+//! restart, an image has everything that a decision can depend on: the numbers of things and the
+//! order in which they are used again, the order of every list, cursors, waits, clocks and counts.
+//! It omits derived state: indexes by name and id, totals, and the queues of the scheduler, which
+//! are rebuilt. Each part of the engine has its part of the image in a file `image.rs`.
 //!
-//! What the outcomes do not depend on is not in it either: the key of the hash tables, and memory
-//! that is kept for later use.
+//! Also omitted is state that outcomes do not depend on: the key of the hash tables, and memory
+//! kept for later use.
 //!
 //! **The form of an image is a promise** to versions to come, which read journals of this one: see
 //! [`codec::VERSION`](super::codec::VERSION).
@@ -82,8 +82,8 @@ impl Engine {
         }
     }
 
-    /// The engine of which this is the image, with a secret key of its own for its hash tables, see
-    /// [`Start::hash_seed`](super::Start::hash_seed). All that the image says is [audited](Self::audit).
+    /// Rebuilds the engine from this image, with a secret key of its own for its hash tables, see
+    /// [`Start::hash_seed`](super::Start::hash_seed). The whole image is [audited](Self::audit).
     ///
     /// # Errors
     /// If the image contradicts itself.

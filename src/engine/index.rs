@@ -1,4 +1,4 @@
-//! Numbers of things: what has a name outside the engine has a small number inside.
+//! Numbers of things: whatever has a name outside the engine has a small number inside.
 //!
 //! Each kind of thing has a number type of its own, so that none is taken for another.
 
@@ -9,9 +9,9 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// A small number that stands for something.
+/// A small number that identifies something.
 pub(super) trait Idx: Copy + Eq + Ord + Hash + Debug {
-    /// Stands for nothing.
+    /// The number of nothing.
     const NONE: Self;
 
     fn from_number(number: u32) -> Self;
@@ -49,7 +49,7 @@ macro_rules! define_idx {
 define_idx! {
     /// A node.
     NodeIdx,
-    /// An entry in a node's list of what it has given away.
+    /// An entry in a node's list of grants.
     SlotIdx,
     /// A running session.
     SessionIdx,

@@ -1,4 +1,4 @@
-//! What goes into the engine and what comes out: plain data.
+//! The engine's inputs and outcomes: plain data.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub enum Input {
     StartSession {
         /// The id, which is also the handle from now on.
         handle: Arc<str>,
-        /// What the session says of itself.
+        /// The session's description of itself.
         info: SessionInfo,
     },
     /// `sessionUpdateInfo`: takes over name, url, priority and deadline.
     UpdateSession {
         /// The session.
         handle: Arc<str>,
-        /// What the session says of itself now.
+        /// The session's new description of itself.
         info: SessionInfo,
     },
     /// `sessionEnd`.
@@ -40,7 +40,7 @@ pub enum Input {
     HeartbeatSession {
         /// The session.
         handle: Arc<str>,
-        /// How far the session believes to be.
+        /// The session's own view of its progress.
         view: Option<SessionView>,
     },
     /// `requestResource`.
@@ -79,7 +79,7 @@ pub enum Input {
     },
     /// `nodeHeartbeat`. Reply: [`Reply::NodeHeard`].
     HeartbeatNode {
-        /// What the node says of itself.
+        /// The node's report.
         report: NodeReport,
         /// The rack of the node's host, if not the default rack.
         rack: Option<Arc<str>>,
@@ -102,7 +102,7 @@ pub enum Input {
     },
     /// The host files were read again (`refreshNodes`).
     HostsChanged {
-        /// What they say.
+        /// Their new contents.
         hosts: Hosts,
     },
     /// `restartNodes`.
@@ -191,7 +191,7 @@ pub enum Observed {
     },
 }
 
-/// How far a session believes to be: the arguments of `sessionHeartbeatV2`.
+/// A session's own view of its progress: the arguments of `sessionHeartbeatV2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionView {
     /// Largest id of its last requests.
@@ -202,7 +202,7 @@ pub struct SessionView {
     pub usages: PerType<Option<Vec<i64>>>,
 }
 
-/// What all requests of a call have in common.
+/// Properties that all requests of a call share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestSummary {
     /// How many there are.
@@ -243,7 +243,7 @@ pub(crate) fn excludes_a_preferred_host(request: &ResourceRequest) -> bool {
     request.hosts.iter().any(|host| excluded.binary_search(&host).is_ok())
 }
 
-/// What a session says of a node that it used.
+/// A session's report on a node that it used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeUsageReport {
     /// The node.
@@ -254,12 +254,12 @@ pub struct NodeUsageReport {
     pub failed_connections: i32,
 }
 
-/// What one input leads to.
+/// The result of one input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The reply to the caller.
     pub reply: Result<Reply, Refusal>,
-    /// What is to be done, in order.
+    /// Effects to carry out, in order.
     pub effects: Vec<Effect>,
 }
 
@@ -306,7 +306,7 @@ pub enum Refusal {
     /// The session's view shows that it has lost requests; it has been ended.
     #[error("session {0} lost step with the cluster manager and was ended")]
     OutOfStep(Arc<str>),
-    /// What should be the id of a session does not have the form of one.
+    /// The handle does not have the form of a session id.
     #[error("{0:?} is not a session id")]
     MalformedHandle(Arc<str>),
     /// The id was handed out before the cluster manager was started.
@@ -344,7 +344,7 @@ pub enum Refusal {
     /// The host files do not allow the node's host.
     #[error("host {0} is not allowed")]
     DisallowedNode(Arc<str>),
-    /// The settings do not say how many slots a node with so many CPUs has.
+    /// The settings give no number of slots for nodes with so many CPUs.
     #[error("no slots are configured for nodes with {num_cpus} CPUs")]
     UnknownCpuCount {
         /// The node's CPUs.
@@ -379,8 +379,7 @@ pub enum Refusal {
     },
 }
 
-/// What is wrong with a pool in a cluster of configured pools only.
-/// Spec: cluster-manager/02 §3.16.
+/// The reason why a cluster of configured pools refuses a pool. Spec: cluster-manager/02 §3.16.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum PoolObjection {
     /// None was named.
@@ -561,7 +560,7 @@ pub enum Record {
     SafeMode {
         on: bool,
     },
-    /// Silence of `ms` was not held against nodes and sessions.
+    /// A silence of `ms` of nodes and sessions was excused.
     HeldUp {
         ms: i64,
     },
@@ -574,7 +573,7 @@ pub enum Record {
 pub struct Asked {
     /// The time of the input.
     pub at: Millis,
-    /// The input's number, from 1, by which who applied it can find a finer time.
+    /// The input's number, from 1. The caller that applied it can look up a finer time by it.
     pub input: u64,
 }
 

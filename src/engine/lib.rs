@@ -1,7 +1,7 @@
 //! The engine: everything that the cluster manager decides, as a pure state machine.
 //!
 //! It has no sockets, no threads, no clock, no randomness and no files. Time and inputs are
-//! arguments; what is to be done is handed back as data:
+//! arguments; effects are returned as data:
 //!
 //! ```
 //! use corona_engine::settings::Settings;
@@ -116,8 +116,7 @@ pub struct Engine {
 pub struct Start {
     /// The present time.
     pub now: Millis,
-    /// What session ids begin with: the start time as `yyyyMMddHHmm`.
-    /// Spec: cluster-manager/02 §3.1.
+    /// The prefix of session ids: the start time as `yyyyMMddHHmm`. Spec: cluster-manager/02 §3.1.
     pub id_prefix: Arc<str>,
     /// Secret key of the hash tables, so that peers cannot choose names that collide. It does not
     /// influence any outcome.
@@ -331,8 +330,8 @@ impl Engine {
 }
 
 /// Whether safe mode refuses the input. Spec: cluster-manager/02 §2. The service's own work
-/// continues, except what would end sessions or grant slots; decisions of another cluster manager
-/// are always entered.
+/// continues, except for ending sessions and granting slots; decisions of another cluster manager
+/// are always applied.
 fn gated(input: &Input) -> bool {
     !matches!(input, Input::SetSafeMode { .. } | Input::SettingsChanged { .. } | Input::Observed(_))
 }

@@ -12,8 +12,8 @@ use super::check::{ImageError, hold};
 use super::index::{Idx, IdxVec};
 
 /// The key of every hash in one engine. Peers choose names and ids; a secret seed keeps them from
-/// choosing ones that collide. It never shows in what the engine decides, since a [`Lookup`]
-/// cannot be iterated.
+/// choosing ones that collide. It never affects the engine's decisions, since a [`Lookup`] cannot
+/// be iterated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HashSeed(pub(super) u64);
 
@@ -87,9 +87,9 @@ struct Ends<I> {
     tail: I,
 }
 
-/// Many first-in-first-out lists that share one set of items, sorted into lists in `N` ways at once;
-/// each item is in at most one list of each way. All operations are O(1) but iteration. The links of
-/// an item are kept together, since who moves it moves it in all ways.
+/// Many first-in-first-out lists that share one set of items, sorted into lists in `N` ways at
+/// once; each item is in at most one list of each way. All operations are O(1) but iteration. The
+/// links of an item are kept together, since a move changes it in all ways.
 #[derive(Debug)]
 pub(super) struct Chains<I, const N: usize> {
     ends: [Vec<Ends<I>>; N],
@@ -173,7 +173,7 @@ impl<I: Idx, const N: usize> Chains<I, N> {
         })
     }
 
-    /// Brings the links of an item into the near caches.
+    /// Prefetches the links of an item.
     pub(super) fn prefetch(&self, item: I) {
         black_box(self.links.get(item).copied());
     }

@@ -247,7 +247,7 @@ fn reject(what: String) -> TestCaseError {
     TestCaseError::fail(what)
 }
 
-/// What the original keeps: a list, a position, and nodes in the order in which they got room.
+/// The original's data: a list, a position, and nodes in the order in which they got room.
 #[derive(Default)]
 struct Model {
     list: Vec<Wish>,

@@ -164,8 +164,8 @@ impl Engine {
         slots.map(|_| ()).ok_or(Refusal::UnknownCpuCount { num_cpus })
     }
 
-    /// Takes over what the node says of itself. A type that it no longer serves, or serves
-    /// elsewhere, loses its grants.
+    /// Takes over the node's report. A type that it no longer serves, or serves elsewhere, loses
+    /// its grants.
     fn take_over_report(
         &mut self,
         node: NodeIdx,
@@ -343,7 +343,7 @@ impl Engine {
     }
 
     /// Forgets the complaints about a node for the types for which it is blacklisted, or for one of
-    /// them. Sessions that have complained are not counted again: what they report are totals.
+    /// them. Sessions that have complained are not counted again: their reports are totals.
     pub(super) fn clear_blacklist(
         &mut self,
         name: &Arc<str>,

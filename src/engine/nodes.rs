@@ -1,4 +1,4 @@
-//! What each node offers and has given away, and which nodes have room.
+//! Each node's capacity and grants, and which nodes have room.
 //!
 //! Spec: cluster-manager/03. A node is in the index of a type when it advertises the type, is not
 //! blacklisted for it, is on an allowed host, keeps its reserved memory and disk free, and has a
@@ -21,7 +21,7 @@ use super::lookup::{Chains, DenseSet, HashSeed, Lookup};
 use super::settings::Settings;
 use super::types::{Address, ComputeSpecs, Millis, PerType, ResourceType};
 
-/// For so many grants memory is brought near at once. The near caches hold what they look at.
+/// Grants whose memory is prefetched in one batch: as many as the near caches hold.
 pub(super) const PREFETCHED_AT_ONCE: usize = 64;
 
 /// A set of resource types.
@@ -65,7 +65,7 @@ pub struct Complaint {
     pub failed_connections: i32,
 }
 
-/// What is remembered of the trouble with a node, for people. No rule depends on it.
+/// A record of the trouble with a node, for people. No rule depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trouble {
     /// Since when the node is blacklisted for a type.
@@ -86,7 +86,7 @@ impl Trouble {
         self.complaints.push_back(complaint);
     }
 
-    /// Forgets what was said about one type.
+    /// Forgets the entries of one type.
     pub(super) fn forget(&mut self, kind: ResourceType) {
         self.blacklisted_since[kind] = None;
         self.complaints.retain_mut(|complaint| {
@@ -96,7 +96,7 @@ impl Trouble {
     }
 }
 
-/// What a running session has had to do with a node.
+/// A running session's dealings with a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Visit {
     /// Types for which it ever had a grant there.
@@ -126,12 +126,12 @@ impl Obstacle {
         [Obstacle::Excluded, Obstacle::Blacklisted, Obstacle::BelowReserve, Obstacle::Late];
 }
 
-/// A task tracker as the engine knows it. Grants go to one node here, one there, so that each look
-/// costs lines of the cache; the order of the fields keeps together what is looked at together.
+/// A task tracker as the engine knows it. Grants go to scattered nodes, so every access costs cache
+/// misses; the order of the fields keeps together those that are read together.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Node {
-    // What a search looks at.
+    // Fields that a search reads.
     pub(super) host: HostIdx,
     pub(super) rack: RackIdx,
     pub(super) slots: PerType<u32>,
@@ -144,16 +144,16 @@ pub(super) struct Node {
     /// Whether it has missed too many heartbeats; [`Nodes`] lists late nodes apart.
     pub(super) late: bool,
     pub(super) last_heartbeat: Millis,
-    // What a grant changes besides.
-    /// What was given away: session, request, in no order that matters.
+    // Further fields that a grant changes.
+    /// Grants on the node: session, request, in no particular order.
     pub(super) grants: Arena<SlotIdx, (SessionIdx, ReqIdx)>,
     /// Sessions that ever had a grant here and still run.
     pub(super) sessions: Visits,
-    // What a grant says.
+    // Fields that a grant reports.
     pub(super) name: Arc<str>,
     pub(super) address: Address,
     pub(super) apps: PerType<Option<Arc<str>>>,
-    // What only the node itself changes.
+    // Fields that only the node itself changes.
     pub(super) total: ComputeSpecs,
     pub(super) free: ComputeSpecs,
     pub(super) faults: PerType<FaultCount>,
@@ -230,7 +230,7 @@ impl Node {
         self.apps[kind].is_some() && self.obstacle(kind, settings).is_none()
     }
 
-    /// What keeps a node that serves the type from being given grants of it: the first that holds.
+    /// The first reason, if any, why a node that serves the type gets no grants of it.
     pub(super) fn obstacle(&self, kind: ResourceType, settings: &Settings) -> Option<Obstacle> {
         if !self.allowed {
             Some(Obstacle::Excluded)
@@ -265,7 +265,7 @@ pub(super) struct Nodes {
     capacity: PerType<u64>,
     /// Slots of the nodes that serve the type.
     offered: PerType<u64>,
-    /// Slots given away. Only nodes that serve the type give any.
+    /// Granted slots. Only nodes that serve the type have any.
     allocated: PerType<u64>,
 }
 
@@ -341,7 +341,7 @@ impl Nodes {
         node
     }
 
-    /// Takes a node out of every index and gives it back.
+    /// Takes a node out of every index and returns it.
     pub(super) fn remove(&mut self, node: NodeIdx) -> Node {
         for kind in ResourceType::ALL {
             self.leave_index(node, kind);
@@ -437,7 +437,7 @@ impl Nodes {
         }
     }
 
-    /// Sets what the node has. [`Self::reindex`] follows.
+    /// Sets the node's slots. [`Self::reindex`] follows.
     pub(super) fn set_slots(&mut self, node: NodeIdx, slots: PerType<u32>) {
         let entry = &mut self.slab[node];
         for kind in ResourceType::ALL {
@@ -477,7 +477,7 @@ impl Nodes {
         self.capacity[kind]
     }
 
-    /// Slots given away on all nodes.
+    /// Granted slots on all nodes.
     pub(super) fn allocated(&self, kind: ResourceType) -> u64 {
         self.allocated[kind]
     }
@@ -506,8 +506,7 @@ impl Nodes {
         slot
     }
 
-    /// Brings what [`Self::free`] will look at into the near caches. Each look would wait for memory
-    /// of its own; here none waits for another.
+    /// Prefetches the memory that [`Self::free`] will read, so that its cache misses overlap.
     pub(super) fn prefetch_to_free(&self, held: &[(NodeIdx, SlotIdx, ResourceType)]) {
         for (node, _, kind) in held {
             let entry = &self[*node];
@@ -521,7 +520,7 @@ impl Nodes {
         }
     }
 
-    /// Brings what giving slots of these nodes away will look at into the near caches.
+    /// Prefetches the memory that allocating slots of these nodes will read.
     pub(super) fn prefetch_to_allocate(&self, nodes: &[NodeIdx], kind: ResourceType) {
         for entry in nodes.iter().filter_map(|node| self.get(*node)) {
             entry.sessions.prefetch();

@@ -13,7 +13,7 @@ use super::scheduler::Level;
 use super::sessions::{Session, Tally};
 use super::types::{Grant, Millis, ResourceType};
 
-/// Where a request stands in these books.
+/// A request's state in these books.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedState {
     /// Waits.
@@ -70,7 +70,7 @@ impl Engine {
                 found.and_then(|(session, req)| self.lose_grant(session, req, now)).is_some()
             }
             Observed::Ended { handle, status } => {
-                // The peers of the other cluster manager have learnt of it there.
+                // The other cluster manager has already notified its peers.
                 self.end_session(&handle, status, now, &mut Vec::new()).is_ok()
             }
         }
@@ -93,7 +93,7 @@ impl Engine {
         })
     }
 
-    /// What speaks against a grant, whether or not its node has room.
+    /// Reasons to refuse a grant, whether or not its node has room.
     ///
     /// # Errors
     /// The first objection.
@@ -248,7 +248,7 @@ mod tests {
         testing::ask(handle, ids.map(request).collect())
     }
 
-    /// Applies inputs and passes; gives what was granted as `session/id@node`.
+    /// Applies inputs and passes; returns the grants as `session/id@node`.
     fn run(engine: &mut Engine, inputs: Vec<Input>) -> Vec<String> {
         let mut granted = vec![];
         let mut apply = |engine: &mut Engine, input| {
@@ -274,7 +274,7 @@ mod tests {
         granted
     }
 
-    /// Enters what another cluster manager has decided. Whether that could be done is the reply.
+    /// Applies a decision of another cluster manager. Returns whether that was possible.
     fn observe(engine: &mut Engine, observed: Observed) -> bool {
         let outcome = engine.apply(NOW, Input::Observed(observed));
         assert_eq!(outcome.effects, []);
@@ -355,7 +355,7 @@ mod tests {
         run(&mut engine, vec![session("1.1"), session("1.2"), maps("1.1", 0..1)]);
         run(&mut engine, vec![maps("1.2", 0..3)]);
         assert_eq!(run(&mut engine, vec![node("a", 1)]), ["1.1/0@a", "1.2/0@a"]);
-        // The other one has served another session instead.
+        // The other cluster manager has served another session instead.
         assert!(observe(&mut engine, waiting(0)));
         let other = Observed::Granted { handle: "1.2".into(), id: 1, node: "a".into() };
         assert!(observe(&mut engine, other));

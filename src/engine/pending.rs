@@ -1,5 +1,5 @@
-//! The requests of one session and type that wait for a slot, in the order in which they came,
-//! indexed by what could serve them.
+//! The pending requests of one session and type, in order of arrival, indexed by the nodes, hosts
+//! and racks that could serve them.
 //!
 //! Spec: cluster-manager/04 §7: the original walks its list with a cursor that it keeps between
 //! walks. [`Pending`] gives the element that such a walk would find first, without the walk.
@@ -63,7 +63,7 @@ pub(super) struct Pending {
     class_by_key: Lookup<Arc<ClassKey>, ClassIdx>,
     /// Present for types that are matched by place.
     places: Option<Places>,
-    /// What the searches of a pass have found out. [`Search::find`] keeps it.
+    /// Findings of the searches of a pass. [`Search::find`] maintains them.
     ///
     /// [`Search::find`]: super::scheduler::Search::find
     pub(super) front: Option<Box<Front>>,
@@ -283,7 +283,7 @@ impl Pending {
         self.places.as_ref()?.by_rack.get_index(position).map(|(rack, _)| *rack)
     }
 
-    /// Brings what the first searches for requests of the hosts will look at into the near caches.
+    /// Prefetches the memory that the first searches for requests of the hosts will read.
     pub(super) fn bring_hosts_near(&self, requests: &Requests, hosts: &[HostIdx]) {
         if let Some(places) = &self.places {
             prefetch(&places.by_host, requests, hosts);
@@ -512,8 +512,8 @@ fn sweep<I: Idx>(lists: &mut IndexMap<I, Arrivals, ahash::RandomState>, requests
     lists.retain(|_, list| !list.is_empty());
 }
 
-/// Prefetches for the whole batch. Each step dereferences what the previous one loaded; running
-/// each step for all places overlaps the cache misses.
+/// Prefetches for the whole batch. Each step dereferences pointers that the previous one loaded;
+/// running each step for all places overlaps the cache misses.
 fn prefetch<I: Idx>(
     lists: &IndexMap<I, Arrivals, ahash::RandomState>,
     requests: &Requests,

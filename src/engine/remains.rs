@@ -1,6 +1,6 @@
-//! What large sessions leave behind when they end: requests that hold nothing any more, and the
-//! indexes over them. Dropping millions of them takes long, so each pass drops a part. Nothing of
-//! this can be seen from outside: the session has ended, and its slots are free.
+//! Leftovers of large sessions: requests that hold nothing any more, and the indexes over them.
+//! Dropping millions of them takes long, so each pass drops a part. None of this is visible from
+//! outside: the session has ended, and its slots are free.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use super::types::{PerType, ResourceType};
 /// Requests that are dropped in one input. A session with more leaves its requests behind.
 pub(super) const AT_ONCE: usize = 10_000;
 
-/// What ended sessions have left, the oldest first.
+/// Leftovers of ended sessions, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Remains(VecDeque<Remnant>);
 
@@ -31,7 +31,7 @@ struct Remnant {
     pending: PerType<Pending>,
 }
 
-/// What ended sessions have left, in an [`Image`](super::Image).
+/// Leftovers of ended sessions, in an [`Image`](super::Image).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RemainsImage(Vec<RemnantImage>);
 
@@ -112,7 +112,7 @@ impl Engine {
         }))
     }
 
-    /// Drops a part of what ended sessions have left.
+    /// Drops a part of the leftovers of ended sessions.
     pub(super) fn clear_remains(&mut self) {
         let Some(Remnant { requests, next, pending }) = self.remains.0.front_mut() else { return };
         let places = requests.places();

@@ -1,12 +1,12 @@
-//! Heartbeats that say nothing new: a journal can leave their contents out.
+//! Heartbeats without news: a journal can leave their contents out.
 
 use super::Engine;
 use super::types::NodeReport;
 
 impl Engine {
-    /// Whether the heartbeat of a node says what the last one said, so that it changes nothing but when
-    /// the node was heard: no session is notified, no slot is freed or offered, and the node need not
-    /// restart. Applying [`Engine::last_report`] instead leads to the same state.
+    /// Whether the heartbeat of a node equals its last one, so that it changes nothing except the
+    /// time when the node was last heard: no session is notified, no slot is freed or offered, and
+    /// the node need not restart. Applying [`Engine::last_report`] instead leads to the same state.
     pub fn repeats_last_report(&self, report: &NodeReport) -> bool {
         let Some(node) = self.nodes.find(&report.name) else { return false };
         let node = &self.nodes[node];
@@ -19,7 +19,7 @@ impl Engine {
             && !self.restarts.is_due(&report.name)
     }
 
-    /// What the last heartbeat of a node has said; `None` if there is no such node.
+    /// The last heartbeat of a node; `None` if there is no such node.
     pub fn last_report(&self, name: &str) -> Option<NodeReport> {
         let node = &self.nodes[self.nodes.find(name)?];
         Some(NodeReport {

@@ -18,7 +18,7 @@ use super::types::{ComputeSpecs, Millis, ResourceType};
 /// A place in the order in which a session's requests came, from 1.
 pub(super) type Seq = u32;
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     /// Waits, together with others of its class.
@@ -29,8 +29,8 @@ pub(super) enum RequestState {
     Lost,
 }
 
-/// A request as the engine keeps it. Requests are looked at one here, one there, so that each look
-/// costs a line of the cache: what a look needs is kept in one.
+/// A request as the engine keeps it. Accesses are scattered, so each costs a cache miss: the fields
+/// that one access needs share a cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Request {
@@ -57,7 +57,7 @@ impl Request {
         Request { id, need, kind, hosts, excluded, state: RequestState::Lost }
     }
 
-    /// Slots that the request takes: its CPUs, at least 1; 1 when it does not say.
+    /// Slots that the request takes: its CPUs, at least 1; 1 if unspecified.
     pub(super) fn need(&self) -> u32 {
         u32::from(self.need)
     }
@@ -188,7 +188,7 @@ impl Requests {
         self.asked[req]
     }
 
-    /// What the request said it needs.
+    /// The requested resources.
     pub(super) fn specs(&self, req: ReqIdx) -> Option<ComputeSpecs> {
         self.specs[req]
     }

@@ -117,7 +117,7 @@ impl Restarts {
     /// Whether only nodes that exist are waited for, each once, and nothing piles up.
     pub(super) fn audit(&self, exists: impl Fn(&str) -> bool) -> Result<(), String> {
         for name in self.waiting.keys().chain(&self.ready) {
-            hold(exists(name), || format!("{name} is to restart, but is gone"))?;
+            hold(exists(name), || format!("{name} is to restart, but is unknown"))?;
         }
         let twice = self.ready.iter().any(|name| self.waiting.contains_key(name));
         hold(!twice, || "a node is to restart twice".into())?;
@@ -176,7 +176,7 @@ mod tests {
         let (gone, left) = all.split_at(199);
         gone.iter().for_each(|name| restarts.forget(name));
         assert_eq!(restarts.audit(|name| name == left[0]), Ok(()));
-        // Whoever comes back waits behind the others.
+        // A node that is added again waits behind the others.
         restarts.add(Millis(1), names(&["n000"]), false, 1, 100);
         assert!(!restarts.take("n000") && restarts.take(left[0]));
         restarts.forget("n000");

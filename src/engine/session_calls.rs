@@ -1,4 +1,4 @@
-//! What sessions ask for. Spec: cluster-manager/02 §3, 05 §2.
+//! Calls of sessions. Spec: cluster-manager/02 §3, 05 §2.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Engine {
         let entry = &mut self.sessions[session];
         entry.info.name = name;
         entry.info.url = url;
-        // A priority that is left out does not wipe the one that was given before.
+        // A missing priority does not overwrite the previous one.
         entry.info.priority = priority.or(entry.info.priority);
         entry.deadline = deadline.unwrap_or(0);
         // On the wire the deadline stays absent if it was absent at the start.
@@ -418,7 +418,7 @@ impl Engine {
         mismatch != StepMismatch::Lost
     }
 
-    /// `requestMax`: what one call may ask for. Spec: cluster-manager/02 §3.7, step 4.
+    /// `requestMax`: the most that one call may request. Spec: cluster-manager/02 §3.7, step 4.
     fn check_request_count(
         &self,
         session: SessionIdx,
@@ -523,8 +523,8 @@ impl Engine {
         changes
     }
 
-    /// Brings what freeing these requests will look at into the near caches, all at once instead of
-    /// one after the other. It changes nothing.
+    /// Prefetches the memory that freeing these requests will read, so that the cache misses
+    /// overlap. It changes nothing.
     fn prefetch(&self, session: SessionIdx, ids: &[i32]) {
         let requests = &self.sessions[session].requests;
         let found = ids.iter().filter_map(|id| requests.get(requests.find(*id)?));

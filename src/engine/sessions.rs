@@ -1,4 +1,4 @@
-//! Sessions as the engine keeps them, and what is remembered of ended ones.
+//! Sessions as the engine keeps them, and records of ended ones.
 //!
 //! Spec: cluster-manager/05 §1.
 
@@ -53,7 +53,7 @@ pub enum FirstWait {
     After(i64),
 }
 
-/// What a session wants and has of one type.
+/// A session's requests and grants of one type.
 #[derive(Debug)]
 pub(super) struct Demand {
     pub(super) tally: Tally,
@@ -123,7 +123,7 @@ impl Session {
         self.info.priority.unwrap_or_default()
     }
 
-    /// What decides its place among the sessions of its pool.
+    /// The values that decide the session's place in its pool.
     pub(super) fn standing(&self, kind: ResourceType) -> SessionStanding<'_> {
         SessionStanding {
             priority: self.priority(),
@@ -143,12 +143,12 @@ impl Session {
     }
 }
 
-/// What is remembered of an ended session.
+/// The record of an ended session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetiredSession {
     /// Its handle.
     pub handle: Arc<str>,
-    /// What it said of itself.
+    /// The session's description of itself.
     pub info: SessionInfo,
     /// Its pool after redirects.
     pub pool: PoolName,

@@ -1,7 +1,7 @@
 //! Long lists in pieces, so that readers lock the engine only briefly.
 //!
-//! Between two pieces the engine may change. What is there all the time is seen exactly once; what
-//! comes or goes meanwhile may or may not be seen.
+//! Between two pieces the engine may change. An element that exists all the time is seen exactly
+//! once; one that appears or disappears meanwhile may or may not be seen.
 
 use super::Engine;
 use super::index::Idx;
@@ -13,15 +13,15 @@ use super::views::{NodeGrant, NodeView, RunningSession};
 /// A piece of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice<T> {
-    /// What stands at the places that were looked at, in their order.
+    /// The elements at the places that were visited, in their order.
     pub rows: Vec<T>,
     /// Where to continue; none at the end of the list.
     pub next: Option<u64>,
 }
 
 impl Engine {
-    /// Running sessions at `places` places from `from` on, which is 0 for the first piece.
-    /// They come in no order that means anything.
+    /// Running sessions at `places` places from `from` on, which is 0 for the first piece. They
+    /// come in no particular order.
     pub fn sessions_slice(&self, now: Millis, from: u64, places: u64) -> Slice<RunningSession> {
         let all = self.sessions.places() as u64;
         slice(from, places, all, |place| {
@@ -39,7 +39,7 @@ impl Engine {
         })
     }
 
-    /// As [`Self::sessions_slice`], of what was given away on a node; `None` if there is no such node.
+    /// As [`Self::sessions_slice`], for the grants on a node; `None` if there is no such node.
     pub fn node_grants_slice(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
 //! A slot of a node given to a request, and taken back: the two places where that happens.
 //!
-//! Both keep the node and the session in step. The counts of the session and of what is above it
-//! follow with [`Engine::settle`], so that many changes can be entered together.
+//! Both keep the node and the session in step. [`Engine::settle`] then updates the counts of the
+//! session, its pool and its group, so that many changes can be made together.
 
 use super::Engine;
 use super::index::{NodeIdx, ReqIdx, SessionIdx};

@@ -1,6 +1,6 @@
 //! The engine's state as plain data: taken from an engine, and made into one again.
 //!
-//! Spec: cluster-manager/07. The data contain what must survive a restart and nothing that can be
+//! Spec: cluster-manager/07. The data contain only state that must survive a restart and cannot be
 //! derived: the holder of a slot is only in the session's request; counts and indexes are rebuilt.
 //! It knows no file and no format.
 
@@ -28,9 +28,9 @@ use super::{Engine, Start};
 pub struct EngineState {
     /// The first start. A recovery does not change it.
     pub started: Millis,
-    /// What session ids begin with.
+    /// The prefix of session ids.
     pub id_prefix: Arc<str>,
-    /// The number of the last session id that was given out.
+    /// The number of the last assigned session id.
     pub sessions_numbered: i64,
     /// All nodes.
     pub nodes: Vec<NodeState>,
@@ -45,9 +45,9 @@ pub struct NodeState {
     pub name: Arc<str>,
     /// Its address.
     pub address: Address,
-    /// What it has in all.
+    /// The node's total resources.
     pub total: ComputeSpecs,
-    /// What it last reported as free.
+    /// The free resources that the node last reported.
     pub free: ComputeSpecs,
     /// For each type that it serves, where.
     pub apps: PerType<Option<Arc<str>>>,
@@ -69,7 +69,7 @@ pub struct Visit {
 pub struct SessionState {
     /// Its handle.
     pub handle: Arc<str>,
-    /// What it says of itself.
+    /// The session's description of itself.
     pub info: SessionInfo,
     /// The deadline in force, 0 for none.
     pub deadline: i64,
@@ -79,9 +79,9 @@ pub struct SessionState {
     pub started: Millis,
     /// How long it waited for its first grant of each type.
     pub first_wait: PerType<FirstWait>,
-    /// What its next heartbeat should say.
+    /// The step expected of its next heartbeat.
     pub expected: Step,
-    /// What its last heartbeat said, if that was something else.
+    /// The step of its last heartbeat, if it was a different one.
     pub last_seen: Step,
     /// When it was last in step.
     pub last_sync: Millis,
@@ -90,16 +90,16 @@ pub struct SessionState {
     pub requests: Vec<RequestInState>,
 }
 
-/// A request and where it stands.
+/// A request and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestInState {
     /// The request.
     pub request: ResourceRequest,
-    /// Where it stands.
+    /// Its state.
     pub standing: Standing,
 }
 
-/// Where a request stands. Spec: cluster-manager/05 §2.
+/// The state of a request. Spec: cluster-manager/05 §2.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// It waits.
@@ -122,7 +122,7 @@ pub struct Recovery {
     pub now: Millis,
     /// As [`Start::hash_seed`].
     pub hash_seed: u64,
-    /// What the host files say.
+    /// The contents of the host files.
     pub hosts: Hosts,
     /// Racks of those of [`EngineState::hosts`] that are not in the default rack; sorted by host.
     pub racks: Vec<(Arc<str>, Arc<str>)>,
@@ -133,15 +133,15 @@ pub struct Recovery {
 pub struct Restored {
     /// The engine.
     pub engine: Engine,
-    /// What did not fit together in the state, and was put right.
+    /// Inconsistencies of the state that were repaired.
     pub repairs: Vec<Repair>,
 }
 
 /// Something in a state that did not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Repair {
-    /// A grant on a node that is not in the state, or does not serve the type, or has given away
-    /// more than can be counted. The request counts as lost.
+    /// A grant on a node that is not in the state, or does not serve the type, or has too many
+    /// grants to count. The request counts as lost.
     #[error("session {handle}: the grant of request {id} on node {node} is lost: {why}")]
     GrantLost {
         /// The session.
@@ -150,7 +150,7 @@ pub enum Repair {
         id: i32,
         /// The node.
         node: Arc<str>,
-        /// What is wrong with the node.
+        /// The inconsistency.
         why: &'static str,
     },
     /// A node was used by a session that is not in the state.
@@ -213,7 +213,7 @@ impl Engine {
     /// lost requests stay counted (09, 3.11).
     ///
     /// # Errors
-    /// If the state is inconsistent. What can be repaired is, and is reported.
+    /// If the state is inconsistent beyond repair. Repairs are reported.
     pub fn restore(
         settings: Settings,
         state: EngineState,
@@ -436,8 +436,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a request its slot back, even where the node has fewer slots today.
-    /// Says what is wrong if that cannot be.
+    /// Gives a request its slot back, even where the node has fewer slots today. Returns the reason
+    /// if that is impossible.
     fn restore_grant(
         &mut self,
         session: SessionIdx,
@@ -450,7 +450,7 @@ impl Engine {
         let node = self.nodes.find(node).ok_or("there is no such node")?;
         let entry = &self.nodes[node];
         entry.apps[kind].as_ref().ok_or("the node does not serve the type")?;
-        entry.used[kind].checked_add(need).ok_or("the node has given away too much")?;
+        entry.used[kind].checked_add(need).ok_or("the node has too many grants")?;
         self.assign(session, req, node, at);
         Ok(())
     }
@@ -634,7 +634,7 @@ mod tests {
             prop_assert_eq!(restored.audit(), Ok(()));
             prop_assert_eq!(counts(&restored, now), counts(&engine, now));
 
-            // It works on as well, and what is given back is free again.
+            // The restored engine keeps working, and returned slots are free again.
             restored.apply(Millis(now), Input::SetSafeMode { on: false }).reply.unwrap();
             let now = live(&mut restored, &more, now);
             finish(&mut restored, now);
@@ -668,7 +668,7 @@ mod tests {
         }
     }
 
-    /// What sessions, pools and nodes count, as it is seen from outside.
+    /// The counts of sessions, pools and nodes, as seen from outside.
     fn counts(engine: &Engine, now: i64) -> impl PartialEq + std::fmt::Debug + use<> {
         let sessions = engine.sessions_at(Millis(now)).into_iter().map(|session| {
             let counts = ResourceType::ALL.map(|kind| session.counts[kind].now);
@@ -682,7 +682,7 @@ mod tests {
         (lists, slots)
     }
 
-    /// States that nobody has checked, made of few names so that they meet.
+    /// Arbitrary unchecked states, made of few names so that they collide.
     fn hostile_state() -> impl Strategy<Value = EngineState> {
         let name = || "[a-c]".prop_map(Arc::<str>::from);
         let number = || prop_oneof![Just(i64::MIN), Just(-1), Just(0), Just(9), Just(i64::MAX)];
@@ -806,7 +806,7 @@ mod tests {
         let map = session.counts[ResourceType::Map];
         let now = (map.now.requested, map.now.pending, map.now.granted);
         assert_eq!((now, map.fulfilled, map.max_granted), ((5, 2, 2), 2, 2), "lost ones count");
-        // The pool is the stored one, whatever the configuration says today.
+        // The pool is the stored one, whatever today's configuration is.
         assert_eq!(session.scheduling_pool, PoolName::new("stored", "pool"));
         assert_eq!(session.last_heartbeat, Millis(1_000_000));
         assert_eq!(&*engine.nodes()[0].rack, "/r1");
@@ -834,7 +834,7 @@ mod tests {
         let cases: [(&str, Damage); 4] = [
             (node_gone, |state| state.nodes.clear()),
             ("does not serve the type", |state| state.nodes[0].apps = PerType::default()),
-            ("has given away too much", |state| {
+            ("has too many grants", |state| {
                 let mut huge = state.sessions[0].requests[0].clone();
                 huge.request.specs =
                     Some(ComputeSpecs { num_cpus: i16::MAX, ..ComputeSpecs::default() });

@@ -41,7 +41,7 @@ pub fn heartbeat(name: &str, cpus: i16) -> Input {
     Input::HeartbeatNode { report: report(name, name, cpus), rack: None }
 }
 
-/// What a session of a pool says of itself. `pool` is a group and a pool, as in `group.pool`.
+/// The description of a session in a pool. `pool` is a group and a pool, as in `group.pool`.
 pub fn info(name: &str, pool: &str) -> SessionInfo {
     let (group, pool) = pool.split_once('.').unwrap_or(("default", pool));
     SessionInfo {

@@ -1,4 +1,4 @@
-//! The engine's rules, as short stories: a world, what happens in it, and what came of it.
+//! The engine's rules, as short stories: a world, events, and their result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ mod nodes;
 mod parts;
 mod views;
 
-/// An engine with a clock, and all that sessions were told.
+/// An engine with a clock, and all notifications to sessions.
 pub(super) struct World {
     pub(super) engine: Engine,
     pub(super) now: i64,
@@ -680,7 +680,7 @@ fn a_node_cannot_name_another_host_to_be_allowed() {
     world.try_node(with_memory("h2", Some(100))).unwrap();
     world.ask("2026.1", requests(1..=1, Map));
     assert_eq!(world.granted("2026.1"), [0; 0]);
-    // Whatever host it names, what it says of its memory counts.
+    // The memory that it reports counts, whatever host it names.
     world.run(exclude("h2")).unwrap();
     assert_eq!(world.granted("2026.1"), [1]);
     world.release("2026.1", &[1]);
@@ -713,8 +713,8 @@ fn configured_pools_do_not_count_against_the_bound_on_pools() {
 
 #[test]
 fn types_of_a_session_do_not_mix() {
-    // A request of another type may take the number of one that is gone, and come at the same
-    // place in the order of its type.
+    // A request of another type may take the number of a finished one, and come at the same place
+    // in the order of its type.
     let mut world = World::new(|settings| {
         settings.scheduling.node_locality_wait_ms[Map] = 60_000;
         settings.scheduling.rack_locality_wait_ms[Map] = 60_000;
@@ -749,8 +749,8 @@ fn what_a_lost_node_held_of_a_pools_maximum_is_given_elsewhere() {
 
 #[test]
 fn sessions_may_ask_for_ever() {
-    // Places in the order of arrival are numbers of 32 bits; when they are used up, what waits is
-    // numbered anew. Nothing of that shows.
+    // Places in the order of arrival are numbers of 32 bits; when they are used up, pending
+    // requests are renumbered. The renumbering is not visible.
     let granted = |use_up: bool| {
         let mut world = World::new(|_| {});
         world.start("2026.1", "g.p");
@@ -920,7 +920,8 @@ fn safe_mode_refuses_everything_and_stops_the_clocks() {
 
 #[test]
 fn silence_while_nobody_was_listened_to_is_not_held_against_anybody() {
-    // Silent for so long, of which the engine was held up so long; who is left then.
+    // The time of silence, the part of it during which the engine was stalled, and the sessions
+    // left.
     for (silent_ms, held_up_ms, left) in
         [(1_000, 0, true), (1_001, 0, false), (61_000, 60_000, true), (61_001, 60_000, false)]
     {

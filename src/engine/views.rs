@@ -1,4 +1,4 @@
-//! What can be seen of the engine without changing it.
+//! Read-only views of the engine.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl From<Tally> for TypeCounts {
 pub struct RunningSession {
     /// Its handle.
     pub handle: Arc<str>,
-    /// What it says of itself now.
+    /// The session's current description of itself.
     pub info: SessionInfo,
     /// Priority in force.
     pub priority: SessionPriority,
@@ -63,7 +63,7 @@ pub struct RunningSession {
     pub usages: [Vec<i64>; 3],
 }
 
-/// What a session has of one type.
+/// A session's counts of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SessionTally {
     /// Counts now.
@@ -97,9 +97,9 @@ pub struct NodeView {
     pub address: Address,
     /// The path of its rack.
     pub rack: Arc<str>,
-    /// What it has.
+    /// The node's total resources.
     pub total: ComputeSpecs,
-    /// What it last reported as free.
+    /// The free resources that the node last reported.
     pub free: ComputeSpecs,
     /// Its last heartbeat.
     pub last_heartbeat: Millis,
@@ -136,19 +136,18 @@ impl NodeView {
     }
 }
 
-/// A node with the complaints about it. What was given away on it is in
-/// [`Engine::node_grants_slice`].
+/// A node with the complaints about it. [`Engine::node_grants_slice`] returns its grants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeDetail {
-    /// What the list of nodes has.
+    /// The node's entry in the list of nodes.
     pub node: NodeView,
-    /// What counts towards a blacklisting.
+    /// The faults that count towards a blacklisting.
     pub faults: PerType<NodeFaults>,
     /// The last complaints of sessions that were counted, the oldest first.
     pub complaints: Vec<Complaint>,
 }
 
-/// What counts towards a node's blacklisting for one type. Spec: cluster-manager/02 §5.
+/// Faults that count towards a node's blacklisting for one type. Spec: cluster-manager/02 §5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeFaults {
     /// Sessions that reported too many failures.
@@ -159,7 +158,7 @@ pub struct NodeFaults {
     pub blacklisted_since: Option<Millis>,
 }
 
-/// A grant on a node and who holds it.
+/// A grant on a node and its holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeGrant {
     /// The session's handle.
@@ -196,7 +195,7 @@ pub enum RackWanted {
 pub struct SlotCounts {
     /// All slots.
     pub total: u64,
-    /// Slots given away.
+    /// Granted slots.
     pub used: u64,
 }
 
@@ -229,12 +228,12 @@ pub struct PoolView {
     pub minimum: PerType<i32>,
     /// Slots at most.
     pub maximum: PerType<i32>,
-    /// What it lacks, as last looked at; nothing for groups.
+    /// Its lack, as last checked; nothing for groups.
     pub lacks: PerType<Lack>,
 }
 
-/// The shares that pools and groups are due of `used` slots, by what they ask for now. The engine
-/// computes its own only while something waits; these are the same at any time. `pools` must be in
+/// The shares that pools and groups are due of `used` slots, by their current requests. The engine
+/// computes its own only while requests wait; these are the same at any time. `pools` must be in
 /// the order of [`Engine::pools`], whole groups together. Spec: cluster-manager/04 §9.1.
 pub fn fill_in_shares(pools: &mut [PoolView], used: PerType<u64>) {
     for kind in ResourceType::ALL {
@@ -310,7 +309,7 @@ impl Engine {
         numbers.into_iter().map(|session| self.running_session(session, now)).collect()
     }
 
-    /// What a session said of itself. Refused in safe mode and for unknown handles.
+    /// A session's description of itself. Refused in safe mode and for unknown handles.
     pub fn session_info(&self, handle: &str) -> Result<SessionInfo, Refusal> {
         self.check_safe_mode()?;
         match self.sessions.find(handle) {
@@ -416,8 +415,8 @@ impl Engine {
         SlotCounts { total: self.nodes.offered(kind), used: self.nodes.allocated(kind) }
     }
 
-    /// Slots of the type by the CPU counts of all nodes, of those too that do not serve it: what the
-    /// Java cluster manager counts.
+    /// Slots of the type by the CPU counts of all nodes, including those that do not serve it, as
+    /// the Java cluster manager counts them.
     pub fn slots_of_all_nodes(&self, kind: ResourceType) -> SlotCounts {
         SlotCounts { total: self.nodes.capacity(kind), used: self.nodes.allocated(kind) }
     }

@@ -1,4 +1,4 @@
-//! What the tests of this room share.
+//! Helpers that the tests of this crate share.
 
 /// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -4,18 +4,18 @@ use super::frame;
 use super::recovery::{Entry, Files, OpenError, Recovered, Rejected, recover, scan};
 use super::storage::{Storage, StorageError};
 
-/// What the files of a journal hold.
+/// The contents of a journal's files.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Images and whether they are whole, the oldest first: number, bytes, whole.
     pub images: Vec<(u64, u64, bool)>,
     /// Segments, the oldest first.
     pub segments: Vec<SegmentReport>,
-    /// What opening it would recover, or why it cannot be opened.
+    /// The state that opening it would recover, or the reason why it cannot be opened.
     pub outcome: Option<Result<Recovered, OpenError>>,
 }
 
-/// What a segment holds.
+/// The contents of a segment.
 #[derive(Debug)]
 pub struct SegmentReport {
     /// The name of the file.
@@ -68,7 +68,7 @@ pub fn check(storage: &dyn Storage) -> Result<Report, StorageError> {
     Ok(report)
 }
 
-/// Shows what opening a journal would show. Nothing is changed. Returns what was found.
+/// Reads a journal as opening it would, without changing anything. Returns the findings.
 ///
 /// # Errors
 /// It could not be opened. Everything before the damage was shown.
@@ -79,7 +79,7 @@ pub fn show(
     recover(storage, &mut visit).map(|(recovered, _)| recovered)
 }
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// The number of the last record that is left.
@@ -91,9 +91,9 @@ pub struct Repaired {
 /// The ending of files that a repair has set aside.
 const ASIDE: &str = ".damaged";
 
-/// Makes a damaged journal one that can be opened again: what comes behind the damage is set aside,
-/// so the state is the one before the first damaged record. What is set aside stays in the
-/// directory under a name that ends in `.damaged`. A journal that can be opened is left as it is.
+/// Makes a damaged journal one that can be opened again: the records after the damage are set
+/// aside, so the state is the one before the first damaged record. They stay in the directory under
+/// a name that ends in `.damaged`. A journal that can be opened is left as it is.
 ///
 /// # Errors
 /// A file cannot be read or written, or there is nothing whole to begin with.

@@ -23,7 +23,7 @@ pub(crate) const MAX_PAYLOAD: usize = 1 << 30;
 
 const SEGMENT_SUFFIX: &str = ".journal";
 const IMAGE_SUFFIX: &str = ".image";
-/// What a file is called while it is being written.
+/// The suffix of a file while it is being written.
 pub(crate) const NEW_SUFFIX: &str = ".new";
 
 /// A record as it lies in a segment.
@@ -61,7 +61,7 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<Frame<'_>> {
     }
     let (number, durable) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?);
     let payload = bytes.get(RECORD_HEADER..RECORD_HEADER + length)?;
-    // The cheap test first: what is searched for records is mostly none.
+    // The cheap test first: most bytes that are searched are no record.
     if number == 0 || durable >= number {
         return None;
     }
@@ -69,8 +69,8 @@ pub(crate) fn read_record(bytes: &[u8]) -> Option<Frame<'_>> {
     (checksum == u32_at(bytes, 4)?).then_some(Frame { number, durable, payload })
 }
 
-/// Goes through whole records as [`Tapped`](super::Tapped) has them: their numbers and what they hold.
-/// Ends at the first bytes that are no whole record, with an error.
+/// Goes through whole records as [`Tapped`](super::Tapped) has them: their numbers and contents.
+/// Ends with an error at the first bytes that are no whole record.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), NoRecord>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -103,7 +103,7 @@ pub(crate) fn segment_header(first: u64) -> Vec<u8> {
     header
 }
 
-/// What the first bytes of a file say.
+/// The type of a file, from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     /// The number that it is about.

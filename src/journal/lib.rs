@@ -29,7 +29,7 @@
 //! # }
 //! ```
 //!
-//! It knows nothing of what the records mean.
+//! It does not interpret the records.
 //!
 //! # What survives what
 //!
@@ -37,10 +37,10 @@
 //! cannot. With [`Sync::Always`] both are the same; with [`Sync::Write`] records become durable in
 //! the background, at most an interval later.
 //!
-//! A tail that was being written when the power went is cut off. How far it may be cut is in the
-//! records themselves: each says up to which number everything was durable when it was appended. Damage
-//! before that is no torn tail, and the journal is not opened: [`check()`] says where it is, [`repair`]
-//! leads on.
+//! A tail that was being written when the power went is cut off. The records themselves limit the
+//! cut: each contains the number up to which everything was durable when it was appended. Damage
+//! before that is no torn tail, and the journal is not opened: [`check()`] finds the place,
+//! [`repair`] makes the journal usable again.
 
 mod check;
 mod frame;

@@ -1,6 +1,6 @@
 //! The files of an open journal: writing to the last segment, starting the next one, images, and
-//! the removal of what an image makes superfluous. No threads: each call completes its work, so
-//! that a test can crash between any two steps.
+//! the removal of files that an image makes superfluous. No threads: each call completes its work,
+//! so that a test can crash between any two steps.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Recovers what is there, cuts off a torn tail, and opens the journal for writing.
+    /// Recovers the stored state, cuts off a torn tail, and opens the journal for writing.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         segment_bytes: u64,
@@ -44,7 +44,7 @@ impl Log {
                 }
                 let first = frame::segment_of(&tail.segment).unwrap_or(last + 1);
                 let segment = storage.append(&tail.segment)?;
-                // What a crash of the process left written may still not be durable.
+                // Records that a crash of the process left written may not be durable.
                 segment.sync()?;
                 (segment, first, tail.length)
             }
@@ -101,8 +101,8 @@ fn start_segment(storage: &dyn Storage, first: u64) -> Result<Arc<dyn StorageFil
     Ok(segment)
 }
 
-/// Stores the state after the record `number`, which must be durable, and removes what it makes
-/// superfluous.
+/// Stores the state after the record `number`, which must be durable, and removes files that it
+/// makes superfluous.
 pub(crate) fn store_image(
     storage: &dyn Storage,
     number: u64,
@@ -122,8 +122,8 @@ pub(crate) fn store_image(
     remove_superfluous(storage)
 }
 
-/// Makes a journal that goes on from an image of another one: the next record has the number behind it.
-/// The storage must hold no journal.
+/// Makes a journal that continues from an image of another one: the next record has the number
+/// after it. The storage must hold no journal.
 ///
 /// # Errors
 /// The storage cannot be written.

@@ -1,4 +1,4 @@
-//! From the files of a journal to what was in it. Reads only; cutting off a torn tail is the log's.
+//! Recovery of the contents of a journal from its files. Reads only; the log cuts off torn tails.
 
 use std::error::Error;
 
@@ -7,21 +7,21 @@ use thiserror::Error as ThisError;
 use super::frame::{self, Frame, Header, SEGMENT_HEADER};
 use super::storage::{Storage, StorageError};
 
-/// A part of what a journal holds, in the order in which it counts.
+/// A part of a journal's contents, in the order in which it takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// The state after the record of this number. It comes first, and at most once.
     Image {
         /// The number of the last record that it includes.
         number: u64,
-        /// What was stored.
+        /// The stored bytes.
         bytes: &'a [u8],
     },
     /// A record behind the image. Numbers follow one another without a gap.
     Record {
         /// Its number.
         number: u64,
-        /// What was stored.
+        /// The stored bytes.
         bytes: &'a [u8],
     },
 }
@@ -29,7 +29,7 @@ pub enum Entry<'a> {
 /// Why the reader of an entry cannot use it.
 pub type Rejected = Box<dyn Error + Send + Sync>;
 
-/// What was found.
+/// The result of reading the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// The number of the image; 0 without one.
@@ -61,7 +61,7 @@ pub enum OpenError {
         file: String,
         /// The place, in bytes from its start.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         what: &'static str,
     },
     /// Records are missing between two files.
@@ -87,7 +87,7 @@ pub enum OpenError {
     Rejected {
         /// The number of the record or image.
         number: u64,
-        /// What is wrong with it.
+        /// The reason.
         source: Rejected,
     },
 }
@@ -259,7 +259,7 @@ fn newest_image(
     }
 }
 
-/// How far a segment counts.
+/// The valid part of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
     /// Bytes up to the end of the last whole record.
@@ -313,7 +313,7 @@ pub(crate) fn scan(
     Ok(scanned)
 }
 
-/// Whether a record further on says that `number` was durable when it was appended.
+/// Whether a later record shows that `number` was durable when it was appended.
 fn is_torn_after_durable(bytes: &[u8], number: u64) -> bool {
     let mut at = 0;
     while at + frame::RECORD_HEADER <= bytes.len() {

@@ -1,5 +1,5 @@
-//! Where a journal lies: a flat directory of files. A trait, so that tests can lose what was written
-//! and not yet brought to the disk.
+//! The storage of a journal: a flat directory of files. A trait, so that tests can lose writes that
+//! were not yet synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use thiserror::Error;
 pub trait Storage: Send + Sync + 'static {
     /// The names of all files.
     fn list(&self) -> Result<Vec<String>, StorageError>;
-    /// What a file holds.
+    /// The contents of a file.
     fn read(&self, name: &str) -> Result<Vec<u8>, StorageError>;
     /// Makes a file that is not there yet.
     fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError>;
@@ -34,10 +34,10 @@ pub trait Storage: Send + Sync + 'static {
 
 /// A file that is open for writing at its end.
 pub trait StorageFile: Send + Sync {
-    /// Writes all of it.
+    /// Writes all bytes.
     fn write(&self, bytes: &[u8]) -> Result<(), StorageError>;
-    /// Makes durable what was written. A failure is final: what was written before may be lost,
-    /// and trying again would not say so.
+    /// Makes all writes durable. A failure is final: earlier writes may be lost, and another
+    /// attempt would not report it.
     fn sync(&self) -> Result<(), StorageError>;
 }
 
@@ -49,9 +49,9 @@ pub enum StorageError {
     System {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has the journal open.
@@ -70,7 +70,7 @@ pub struct DiskStorage {
     lock: Mutex<Option<File>>,
 }
 
-/// The file whose lock says that the directory is in use.
+/// The file whose lock marks the directory as in use.
 const LOCK: &str = "lock";
 
 impl DiskStorage {

@@ -47,12 +47,12 @@ impl Default for Options {
     }
 }
 
-/// The journal cannot be written any more. What was committed is safe; nothing else will be.
+/// The journal cannot be written any more. Committed records are safe; no more will be committed.
 #[derive(Clone, Debug, Error)]
 #[error("the journal failed: {0}")]
 pub struct Failed(Arc<str>);
 
-/// What a journal is doing.
+/// The status of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The number of the last record that was appended.
@@ -107,7 +107,7 @@ struct State {
     status: Status,
     /// Written and not durable yet: the file, and the number of the last record.
     unsynced: Option<(Arc<dyn StorageFile>, u64)>,
-    /// Somebody waits for durability before the interval is over.
+    /// A caller waits for durability before the interval is over.
     hurry: bool,
     /// Since when records wait that are not committed, or when some were committed last.
     waiting_since: Option<Instant>,
@@ -118,7 +118,7 @@ struct State {
     bytes: u64,
     /// The last record that [`Journal::read`] has shown, and `bytes` at that time.
     read: (u64, u64),
-    /// Those who read along.
+    /// Subscribers to the records.
     taps: Vec<Feed>,
 }
 
@@ -129,7 +129,7 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens a journal, shows what is in it, and starts the threads that write it.
+    /// Opens a journal, passes on its contents, and starts the threads that write it.
     ///
     /// # Errors
     /// It is damaged, of another version or not accessible, or `visit` rejects an entry.
@@ -269,8 +269,8 @@ impl Journal {
         failed.unwrap_or_else(|| Failed("it was closed".into()))
     }
 
-    /// Stores the state after the record `number`, and removes what it makes superfluous. It takes as
-    /// long as the disk takes; records are appended and committed meanwhile.
+    /// Stores the state after the record `number`, and removes files that it makes superfluous. It
+    /// takes as long as the disk needs; records are appended and committed meanwhile.
     ///
     /// # Errors
     /// The journal has failed, or fails with this.
@@ -291,7 +291,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What it is doing.
+    /// The journal's status.
     pub fn status(&self) -> Status {
         let state = self.shared.lock();
         let stalled = state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -316,7 +316,8 @@ impl Journal {
         recovery::read(&*self.shared.storage, committed, visit)
     }
 
-    /// Writes what waits, makes it durable, and ends. Records that are appended later are lost.
+    /// Writes pending records, makes them durable, and ends. Records that are appended later are
+    /// lost.
     ///
     /// # Errors
     /// The journal has failed.
@@ -396,7 +397,7 @@ impl Shared {
                 return;
             }
             let mut state = self.lock();
-            // While something waits to be made durable, the other thread wakes up by itself.
+            // While a record waits to be made durable, the other thread wakes up by itself.
             let sync_is_due = !is_durable && state.unsynced.is_none();
             state.status.committed = last;
             state.waiting_since = (last < state.status.appended).then(Instant::now);
@@ -422,7 +423,7 @@ impl Shared {
         }
     }
 
-    /// The thread that makes durable what was written, once in an interval, or when somebody waits.
+    /// The thread that makes written records durable, once in an interval, or when a caller waits.
     fn sync_now_and_then(&self) {
         let mut due = Instant::now() + self.options.sync_interval;
         loop {

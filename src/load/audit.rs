@@ -1,4 +1,4 @@
-//! Compares what the cluster manager counts as in use with what sessions can have.
+//! Compares the cluster manager's count of used slots with the possible grants of sessions.
 
 use std::collections::HashMap;
 use std::sync::Arc;

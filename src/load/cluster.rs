@@ -11,8 +11,8 @@ use corona_wire::generated::{
 /// The number of a node that is not one of the run's.
 pub(super) const FOREIGN: u32 = u32::MAX;
 
-/// Port of every node's own listener, and of the service that its grants name. Nobody listens
-/// there: no task is started.
+/// Port of every node's own listener, and of the service that its grants name. It has no listener:
+/// no task is started.
 const NODE_PORT: u16 = 50_060;
 const SERVICE_PORT: u16 = 50_061;
 /// Nodes that a placement takes for neighbours in a rack.
@@ -28,9 +28,9 @@ pub(super) struct LoadedCluster {
     held: AtomicI64,
 }
 
-/// The books of a node. Held is what was granted and not yet about to be released: a grant is
-/// counted after the cluster manager has counted it and a release before, so that there are never
-/// more than the cluster manager knows of.
+/// The books of a node. A slot is held from its grant until just before its release: a grant is
+/// counted after the cluster manager has counted it and a release before, so there are never more
+/// than the cluster manager knows.
 #[derive(Debug, Default)]
 struct Node {
     maps: AtomicU32,
@@ -72,8 +72,8 @@ impl LoadedCluster {
         }
     }
 
-    /// The node that a grant names: its number, or [`FOREIGN`]. An error says what is wrong with
-    /// the grant.
+    /// The node that a grant names: its number, or [`FOREIGN`]. An error names the fault of the
+    /// grant.
     pub(super) fn node_of(&self, grant: &ResourceGrant) -> Result<u32, String> {
         let Some(number) = self.number(&grant.node_name) else { return Ok(FOREIGN) };
         let InetAddress { host, port } = &grant.address;
@@ -117,7 +117,7 @@ impl LoadedCluster {
         }
     }
 
-    /// A slot that was held is gone.
+    /// A held slot was lost.
     pub(super) fn lose(&self, node: u32, is_map: bool) {
         self.release(node, is_map);
         if let Some(node) = self.node(node, is_map) {
@@ -129,7 +129,7 @@ impl LoadedCluster {
         self.nodes.get(number as usize).filter(|_| is_map)
     }
 
-    /// Notes every slot that was held beyond what its node has, unless a session lost one.
+    /// Records every held slot beyond the capacity of its node, unless a session lost one.
     pub(super) fn judge(&self, faults: &Faults) {
         for (number, node) in self.nodes.iter().enumerate() {
             let most = node.most_maps.load(Ordering::Relaxed);

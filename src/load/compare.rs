@@ -34,7 +34,7 @@ impl Change {
     }
 }
 
-/// Compares what both sides measured, in the order of the first report.
+/// Compares the measurements of both sides, in the order of the first report.
 pub fn compare(before: &[Report], after: &[Report]) -> Vec<LoadComparison> {
     let Some(first) = before.first() else { return vec![] };
     let compared = first.measures.iter().filter_map(|timing| {

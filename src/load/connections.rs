@@ -17,7 +17,7 @@ use corona_wire::client::PreparedCall;
 /// Between the end of a storm and the next.
 const CALM: Duration = Duration::from_millis(200);
 
-/// Lets so many nodes lose their connections and come back at the same time, again and again.
+/// Makes so many nodes lose their connections and reconnect at the same time, again and again.
 pub(super) async fn storms(world: Arc<LoadWorld>, nodes: usize) {
     let calls: Option<Vec<_>> = (0..nodes).map(|number| heartbeat(&world, number)).collect();
     let Some(calls) = calls.map(Arc::new) else { return };
@@ -66,7 +66,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Opens so many, one after the other.
+    /// Opens so many, one after another.
     pub(super) async fn open(world: &LoadWorld, count: usize) -> Result<Idle, Failure> {
         let used = || Some(ProcessUse::of(world.plan.process_id?)?.resident_bytes);
         let before = used();
@@ -83,7 +83,7 @@ impl Idle {
         Ok(Idle { callers, bytes_for_each })
     }
 
-    /// Counts what they cost.
+    /// Counts their use of memory.
     pub(super) fn count(&self, bytes: &Count) {
         bytes.add(self.bytes_for_each.unwrap_or(0));
     }

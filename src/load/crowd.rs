@@ -1,5 +1,5 @@
-//! Emulated job trackers: one task for each session that runs at a time, which starts sessions one
-//! after the other and does with each what the plan says.
+//! Emulated job trackers: one task for each concurrent session, which starts sessions one after
+//! another and drives each as planned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -81,7 +81,7 @@ impl CrowdRun {
         self.request_to_grant.record(waited);
     }
 
-    /// Requests that wait and grants so far, of sessions that can be told.
+    /// Pending requests and grants so far, of sessions whose driver reports them.
     pub(super) fn waiting_and_granted(&self) -> (i64, u64) {
         let waiting = self.waiting.load(Ordering::Relaxed);
         let waiting = if self.plan.driver == Driver::Prompt { waiting } else { 0 };
@@ -89,8 +89,8 @@ impl CrowdRun {
     }
 }
 
-/// Runs sessions one after the other, after a delay, until the run stops; then gives everything back, says so over
-/// `drained`, and ends the last one when it is time.
+/// Runs sessions one after another, after a delay, until the run stops; then releases everything,
+/// reports that over `drained`, and ends the last one when it is time.
 pub(super) async fn run(
     world: Arc<LoadWorld>,
     crowd: Arc<CrowdRun>,
@@ -208,7 +208,7 @@ impl Worker {
             user_id: "load".into(),
             group_ids: None,
             pool_info_strings: Some(PoolInfoStrings::new("default".into(), "defaultpool".into())),
-            // As every Java job tracker says; the original fails on sessions without it.
+            // As every Java job tracker sends it; the original fails on sessions without it.
             priority: Some(SessionPriority::NORMAL),
             no_preempt: Some(false),
             url: None,
@@ -216,7 +216,7 @@ impl Worker {
         }
     }
 
-    /// The jobs of a session, and what is left of it when the run stops.
+    /// The jobs of a session, and its state when the run stops.
     async fn live(
         &mut self,
         caller: &mut Caller,
@@ -249,7 +249,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks for everything, gives back what is granted. False when the run stops meanwhile.
+    /// Requests everything, releases what is granted. False if the run stops meanwhile.
     async fn job(
         &self,
         caller: &mut Caller,

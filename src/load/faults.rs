@@ -13,7 +13,7 @@ pub enum FaultKind {
     GrantedTwice,
     /// A grant has an id that the session did not request.
     NeverRequested,
-    /// A grant names a node that is not there, or says of it what the node has not said.
+    /// A grant names an unknown node, or contradicts the node's report.
     WrongGrant,
     /// More slots of a node were held at a time than it has.
     OverCapacity,
@@ -59,7 +59,7 @@ impl FaultKind {
     }
 }
 
-/// How often something went wrong, and the first instance of it.
+/// The number of faults of a kind, and the first instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The kind.

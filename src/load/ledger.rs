@@ -27,7 +27,7 @@ pub(super) struct Slip {
 /// The meaning of a grant to the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// The slot is the session's from now on. Tells when it was asked for.
+    /// The slot is the session's from now on. Has the time of its request.
     Fresh {
         /// Microseconds, as given to [`SlotLedger::ask`].
         asked_us: u32,
@@ -38,7 +38,7 @@ pub(super) enum Taken {
     Repeated,
     /// Must not be: granted before.
     Twice,
-    /// Must not be: there is no such request.
+    /// Must not be: the request does not exist.
     NeverRequested,
     /// Must not be: the request was for another type.
     WrongType,
@@ -73,7 +73,7 @@ impl SlotLedger {
         self.0.asked()
     }
 
-    /// A new request, to be called before it is sent. Gives its id; none when ids have run out.
+    /// A new request, to be called before it is sent. Returns its id; none when ids have run out.
     pub(super) fn ask(&mut self, kind: ResourceType, now_us: u32) -> Option<i32> {
         let mut given = 0;
         self.0.want(|id| {
@@ -105,8 +105,8 @@ impl SlotLedger {
         }
     }
 
-    /// A request is about to be released; none when it is not outstanding. Gives the node and type of
-    /// the slot that is given back, if one was held.
+    /// A request is about to be released; none when it is not outstanding. Returns the node and
+    /// type of the released slot, if one was held.
     pub(super) fn release(&mut self, id: i32) -> Option<Option<(u32, ResourceType)>> {
         let (asked, before) = self.0.release(id)?;
         let slot = match before {
@@ -117,12 +117,12 @@ impl SlotLedger {
         Some(slot)
     }
 
-    /// A slot was taken back. Gives its node and type if it was held.
+    /// A slot was revoked. Returns its node and type if it was held.
     pub(super) fn revoke(&mut self, id: i32) -> Option<(u32, ResourceType)> {
         self.0.lose(id, None).map(|(slip, asked)| (slip.node, asked.kind))
     }
 
-    /// A node is gone. Gives the ids and types of what was held there.
+    /// A node is lost. Returns the ids and types of the grants held there.
     pub(super) fn lose_node(&mut self, node: u32) -> Vec<(i32, ResourceType)> {
         let is_there = |standing: &RequestStanding<Slip>| matches!(standing, RequestStanding::Granted(slip) if slip.node == node);
         let ids = self.ids(is_there);

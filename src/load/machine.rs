@@ -8,8 +8,8 @@ use corona_process::procfs::Usage;
 /// Files that a run has open besides its connections.
 const OTHER_FILES: u64 = 64;
 
-/// Sees to it that this process may have so many connections open. An error gives the number that
-/// it may have at most.
+/// Makes sure that this process may have so many connections open. An error contains the most that
+/// it may have.
 pub(super) fn allow_connections(connections: usize) -> Result<(), u64> {
     let needed = connections as u64 + OTHER_FILES;
     let limit = getrlimit(Resource::Nofile);
@@ -38,8 +38,8 @@ pub struct ProcessUse {
 }
 
 impl ProcessUse {
-    /// The resources that a process has used since its start. None if it is gone, or on a system without
-    /// `/proc`.
+    /// The resources that a process has used since its start. None if it has ended, or on a system
+    /// without `/proc`.
     pub(super) fn of(process_id: u32) -> Option<ProcessUse> {
         let used = Usage::of(process_id);
         Some(ProcessUse {

@@ -33,7 +33,7 @@ struct Node {
     call: PreparedCall<ClusterManager>,
 }
 
-/// Joins the nodes of connection `number` to the cluster, says over `joined` how that went, and
+/// Joins the nodes of connection `number` to the cluster, reports the result over `joined`, and
 /// sends their heartbeats until the end.
 pub(super) async fn run(
     world: Arc<LoadWorld>,
@@ -116,7 +116,7 @@ impl Group {
     }
 
     /// A heartbeat whose time has come while the one before it was not answered counts from the
-    /// time when it was due, so that a cluster manager that stands still is not asked less.
+    /// time when it was due, so that a stalled cluster manager does not get fewer of them.
     async fn beat_every(&self, caller: &mut Caller, interval: Duration) -> Result<(), CallError> {
         let count = f64::from(self.world.cluster.count().max(1));
         let offset = |node: &Node| interval.mul_f64(f64::from(node.number) / count);

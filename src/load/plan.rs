@@ -57,7 +57,7 @@ pub struct Nodes {
 pub enum Heartbeats {
     /// Each node at this interval; the nodes are spread over it.
     Every(Duration),
-    /// On each connection one after the other, as fast as they are answered.
+    /// On each connection one after another, as fast as they are answered.
     ClosedLoop,
 }
 
@@ -67,7 +67,7 @@ pub enum Heartbeats {
 pub enum Connections {
     /// None.
     None,
-    /// All nodes lose theirs and come back at the same time, again and again. Between these storms
+    /// All nodes lose theirs and reconnect at the same time, again and again. Between these storms
     /// they send no heartbeats.
     Storms,
     /// So many over which nothing is sent but one heartbeat at the start and one at the end.
@@ -83,8 +83,8 @@ pub struct Crowd {
     pub sessions: usize,
     /// The work of each.
     pub job: Job,
-    /// Jobs that one session does, one after the other, before it ends and a new one starts. None:
-    /// one session does them all.
+    /// Jobs of one session, one after another, before it ends and a new one starts. None: one
+    /// session does them all.
     pub jobs_per_session: Option<u32>,
     /// How its sessions take notifications.
     pub driver: Driver,
@@ -298,7 +298,7 @@ impl Crowd {
     }
 }
 
-/// A number and what is counted.
+/// A number and the name of the counted things.
 fn many(count: u64, what: &str) -> String {
     format!("{} {what}{}", number(count), if count == 1 { "" } else { "s" })
 }

@@ -8,7 +8,7 @@ use super::report::{Report, Timing};
 
 /// Lines of a chart; of more measures, those that were seen most.
 const LINES: usize = 8;
-/// Colours that stay apart for people who see some of them alike.
+/// Colours that remain distinct for colour-blind people.
 const COLOURS: [&str; LINES] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8a6d00"];
 const WIDTH: f64 = 960.0;

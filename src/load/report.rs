@@ -78,7 +78,7 @@ const SHARES: [f64; 18] = [
 ];
 
 impl Timing {
-    /// From what was counted in so long. None when it never happened.
+    /// Computes it from the counts of a span. None if it never happened.
     pub(super) fn new(
         name: String,
         part: Option<String>,
@@ -102,7 +102,7 @@ impl Timing {
     }
 }
 
-/// More places would say nothing, and not survive a text.
+/// More digits would be meaningless, and not survive a text.
 fn thousandths(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }

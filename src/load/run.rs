@@ -71,10 +71,10 @@ impl Progress {
     }
 }
 
-/// Runs a plan. It ends early, in the same orderly way, when `stop` is done. Must be called within a
-/// tokio runtime; nothing of it runs on afterwards.
+/// Runs a plan. It ends early, in the same orderly way, when `stop` is done. Must be called within
+/// a tokio runtime; no task of it outlives the call.
 ///
-/// Errors: when it could not begin. What goes wrong later is in the report.
+/// Errors: when it could not begin. Later faults are in the report.
 pub async fn run(
     plan: Plan,
     progress: &Progress,
@@ -108,7 +108,7 @@ struct LoadRun<'a> {
     stopped_early: bool,
 }
 
-/// Where crowds say that they have given everything back.
+/// The channel on which crowds report that they have released everything.
 struct Crowds {
     callbacks: Arc<CallbackServer>,
     drained: mpsc::Sender<()>,
@@ -382,7 +382,7 @@ impl Watch {
         Watch { world, timeline, seen, looked, audited, granted: 0, still_since: None }
     }
 
-    /// Looks, keeps what was seen if it belongs to the timeline, and says it in a few words.
+    /// Takes a sample, keeps it if it belongs to the timeline, and summarizes it in a few words.
     fn look(&mut self, crowds: &[Arc<CrowdRun>], step: Option<Duration>) -> String {
         let mut most = (String::new(), 0);
         let places = self.timeline.seen.values().map(Vec::len).max().unwrap_or(0);

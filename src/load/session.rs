@@ -16,7 +16,7 @@ use super::world::LoadWorld;
 use corona_model::types::ResourceType;
 use corona_wire::generated::{self as wire, ResourceGrant, ResourceRequest};
 
-/// Slots are given back after so long even if a batch is not full: others may wait for them.
+/// Slots are released after this time even if a batch is not full: others may wait for them.
 const BATCH_LINGER: Duration = Duration::from_millis(5);
 
 /// An emulated session.
@@ -191,7 +191,7 @@ impl LoadSession {
         if ready < batch && latest > now {
             return Next::Wait(Some(latest));
         }
-        // One that was lost is there twice.
+        // A lost slot is listed twice.
         let ids = state.due.drain(..ready).map(|(_, id)| id).collect();
         let ids = self.strike(&mut state.ledger, ids);
         if ids.is_empty() { Next::Wait(Some(now)) } else { Next::Release(ids) }
@@ -235,7 +235,7 @@ impl LoadSession {
         locked(&self.state).ledger.asked()
     }
 
-    /// The session is gone without a release of what it held: others may have it already.
+    /// The session ended without releasing its slots: other sessions may have them already.
     pub(super) fn abandon(&self) {
         let mut state = locked(&self.state);
         self.crowd.add_waiting(-(state.ledger.waiting() as i64));

@@ -1,5 +1,4 @@
-//! Runs against a small cluster manager that can be told to do wrong: what is planted must be found,
-//! and nothing else.
+//! Runs against a small cluster manager with planted faults: exactly these must be found.
 
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
@@ -20,7 +19,7 @@ use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{self as wire, ResourceGrant, RunningSession};
 use corona_wire::server::{Answer, Handler, Limits, ListenOn, Server, listen};
 
-/// A job of so many maps that are given back at once.
+/// A job of so many maps that are released at once.
 pub(super) fn job(maps: u32) -> Job {
     Job {
         maps,
@@ -34,25 +33,25 @@ pub(super) fn job(maps: u32) -> Job {
     }
 }
 
-/// What the small cluster manager does wrong.
+/// The faults of the small cluster manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// Tells each tenth grant once more.
+    /// Notifies each tenth grant twice.
     TellsTwice,
     /// Grants each tenth request a second time, on another node.
     GrantsTwice,
-    /// Grants what nobody asked for.
+    /// Grants slots without a request.
     Invents,
-    /// Says something of a node that the node has not said.
+    /// Misreports a property of a node.
     Misquotes,
     /// Grants everything on the first node.
     Crowds,
-    /// Goes on counting each tenth slot that was released.
+    /// Keeps counting each tenth slot after its release.
     ForgetsReleases,
     /// Ends a session by itself.
     DropsSessions,
-    /// Tells a node to restart.
+    /// Asks a node to restart.
     Restarts,
 }
 
@@ -95,7 +94,7 @@ impl Small {
         self.wrong == Wrong::Restarts
     }
 
-    /// The grants for requests, and whom to tell.
+    /// The grants for requests, and the sessions to notify.
     fn grant(
         &self,
         handle: &str,
@@ -261,7 +260,7 @@ async fn a_cluster_manager_that_does_right_has_no_errors_and_all_figures() {
         .filter_map(|name| report.counts.get(*name))
         .sum();
     let granted = report.measures.iter().find(|measure| measure.name == "jobs: request to grant");
-    // What is measured begins between two of them.
+    // The measurement begins between two of them.
     assert!(maps.abs_diff(granted.unwrap().count) <= 100, "{maps} {granted:?}");
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);

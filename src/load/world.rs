@@ -21,7 +21,7 @@ use corona_wire::calls::{
 };
 use corona_wire::client::{CallError, Client, ClientOptions, PreparedCall};
 
-/// How far a run is.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// Load is made.

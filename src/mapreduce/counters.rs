@@ -46,7 +46,7 @@ pub struct Counter {
 pub struct NotCounters {
     /// Where.
     pub at: usize,
-    /// What should stand there.
+    /// The expected text.
     pub expected: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What reduces and clients learn of attempts that have ended. Spec: mapreduce/02 §2.8.
+//! Events of ended attempts, for reduces and clients. Spec: mapreduce/02 §2.8.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::AttemptKey;
 
-/// What has become of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventStatus {
@@ -42,7 +42,7 @@ pub struct CompletionEvent {
     pub attempt: AttemptKey,
     /// Whether it was a map whose output reduces fetch; set-up and clean-up tasks are not.
     pub is_map: bool,
-    /// What has become of it.
+    /// The attempt's result.
     pub status: EventStatus,
     /// Where its output can be fetched, such as `http://host:50060`; absent where no report brought it.
     pub tracker_http: Option<Arc<str>>,

@@ -1,4 +1,4 @@
-//! What a job's history file says, and the lines that say it. Spec: mapreduce/08 §8.2, §8.3.
+//! The records of a job's history file, and their lines. Spec: mapreduce/08 §8.2, §8.3.
 //!
 //! Readers of the original fail for the whole file at a record type or key that they do not know, so
 //! there is no room here for more than the original writes.
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::counters::Counters;
 use crate::ids::{AttemptKey, JobId, TaskKey, TaskKind};
 
-/// How a job stands or has ended. Spec: mapreduce/09 §H.
+/// The status or the end of a job. Spec: mapreduce/09 §H.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum JobState {
@@ -40,7 +40,7 @@ impl JobState {
     }
 }
 
-/// What a task is for.
+/// The role of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TaskRole {
@@ -86,8 +86,8 @@ pub enum HistoryRecord {
         submit_ms: i64,
         /// Where its configuration is.
         conf: Arc<str>,
-        /// Host and HTTP port of its tracker and the attempt of a remote job tracker, `null` for each
-        /// that there is not.
+        /// Host and HTTP port of its tracker and the attempt of a remote job tracker, `null` where
+        /// missing.
         tracker: Arc<str>,
     },
     /// Its tasks were made.
@@ -105,7 +105,7 @@ pub enum HistoryRecord {
     TaskStarted {
         /// The task.
         task: TaskKey,
-        /// What it is for.
+        /// The task's role.
         role: TaskRole,
         /// Milliseconds since the Unix epoch.
         start_ms: i64,
@@ -118,7 +118,7 @@ pub enum HistoryRecord {
     TaskSucceeded {
         /// The task.
         task: TaskKey,
-        /// What it is for.
+        /// The task's role.
         role: TaskRole,
         /// Milliseconds since the Unix epoch.
         finish_ms: i64,
@@ -129,7 +129,7 @@ pub enum HistoryRecord {
     TaskFailed {
         /// The task.
         task: TaskKey,
-        /// What it is for.
+        /// The task's role.
         role: TaskRole,
         /// Milliseconds since the Unix epoch.
         finish_ms: i64,
@@ -145,7 +145,7 @@ pub enum HistoryRecord {
 pub struct AttemptEnd {
     /// The attempt.
     pub attempt: AttemptKey,
-    /// What its task is for.
+    /// The role of its task.
     pub role: TaskRole,
     /// Milliseconds since the Unix epoch.
     pub start_ms: i64,
@@ -168,7 +168,7 @@ pub enum AttemptResult {
     Succeeded {
         /// For reduces: when shuffle and sort ended, in milliseconds since the Unix epoch.
         phases: Option<(i64, i64)>,
-        /// What the task said last.
+        /// The task's last status text.
         state_string: String,
         /// Its counters.
         counters: Counters,
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_the_original() {
-        // Spec: mapreduce/08 §8.3; the lines stand in the history of the recording inproc-sleep.
+        // Spec: mapreduce/08 §8.3; the lines are from the history of the recording inproc-sleep.
         let submitted = HistoryRecord::Submitted {
             name: "Sleep job".into(),
             user: "root".into(),

@@ -34,7 +34,7 @@ pub struct AttemptId {
 pub struct NotAnId {
     /// The text, cut if it is long.
     pub text: String,
-    /// What was expected.
+    /// The expected form.
     pub expected: &'static str,
 }
 
@@ -95,7 +95,7 @@ impl<T> IndexMut<TaskKind> for PerKind<T> {
     }
 }
 
-/// A task within its job. [`JobId::task`] gives its name.
+/// A task within its job. [`JobId::task`] returns its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskKey {
     /// Among which tasks its number counts.
@@ -111,7 +111,7 @@ impl TaskKey {
     }
 }
 
-/// An attempt within its job. [`JobId::attempt`] gives its name.
+/// An attempt within its job. [`JobId::attempt`] returns its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AttemptKey {
     /// The task.

@@ -1,8 +1,8 @@
 //! The vocabulary of MapReduce jobs, which task trackers, job trackers and tasks share: ids, settings
 //! of a job, counters, splits, statuses, completion events and history records.
 //!
-//! Plain data and its text forms. It knows no socket and no byte of the wire: the objects that travel
-//! are in `corona-hadoop`, and who knows both converts.
+//! Plain data and its text forms. It knows no socket and no byte of the wire: the objects on the
+//! wire are in `corona-hadoop`, and crates that know both convert.
 
 pub mod counters;
 pub mod events;

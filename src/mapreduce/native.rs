@@ -1,8 +1,8 @@
-//! Which jobs native tasks can run, and what such a job says of its mapper, reducer and their formats.
+//! Which jobs native tasks can run, and such a job's mapper, reducer and formats.
 //!
-//! A native task does what Hadoop Streaming does: it passes lines to programs and takes lines from them.
-//! Whatever a job names that only Java can run is refused here by name, before anything starts, so that
-//! such a job runs in Java. Pure: it looks at nothing but the configuration.
+//! A native task works like Hadoop Streaming: it passes lines to programs and takes lines from
+//! them. A class that only Java can run is refused here by name, before anything starts, so that
+//! its job runs in Java. Pure: it reads only the configuration.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum NotNative {
         /// The class.
         value: String,
     },
-    /// There is neither a program nor a built-in step.
+    /// Neither a program nor a built-in step is named.
     #[error("the job names no program for its {0}")]
     NoProgram(&'static str),
     /// A built-in step that does not exist.
@@ -30,7 +30,7 @@ pub enum NotNative {
     BuiltIn {
         /// The key.
         key: &'static str,
-        /// What it says.
+        /// The key's value.
         value: String,
     },
     /// Options of a partitioner that cannot be read.
@@ -51,7 +51,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What names of its files end with.
+    /// The extension of its files.
     pub fn extension(self) -> &'static str {
         match self {
             Codec::Deflate => ".deflate",
@@ -83,7 +83,7 @@ impl Codec {
     }
 }
 
-/// What a step does with records.
+/// A step's effect on records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A program, with its arguments as streaming splits them.
@@ -116,11 +116,11 @@ impl fmt::Display for Step {
 pub struct KeyField {
     /// The first field.
     pub begin_field: usize,
-    /// The first character of it.
+    /// The first character.
     pub begin_char: usize,
     /// The last field.
     pub end_field: usize,
-    /// The last character of it.
+    /// The last character.
     pub end_char: usize,
 }
 
@@ -131,7 +131,7 @@ pub enum Partitioning {
     Hash,
     /// By parts of the key.
     KeyFields {
-        /// What stands between fields.
+        /// The separator of fields.
         separator: Vec<u8>,
         /// The parts.
         fields: Vec<KeyField>,
@@ -151,7 +151,7 @@ pub struct LineFormat {
     pub ignores_key: bool,
 }
 
-/// What native tasks need to know of a job.
+/// A job as native tasks see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeJob {
     /// The mapper.
@@ -176,7 +176,7 @@ pub struct NativeJob {
     pub text_separator: Vec<u8>,
     /// Whether a program that ends with another status than 0 fails its task.
     pub exit_status_counts: bool,
-    /// What lines of stderr for the task begin with.
+    /// The prefix of lines of stderr that are meant for the task.
     pub reporter_prefix: String,
 }
 
@@ -208,10 +208,10 @@ const DEFAULT_CODEC: &str = "org.apache.hadoop.io.compress.DefaultCodec";
 const GZIP_CODEC: &str = "org.apache.hadoop.io.compress.GzipCodec";
 
 impl NativeJob {
-    /// What the configuration of a job says.
+    /// Reads the configuration of a job.
     ///
     /// # Errors
-    /// Native tasks cannot run it; the error says why.
+    /// Native tasks cannot run it; the error has the reason.
     pub fn of(conf: &JobConf) -> Result<NativeJob, NotNative> {
         let reader = ConfReader { conf };
         for (key, allowed) in CLASSES {
@@ -439,7 +439,7 @@ fn key_field(text: &str) -> Option<KeyField> {
     })
 }
 
-/// What Java's `URLDecoder` makes of a text. An escape that is none stays as it is.
+/// The result of Java's `URLDecoder` for a text. An invalid escape stays as it is.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

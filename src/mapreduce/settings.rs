@@ -1,4 +1,4 @@
-//! What a job's configuration says to its job tracker, typed. Spec: mapreduce/05 §5.3, §5.5, mapreduce/09 §C, §E.
+//! A job's settings for its job tracker, typed. Spec: mapreduce/05 §5.3, §5.5, mapreduce/09 §C, §E.
 
 use corona_config::{JobConf, keys};
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,8 @@ pub struct JobSettings {
     pub max_failed_connections: u32,
     /// Attempts that failed and left output to clean up, above which a node counts as faulty.
     pub max_node_failures: u32,
-    /// Milliseconds for which a request waits with excluded hosts while nobody knows which hosts there are.
+    /// Milliseconds for which a request waits with excluded hosts while the hosts of the cluster
+    /// are unknown.
     pub exclusion_wait_ms: i64,
     /// Milliseconds that the clean-up of a job that was killed may take; 0: it is not cleaned up after.
     pub killed_cleanup_ms: i64,
@@ -87,7 +88,7 @@ impl Default for JobSettings {
 }
 
 impl JobSettings {
-    /// What a job's configuration says.
+    /// The settings in a job's configuration.
     pub fn of(conf: &JobConf) -> JobSettings {
         JobSettings::read(&|key| conf.get(key.name))
     }

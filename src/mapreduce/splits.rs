@@ -1,10 +1,10 @@
-//! What a map reads, as far as a job tracker looks at it. Spec: mapreduce/02 §2.11.
+//! The input of a map, as far as a job tracker reads it. Spec: mapreduce/02 §2.11.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// One split. What its map reads is opaque to the job tracker, and stays in the job's split file.
+/// One split. Its map's input is opaque to the job tracker, and stays in the job's split file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// Bytes that the map will read.

@@ -1,4 +1,4 @@
-//! What a task tracker reports of an attempt. Spec: mapreduce/02 §2.3.
+//! A task tracker's report of an attempt. Spec: mapreduce/02 §2.3.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ pub enum TaskState {
     Running,
     /// It has done its work.
     Succeeded,
-    /// It has failed, and nothing of it is left.
+    /// It has failed, and its cleanup is done.
     Failed,
     /// It was launched and has not begun.
     Unassigned,
-    /// It was killed, and nothing of it is left.
+    /// It was killed, and its cleanup is done.
     Killed,
     /// It waits for the permission to commit its output.
     CommitPending,
@@ -84,13 +84,13 @@ pub struct TaskStatus {
     pub attempt: AttemptKey,
     /// Its state.
     pub state: TaskState,
-    /// From 0 to 1; what is not a number in that range is brought into it.
+    /// From 0 to 1; other values are clamped to that range.
     pub progress: f32,
-    /// What it is doing.
+    /// The current phase.
     pub phase: Phase,
-    /// What went wrong since the last report.
+    /// Errors since the last report.
     pub diagnostics: String,
-    /// What the task says that it does.
+    /// The task's own status text.
     pub state_string: String,
     /// Milliseconds since the Unix epoch, 0 if it has not begun.
     pub start_time_ms: i64,
@@ -100,11 +100,11 @@ pub struct TaskStatus {
     pub counters: Option<Counters>,
     /// The records that it reads next.
     pub next_records: RecordRange,
-    /// What a reduce adds.
+    /// Further fields of a reduce.
     pub reduce: Option<ReduceProgress>,
 }
 
-/// What only a reduce reports.
+/// Fields that only a reduce reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReduceProgress {
     /// When the last map output was fetched; milliseconds since the Unix epoch, 0 before.
@@ -116,7 +116,7 @@ pub struct ReduceProgress {
 }
 
 impl TaskStatus {
-    /// A report of this state that says nothing more.
+    /// A report of this state without further details.
     pub fn new(attempt: AttemptKey, state: TaskState) -> TaskStatus {
         TaskStatus {
             attempt,

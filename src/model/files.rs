@@ -19,7 +19,7 @@ pub struct FileSystemSettings {
     pub socks_server: String,
     /// Whether the configuration requires Kerberos, which is refused.
     pub is_secure: bool,
-    /// Who the client says it is.
+    /// The client's claimed user name.
     pub user: String,
     /// The groups of the user.
     pub groups: Vec<String>,
@@ -35,11 +35,11 @@ pub struct FileSystemSettings {
     pub packet_bytes: u32,
     /// How long a data node may be silent.
     pub socket_timeout: Duration,
-    /// What is added to it for each node of a pipeline.
+    /// Added to it for each node of a pipeline.
     pub read_extension: Duration,
-    /// How long a data node may leave unread what is written to it.
+    /// How long a data node may leave written data unread.
     pub write_timeout: Duration,
-    /// What is added to it for each node of a pipeline.
+    /// Added to it for each node of a pipeline.
     pub write_extension: Duration,
     /// Further tries to write a block.
     pub block_write_retries: u32,
@@ -53,7 +53,7 @@ pub struct FileSystemSettings {
     pub call_timeout: Duration,
     /// How long a connection to a name node is tried.
     pub connect_patience: Duration,
-    /// How often the creation of a file is retried that somebody else is writing.
+    /// How often to retry the creation of a file that another client is writing.
     pub create_retries: u32,
     /// The pause before that.
     pub create_pause: Duration,

@@ -44,7 +44,7 @@ pub struct Settings {
     pub sessions_per_log_dir: i32,
     /// Only pools of the pools file may be used. `cm.configured.pools.only`
     pub configured_pools_only: bool,
-    /// Bounds on what peers may make the engine hold.
+    /// Limits on the state that peers may make the engine hold.
     pub bounds: Bounds,
     /// The general scheduling file.
     pub scheduling: Scheduling,

@@ -39,7 +39,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// What a slot of a node is for. Spec: cluster-manager/01 §5.2.
+/// The purpose of a node's slot. Spec: cluster-manager/01 §5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ResourceType {
@@ -98,7 +98,7 @@ impl<T: Copy> PerType<T> {
 }
 
 impl<T> PerType<T> {
-    /// What `map` makes of each value.
+    /// The results of `map` for each value.
     pub fn map_ref<U>(&self, map: impl FnMut(&T) -> U) -> PerType<U> {
         PerType(self.0.each_ref().map(map))
     }
@@ -127,7 +127,7 @@ pub enum SessionPriority {
     VeryLow,
     /// 1
     Low,
-    /// 2, and what a session has that names none.
+    /// 2, the default of sessions.
     #[default]
     Normal,
     /// 3
@@ -158,7 +158,7 @@ impl SessionPriority {
     }
 }
 
-/// What became of a session. Spec: cluster-manager/01 §5.2.
+/// The state or result of a session. Spec: cluster-manager/01 §5.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SessionStatus {
@@ -298,7 +298,7 @@ pub struct ResourceRequest {
     pub id: i32,
     /// Hosts to be near to, best first; empty for anywhere.
     pub hosts: Vec<Arc<str>>,
-    /// What the slot is to hold. Absent counts as one CPU.
+    /// The resources that the slot needs. Absent counts as one CPU.
     pub specs: Option<ComputeSpecs>,
     /// The type of the slot.
     pub kind: ResourceType,
@@ -319,20 +319,20 @@ pub struct Grant {
     pub granted_at: Millis,
     /// The type of the slot.
     pub kind: ResourceType,
-    /// What the node said of its service for this type: `host:port`.
+    /// The address of the node's service for this type, as reported: `host:port`.
     pub app_info: Arc<str>,
 }
 
-/// What a node says of itself in a heartbeat.
+/// A node's report in a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Name of the node, chosen by it; not the host.
     pub name: Arc<str>,
     /// Where the node is.
     pub address: Address,
-    /// What it has in all.
+    /// Its total resources.
     pub total: ComputeSpecs,
-    /// What is free now; absent when the node did not say.
+    /// Its free resources; absent if the node did not report them.
     pub free: Option<ComputeSpecs>,
     /// For each type that it serves, where.
     pub apps: PerType<Option<Arc<str>>>,

@@ -27,7 +27,7 @@ pub struct Acceptor {
 /// A connection that could not be accepted.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the system reported.
+    /// The system's error.
     pub error: io::Error,
     /// Whether the next attempt is likely to fail as well. The acceptor pauses before it.
     pub lasts: bool,
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn failures_to_accept_are_told_apart() {
-        // ECONNABORTED is about a peer that has gone; EMFILE and ENFILE last.
+        // ECONNABORTED is about a peer that has disconnected; EMFILE and ENFILE last.
         for (number, one) in [(103, true), (24, false), (23, false)] {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(concerns_one_connection(&error), one, "{error}");

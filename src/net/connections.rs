@@ -43,9 +43,9 @@ struct Held {
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// As many connections as there may be are open.
+    /// The limit of all connections is reached.
     Full,
-    /// This peer has as many as one peer may have.
+    /// The limit of connections from one peer is reached.
     FullForPeer,
 }
 
@@ -232,7 +232,7 @@ mod tests {
         innocent.waits();
         attacker.iter().for_each(Place::waits);
         attacker[0].serves();
-        // Of the peer with the most connections, the one that has waited for the longest time.
+        // The connection that has waited longest, of the peer with the most connections.
         let other = admit("10.0.0.3");
         assert!(is_closed(&attacker[1]).await);
         for open in [&attacker[0], &attacker[2], &innocent, &other] {

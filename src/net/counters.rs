@@ -1,4 +1,4 @@
-//! Why connections end, and what a server counts of them.
+//! Why connections end, and a server's counters of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,9 +13,9 @@ pub enum Ending {
     Idle,
     /// A frame or message began and did not end in time.
     SlowFrame,
-    /// The peer did not take what was written to it.
+    /// The peer did not read the written data.
     SlowReader,
-    /// The peer sent what cannot be a message, or too much.
+    /// The peer sent something that is no message, or is too large.
     Malformed,
     /// It holds too many bytes, or most of those that all connections together may hold.
     Memory,
@@ -59,8 +59,7 @@ impl Ending {
     }
 }
 
-/// What a server has counted since it started. Numbers only grow, except `open` and the bytes in
-/// flight.
+/// Counters of a server since its start. Numbers only grow, except `open` and the bytes in flight.
 #[derive(Debug, Default)]
 pub struct Counters {
     open: AtomicU64,

@@ -1,5 +1,5 @@
-//! One HTTP/1.1 connection, with limits on what its peer may hold: a request that does not arrive and
-//! a reader that does not read end it. It knows no page.
+//! One HTTP/1.1 connection, with limits on the resources of its peer: a request that does not
+//! arrive and a reader that does not read end it. It knows no page.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -19,14 +19,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::WriteTimeout;
 use super::connections::Place;
 
-/// What one connection may take.
+/// Limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request's head, and of what is read ahead.
+    /// Bytes of a request's head, and of the read-ahead.
     pub head_bytes: usize,
     /// How long a request's head may take to arrive, and a connection may wait for one.
     pub head_timeout: Duration,
-    /// How long a reader may take no byte of what is written to it.
+    /// How long a reader may take no byte of written data.
     pub write_timeout: Duration,
     /// Whether a connection may carry more than one request.
     pub keep_alive: bool,
@@ -75,7 +75,7 @@ pub async fn serve<S, B, F>(
 /// A body. When it is dropped, sent or not, its connection waits for the next request.
 struct Served<B> {
     body: B,
-    /// None where there is no next request.
+    /// None if no further request comes.
     place: Option<Arc<Place>>,
 }
 

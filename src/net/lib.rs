@@ -1,11 +1,11 @@
-//! Servers, whatever they speak: opening a listener, accepting connections, and limits on what a
-//! connection, a peer and all peers together may cost.
+//! Servers of any protocol: opening a listener, accepting connections, and limits on the resources
+//! of a connection, of a peer and of all peers together.
 //!
 //! [`accept`] is the one accept loop. Servers of messages count their connections ([`Counters`]),
 //! account for their memory ([`memory`]) and share scarce work fairly between peers ([`permits`]).
-//! Servers of pages limit connections by peer ([`connections`]) and serve HTTP/1.1 ([`http`]). Relays pass
-//! bytes on ([`relay`]) and say for whom ([`proxy_protocol`]). This crate knows nothing of Thrift, Hadoop
-//! or pages.
+//! Servers of pages limit connections by peer ([`connections`]) and serve HTTP/1.1 ([`http`]).
+//! Relays pass bytes on ([`relay`]) and name the peer behind them ([`proxy_protocol`]). This crate
+//! knows nothing of Thrift, Hadoop or pages.
 
 pub mod accept;
 pub mod connections;

@@ -8,16 +8,16 @@ use tokio::net::TcpListener;
 /// Where to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenOn {
-    /// This port of all addresses, of both families where the machine has both. 0 is any free
-    /// port. This is what the original does with `cm.server.address`.
+    /// This port of all addresses, of both families where the machine has both. 0 is any free port.
+    /// The original does this with `cm.server.address`.
     AnyAddress(u16),
     /// This address only.
     Address(SocketAddr),
 }
 
 /// Opens a listener with address reuse and room for as many connections that wait to be accepted as
-/// the system allows (`net.core.somaxconn`), so that all task trackers may come back at once.
-/// Must be called within a tokio runtime.
+/// the system allows (`net.core.somaxconn`), so that all task trackers may reconnect at once. Must
+/// be called within a tokio runtime.
 ///
 /// Errors: those of the system, such as a port that is taken.
 pub fn listen(on: ListenOn) -> io::Result<TcpListener> {

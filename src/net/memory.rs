@@ -40,7 +40,7 @@ pub struct Memory {
 
 /// A connection is closed, because all connections together hold too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the memory for messages is used up, and this connection holds most of it")]
+#[error("the memory for messages is exhausted, and this connection holds the most")]
 pub struct Revoked;
 
 impl From<Revoked> for Ending {
@@ -49,13 +49,13 @@ impl From<Revoked> for Ending {
     }
 }
 
-/// What one connection holds, as others see it.
+/// One connection's use of memory, as others see it.
 #[derive(Debug)]
 struct Holder {
     peer: IpAddr,
     bytes: AtomicUsize,
     revoked: AtomicBool,
-    /// What it held when it was revoked. Written while the list is locked.
+    /// The bytes that it held when it was revoked. Written while the list is locked.
     leaving: AtomicU64,
     told: Notify,
 }
@@ -94,17 +94,17 @@ impl Memory {
         &self.counters
     }
 
-    /// What a connection from or to `peer` holds: nothing yet.
+    /// The account of a connection from or to `peer`: nothing yet.
     pub fn holding(self: &Arc<Self>, peer: IpAddr) -> Holding {
         Holding { memory: self.clone(), peer: peer_of(peer), bytes: 0, listed: None }
     }
 
-    /// How much of `total` is too much, apart from what is being freed already.
+    /// The excess over the limit, apart from memory that is being freed already.
     fn excess(&self, total: u64) -> u64 {
         total.saturating_sub(self.leaving.load(Ordering::Relaxed)).saturating_sub(self.limit)
     }
 
-    /// Revokes the memory of those who hold most, until there is room.
+    /// Revokes the memory of the largest holders, until there is room.
     fn make_room(&self) {
         let listed = self.listed();
         let excess = self.excess(self.counters.inflight_bytes());
@@ -137,7 +137,7 @@ impl Memory {
                 %peer,
                 bytes,
                 limit = self.limit,
-                "closing a connection: the memory for messages is used up, and its peer holds most"
+                "closing a connection: the memory for messages is exhausted, and its peer holds most"
             );
             freed += bytes as u64;
             peers.push((sum - bytes, peer));
@@ -150,7 +150,7 @@ impl Memory {
     }
 }
 
-/// What a connection, or a part of it, holds. Given back when it is dropped.
+/// The memory that a connection, or a part of it, holds. Released when it is dropped.
 #[derive(Debug)]
 pub struct Holding {
     memory: Arc<Memory>,
@@ -160,7 +160,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Holds `bytes` from now on, instead of what it held before.
+    /// Holds `bytes` from now on, instead of the earlier number.
     ///
     /// Errors: there is not so much room, and the connection is one of those that hold most.
     pub fn set(&mut self, bytes: usize) -> Result<(), Revoked> {
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(revoked(&spread), 1, "so much is enough");
         assert!(spread[6].is_revoked(), "the largest");
         assert!(!large.is_revoked());
-        // What is being freed counts as free.
+        // Memory that is being freed counts as free.
         assert_eq!(innocent.set(60_000), Ok(()));
         assert_eq!(revoked(&spread), 1);
         drop(spread);

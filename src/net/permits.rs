@@ -1,7 +1,7 @@
 //! A semaphore that is fair between its users: each user may hold only some of the permits, and
 //! waiting users take turns, so that no user waits behind the long queue of another one.
 //!
-//! It knows nothing of what the permits are for.
+//! It knows nothing of the permits' purpose.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -221,7 +221,7 @@ mod tests {
         let mut last = pin!(permits.take('a'));
         assert!(poll(last.as_mut()).await.is_pending());
         drop(held);
-        // It had been given the permit, which goes on to the next user.
+        // It had been granted the permit, which passes to the next user.
         drop(given);
         drop(last.await);
         assert_eq!(permits.held(), 0);

@@ -11,7 +11,7 @@ use thiserror::Error;
 pub const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes before the addresses.
 const FIXED: usize = 16;
-/// Bytes of a header at most. What is behind the addresses is ignored.
+/// The most bytes of a header. Bytes after the addresses are ignored.
 pub const MAX_HEADER: usize = FIXED + 512;
 
 const VERSION_2_LOCAL: u8 = 0x20;

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// Relays between two connections until both directions have ended. When one peer closes its half, the
-/// other sees that and may go on sending.
+/// Relays between two connections until both directions have ended. When one peer closes its half,
+/// the other sees the end and may still send.
 ///
 /// # Errors
 /// One of them failed.

@@ -23,7 +23,7 @@ impl<S> WriteTimeout<S> {
         WriteTimeout { stream, timeout, stalled: None }
     }
 
-    /// What became of a write, or its failure when it has been waiting for too long.
+    /// The result of a write, or a failure if it has waited too long.
     fn limited<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,5 +1,5 @@
-//! The process itself: panics in tasks that other parts rely on, threads for work that blocks, and what
-//! Linux reports of processes and of the machine. It must not know what the tasks do.
+//! The process itself: panics in tasks that other parts rely on, threads for work that blocks, and
+//! Linux's statistics of processes and of the machine. It must not know the tasks' purpose.
 
 pub mod panics;
 mod proc_text;

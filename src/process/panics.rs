@@ -1,8 +1,8 @@
 //! Panics in tasks that other parts rely on.
 //!
-//! A panic is a bug in this program. It must be logged, and must not stop more than necessary: start
-//! every task that another part relies on through one of these functions. This file must not know
-//! what the tasks do.
+//! A panic is a bug in this program. It must be logged, and must not stop more than necessary:
+//! start every task that another part relies on through one of these functions. This file must not
+//! know the tasks' purpose.
 
 use std::any::Any;
 use std::future::{Future, pending, poll_fn};

@@ -1,6 +1,6 @@
 //! The two forms of numbers in `/proc`, proc(5). Reads no file.
 
-/// What `/proc/PID/stat` says behind the number and the name of the process.
+/// The fields of `/proc/PID/stat` after the number and the name of the process.
 #[derive(Debug)]
 pub(crate) struct Stat<'a>(Vec<&'a str>);
 
@@ -22,8 +22,8 @@ impl<'a> Stat<'a> {
     }
 }
 
-/// The first number behind a name that begins a line. The colon, where the file has one, is part of
-/// the name: what else begins with the same letters is another one.
+/// The first number after a name at the start of a line. The colon, if the file has one, is part of
+/// the name: other names may begin with the same letters.
 pub(crate) fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -39,7 +39,7 @@ mod tests {
         for name in names {
             let text = format!("42 ({name}) S 7 40 39 0 -1 18446744073709551616\n");
             let stat = Stat::of(&text).expect(name);
-            // The field, what it says, and that as a number.
+            // The field, its text, and the text as a number.
             let cases = [
                 (0, None, None),
                 (1, None, None),

@@ -36,7 +36,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// What `/proc/<pid>/stat` says.
+    /// The values of `/proc/<pid>/stat`.
     fn parse(stat: &str) -> Option<Process> {
         let (pid, _) = stat.split_once(' ')?;
         let stat = Stat::of(stat)?;
@@ -51,7 +51,7 @@ impl Process {
         })
     }
 
-    /// A running process; `None` when there is none of this number.
+    /// A running process; `None` if none has this number.
     pub fn of(pid: i32) -> Option<Process> {
         Process::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -74,7 +74,7 @@ impl Process {
     }
 }
 
-/// What a process uses. What cannot be read is none.
+/// The resource use of a process. Values that cannot be read are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Resident memory in bytes.
@@ -170,11 +170,11 @@ pub fn boot_id() -> String {
 pub struct Machine {
     /// Physical memory, in bytes.
     pub memory_bytes: u64,
-    /// What can be had of it, in bytes: free, and in use for what can be thrown away.
+    /// Available memory in bytes: free, or in use for data that can be discarded.
     pub available_bytes: u64,
     /// Room to swap to, in bytes.
     pub swap_bytes: u64,
-    /// What is free of it.
+    /// The free part of it.
     pub free_swap_bytes: u64,
     /// Processors; 0 when they cannot be counted.
     pub cpus: u32,
@@ -185,7 +185,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine now; what cannot be read is 0.
+    /// The machine now; values that cannot be read are 0.
     pub fn now() -> Machine {
         let read = |path: &str| fs::read_to_string(Path::new(path)).unwrap_or_default();
         Machine::parse(&read("/proc/meminfo"), &read("/proc/stat"))

@@ -24,7 +24,8 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts `count` threads. A name has at most 12 bytes, so that the kernel shows all of it.
+    /// Starts `count` threads. A name has at most 12 bytes, so that the kernel does not truncate
+    /// it.
     ///
     /// Errors: the system starts no more threads.
     pub fn start(name: &str, count: usize) -> io::Result<Threads> {
@@ -45,7 +46,7 @@ impl Threads {
         let job = move || {
             let result = catch_unwind(AssertUnwindSafe(work));
             drop(permit);
-            // Nobody may wait for it any more.
+            // The caller may have stopped waiting.
             let _ = sender.send(result);
         };
         // There is room for a job for each permit.

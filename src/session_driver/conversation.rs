@@ -211,7 +211,7 @@ impl Conversation {
         }
     }
 
-    /// Waits until there is something to say and it may be said, or the session is to end.
+    /// Waits until a call is pending and may be sent, or the session is to end.
     async fn wait_for_turn(&mut self) {
         let shared = self.shared.clone();
         loop {
@@ -357,8 +357,8 @@ impl Conversation {
         }
     }
 
-    /// The original's cluster manager names the handle when it has no such session, and puts a
-    /// sentence in its place when it does not want what was asked.
+    /// The original's cluster manager replies with the handle when it has no such session, and with
+    /// a sentence when it refuses the call.
     fn refused(&self, text: String) -> Ending {
         if text == *self.handle {
             Ending::Gone { handle: self.handle.clone() }

@@ -1,4 +1,4 @@
-//! A session as its owner sees it, and what it shares with the task that talks for it.
+//! A session as its owner sees it, and the state that it shares with its task.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -125,8 +125,8 @@ pub struct Traffic {
     pub waiting_calls: usize,
     /// Attempts that failed since the session started, heartbeats included.
     pub failed_attempts: u64,
-    /// Whether heartbeats say how far the session is. False for good once the cluster manager has
-    /// said that it does not know `sessionHeartbeatV2`.
+    /// Whether heartbeats report the session's progress. False for good once the cluster manager
+    /// has replied that it does not know `sessionHeartbeatV2`.
     pub heartbeats_v2: bool,
 }
 
@@ -135,7 +135,7 @@ impl SessionDriver {
     /// [`DriverHost`] and use [`DriverHost::start`].
     ///
     /// Asks for a session id, again if need be: up to `retry_max + 2` times without a pause, and
-    /// for as long as the proxy job tracker says that the cluster manager is in safe mode. Then
+    /// for as long as the proxy job tracker reports that the cluster manager is in safe mode. Then
     /// starts the session, once, but again after safe mode. So it may wait for long; drop the
     /// future to give up. If the session has started by then it is ended.
     ///
@@ -210,7 +210,7 @@ impl SessionDriver {
         Ok(released)
     }
 
-    /// Asks again for what was lost, with new ids, and then releases the old ones unless that has
+    /// Requests lost slots again, with new ids, and then releases the old ones unless that has
     /// happened by itself. Returns the new ids.
     pub fn replace(&self, lost: &[Lost]) -> Result<Vec<i32>, DriverError> {
         let again = lost.iter().map(|lost| SlotRequest::from(&lost.request)).collect();
@@ -226,12 +226,12 @@ impl SessionDriver {
         self.shared.0.state().usages[kind] = usage;
     }
 
-    /// Tells the cluster manager how nodes did.
+    /// Reports to the cluster manager how nodes performed.
     pub fn feedback(&self, usages: Vec<NodeUsage>) -> Result<(), DriverError> {
         self.push(|_| OutgoingCall::Feedback(usages))
     }
 
-    /// Tells the cluster manager what has changed about the session.
+    /// Reports changes of the session to the cluster manager.
     pub fn update_info(&self, update: InfoUpdate) -> Result<(), DriverError> {
         self.push(|state| {
             state.info.update(update);
@@ -260,9 +260,8 @@ impl SessionDriver {
         }
     }
 
-    /// Leaves the session as it is at the cluster manager: nothing ends it from now on, and nothing is
-    /// said about it any more but heartbeats. Another process can go on with it, see
-    /// [`DriverHost::resume`].
+    /// Leaves the session as it is at the cluster manager: nothing ends it from now on, and only
+    /// heartbeats are sent for it. Another process can take it over, see [`DriverHost::resume`].
     pub fn leave(&self) {
         let mut state = self.shared.0.state();
         state.is_ending = true;
@@ -369,8 +368,8 @@ impl SharedDriver {
         }
     }
 
-    /// Enters what an earlier process knew. What it may have requested or released without the cluster
-    /// manager's knowledge is told first: the call with requests, which may be empty, also settles the
+    /// Restores the state of an earlier process. Requests and releases that the cluster manager may
+    /// have missed are sent first: the call with requests, which may be empty, also settles the
     /// number that heartbeats have to name. Spec: cluster-manager/02 §3.6 to §3.8.
     fn begin(&self, beginning: Beginning) -> Beginning {
         let Beginning::Resumed(resumed) = &beginning else { return beginning };
@@ -392,7 +391,7 @@ impl SharedDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the task to end the session; the first one who asks decides how.
+    /// Asks the task to end the session; the first caller determines the status.
     pub(super) fn begin_end(&self, status: SessionStatus) {
         let mut state = self.state();
         if state.is_ending {
@@ -431,7 +430,7 @@ impl SharedDriver {
         }
     }
 
-    /// Applies a notification. Returns an event if it brings anything new.
+    /// Applies a notification. Returns an event if it has anything new.
     pub(super) fn take_in(&self, notification: Notification) -> Option<Event> {
         let mut state = self.state();
         match notification {

@@ -17,8 +17,8 @@ pub enum Event {
     /// Slots that the session holds from now on. Each is reported once, and only if it was
     /// requested and not released meanwhile.
     Granted(Vec<Grant>),
-    /// Slots that were taken back. What runs on them has to stop; the cluster manager counts them
-    /// as free already. See [`SessionDriver::replace`](super::SessionDriver::replace).
+    /// Slots that were revoked. Their work has to stop; the cluster manager counts them as free
+    /// already. See [`SessionDriver::replace`](super::SessionDriver::replace).
     Revoked(Vec<Lost>),
     /// A node is dead, and the grants on it are lost.
     DeadNode {
@@ -58,7 +58,7 @@ pub enum Ending {
     /// The cluster manager was not reached in so many attempts.
     #[error("given up after {attempts} attempts: {failure}")]
     GaveUp {
-        /// Attempts that failed, one after the other.
+        /// Consecutive failed attempts.
         attempts: u32,
         /// Why the last one did.
         failure: CallFailure,

@@ -1,7 +1,7 @@
 //! The listener for notifications. One serves many sessions: each call names its session.
 //!
-//! It answers as soon as a call is in its session's queue, and knows nothing of what the call
-//! means. Spec: cluster-manager/01 §6.2, 05 §6.
+//! It answers as soon as a call is in its session's queue, and does not interpret the call. Spec:
+//! cluster-manager/01 §6.2, 05 §6.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -109,10 +109,10 @@ impl DriverHost {
         SessionDriver::start_at(self.clone(), options, Beginning::Named(handle)).await
     }
 
-    /// Goes on with a session that an earlier process started. The cluster manager is told again
-    /// what is released, in case that it was not. Requests without a grant may have been granted
-    /// without anybody's knowledge: release them and request again. The listener must have the
-    /// address that the session started with, or the cluster manager cannot notify it.
+    /// Resumes a session that an earlier process started. Releases are sent to the cluster manager
+    /// again, in case they were lost. Requests without a grant may have been granted unnoticed:
+    /// release them and request again. The listener must have the address that the session started
+    /// with, or the cluster manager cannot notify it.
     ///
     /// Errors: there is a session with this id here.
     pub async fn resume(

@@ -28,9 +28,9 @@
 //! # }
 //! ```
 //!
-//! [`SessionDriver`] takes the owner's requests, [`SessionEvents`] report what happens, [`books`] track
-//! every slot from the request to the release, on [`slots`]. A session is one task; a [`DriverHost`] receives the
-//! notifications of many.
+//! [`SessionDriver`] takes the owner's requests, [`SessionEvents`] report events, [`books`] track
+//! every slot from the request to the release, on [`slots`]. A session is one task; a
+//! [`DriverHost`] receives the notifications of many.
 //!
 //! It uses the wire and the engine's plain types. It knows nothing of the engine's inside and
 //! nothing of our cluster manager: the other end may be the original.

@@ -26,7 +26,7 @@ pub enum CallFailure {
     /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// There is no answer, or not the one that was due.
+    /// There is no answer, or not the expected one.
     #[error(transparent)]
     Call(#[from] CallError),
     /// There was not enough time.
@@ -78,8 +78,8 @@ impl From<ConnectError> for LinkError {
     }
 }
 
-/// Opens connections for the sessions of a host. Looking up a name takes a thread while it lasts, so
-/// that sessions which all start or come back at once take turns.
+/// Opens connections for the sessions of a host. Looking up a name takes a thread while it lasts,
+/// so that sessions which all start or reconnect at once take turns.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     lookups: Arc<Semaphore>,
@@ -132,8 +132,8 @@ impl Link {
         Link { connector, address, options, connection: None }
     }
 
-    /// Makes a call. A kept connection may have been closed by the cluster manager while nothing
-    /// was to be said: that counts only if a fresh one fails as well.
+    /// Makes a call. A kept connection may have been closed by the cluster manager while it was
+    /// idle: that counts as a failure only if a new one fails as well.
     pub(super) async fn call(
         &mut self,
         call: &ClusterManagerCall,

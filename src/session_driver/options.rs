@@ -129,7 +129,7 @@ pub struct Timers {
     /// Between heartbeats. The original's is an eighth of `cm.session.expiryinterval`, which by
     /// default is 3,125,000 ms; see [`Timers::for_session_expiry`].
     pub heartbeat_interval: Duration,
-    /// At least this long between two attempts after a failure, whatever the other timers say.
+    /// At least this long between two attempts after a failure, whatever the other timers are.
     /// `cm.notifier.pollinterval`, 1000 ms.
     pub poll_interval: Duration,
     /// First pause after a failure since a call went through. Before any did, attempts are a poll

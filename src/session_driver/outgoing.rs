@@ -107,7 +107,7 @@ impl Info {
     }
 }
 
-/// A call that waits. It carries what was meant when it was made.
+/// A queued call, with its arguments as of the time when it was made.
 #[derive(Clone, Debug)]
 pub(super) enum OutgoingCall {
     UpdateInfo(Info),
@@ -152,7 +152,7 @@ impl OutgoingCall {
         }
     }
 
-    /// Whether the answer that there is no such session leaves this one alive.
+    /// Whether a reply that the session is unknown leaves this session alive.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, OutgoingCall::End(_) | OutgoingCall::EndOther(_))
     }
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// Forgets what no longer matters when the session ends.
+    /// Drops calls that no longer matter when the session ends.
     pub(super) fn clear_for_end(&mut self, status: SessionStatus) {
         let matters = |call: &Arc<OutgoingCall>| {
             matches!(**call, OutgoingCall::Feedback(_) | OutgoingCall::EndOther(_))

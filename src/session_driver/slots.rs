@@ -1,13 +1,13 @@
 //! The slots of one session as its client sees them: each from its request to its release.
 //!
-//! Pure: no sockets, no clock, no locks. Notifications may arrive twice, late, or for slots that were
-//! never requested; what they mean is an outcome, and what to do about it is the caller's business.
-//! The caller chooses the types that represent a request (`R`) and a grant (`G`).
-//! Spec: cluster-manager/02 §3.6 to §3.8, 05 §2, §4, §5.
+//! Pure: no sockets, no clock, no locks. Notifications may arrive twice, late, or for slots that
+//! were never requested; their meaning is returned as an outcome, on which the caller acts. The
+//! caller chooses the types that represent a request (`R`) and a grant (`G`). Spec:
+//! cluster-manager/02 §3.6 to §3.8, 05 §2, §4, §5.
 
 use std::collections::BTreeMap;
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestStanding<G> {
     /// The cluster manager has not acknowledged it.
@@ -45,7 +45,7 @@ pub enum GrantOutcome<'a, R, G> {
     Fresh(&'a R),
     /// The request was released before any grant came.
     Late,
-    /// There was a grant before; this is where the request stands since.
+    /// There was a grant before; this is the present state of the request.
     Again(&'a RequestStanding<G>),
     /// The request was released and forgotten.
     Forgotten,
@@ -144,8 +144,8 @@ impl<R, G: Clone> Slots<R, G> {
         }
     }
 
-    /// A slot was taken back: one that was held or, if the cluster manager says what it was, one that
-    /// was waited for. Returns the grant that is void and its request.
+    /// A slot was revoked: one that was held or, if the cluster manager describes it, one that was
+    /// pending. Returns the void grant and its request.
     pub fn lose(&mut self, id: i32, told: Option<&G>) -> Option<(G, &R)> {
         let (request, standing) = self.requests.get_mut(&id)?;
         let grant = match standing {
@@ -161,7 +161,7 @@ impl<R, G: Clone> Slots<R, G> {
         Some((grant, request))
     }
 
-    /// Releases a request. Returns it and where it stood; none when there is nothing to release.
+    /// Releases a request. Returns it and its former state; none when there is nothing to release.
     pub fn release(&mut self, id: i32) -> Option<(&R, RequestStanding<G>)> {
         let (request, standing) = self.requests.get_mut(&id)?;
         let grant = match standing {
@@ -196,7 +196,7 @@ impl<R, G: Clone> Slots<R, G> {
         }
     }
 
-    /// A request and where it stands; none once it is forgotten.
+    /// A request and its state; none once it is forgotten.
     pub fn get(&self, id: i32) -> Option<&(R, RequestStanding<G>)> {
         self.requests.get(&id)
     }
@@ -245,7 +245,7 @@ mod tests {
         slots.forget(2);
         assert_eq!(numbers(&slots), (2, 2, 2));
         assert_eq!(slots.grant(1, &'a'), GrantOutcome::Forgotten);
-        // Only what the cluster manager names is lost while it is waited for.
+        // A pending slot is lost only if the cluster manager describes it.
         assert_eq!(slots.lose(2, None), None);
         assert_eq!(slots.lose(2, Some(&'c')), Some(('c', &2)));
         assert_eq!(numbers(&slots), (1, 2, 2));

@@ -1,7 +1,7 @@
 //! A digest of a run: one number that changes when any input or outcome of the run changes.
 //!
 //! The digests of many seeds are kept in `fixtures/simulation/`. A change of the engine that is not
-//! meant to change a decision must leave them as they are. Therefore what is digested is a text that
+//! meant to change a decision must leave them as they are. Therefore the digest is of a text that
 //! is written out field by field ([`render`](super::render)), not the Rust types themselves, and
 //! the hash is defined here, not by a crate or by the standard library.
 

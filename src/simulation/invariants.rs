@@ -13,7 +13,7 @@ use corona_engine::{
 use corona_model::settings::PoolSettings;
 use corona_model::types::{Millis, PerType, PoolName, ResourceType};
 
-/// The engine's state agrees with what the peers were sent.
+/// The engine's state agrees with the messages to the peers.
 pub(super) fn compare(model: &Model, engine: &Engine, now: Millis) -> Result<(), String> {
     if engine.safe_mode() != model.safe_mode {
         return Err("safe mode".into());
@@ -274,7 +274,7 @@ impl Fairness {
         if disturbs || revoked {
             self.starving_since.clear();
         }
-        // Whoever has nothing to wait for has all that it wants.
+        // A pool without pending requests has all that it wants.
         self.starving_since.retain(|(pool, kind), _| {
             model.pools.get(pool).is_some_and(|counts| counts[*kind].pending > 0)
         });

@@ -1,4 +1,4 @@
-//! Seeded random clusters around the engine, and what must hold in them.
+//! Seeded random clusters around the engine, and their invariants.
 //!
 //! A run follows from its seed: peers that request, run, fail and lie, operators who change
 //! settings, time that jumps. After every step a plain model of all messages is compared with the
@@ -44,7 +44,7 @@ const FAREWELL_STEPS: u64 = 20_000;
 pub struct Plan {
     /// Everything that happens follows from it.
     pub seed: u64,
-    /// Inputs, those with which everybody leaves in the end not counted.
+    /// Inputs, not counting those with which every peer leaves in the end.
     pub steps: u64,
 }
 
@@ -93,7 +93,7 @@ impl Summary {
 pub struct Failure {
     /// The shortest run of the seed that shows it.
     pub plan: Plan,
-    /// What did not hold, or how the engine panicked.
+    /// The invariant that did not hold, or the engine's panic.
     pub what: String,
     /// The settings and the inputs up to the failure; the last one shows it.
     pub history: History,
@@ -108,7 +108,7 @@ pub struct History {
     pub inputs: Vec<(Millis, Input)>,
 }
 
-/// What takes inputs: the engine, or in tests an engine with a fault.
+/// The receiver of inputs: the engine, or in tests an engine with a fault.
 trait Subject {
     fn apply(&mut self, now: Millis, input: Input) -> Outcome;
     fn engine(&self) -> &Engine;
@@ -132,7 +132,7 @@ pub fn run(plan: Plan) -> Result<Summary, Box<Failure>> {
     run_with(plan, new_engine)
 }
 
-/// Runs a simulation and gives the digest of all its inputs and outcomes as well.
+/// Runs a simulation and returns the digest of all its inputs and outcomes as well.
 ///
 /// # Errors
 /// As [`run`].
@@ -173,10 +173,10 @@ impl<S: Subject> Subject for Digested<'_, S> {
     }
 }
 
-/// Gives the inputs of a history to a new engine, with all checks after each of them.
+/// Applies the inputs of a history to a new engine, with all checks after each of them.
 ///
 /// # Errors
-/// What does not hold, with the number of inputs up to there.
+/// The violated invariant, with the number of inputs up to there.
 pub fn replay(history: &History) -> Result<Summary, (usize, String)> {
     let settings = history.settings.clone();
     let mut watch = Watch::new(new_engine(&settings), settings, 1);
@@ -199,8 +199,8 @@ fn run_with<S: Subject>(
         Ok(summary) => return Ok(summary),
         Err(what) => what,
     };
-    // Once more, and this time with all checks after each step, so that it stops at the first one
-    // that shows the fault. Closer checks may be kinder to waits; then the first run is repeated.
+    // Again, this time with all checks after each step, so that it stops at the first one that
+    // shows the fault. Closer checks may be kinder to waits; then the first run is repeated.
     for audit_every in [1, AUDIT_EVERY] {
         let mut history = History { settings: Settings::default(), inputs: Vec::new() };
         if let Err(what) = attempt(plan, &subject, audit_every, Some(&mut history)) {
@@ -323,7 +323,7 @@ impl<S: Subject> Watch<S> {
         idle && engine.next_deadline().is_none_or(|at| at > now)
     }
 
-    /// Everybody has left: nothing may stay behind.
+    /// All peers have left: nothing may remain.
     fn finish(self) -> Result<Summary, String> {
         let engine = self.subject.engine();
         engine.audit()?;

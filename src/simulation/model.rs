@@ -1,8 +1,8 @@
 //! The knowledge of all peers of a simulated cluster: the reports of nodes, and the requests and
 //! notifications of sessions. The simplest model that follows the rules, without any index.
 //!
-//! It sees inputs and outcomes only. What it foresees and what the engine does must be the same,
-//! and what the engine gives away must be there to give.
+//! It sees inputs and outcomes only. Its predictions and the engine's actions must agree, and the
+//! engine may grant only free slots.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use corona_model::types::{
 /// A handle, a node's name or a host.
 pub(super) type Name = Arc<str>;
 
-/// Requests by what became of them.
+/// Requests by their result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) requested: i64,
@@ -61,7 +61,7 @@ pub(super) struct ModelSession {
     pub(super) counts: PerType<Counts>,
 }
 
-/// A node that is alive as far as anybody knows.
+/// A node that is alive, as far as its peers know.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) address: Address,
@@ -82,7 +82,7 @@ struct Faults {
     blacklisted: bool,
 }
 
-/// What a running session has had of a node, and has said of it.
+/// A running session's grants on a node, and its reports about it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Visit {
     granted: PerType<bool>,
@@ -108,7 +108,7 @@ pub(super) struct Model {
     ids_given: i64,
 }
 
-/// What the rules say that an input leads to, passes aside.
+/// The rules' prediction for an input, passes aside.
 struct Foreseen {
     answer: Answer,
     /// Notifications of dead nodes: session and node, in any order.
@@ -154,7 +154,7 @@ impl Model {
         }
     }
 
-    /// Enters an input and what the engine did, or says what is wrong with that.
+    /// Enters an input and the engine's outcome, or returns the violated rule.
     pub(super) fn observe(
         &mut self,
         now: Millis,
@@ -169,7 +169,7 @@ impl Model {
             (input, &outcome.reply)
         {
             if !self.to_restart.contains(&report.name) {
-                return Err(format!("{} is told to restart without reason", report.name));
+                return Err(format!("{} is asked to restart without reason", report.name));
             }
             foreseen.dead.extend(self.lose_node(&report.name));
         }
@@ -191,7 +191,9 @@ impl Model {
                             self.give_back(now, handle, grants)?;
                         }
                         Notification::DeadNode(name) => dead.push((handle.clone(), name.clone())),
-                        other => return Err(format!("{handle} is told out of turn: {other:?}")),
+                        other => {
+                            return Err(format!("{handle} is notified out of turn: {other:?}"));
+                        }
                     }
                 }
                 Effect::ForgetSession { handle } => ended.push(handle.clone()),
@@ -664,7 +666,7 @@ impl Model {
     fn check_address(&self, handle: &Name, to: &Address) -> Result<(), String> {
         match self.sessions.get(handle) {
             Some(session) if session.address != *to => {
-                Err(format!("{handle} is told at {to:?}, not at {:?}", session.address))
+                Err(format!("{handle} is notified at {to:?}, not at {:?}", session.address))
             }
             _ => Ok(()),
         }
@@ -738,7 +740,7 @@ impl Model {
 
     fn give_back(&mut self, now: Millis, handle: &Name, grants: &[Grant]) -> Result<(), String> {
         if grants.is_empty() {
-            return Err(format!("{handle} is told that nothing is taken back"));
+            return Err(format!("{handle} is notified of an empty revocation"));
         }
         grants.iter().try_for_each(|grant| {
             self.give_one_back(now, handle, grant)

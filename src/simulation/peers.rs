@@ -1,7 +1,7 @@
 //! The peers of a simulated cluster: nodes that join, report, change and lie, sessions that ask,
 //! release, repeat themselves and vanish, operators who change things, and time that jumps.
 //!
-//! Decides only what happens next. What it leads to is for the engine and the [`Model`].
+//! Chooses only the events. Their consequences are for the engine and the [`Model`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use corona_model::types::{
     SessionInfo, SessionPriority, SessionStatus,
 };
 
-/// What session ids begin with.
+/// The prefix of session ids.
 pub(super) const ID_PREFIX: &str = "202611210900";
 /// When simulations begin.
 pub(super) const BEGIN: Millis = Millis(1_790_000_000_000);
@@ -91,7 +91,7 @@ pub(super) struct Peers {
     /// How many peers there should be.
     most_nodes: usize,
     most_sessions: usize,
-    /// Whether sessions want much more than there is, and rarely give anything back.
+    /// Whether sessions want much more than there is, and rarely release anything.
     crowded: bool,
     /// Requests that a session has before it rather releases some.
     many_requests: usize,
@@ -136,14 +136,14 @@ impl Peers {
         }
     }
 
-    /// What happens next, and when.
+    /// The next event, and its time.
     pub(super) fn next(&mut self, model: &Model, engine: &Engine) -> (Millis, Input) {
         let input = self.choose(model, engine);
         self.last = input.clone();
         (self.now, input)
     }
 
-    /// What ends a run: everybody leaves, so that nothing may stay behind.
+    /// The end of a run: every peer leaves, and no state may remain.
     pub(super) fn farewell(&mut self, model: &Model, engine: &Engine) -> Option<(Millis, Input)> {
         let input = if model.safe_mode {
             Input::SetSafeMode { on: false }
@@ -264,7 +264,7 @@ impl Peers {
     fn join(&mut self, model: &Model) -> Input {
         self.nodes_named += 1;
         let host = self.random.pick(&self.hosts).clone();
-        // Now and then a name comes back.
+        // Now and then a name is used again.
         let number = if self.random.percent(10) {
             self.random.between(1, i64::from(self.nodes_named)) as u32
         } else {

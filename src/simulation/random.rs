@@ -1,8 +1,8 @@
 //! Random numbers that are the same for a seed on every machine and in every version.
 //!
-//! A seed stands in bug reports and in logs of test runs for years, so the numbers must not depend
-//! on what a crate decides in its next version. SplitMix64 is ten lines and good enough to vary
-//! a simulation. It is not for secrets.
+//! A seed appears in bug reports and in logs of test runs for years, so the numbers must not depend
+//! on a crate's next version. SplitMix64 is ten lines and good enough to vary a simulation. It is
+//! not for secrets.
 
 /// A sequence of numbers that follows from its seed.
 #[derive(Clone, Debug)]

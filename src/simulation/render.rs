@@ -21,7 +21,7 @@ use corona_model::types::{
     ResourceType, SessionInfo, SessionPriority, SessionStatus,
 };
 
-/// What a run starts with.
+/// The start of a run.
 pub(super) fn start(out: &mut String, all: &Settings) {
     word(out, "start");
     settings(out, all);
@@ -43,7 +43,7 @@ pub(super) fn step(out: &mut String, now: Millis, input: &Input, outcome: &Outco
     }
 }
 
-/// What the engine asks of its caller after a step.
+/// The engine's demands on its caller after a step.
 pub(super) fn demands(out: &mut String, pass: bool, deadline: Option<Millis>) {
     flag(out, pass);
     maybe(out, deadline, |out, at| number(out, at.0));
@@ -284,7 +284,7 @@ fn pool_sentence(objection: &PoolObjection) -> String {
     )
 }
 
-/// Each effect is a line, except the one that follows from the record beside it.
+/// Each effect is a line, except for the effect that follows from the record beside it.
 fn effect(out: &mut String, effect: &Effect) {
     match effect {
         Effect::Notify { handle, to, notification } => {
@@ -310,7 +310,7 @@ fn effect(out: &mut String, effect: &Effect) {
             word(out, "forget-session");
             text(out, handle);
         }
-        // The record that safe mode is off says the same.
+        // The record that safe mode is off implies it.
         Effect::ResumeNotifications => return,
         Effect::Record(happened) => {
             word(out, "record");

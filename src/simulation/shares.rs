@@ -1,4 +1,4 @@
-//! What each pool should have, computed by halving an interval until nothing changes any more.
+//! Each pool's due share, computed by halving an interval until nothing changes any more.
 //!
 //! Spec: cluster-manager/04 §9.1. The engine stops its search where the original does; this is the
 //! exact solution near which that must be.

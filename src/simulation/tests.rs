@@ -1,4 +1,4 @@
-//! The simulation itself: it repeats, it passes, and it finds what is broken.
+//! The simulation itself: it is repeatable, it passes, and it finds faults.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ fn a_seed_repeats_and_seeds_differ() {
     assert_ne!(summary(3), summary(4));
 }
 
-/// An engine of which an image is made after some steps. From then on an engine that was made from
-/// the image goes on in its place, and the first one beside it for comparison.
+/// An engine of which an image is made after some steps. From then on an engine made from the image
+/// takes its place, and the first one runs beside it for comparison.
 struct Restored {
     first: Engine,
     restored: Option<Engine>,
@@ -88,7 +88,7 @@ fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
     let kept: Vec<&str> = kept_digests().collect();
     for seed in 1..=400 {
         let steps = if seed <= 20 { SHORT } else { 300 };
-        // Some are restored while everybody leaves.
+        // Some are restored while all peers leave.
         let cut = Random::new(!seed).below(steps as usize + 50) as u64;
         let plan = Plan { seed, steps };
         let result = run_digested(plan, |settings: &Settings| Restored::new(settings, cut));
@@ -100,7 +100,7 @@ fn an_engine_restored_from_its_image_goes_on_as_the_first_one() {
     }
 }
 
-/// An engine of which all that goes in and comes out passes through bytes.
+/// An engine whose inputs and outcomes are all encoded as bytes on the way.
 struct Encoded(Engine);
 
 impl Subject for Encoded {
@@ -156,13 +156,13 @@ fn the_secret_of_the_hash_tables_does_not_show() {
     }
 }
 
-/// An engine that hears something else than was said, or of which something else is heard.
+/// An engine with faulty input or output.
 struct Faulty {
     engine: Engine,
     fault: Fault,
 }
 
-/// What a fault does to what goes in, the settings at the start included, and to what comes out.
+/// A fault's effect on the inputs, the settings at the start included, and on the outcomes.
 #[derive(Clone, Copy)]
 struct Fault {
     name: &'static str,
@@ -392,7 +392,7 @@ fn histories_survive_json() {
     }
 }
 
-/// What the inputs of a run have named, for decisions of another cluster manager about it.
+/// Names in the inputs of a run, for decisions of another cluster manager about them.
 #[derive(Default)]
 struct Named {
     requests: Vec<(Arc<str>, i32)>,
@@ -415,7 +415,7 @@ impl Named {
         if self.requests.is_empty() || self.nodes.is_empty() {
             return None;
         }
-        // Mostly what was named last: earlier sessions have ended.
+        // Mostly recent names: earlier sessions have ended.
         let late = self.requests.len().saturating_sub(40);
         let (handle, id) = random.pick(&self.requests[late..]).clone();
         Some(match random.below(20) {
@@ -428,7 +428,8 @@ impl Named {
     }
 }
 
-/// A shadow enters what another cluster manager has decided, whether or not it fits to its own decisions.
+/// A shadow applies the decisions of another cluster manager, whether or not they agree with its
+/// own.
 #[test]
 fn observed_decisions_keep_the_books_and_the_images_exact() {
     let mut entered = 0;

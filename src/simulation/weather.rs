@@ -1,4 +1,4 @@
-//! Random settings: what an operator may have configured, sensible or not.
+//! Random settings, sensible or not, as an operator may have configured them.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) fn settings(random: &mut Random) -> Settings {
     settings
 }
 
-/// Settings that differ from the given ones in what an operator changes while the cluster runs.
+/// Settings that differ from the given ones where an operator makes changes while the cluster runs.
 pub(super) fn changed(random: &mut Random, settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     match random.below(6) {

@@ -37,7 +37,7 @@ const UNKNOWN: u8 = 66;
 /// The longest reason of a failure that is reported.
 const MOST_REASON_BYTES: usize = 32 << 10;
 
-/// What a task tracker passes to the process of a task.
+/// The data that a task tracker passes to the process of a task.
 #[derive(Clone, Debug)]
 pub struct Birth {
     /// Where the task tracker listens.
@@ -52,7 +52,7 @@ pub struct Birth {
     pub work: PathBuf,
 }
 
-/// What a process lacks to be that of a task.
+/// The reason why a process cannot be that of a task.
 #[derive(Debug, Error)]
 #[error("{name} {wrong}; this program is started by a task tracker")]
 pub struct NotATask {
@@ -85,7 +85,7 @@ impl Birth {
     }
 }
 
-/// Runs the task of this process, and gives the exit status.
+/// Runs the task of this process, and returns the exit status.
 ///
 /// # Errors
 /// The task tracker could not be asked for the task, or the process has no threads.
@@ -131,7 +131,7 @@ async fn serve(birth: &Birth, runtime: Handle) -> Result<u8, TaskError> {
     Ok(ended)
 }
 
-/// Asks for the task. None: there is none for this process.
+/// Requests the task. None: this process has none.
 async fn first_task(umbilical: &Umbilical, birth: &Birth) -> Result<Option<Task>, TaskError> {
     for asked in 0_u64.. {
         let answer = umbilical.get_task(birth.context()).await?;
@@ -146,7 +146,7 @@ async fn first_task(umbilical: &Umbilical, birth: &Birth) -> Result<Option<Task>
     Ok(None)
 }
 
-/// What is said to the task tracker.
+/// Reports to the task tracker.
 #[derive(Clone, Debug)]
 struct Reports {
     umbilical: Arc<Umbilical>,
@@ -217,7 +217,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Does the work and says how it ended. The exit status.
+    /// Does the work and reports how it ended. Returns the exit status.
     fn finish(self) -> u8 {
         let umbilical = self.reports.umbilical.clone();
         let attempt = &self.task.attempt;
@@ -402,7 +402,7 @@ impl Worker {
         Ok(committer.commit_task(attempt)?)
     }
 
-    /// Deletes what a failed task has written, so that no other attempt has to.
+    /// Deletes the output of a failed task, so that no other attempt has to.
     fn abort(&self, committer: &Committer<'_>, attempt: &str) {
         let aborted =
             self.enter_cleanup("cleanup").and_then(|()| Ok(committer.abort_task(attempt)?));
@@ -481,7 +481,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains('/') && name != "." && name != ".."
 }
 
-/// What a map or a reduce works with.
+/// The environment of a map or a reduce.
 pub(crate) struct Work<'a> {
     pub(crate) job: NativeJob,
     pub(crate) settings: TaskSettings,
@@ -498,7 +498,7 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Reports how the task stands.
+    /// Reports the task's status.
     pub(crate) fn report(&self) -> Result<(), TaskError> {
         self.worker.report()
     }

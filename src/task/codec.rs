@@ -8,7 +8,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 
 pub use corona_mapreduce::native::Codec;
 
-/// Reads what a codec has written. A file of several members reads as one.
+/// Reads a codec's output. A file of several members reads as one.
 pub fn reader<'a>(codec: Option<Codec>, inner: impl Read + Send + 'a) -> Box<dyn Read + Send + 'a> {
     match codec {
         None => Box::new(inner),
@@ -17,7 +17,7 @@ pub fn reader<'a>(codec: Option<Codec>, inner: impl Read + Send + 'a) -> Box<dyn
     }
 }
 
-/// Reads what a codec has written, which must not be more than `most` bytes, into a buffer.
+/// Reads a codec's output, at most `most` bytes, into a buffer.
 pub fn read_bounded(
     codec: Codec,
     inner: &mut (impl Read + Send),
@@ -51,7 +51,7 @@ impl<W: Write> Compressed<W> {
         }
     }
 
-    /// Writes what is left, and gives the stream below.
+    /// Writes buffered data, and returns the stream below.
     pub fn finish(self) -> io::Result<W> {
         match self {
             Compressed::Plain(inner) => Ok(inner),

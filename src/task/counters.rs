@@ -1,4 +1,4 @@
-//! What a task counts, under the original's names. Spec: mapreduce/02 §2.4.
+//! A task's counters, under the original's names. Spec: mapreduce/02 §2.4.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use corona_hadoop::writables::{Counter, CounterGroup, Counters};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $count:ident = $group:ident $name:literal $display:literal;)*) => {
-        /// What is counted.
+        /// The counted thing.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Count {
             $($(#[$doc])* $count,)*
@@ -42,7 +42,7 @@ counts! {
     MapSpillBytes = Task "MAP_SPILL_BYTES" "MAP_SPILL_BYTES";
     /// Records that combiners got.
     CombineInputRecords = Task "COMBINE_INPUT_RECORDS" "Combine input records";
-    /// Records that combiners gave.
+    /// Records that combiners returned.
     CombineOutputRecords = Task "COMBINE_OUTPUT_RECORDS" "Combine output records";
     /// Different keys of a reduce.
     ReduceInputGroups = Task "REDUCE_INPUT_GROUPS" "Reduce input groups";

@@ -22,7 +22,7 @@ pub enum TaskError {
     Configuration {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         why: String,
     },
     /// The task names something that is needed and wrong.
@@ -36,7 +36,7 @@ pub enum TaskError {
     Local {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// The input.

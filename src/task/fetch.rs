@@ -1,7 +1,7 @@
-//! Fetches outputs of maps as a [`Plan`] says: threads with a connection each. Spec: mapreduce/04 §4.9.
+//! Fetches outputs of maps by a [`Plan`]: threads with a connection each. Spec: mapreduce/04 §4.9.
 //!
-//! An output goes into memory if it fits what is free of the memory for the shuffle, else into a file. When
-//! that memory is full to a part, what it holds is merged into one file.
+//! An output goes into memory if it fits into the free part of the shuffle's memory, else into a
+//! file. When a set part of that memory is full, its outputs are merged into one file.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -76,7 +76,7 @@ impl FetchError {
     }
 }
 
-/// What the threads of a shuffle share.
+/// State that the threads of a shuffle share.
 struct Shared<'a> {
     state: Mutex<State>,
     changed: Condvar,
@@ -223,7 +223,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Fetches what a request asks for. An error ends the reduce.
+    /// Fetches the outputs of a request. An error ends the reduce.
     fn fetch(&self, request: &Request) -> Result<(), TaskError> {
         let mut missing = Vec::new();
         let mut outputs = request.attempts.iter();
@@ -265,7 +265,7 @@ impl Shared<'_> {
         self.merge_memory(merge)
     }
 
-    /// Takes what is in memory if that is full enough, with the name of its file.
+    /// Takes the outputs in memory if that is full enough, with the name of their file.
     fn full_memory(&self, state: &mut State) -> Option<(Vec<InMemory>, String)> {
         let held: u64 = state.memory.iter().map(|run| run.bytes() as u64).sum();
         if state.is_over || held < self.settings.merge_bytes || state.memory.len() < 2 {
@@ -394,7 +394,7 @@ impl Shared<'_> {
             Some(codec) => codec::read_bounded(codec, &mut checked, raw, &mut bytes),
         };
         decoded.map_err(of_part)?;
-        // What the decoder left unread, and the checksum.
+        // Bytes that the decoder left unread, and the checksum.
         io::copy(&mut checked, &mut io::sink()).map_err(of_part)?;
         if bytes.len() as u64 != raw {
             let held = bytes.len();
@@ -513,7 +513,7 @@ impl Response {
     }
 }
 
-/// Reads what stands before an output, byte by byte, since its length is not known before.
+/// Reads the header of an output, byte by byte, since its length is not known before.
 fn read_header(stream: &mut impl BufRead) -> Result<ShuffleHeader, FetchError> {
     /// No attempt has a longer name.
     const MOST_BYTES: usize = 1024;
@@ -547,7 +547,7 @@ mod tests {
     use corona_hadoop::io::Writer;
     use corona_hadoop::writables::{EventStatus, TaskCompletionEvent};
 
-    /// A node that answers its connections with these responses, in turn, and gives the requests.
+    /// A node that answers its connections with these responses, in turn, and returns the requests.
     fn node(responses: Vec<Vec<u8>>) -> (String, thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = format!("http://{}", listener.local_addr().unwrap());
@@ -645,7 +645,7 @@ mod tests {
         records
     }
 
-    /// What a node sends of an output with these keys.
+    /// A node's response for an output with these keys.
     fn output(
         attempt: &str,
         keys: &[&str],
@@ -744,7 +744,7 @@ mod tests {
         nodes.into_iter().for_each(|serving| drop(serving.join().unwrap()));
     }
 
-    /// Whatever a node sends, another attempt to fetch is made, and what failed is reported.
+    /// Whatever a node sends, another attempt to fetch is made, and failures are reported.
     #[test]
     fn bad_responses_are_reported_and_repeated() {
         let good = [OK.to_vec(), output(MAP, &["a"], None, |_| {})].concat();

@@ -62,7 +62,7 @@ impl JobFiles {
         Ok(OutputFile { writer: Some(writer), buffer, runtime, count, counters })
     }
 
-    /// What a path is. None: there is nothing.
+    /// The status of a path, or none if it does not exist.
     pub fn find(&self, path: &str) -> Result<Option<FileStatus>, FsError> {
         let (files, path) = self.resolve(path)?;
         self.runtime.block_on(files.find(&path))
@@ -86,7 +86,7 @@ impl JobFiles {
         self.runtime.block_on(files.delete(&path, true))
     }
 
-    /// Gives a file another name, in the place of one that has it.
+    /// Renames a file, and replaces one that has the new name.
     pub fn replace(&self, from: &str, to: &str) -> Result<(), FsError> {
         let (files, from) = self.resolve(from)?;
         let (_, to) = self.resolve(to)?;

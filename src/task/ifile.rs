@@ -25,7 +25,7 @@ pub enum IFileError {
     /// The stream failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It ends before its end mark, or goes on behind it.
+    /// It ends before its end mark, or continues after it.
     #[error("map output is cut off: {0}")]
     Cut(&'static str),
     /// A length is none.
@@ -44,9 +44,9 @@ pub enum IFileError {
     /// The bytes are not those that were written.
     #[error("map output has checksum {found:08x}, and {expected:08x} was written")]
     Checksum {
-        /// What the bytes have.
+        /// The checksum of the bytes.
         found: u32,
-        /// What stands at the end.
+        /// The checksum at the end.
         expected: u32,
     },
 }
@@ -60,7 +60,7 @@ pub struct Lengths {
     pub part: u64,
 }
 
-/// Sums up what passes.
+/// Computes the checksum of the bytes that pass.
 #[derive(Debug)]
 struct Summed<W> {
     inner: W,
@@ -147,7 +147,7 @@ impl<R: Read> Checked<R> {
         Checked { inner, left, sum: crc32fast::Hasher::new(), is_checked: false }
     }
 
-    /// The checksum of what has passed.
+    /// The checksum of the bytes so far.
     pub fn sum(&self) -> u32 {
         self.sum.clone().finalize()
     }
@@ -189,7 +189,7 @@ impl<R: Read> Read for Checked<R> {
 pub struct Reader<R> {
     inner: R,
     buffer: Vec<u8>,
-    /// What of the buffer has been read and not taken.
+    /// The part of the buffer that was read and not taken.
     from: usize,
     to: usize,
     max_record_bytes: usize,

@@ -1,4 +1,4 @@
-//! Native map and reduce tasks: what the process of a task does, without Java.
+//! Native map and reduce tasks: the process of a task, without Java.
 //!
 //! From the inside out: `vint.rs`, [`ifile`], [`lines`], [`partition`], [`run`] and [`sort`] know bytes,
 //! [`Read`](std::io::Read) and [`Write`](std::io::Write) alone; [`segment`] and [`spill`] put sorted data

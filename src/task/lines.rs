@@ -59,7 +59,7 @@ impl<R: Read> Lines<R> {
             let found = memchr2(b'\n', b'\r', rest.get(searched..).unwrap_or_default());
             let found = found.map(|at| at + searched);
             let end = match found {
-                // What follows a carriage return decides what the end is.
+                // The byte after a carriage return decides where the line ends.
                 Some(at)
                     if rest.get(at) == Some(&b'\r') && at + 1 == rest.len() && !self.is_over =>
                 {

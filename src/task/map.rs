@@ -35,7 +35,7 @@ pub(crate) fn file_split(split: Option<&Split>) -> Result<FileSplit, TaskError> 
         .or_else(|error| wrong(format!("the split cannot be read: {error}")))
 }
 
-/// The lines of the input, and what is counted of them.
+/// The lines of the input, and their counters.
 pub(crate) struct Input<'a> {
     lines: SplitLines<Box<dyn Read + Send>>,
     path: String,

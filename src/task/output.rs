@@ -1,5 +1,5 @@
-//! The output of a task, and its commit as Hadoop's `FileOutputCommitter` does it: a task writes below
-//! `_temporary/_<attempt>`, and what the one attempt that may commit has there moves up.
+//! The output of a task, and its commit as Hadoop's `FileOutputCommitter` does it: a task writes
+//! below `_temporary/_<attempt>`, and the files of the one attempt that may commit are moved up.
 //! Spec: mapreduce/05 §5.6.
 
 use std::io::Write;
@@ -51,7 +51,7 @@ impl<'a> Committer<'a> {
         self.below(TEMPORARY).map_or(Ok(()), |dir| self.files.make_dirs(&dir))
     }
 
-    /// Ends the job: deletes what attempts have left, and marks an output that is complete.
+    /// Ends the job: deletes leftovers of attempts, and marks an output that is complete.
     pub fn end_job(&self, is_complete: bool) -> Result<(), FsError> {
         let (Some(temporary), Some(success), Some(output)) =
             (self.below(TEMPORARY), self.below(SUCCESS), &self.output)
@@ -125,7 +125,7 @@ pub struct TextOutput<'a> {
 /// How records become lines.
 #[derive(Clone, Copy, Debug)]
 pub struct TextFormat<'a> {
-    /// What stands between key and value.
+    /// The separator of key and value.
     pub separator: &'a [u8],
     /// Whether a record is its key alone.
     pub keys_alone: bool,

@@ -1,4 +1,4 @@
-//! A program of a job: lines in, lines out, and what it says on stderr, as Hadoop Streaming runs it.
+//! A program of a job: lines in, lines out, and messages on stderr, as Hadoop Streaming runs it.
 //!
 //! Three threads serve a program: the caller feeds it, one takes its lines, one reads its stderr. A
 //! program that does not read, does not write or does not end blocks them; the task tracker ends the task
@@ -26,17 +26,17 @@ use crate::status::Status;
 const PIPE_BYTES: usize = 128 << 10;
 /// The longest line of stderr that is looked at; the rest of a longer one is a line of its own.
 const MOST_STDERR_LINE: usize = 64 << 10;
-/// What is kept of a line of stderr for the reason of a failure.
+/// The most bytes of a line of stderr that are kept for the reason of a failure.
 const MOST_KEPT_BYTES: usize = 1000;
 
-/// What all programs of a task have in common.
+/// Settings common to all programs of a task.
 #[derive(Debug)]
 pub struct Programs {
     /// The directory that they run in.
     pub work: PathBuf,
     /// Variables that they get besides those of the task.
     pub environment: Vec<(String, String)>,
-    /// What lines of stderr for the task begin with.
+    /// The prefix of lines of stderr that are meant for the task.
     pub reporter_prefix: String,
     /// Whether another status than 0 is a failure.
     pub exit_status_counts: bool,
@@ -84,7 +84,7 @@ impl Programs {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a program. `feed` writes what it reads; the records in its lines go to `to`.
+    /// Runs a program. `feed` writes its input; the records in its lines go to `to`.
     pub fn run(
         &self,
         words: &[String],
@@ -104,7 +104,7 @@ impl Programs {
             let taking = threads.spawn(|| {
                 let taken = self.take_lines(stdout, format, &program, to);
                 if taken.is_err() {
-                    // Nobody reads its lines any more.
+                    // Its lines have no reader any more.
                     let _ = kill_process(pid, Signal::KILL);
                 }
                 taken
@@ -115,7 +115,7 @@ impl Programs {
             if fed.as_ref().is_err_and(|error| !is_broken_pipe(error)) {
                 let _ = kill_process(pid, Signal::KILL);
             }
-            // What is left in the buffer after a failure has no reader.
+            // Bytes left in the buffer after a failure have no reader.
             let (pipe, _) = pipe.into_parts();
             drop(pipe);
             (fed, taking.join())
@@ -188,7 +188,7 @@ impl Programs {
         if let Ok(metadata) = own.metadata() {
             let mut permissions = metadata.permissions();
             permissions.set_mode(permissions.mode() | 0o111);
-            // If that is refused, the start says so.
+            // If that is refused, the start fails with the reason.
             let _ = std::fs::set_permissions(&own, permissions);
         }
         own
@@ -300,7 +300,7 @@ fn last_lines(tail: &VecDeque<String>) -> String {
     format!("\nLast lines of stderr:\n{}", lines.join("\n"))
 }
 
-/// The stdin of a program; without one, nobody reads.
+/// The stdin of a program; without one, writes are discarded.
 struct Stdin(Option<std::process::ChildStdin>);
 
 impl Write for Stdin {
@@ -316,7 +316,7 @@ impl Write for Stdin {
     }
 }
 
-/// What a failure to write to a program is, for whoever feeds one.
+/// Translates a failure to write to a program, for its feeder.
 pub(crate) fn of_pipe(error: io::Error) -> TaskError {
     TaskError::Local { path: "(pipe)".into(), error }
 }
@@ -325,13 +325,13 @@ fn is_broken_pipe(error: &TaskError) -> bool {
     matches!(error, TaskError::Local { error, .. } if error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Variables of a program for the properties of a job: what is neither letter nor digit becomes `_`.
-/// A value longer than a system passes on is left out.
+/// Variables of a program for the properties of a job: characters other than letters and digits
+/// become `_`. A value too long for the system is left out.
 pub fn environment<'a>(
     properties: impl Iterator<Item = (&'a str, String)>,
 ) -> Vec<(String, String)> {
     const MOST_VALUE: usize = 100 << 10;
-    /// What all together may have, of the 2 MiB that Linux usually allows.
+    /// The most bytes of all together, of the 2 MiB that Linux usually allows.
     const MOST: usize = 1 << 20;
     let mut bytes = 0;
     let mut variables = Vec::new();

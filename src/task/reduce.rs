@@ -84,7 +84,7 @@ struct Counts {
     bytes: u64,
 }
 
-/// The records of a reduce, and what is counted of them.
+/// The records of a reduce, and their counters.
 struct Groups<'a> {
     run: Box<dyn RecordStream + Send>,
     key: Vec<u8>,

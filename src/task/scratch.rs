@@ -41,7 +41,8 @@ impl Scratch {
         Ok((path, file))
     }
 
-    /// Deletes a file that is not needed any more. What stays goes with the attempt.
+    /// Deletes a file that is not needed any more. A file that cannot be deleted goes with the
+    /// attempt.
     pub fn remove(&self, path: &Path) {
         if let Err(error) = fs::remove_file(path) {
             tracing::debug!(path = %path.display(), %error, "cannot delete an intermediate file");

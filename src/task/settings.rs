@@ -1,4 +1,4 @@
-//! How a task works: what a job's configuration says beyond what its steps are.
+//! How a task works: the settings in a job's configuration beyond the definition of its steps.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct TaskSettings {
 }
 
 impl TaskSettings {
-    /// What the configuration of a job says.
+    /// The settings in the configuration of a job.
     pub(crate) fn of(conf: &JobConf, job: &NativeJob) -> TaskSettings {
         let number = |key: &keys::Key| {
             conf.number(key).and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
@@ -99,7 +99,7 @@ fn of(bytes: u64, part: f64) -> u64 {
     (bytes as f64 * part) as u64
 }
 
-/// What the first `-Xmx` of Java options says.
+/// The size in the first `-Xmx` of Java options.
 fn heap_bytes(options: &str) -> Option<u64> {
     let size = options.split_whitespace().find_map(|option| option.strip_prefix("-Xmx"))?;
     let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());

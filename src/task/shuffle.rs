@@ -1,8 +1,8 @@
-//! The shuffle of a reduce: which outputs of maps are there, and fetching them from the nodes over HTTP,
-//! several nodes in parallel, into bounded memory or onto disk. Spec: mapreduce/04 §4.9.
+//! The shuffle of a reduce: the available outputs of maps, and fetching them from the nodes over
+//! HTTP, several nodes in parallel, into bounded memory or onto disk. Spec: mapreduce/04 §4.9.
 //!
-//! [`Plan`] decides what is fetched from where and what a failure means; it is pure and takes the time as
-//! an argument. [`fetch`](crate::fetch) does what it says.
+//! [`Plan`] decides the order and the sources of fetches and the consequences of failures; it is
+//! pure and takes the time as an argument. [`fetch`](crate::fetch) carries it out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub enum Failure {
     NotTried,
 }
 
-/// Which outputs are there, which are wanted, and from where.
+/// The available outputs, the wanted ones, and their places.
 #[derive(Debug)]
 pub struct Plan {
     maps: usize,
@@ -96,7 +96,7 @@ impl Plan {
         self.done.len()
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub fn event(&mut self, event: &TaskCompletionEvent) {
         let map = event.attempt.task.number;
         match event.status {
@@ -130,7 +130,7 @@ impl Plan {
         usize::try_from(map).is_ok_and(|map| map < self.maps)
     }
 
-    /// Gives up the place of a map's output.
+    /// Gives up a map's output at its place.
     fn forget(&mut self, map: i32) {
         let Some((at, attempt)) = self.places.remove(&map) else { return };
         if let Some(host) = self.hosts.get_mut(&at) {
@@ -138,7 +138,7 @@ impl Plan {
         }
     }
 
-    /// What to fetch now, from a node that serves no other request.
+    /// The next outputs to fetch, from a node that serves no other request.
     pub fn next(&mut self, now: Duration) -> Option<Request> {
         let ready =
             |host: &Host| !host.is_busy && !host.wanted.is_empty() && host.not_before <= now;
@@ -164,7 +164,8 @@ impl Plan {
         self.done.insert(map)
     }
 
-    /// A request has ended, with these outputs missing. The error says why the reduce fails.
+    /// A request has ended, with these outputs missing. The error is the reason why the reduce
+    /// fails.
     pub fn ended(
         &mut self,
         at: &str,
@@ -205,7 +206,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Forgets where outputs lie, since another job tracker lists them anew.
+    /// Forgets where outputs are, since another job tracker lists them again.
     pub fn restart(&mut self) {
         let maps: Vec<i32> = self.places.keys().copied().collect();
         for map in maps {

@@ -1,13 +1,13 @@
 //! Records in memory, sorted by reduce and key.
 //!
-//! All records lie in one block of memory, as they will be written; what is sorted are small entries with
-//! the first bytes of the key. Adding a record allocates nothing. Pure.
+//! All records lie in one block of memory, as they will be written; the sort moves small entries
+//! with the first bytes of the key. Adding a record allocates nothing. Pure.
 
 use crate::ifile::IFileError;
 use crate::run::{RecordStream, prefix};
 use crate::vint;
 
-/// A record: where it lies, and what is compared first.
+/// A record: its place, and the bytes that are compared first.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     prefix: u64,
@@ -19,7 +19,7 @@ struct Entry {
 
 /// The memory that the entry of a record takes.
 const ENTRY_BYTES: usize = size_of::<Entry>();
-/// The largest memory: what an offset can name.
+/// The largest memory that an offset can address.
 const MOST_BYTES: usize = u32::MAX as usize;
 
 /// Records until they are sorted and written.

@@ -40,7 +40,7 @@ pub struct SpillSettings {
     pub sort_bytes: usize,
     /// How much of it is filled before it is spilled.
     pub spill_bytes: usize,
-    /// Spills from which on they are combined once more.
+    /// The number of spills from which on they are combined again.
     pub combine_spills: usize,
     /// Parts of the output.
     pub reduces: u32,
@@ -132,7 +132,7 @@ impl<'a> MapOutput<'a> {
         self.counters.add(Count::MapOutputBytes, std::mem::take(&mut self.bytes));
     }
 
-    /// Sorts what is in memory and writes it to a file.
+    /// Sorts the records in memory and writes them to a file.
     fn spill(&mut self) -> Result<(), TaskError> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -172,7 +172,7 @@ impl<'a> MapOutput<'a> {
         Ok(())
     }
 
-    /// Writes `file.out` and its index, and gives the bytes of the output.
+    /// Writes `file.out` and its index, and returns the bytes of the output.
     pub fn finish(mut self) -> Result<u64, TaskError> {
         self.count();
         self.spill()?;
@@ -191,7 +191,7 @@ impl<'a> MapOutput<'a> {
         Ok(bytes)
     }
 
-    /// Gives the only spill the name of the output.
+    /// Renames the only spill to the output.
     fn move_to(&self, spill: &Spill, path: &PathBuf) -> Result<(), TaskError> {
         let moved = fs::rename(&spill.path, path);
         let moved = match moved {
@@ -315,7 +315,7 @@ impl Collector for PartWriter<'_> {
     }
 }
 
-/// Counts what a combiner reads.
+/// Counts the records that a combiner reads.
 struct Counted<'a, 'b> {
     run: &'a mut (dyn RecordStream + Send + 'b),
     records: u64,
@@ -357,7 +357,7 @@ mod tests {
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// What a map with these records leaves for each reduce, and what it counted.
+    /// The output of a map with these records for each reduce, and its counters.
     fn output(
         records: &Pairs,
         settings: SpillSettings,

@@ -1,4 +1,4 @@
-//! How a task stands, which its threads share and its reports show. Spec: mapreduce/04 §4.6.
+//! The status of a task, which its threads share and its reports show. Spec: mapreduce/04 §4.6.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use corona_hadoop::writables::{
 /// The longest text that a task may show.
 const MOST_TEXT_BYTES: usize = 1000;
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Debug)]
 pub struct Status {
     inner: Mutex<Inner>,
@@ -90,7 +90,7 @@ impl Status {
         self.lock().output_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     }
 
-    /// Changes what only reduces report.
+    /// Changes the fields that only reduces report.
     pub fn change_reduce(&self, change: impl FnOnce(&mut ReduceProgress)) {
         if let Some(reduce) = &mut self.lock().reduce {
             change(reduce);

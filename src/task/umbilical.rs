@@ -1,5 +1,5 @@
-//! The child's side of the umbilical: what a task says to the task tracker that started it, and what a
-//! reduce asks its job tracker. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6.
+//! The child's side of the umbilical: a task's reports to the task tracker that started it, and a
+//! reduce's requests to its job tracker. Spec: mapreduce/03 §3.3, mapreduce/04 §4.6.
 
 use std::time::Duration;
 
@@ -44,12 +44,12 @@ impl Umbilical {
         self.client.lock().await.get_task(context).await
     }
 
-    /// Reports how the task stands. False: it is not known.
+    /// Reports the task's status. False: the task tracker does not know the task.
     pub(crate) async fn status_update(&self, status: TaskStatus) -> Result<bool, CallError> {
         self.client.lock().await.status_update(status.attempt.clone(), status).await
     }
 
-    /// Says that the task lives. False: it is not known.
+    /// Reports that the task lives. False: the task tracker does not know it.
     pub(crate) async fn ping(&self, attempt: &TaskAttemptId) -> Result<bool, CallError> {
         self.client.lock().await.ping(attempt.clone()).await
     }
@@ -59,7 +59,7 @@ impl Umbilical {
         self.runtime.block_on(self.status_update(status))
     }
 
-    /// Says that the output waits for its commit; tries again when that fails.
+    /// Reports that the output waits for its commit; tries again when that fails.
     pub(crate) fn commit_pending(&self, status: &TaskStatus) -> Result<(), CallError> {
         self.repeated(async || {
             let mut client = self.client.lock().await;
@@ -72,12 +72,12 @@ impl Umbilical {
         self.repeated(async || self.client.lock().await.can_commit(attempt.clone()).await)
     }
 
-    /// Says that the work is done.
+    /// Reports that the work is done.
     pub(crate) fn done(&self, attempt: &TaskAttemptId) -> Result<(), CallError> {
         self.repeated(async || self.client.lock().await.done(attempt.clone()).await)
     }
 
-    /// Says why the task failed. An error is that nobody has heard it.
+    /// Reports why the task failed. An error means that the report was not received.
     pub(crate) fn diagnose(&self, attempt: &TaskAttemptId, why: &str) -> Result<(), CallError> {
         let why = Some(why.to_owned());
         self.repeated(async || {
@@ -85,7 +85,7 @@ impl Umbilical {
         })
     }
 
-    /// Says that outputs of maps cannot be fetched, which ends the task.
+    /// Reports that outputs of maps cannot be fetched, which ends the task.
     pub(crate) fn shuffle_error(
         &self,
         attempt: &TaskAttemptId,
@@ -97,7 +97,7 @@ impl Umbilical {
         })
     }
 
-    /// Says that a file system fails, which ends the task.
+    /// Reports that a file system fails, which ends the task.
     pub(crate) fn fs_error(&self, attempt: &TaskAttemptId, why: &str) -> Result<(), CallError> {
         let why = Some(why.to_owned());
         self.repeated(async || {
@@ -182,7 +182,7 @@ impl MapEvents {
         })
     }
 
-    /// Finds the successor of a job tracker that cannot be reached. False: there is none.
+    /// Finds the successor of a job tracker that cannot be reached. False: it has none.
     async fn fail_over(&mut self) -> bool {
         let Some(secondary) = self.secondary.clone() else { return false };
         let mut parent = InterCoronaJobTrackerClient::new(secondary, options());

@@ -49,7 +49,7 @@ pub(crate) fn put_text(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// The content of a text as Hadoop writes one: what stands behind its length. Bytes that are not a
+/// The content of a text as Hadoop writes one: the bytes after its length. Bytes that are not a
 /// text are their own content.
 #[inline]
 pub(crate) fn text(bytes: &[u8]) -> &[u8] {

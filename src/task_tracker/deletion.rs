@@ -19,7 +19,8 @@ use super::layout;
 use super::local_dirs::attempts_at_top;
 use corona_process::panics::Panic;
 
-/// Deletes what local directories no longer need. When the last copy goes, the thread ends.
+/// Deletes files that local directories no longer need. The thread ends when the last copy is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Deletion {
     dirs: Arc<[PathBuf]>,
@@ -28,8 +29,8 @@ pub struct Deletion {
 }
 
 impl Deletion {
-    /// Starts the thread that deletes in these directories. What an earlier run has moved aside is
-    /// deleted too. An error is that no thread can be started.
+    /// Starts the thread that deletes in these directories. Files that an earlier run has moved
+    /// aside are deleted too. Errors: no thread can be started.
     pub fn start(dirs: &[PathBuf]) -> io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let dirs: Arc<[PathBuf]> = dirs.into();
@@ -42,8 +43,9 @@ impl Deletion {
         Ok(deletion)
     }
 
-    /// Moves a file or directory aside and has it deleted. What does not exist is no error; what is
-    /// in none of the directories, or is one of them, is. A symbolic link goes, not what it names.
+    /// Moves a file or directory aside and has it deleted. A path that does not exist is no error;
+    /// one that is in none of the directories, or is one of them, is. A symbolic link is deleted,
+    /// not its target.
     pub fn discard(&self, path: &Path) -> io::Result<()> {
         let outside = || io::Error::new(io::ErrorKind::InvalidInput, "not in a local directory");
         let dir = self
@@ -65,8 +67,8 @@ impl Deletion {
         Ok(())
     }
 
-    /// Moves aside all that jobs of an earlier run have left in one of the directories. What cannot be
-    /// moved is reported in the log.
+    /// Moves aside everything that jobs of an earlier run have left in one of the directories.
+    /// Failures to move are logged.
     pub fn discard_all_in(&self, dir: &Path) {
         let attempts = attempts_at_top(dir).into_iter().map(|(_, path)| path);
         for path in [dir.join(layout::TRACKER)].into_iter().chain(attempts) {
@@ -139,7 +141,7 @@ fn delete(path: &Path) -> io::Result<()> {
 fn open_up(root: &Path) {
     let mut left = vec![root.to_owned()];
     while let Some(dir) = left.pop() {
-        // A failure shows when it comes to delete.
+        // A failure shows at the deletion.
         let _ = fs::set_permissions(&dir, fs::Permissions::from_mode(0o700));
         let Ok(entries) = fs::read_dir(&dir) else { continue };
         let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));

@@ -14,7 +14,7 @@ pub const DISCARDED: &str = "toBeDeleted";
 pub const PROCESSES: &str = "corona-processes";
 /// The configuration of a job or of an attempt.
 pub const JOB_XML: &str = "job.xml";
-/// The directory that a task runs in, and the one that the tasks of a job share.
+/// The directory that a task runs in, and the directory that the tasks of a job share.
 pub const WORK: &str = "work";
 
 /// All that belongs to one job.
@@ -43,7 +43,7 @@ pub fn attempt(id: &AttemptId, is_cleanup: bool) -> PathBuf {
     job(id.job()).join(name)
 }
 
-/// Where a map puts its output, and a reduce what it fetches.
+/// Where a map puts its output, and a reduce its fetched data.
 pub fn output(id: &AttemptId) -> PathBuf {
     attempt(id, false).join("output")
 }

@@ -12,12 +12,13 @@
 //! * [`map_output`]: the places of the parts of finished maps' outputs.
 //! * [`http`]: serves these, and the logs of tasks.
 //! * [`attempt`]: the decisions about an attempt, without effects.
-//! * [`table`]: the decisions about all jobs and attempts: what each action, call and report changes.
+//! * [`table`]: the decisions about all jobs and attempts: the effects of each action, call and
+//!   report.
 //! * [`tracker`]: the tracker at work, between job trackers and the processes of tasks.
 //! * [`node`]: heartbeats to the cluster manager, and its calls.
 //! * [`job_trackers`]: job trackers that run here, each as a process.
 //! * [`pages`]: its state, for people and programs.
-//! * [`service`]: all of it, put together.
+//! * [`service`]: all parts, put together.
 //!
 //! It knows no scheduling, and not which cluster manager it talks to.
 

@@ -31,7 +31,7 @@ struct LocalDir {
     was_used: bool,
 }
 
-/// A local directory that fails now and did not before, or the other way round.
+/// A local directory that fails now and did not before, or the reverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirChange {
     /// The directory.
@@ -43,18 +43,18 @@ pub struct DirChange {
 /// Room in a file system, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// All there is.
+    /// All bytes.
     pub total_bytes: u64,
     /// The bytes that an unprivileged process can still write.
     pub free_bytes: u64,
 }
 
-/// How a local directory stands.
+/// The status of a local directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirState {
     /// The directory.
     pub path: PathBuf,
-    /// Why it cannot be used, if the last check said so.
+    /// Why it cannot be used, according to the last check.
     pub failed: Option<String>,
     /// Its free space, if known.
     pub space: Option<Space>,
@@ -99,9 +99,9 @@ impl LocalDirs {
         &self.settings
     }
 
-    /// Checks every directory again, and reports which fail now and did not before, or the other way
-    /// round. `clear` gets each directory that can be used for the first time since the start,
-    /// before it is used.
+    /// Checks every directory again, and reports which fail now and did not before, or the reverse.
+    /// `clear` gets each directory that can be used for the first time since the start, before it
+    /// is used.
     pub fn check(&self, clear: impl Fn(&Path)) -> Vec<DirChange> {
         let before = self.lock().clone();
         let checked = |LocalDir { path, was_used, .. }: &LocalDir| {
@@ -135,7 +135,7 @@ impl LocalDirs {
         usable.join(",")
     }
 
-    /// A place for a new file, whose directory is made. With a size in bytes, the next directory
+    /// A place for a new file; its directory is created. With a size in bytes, the next directory
     /// that has more room than that; without, any, the likelier the more room it has.
     pub fn for_write(&self, relative: &Path, bytes: Option<u64>) -> Result<PathBuf, LocalDirError> {
         let mut reason = "none can be used".to_owned();
@@ -175,8 +175,8 @@ impl LocalDirs {
         dirs.filter(|path| fs::symlink_metadata(path).is_ok()).collect()
     }
 
-    /// What these attempts have at the top of the directories, where Java tasks keep files that they
-    /// merge: a directory with the name of the attempt.
+    /// The directories of these attempts at the top of the local directories, where Java tasks keep
+    /// files that they merge: each has the name of its attempt.
     pub fn of_attempts(&self, is_wanted: impl Fn(&AttemptId) -> bool) -> Vec<PathBuf> {
         let all = self.settings.dirs.iter().flat_map(|dir| attempts_at_top(dir));
         all.filter(|(attempt, _)| is_wanted(attempt)).map(|(_, path)| path).collect()
@@ -187,7 +187,7 @@ impl LocalDirs {
         self.usable().iter().filter_map(|dir| space(dir).ok()).collect()
     }
 
-    /// How each directory stands, in the order of the configuration.
+    /// The status of each directory, in the order of the configuration.
     pub fn states(&self) -> Vec<DirState> {
         let dirs = self.lock().clone();
         let state =
@@ -216,7 +216,7 @@ impl LocalDirs {
     }
 }
 
-/// What has the name of an attempt in a local directory itself.
+/// Entries with the name of an attempt in a local directory itself.
 pub(super) fn attempts_at_top(dir: &Path) -> Vec<(AttemptId, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let attempt =
@@ -364,7 +364,7 @@ pub(super) mod tests {
         assert_eq!(check(), [DirChange { path: bad.clone(), failed: None }]);
         assert_eq!(dirs.usable(), [good, bad.clone()]);
         assert_eq!(check(), []);
-        // What is in it when it fails again later is of this run.
+        // If it fails again later, its contents are of this run.
         fs::remove_dir(&bad).unwrap();
         fs::write(&bad, "").unwrap();
         assert!(check()[0].failed.is_some());

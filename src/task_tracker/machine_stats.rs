@@ -33,8 +33,8 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// All there is, and what is free, now. Of CPUs the second says how many are *used*, as the
-    /// original's does.
+    /// The present total and free resources. Of CPUs the second is the number *used*, as in the
+    /// original.
     pub fn read(
         &mut self,
         settings: &TaskTrackerSettings,
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(free, expected);
         let (_, free) = gauge.of(None, machine(70, 100), &disks, Some(disk(90, 2)));
         assert_eq!((free.num_cpus, free.disk_gb), (5, 2));
-        // Too early to tell: as before.
+        // Too early for a measurement: as before.
         assert_eq!(gauge.of(None, machine(70, 100), &[], None).1.num_cpus, 5);
         let (total, free) = gauge.of(Some(4), machine(170, 200), &[], None);
         assert_eq!((total.num_cpus, free.num_cpus, total.disk_gb), (4, 4, 0));

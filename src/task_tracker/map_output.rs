@@ -35,7 +35,7 @@ struct Indexes {
     known: HashMap<AttemptId, Arc<SpillIndex>>,
 }
 
-/// The part of a map's output that one reduce gets.
+/// One reduce's part of a map's output.
 #[derive(Debug)]
 pub struct Part {
     pub file: File,
@@ -117,7 +117,7 @@ impl MapOutputs {
         Ok(Part { file, start, part_bytes, raw_bytes })
     }
 
-    /// The length of a map's output in bytes, as it is reported; 0 when there is none.
+    /// The length of a map's output in bytes, as it is reported; 0 without an output.
     pub fn bytes(&self, attempt: &AttemptId) -> u64 {
         let path = self.dirs.find(&layout::map_output(attempt));
         path.and_then(|path| fs::metadata(path).ok()).map_or(0, |metadata| metadata.len())

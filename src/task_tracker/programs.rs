@@ -10,7 +10,7 @@ use tokio::process::Command;
 /// The number of bytes that are kept of each stream of output.
 const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
-/// How a program ended, and what it printed, each stream up to 64 KiB.
+/// How a program ended, and its output, each stream up to 64 KiB.
 #[derive(Debug)]
 pub(super) struct Printed {
     pub(super) status: ExitStatus,
@@ -18,7 +18,7 @@ pub(super) struct Printed {
     pub(super) stderr: String,
 }
 
-/// Why nothing is known of what a program prints.
+/// Why a program's output is unknown.
 #[derive(Debug)]
 pub(super) enum RunError {
     /// It cannot be started, or not be waited for.
@@ -49,7 +49,7 @@ pub(super) async fn run(mut command: Command, limit: Duration) -> Result<Printed
     Ok(Printed { status: status.map_err(RunError::Io)?, stdout, stderr })
 }
 
-/// The first line that says something.
+/// The first line that is not blank.
 pub(super) fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
 }

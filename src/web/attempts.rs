@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
-/// What is known of a peer is forgotten when it has been quiet for so long.
+/// A quiet peer is forgotten after this time.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Peers that are remembered.
 const MOST_PEERS: usize = 10_000;

@@ -14,7 +14,7 @@ use hyper::header::{
 /// Shorter bodies travel in one packet either way.
 const LEAST_BYTES: usize = 1024;
 
-/// Whether a request says that its answer may be compressed: `gzip` or `*`, unless with `q=0`.
+/// Whether a request accepts a compressed answer: `gzip` or `*`, unless with `q=0`.
 pub fn is_accepted(request: &HeaderMap) -> bool {
     let codings = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let mut any = false;
@@ -36,14 +36,14 @@ pub fn is_worthwhile(content_type: &str, length: usize) -> bool {
     length >= LEAST_BYTES && is_text(content_type)
 }
 
-/// Says to caches that the answer depends on the request's `Accept-Encoding`.
+/// Informs caches that the answer depends on the request's `Accept-Encoding`.
 pub fn mark_varying(answer: &mut HeaderMap) {
     if is_text(content_type(answer)) {
         answer.append(VARY, HeaderValue::from_static("accept-encoding"));
     }
 }
 
-/// Says that the body is compressed.
+/// Marks the body as compressed.
 pub fn mark_compressed(answer: &mut HeaderMap) {
     answer.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }

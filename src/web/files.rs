@@ -17,7 +17,7 @@ pub fn file(name: &str) -> Option<(&'static str, &'static str)> {
     FILES.iter().find(|(own, ..)| *own == name).map(|(_, kind, content)| (*kind, *content))
 }
 
-/// The address of a file, which changes with what is in the files.
+/// The address of a file, which changes with the contents of the files.
 fn address(name: &str) -> String {
     static TAG: OnceLock<u64> = OnceLock::new();
     let tag = TAG.get_or_init(|| {

@@ -13,7 +13,7 @@ const UNIT_NS: u64 = 125;
 /// Buckets of an octave, and its logarithm.
 const STEPS: usize = 8;
 const STEP_BITS: u32 = STEPS.trailing_zeros();
-/// Octaves beyond the first microsecond: up to 76 hours. What takes longer counts in the last one.
+/// Octaves beyond the first microsecond: up to 76 hours. Longer spans count in the last one.
 const OCTAVES: usize = 38;
 const BUCKETS: usize = STEPS * (OCTAVES + 1);
 
@@ -23,7 +23,7 @@ pub struct Histogram {
     parts: Box<[Part]>,
 }
 
-/// What some of the threads have counted.
+/// Counts of some of the threads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Part {

@@ -1,5 +1,5 @@
 //! Metrics of this process, under the names that Prometheus' own libraries use. They are read from
-//! `/proc`; what is not there is left out.
+//! `/proc`; missing values are left out.
 
 use super::prometheus::{Family, Shape, Text};
 use corona_process::procfs::Usage;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::histogram::Snapshot;
 
-/// What the answer is, for the head of a response.
+/// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a number is to Prometheus.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Only grows.
@@ -30,14 +30,14 @@ impl Shape {
     }
 }
 
-/// A name with what it means.
+/// A metric's name and meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// The metric's name.
     pub name: &'static str,
     /// Its type.
     pub shape: Shape,
-    /// What is counted, in which unit.
+    /// The counted thing, and its unit.
     pub help: &'static str,
 }
 

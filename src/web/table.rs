@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::exchange::Parameters;
 use super::units::{Count, plural};
 
-/// Rows of a page, where the address does not say how many (`?rows=`).
+/// Rows of a page if the address does not contain a number (`?rows=`).
 const ROWS: usize = 200;
 /// Rows of a page at most.
 const MOST_ROWS: usize = 1000;
@@ -187,7 +187,7 @@ impl<Row> Table<'_, Row> {
                     aria-sort=[is_sorted.then_some(direction)] {
                     @if column.order.is_some() {
                         a href=(self.sort_address(column, is_sorted, descending)) data-swap {
-                            // A heading above says it, except where rows are cards.
+                            // Repeats the heading above, which is hidden where rows are cards.
                             @if let Some(group) = column.group { span.of { (group) ": " } }
                             (column.title)
                             @if is_sorted {
@@ -231,7 +231,7 @@ impl<Row> Table<'_, Row> {
         self.parameters.with(&[("sort", &sort), ("page", "")]).address(self.path)
     }
 
-    /// Links to the other pages; nothing when there is one.
+    /// Links to the other pages; nothing if there is only one.
     fn pager(&self, page: &Page, place: &str) -> Markup {
         if page.count < 2 {
             return html! {};

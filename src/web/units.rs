@@ -40,7 +40,7 @@ impl Render for Time {
     }
 }
 
-/// The time of the day of a point in time; the whole of it appears when it is pointed at.
+/// The time of the day of a point in time; pointing at it shows the full date.
 pub struct Clock(pub Millis);
 
 impl Display for Clock {

@@ -85,7 +85,7 @@ fn rows(text: &mut String, schema: &Schema, service: &ServiceSchema) {
         append(text, format_args!("    {rust} \"{}\" {variant}", method.name));
         let arguments = schema.structure(method.args).fields.iter().map(|field| {
             let kind = type_of(schema, &field.kind);
-            // Only what Java keeps in a primitive is always there.
+            // Only fields that Java keeps in a primitive are always present.
             let kind = if field.kind == Kind::Bool { kind } else { format!("Option<{kind}>") };
             format!("{} {}: {kind}", field.id, rust_name(field))
         });

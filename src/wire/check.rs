@@ -1,9 +1,9 @@
 //! Holds a message against the contract, as the original's readers do, without making values.
 //!
-//! It explains why [`decode`](super::decode) did not read a message, and accepts exactly what is
-//! read there: unknown fields and fields of another type are ignored, unknown enumeration values
-//! count as absent. A struct that lacks a required field is named with the original's wording.
-//! Spec: cluster-manager/01 §2.3, §2.4.
+//! It explains why [`decode`](super::decode) did not read a message, and accepts exactly the
+//! messages that are read there: unknown fields and fields of another type are ignored, unknown
+//! enumeration values count as absent. A struct that lacks a required field is named with the
+//! original's wording. Spec: cluster-manager/01 §2.3, §2.4.
 //!
 //! The contract's structs do not contain themselves, so recursion over it ends by itself.
 
@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use super::scan::{Bounds, Malformed, Scanner, code, length_of, u16_at, u32_at, u64_at};
 use super::schema::{EnumSchema, FieldSchema, Kind, Schema, StructId, StructSchema};
 
-/// What the check of a struct found.
+/// The result of checking a struct.
 #[derive(Debug)]
 pub(crate) enum Checked {
     /// All there.
@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
         Walk { bytes, schema, bounds, depth: 0 }
     }
 
-    /// Checks a struct and gives its end.
+    /// Checks a struct and returns its end.
     fn structure(&mut self, at: usize, id: StructId) -> Result<usize, Halt> {
         let schema = self.schema.structure(id);
         let mut seen = 0u32;
@@ -115,8 +115,8 @@ impl<'a> Walk<'a> {
         Ok((places, end))
     }
 
-    /// Passes over the fields of a struct. Tells `found` the place of each field that the contract
-    /// has, with the offset of its value, or with none when the value stands for nothing.
+    /// Passes over the fields of a struct. Calls `found` with the place of each field of the
+    /// contract and the offset of its value, or with none if the value counts as absent.
     fn fields(
         &mut self,
         mut at: usize,
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
         Ok(self.schema.enumeration(*id).name_of(number).is_some())
     }
 
-    /// Checks a value and gives its end.
+    /// Checks a value and returns its end.
     pub(crate) fn value(&mut self, kind: &Kind, at: usize) -> Result<usize, Halt> {
         self.depth += 1;
         let end = self.value_inside(kind, at);
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
         if end > self.bytes.len() { Err(self.beyond(end)) } else { Ok(end) }
     }
 
-    /// More is claimed than there is: it may still come, or is more than may ever come.
+    /// The claim exceeds the received bytes: the rest may still come, or may never fit.
     fn beyond(&self, end: usize) -> Halt {
         let limit = self.bounds.max_bytes;
         if end > limit {
@@ -235,8 +235,8 @@ impl<'a> Walk<'a> {
         Ok((at + 6, count))
     }
 
-    /// Elements are read as the contract says, so they must be what it says; where there are
-    /// none, it does not matter what they are called.
+    /// Elements are read as the contract specifies, so they must have its type; the type of an
+    /// empty list does not matter.
     fn element_type(&mut self, kind: &Kind, found: u8, count: usize) -> Result<(), Malformed> {
         let expected = code_of(kind);
         if found != expected && count > 0 {

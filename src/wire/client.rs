@@ -53,7 +53,7 @@ pub enum CallError {
     #[error(transparent)]
     Exception(#[from] Exception),
     /// The peer answered with an error outside the contract.
-    #[error("the peer says: {0}")]
+    #[error("the peer replied: {0}")]
     Fault(ApplicationFault),
     /// The peer answered with neither a value nor an exception.
     #[error("the answer is empty")]
@@ -69,10 +69,10 @@ pub enum CallError {
     /// The answer lacks a required field.
     #[error("incomplete answer: {0}")]
     Incomplete(String),
-    /// What came is not an answer.
+    /// The response cannot be decoded.
     #[error("not an answer: {0}")]
     Malformed(#[from] Malformed),
-    /// What came is a message of a kind that no answer has.
+    /// The response is a message of another kind than responses have.
     #[error("a message of kind {0} instead of an answer")]
     Kind(u8),
     /// There is no room for more of the answer.
@@ -158,7 +158,7 @@ pub struct Client<S> {
     /// False while a call is in flight and after one that left the stream in an unknown state.
     usable: bool,
     options: ClientOptions,
-    /// What has arrived of an answer, among the bytes of other connections.
+    /// Bytes of an incomplete response, among those of other connections.
     held: Option<Holding>,
     service: PhantomData<fn() -> S>,
 }
@@ -179,7 +179,7 @@ where
         Ok(Client::over(stream, options))
     }
 
-    /// A client over a connection that is there already and has carried nothing.
+    /// A client over an existing connection that has carried nothing.
     pub fn over(stream: TcpStream, options: ClientOptions) -> Client<S> {
         let bounds = bounds(&options);
         Client {
@@ -194,8 +194,8 @@ where
         }
     }
 
-    /// Counts what arrives of answers among the bytes that other connections hold. A call fails when
-    /// there is no room for more, and this connection is one of those that hold most.
+    /// Counts the bytes of incomplete responses among the bytes that other connections hold. A call
+    /// fails when there is no room for more, and this connection is one of those that hold most.
     pub fn hold_in(&mut self, memory: &Arc<Memory>) -> io::Result<()> {
         self.held = Some(memory.holding(self.peer_addr()?.ip()));
         Ok(())
@@ -238,7 +238,7 @@ where
         self.exchange(call.place).await
     }
 
-    /// Sends the request that is there and waits for its answer.
+    /// Sends the encoded request and waits for its answer.
     async fn exchange(&mut self, place: usize) -> Result<S::Reply, CallError> {
         self.usable = false;
         let due = self.options.call_timeout;

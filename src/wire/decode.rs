@@ -4,9 +4,9 @@
 //! enumeration value counts as absent, text that is not UTF-8 gets replacement characters, a truth
 //! value is true only if it is 1. Spec: cluster-manager/01 §2.3, §2.4.
 //!
-//! A value that cannot be read is `None`. What is wrong with it, or that more bytes are needed, says
-//! [`check`](super::check), which accepts exactly what is read here. The readers of structs are made
-//! by the build script from the contract.
+//! A value that cannot be read is `None`. [`check`](super::check) finds its error, or that more
+//! bytes are needed; it accepts exactly the messages that are read here. The readers of structs are
+//! made by the build script from the contract.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, at, bounds, depth: 0 }
     }
 
-    /// The offset of what has not been read.
+    /// The offset of the unread bytes.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
@@ -182,8 +182,8 @@ impl<K: Decode + Ord, V: Decode> Decode for BTreeMap<K, V> {
     }
 }
 
-/// Readers of enumerations: numbers that are unknown stand for nothing as a field, and stay what they
-/// are in lists and as keys.
+/// Readers of enumerations: unknown numbers count as absent in a field, and are kept in lists and
+/// as keys.
 macro_rules! enums {
     ($( $name:ident )+) => { $(
         impl Decode for generated::$name {

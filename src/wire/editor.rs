@@ -16,11 +16,11 @@ use super::value::{Message, Value, body_id, read_message, write_value};
 pub struct Edit {
     /// The names of the fields that lead from the message's body to the value.
     pub path: &'static [&'static str],
-    /// What to put there. It must be of the type that the contract says.
+    /// The new value. It must be of the contract's type.
     pub value: Value,
 }
 
-/// What is wanted with a message: nothing, or edits.
+/// The edits of a message, perhaps none.
 pub type EditMessage<'a> = &'a mut dyn FnMut(&Message) -> Vec<Edit>;
 
 /// One direction of a stream of frames.
@@ -47,7 +47,7 @@ enum State {
     Lost,
 }
 
-/// What can be said of the first bytes of a frame.
+/// The type of a frame's contents, judged by its first bytes.
 enum Begun {
     /// Not enough bytes to decide.
     TooShort,
@@ -65,7 +65,7 @@ impl FrameEditor {
         FrameEditor { service, methods, max_bytes, state: State::Start, held: Vec::new() }
     }
 
-    /// Takes what comes next on the stream and appends to `out` what is to be sent on. `edit` sees
+    /// Takes the next bytes of the stream and appends to `out` the bytes to forward. `edit` sees
     /// each message of the frames that are held.
     pub fn pass(&mut self, mut bytes: &[u8], out: &mut Vec<u8>, edit: EditMessage<'_>) {
         loop {
@@ -115,7 +115,7 @@ impl FrameEditor {
         }
     }
 
-    /// Appends what is still held: the stream has ended.
+    /// Appends the bytes still held: the stream has ended.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.held);
         self.state = State::Lost;
@@ -201,7 +201,7 @@ fn edited(frame: &[u8], service: &'static ServiceSchema, edit: EditMessage<'_>) 
     Some(out)
 }
 
-/// Which bytes of a message to replace, and by what.
+/// The bytes of a message to replace, and their replacement.
 fn change(
     bytes: &[u8],
     service: &ServiceSchema,
@@ -277,7 +277,7 @@ mod tests {
         out
     }
 
-    /// What comes out of an editor that writes every session driver's address anew.
+    /// The output of an editor that rewrites every session driver's address.
     fn passed(stream: &[u8], piece: usize) -> Vec<u8> {
         let mut editor = FrameEditor::new(ClusterManager::schema(), METHODS, 4_096);
         let mut out = Vec::new();
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn fields_that_nobody_knows_and_their_order_stay() {
-        // An unknown field, then the address with its fields the other way round.
+        // An unknown field, then the address with its fields in reverse order.
         let inside = |port: i32, host: &str| {
             let address = [
                 &[8, 0, 2][..],

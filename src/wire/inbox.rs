@@ -1,5 +1,5 @@
-//! What has arrived on a connection and is not handled yet: messages are taken out of it one by
-//! one, however the peer cut them into frames and segments.
+//! Received bytes of a connection that are not handled yet: messages are taken out one by one,
+//! however the peer split them into frames and segments.
 //!
 //! It holds bytes and knows no sockets; its owner reads from one. It grows with the received bytes,
 //! never with the claims of a header. Spec: cluster-manager/01 §1.1, §2.1.
@@ -23,14 +23,14 @@ pub(crate) struct Inbox {
     /// The content of frames whose last message continues in the next frame.
     carried: BytesMut,
     /// The search for the end of the message that `carried` or, on a bare stream, `arrived` starts
-    /// with, if what is there is not all of it.
+    /// with, if it is incomplete.
     scanner: Option<Scanner>,
 }
 
 /// A buffer that has grown beyond this is freed when it is empty.
 const KEEP_BYTES: usize = 16 * 1024;
-/// What a connection that waits keeps for the next message. Most messages fit; there may be a
-/// hundred thousand connections.
+/// The buffer that a waiting connection keeps for the next message. Most messages fit; there may be
+/// a hundred thousand connections.
 const READ_BYTES: usize = 2 * 1024;
 
 impl Inbox {
@@ -46,7 +46,7 @@ impl Inbox {
         }
     }
 
-    /// Where to put what comes from the socket. There is room in it.
+    /// The buffer for bytes from the socket. It has room.
     pub(crate) fn space(&mut self) -> &mut BytesMut {
         if self.is_empty() && self.arrived.capacity() > KEEP_BYTES {
             self.arrived = BytesMut::new();
@@ -60,7 +60,7 @@ impl Inbox {
         &mut self.arrived
     }
 
-    /// Whether no part of a message or frame waits for the rest of it.
+    /// Whether no incomplete message or frame is buffered.
     pub(crate) fn is_empty(&self) -> bool {
         self.arrived.is_empty() && self.carried.is_empty()
     }
@@ -198,7 +198,7 @@ impl Inbox {
         }
     }
 
-    /// Opens the frame that `arrived` starts with, if all of it is there.
+    /// Opens the frame that `arrived` starts with, if it is complete.
     fn open_frame(&mut self) -> Result<bool, Malformed> {
         let Some(length) = u32_at(&self.arrived, 0) else { return Ok(false) };
         let length = length as i32;
@@ -220,7 +220,7 @@ impl Inbox {
         self.in_frame = 0;
     }
 
-    /// Adds the next frame to what is carried, if all of it is there.
+    /// Adds the next frame to `carried`, if it is complete.
     fn carry_frame(&mut self) -> Result<bool, Malformed> {
         if !self.open_frame()? {
             return Ok(false);
@@ -231,7 +231,7 @@ impl Inbox {
     }
 }
 
-/// What was read from bytes that hold exactly one message.
+/// The value read from bytes that hold exactly one message.
 fn complete<T>(read: Read<T>) -> Result<T, Malformed> {
     match read {
         Read::Done(item, _) | Read::Refused(item) => Ok(item),

@@ -5,9 +5,9 @@
 //! [`client::Client`]. The contract is `thrift/ClusterManager.thrift`; [`generated`] has its
 //! structs, [`calls`] its services.
 //!
-//! The path of a message in: the socket fills an inbox. Where no frame says it, a scan finds where the
-//! message ends (`scan`). One walk makes typed values of it (`decode`). A message that cannot be read
-//! is held against the contract, which says what is wrong with it (`check`).
+//! The path of a message in: the socket fills an inbox. Without frames, a scan finds the end of the
+//! message (`scan`). One walk makes typed values of it (`decode`). A message that cannot be read is
+//! checked against the contract to find its error (`check`).
 
 pub mod calls;
 mod check;

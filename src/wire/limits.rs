@@ -1,4 +1,4 @@
-//! What one peer of a Thrift server may cost.
+//! Limits on the resources of one peer of a Thrift server.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// How long a frame or message may take to arrive once it has begun.
     pub frame_timeout: Duration,
-    /// How long the peer may take to receive what is written to it.
+    /// How long the peer may take to receive written data.
     pub write_timeout: Duration,
     /// How long a stopping server waits for calls that are being handled.
     pub drain_timeout: Duration,
@@ -49,7 +49,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What one message may hold.
+    /// Limits on one message.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds { max_bytes: self.max_frame_bytes, max_depth: self.max_depth }
     }

@@ -24,7 +24,7 @@ pub(crate) mod kind {
     pub(crate) const ONEWAY: u8 = 4;
 }
 
-/// What was made of the bytes at the start of a buffer.
+/// The value read from the start of a buffer.
 #[derive(Debug)]
 pub(crate) enum Read<T> {
     /// A message, and how many bytes it took.
@@ -53,12 +53,12 @@ pub(crate) struct Answered<R> {
     pub(crate) body: AnswerBody<R>,
 }
 
-/// What an answer says.
+/// The content of a response.
 #[derive(Debug)]
 pub(crate) enum AnswerBody<R> {
     Result(Outcome<R>),
     Fault(ApplicationFault),
-    /// The result lacks a required field; the text says which.
+    /// The result lacks a required field, which the text names.
     Incomplete(String),
     /// Neither REPLY nor EXCEPTION.
     Kind(u8),
@@ -159,8 +159,8 @@ where
     })
 }
 
-/// Where the sequence id of a message of this method is, counted from the start of what was
-/// appended.
+/// Where the sequence id of a message of this method is, relative to the start of the appended
+/// bytes.
 pub(crate) fn seqid_at(name: &str, framing: Framing) -> usize {
     let length_of_frame = if framing == Framing::Framed { 4 } else { 0 };
     length_of_frame + 4 + 4 + name.len()
@@ -197,7 +197,7 @@ pub(crate) fn write_fault(
     })
 }
 
-/// What was made of the body of a message.
+/// The value read from the body of a message.
 enum Body<T> {
     /// The value, and the offset after it.
     Read(T, usize),
@@ -207,7 +207,7 @@ enum Body<T> {
     Incomplete,
 }
 
-/// Reads a body in one walk. Only one that cannot be read is looked at again, for what is wrong.
+/// Reads a body in one walk. Only a body that cannot be read is checked for its error.
 fn read_body<T>(
     bytes: &[u8],
     at: usize,

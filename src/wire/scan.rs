@@ -1,8 +1,8 @@
-//! Finds the end of a message in raw bytes, whatever the message says.
+//! Finds the end of a message in raw bytes, whatever its content.
 //!
-//! It works on bytes that arrive piece by piece: what has been looked at is never looked at again,
-//! and nothing is allocated by what a message claims. It knows the encoding, not the contract.
-//! Spec: cluster-manager/01 §2.2.
+//! It works on bytes that arrive piece by piece: each byte is visited once, and no allocation
+//! depends on a size that a message claims. It knows the encoding, not the contract. Spec:
+//! cluster-manager/01 §2.2.
 
 use thiserror::Error;
 
@@ -31,9 +31,9 @@ pub enum Malformed {
     /// A frame or a message beyond the limit.
     #[error("{bytes} bytes where at most {limit} are allowed")]
     TooLarge {
-        /// What the peer announced.
+        /// The announced size.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
     /// The first four bytes of a message are not those of the strict encoding.
@@ -45,7 +45,7 @@ pub enum Malformed {
     /// A type code that the encoding does not have.
     #[error("unknown type code {0}")]
     TypeCode(u8),
-    /// Elements of another type than the contract says.
+    /// Elements of a type other than the contract's.
     #[error("elements of type {found} instead of {expected}")]
     ElementType {
         /// The code of the contract.
@@ -59,7 +59,7 @@ pub enum Malformed {
     /// A method name of unreasonable length.
     #[error("a method name of {0} bytes")]
     NameLength(usize),
-    /// The typed reader refused what the check let pass.
+    /// The typed reader refused a message that the check accepted.
     #[error("not readable")]
     Unreadable,
 }
@@ -113,7 +113,7 @@ impl<'a> Header<'a> {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     bounds: Bounds,
-    /// Everything before this has been dealt with. May lie beyond what has arrived.
+    /// Everything before this has been handled. May lie beyond the received bytes.
     position: usize,
     in_header: bool,
     open: Vec<Open>,
@@ -128,7 +128,7 @@ enum Open {
 }
 
 impl Scanner {
-    /// For a message that starts at offset 0 of what [`Scanner::run`] will be given.
+    /// For a message that starts at offset 0 of the input of [`Scanner::run`].
     pub(crate) fn message(bounds: Bounds) -> Scanner {
         Scanner { bounds, position: 0, in_header: true, open: vec![] }
     }
@@ -151,7 +151,7 @@ impl Scanner {
         }
     }
 
-    /// Looks on. `bytes` starts where it started before and may have grown. Gives the end of the
+    /// Continues. `bytes` starts where it started before and may have grown. Returns the end of the
     /// message, or none when more bytes are needed.
     pub(crate) fn run(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         if self.in_header {

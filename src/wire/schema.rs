@@ -1,6 +1,6 @@
-//! The contract of the wire as data: what `thrift/ClusterManager.thrift` says, read once.
+//! The contract of the wire as data: `thrift/ClusterManager.thrift`, read once.
 //!
-//! Checking a message, naming what is missing in it and showing it to people all follow this one
+//! Checking a message, naming missing fields and showing it to people all follow this one
 //! description, and the build script makes readers and the tables of the services from it. It knows
 //! nothing of bytes, and needs nothing but the standard library.
 
@@ -55,7 +55,7 @@ pub struct FieldSchema {
     pub kind: Kind,
     /// Whether a struct without it is refused.
     pub required: bool,
-    /// What the contract notes beside it, by key.
+    /// The contract's annotations of it, by key.
     pub annotations: Annotations,
 }
 
@@ -75,7 +75,7 @@ pub enum Kind {
     I64,
     /// Text.
     String,
-    /// A number that stands for a name.
+    /// A number with a name.
     Enum(EnumId),
     /// A struct.
     Struct(StructId),
@@ -109,7 +109,7 @@ pub struct ServiceSchema {
     pub name: String,
     /// Its methods, in the order of the contract.
     pub methods: Vec<MethodSchema>,
-    /// What the contract notes behind it, by key.
+    /// The contract's annotations of it, by key.
     pub annotations: Annotations,
 }
 
@@ -124,12 +124,12 @@ pub struct MethodSchema {
     pub result: StructId,
 }
 
-/// What is wrong with the text of a contract.
+/// The error in the text of a contract.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SchemaError {
     /// Line, from 1 on.
     pub line: usize,
-    /// What was expected or found.
+    /// The expected or found text.
     pub what: String,
 }
 
@@ -183,7 +183,7 @@ impl Schema {
         self.services.iter().find(|service| service.name == name)
     }
 
-    /// A struct without fields: what is known of the arguments of an unknown method.
+    /// A struct without fields: the arguments of an unknown method.
     pub fn empty(&self) -> StructId {
         self.empty
     }

@@ -1,9 +1,9 @@
 //! A server for any service of the contract: one task for each connection, calls of a connection
-//! strictly one after the other.
+//! strictly one after another.
 //!
-//! A peer can do no more than lose its connection. What closes one is counted, see
-//! [`Counters`]. Nothing is said to a peer that breaks the protocol, as in the original.
-//! Spec: cluster-manager/01 §1.1, §2 to §4.
+//! A peer can do no more than lose its connection. The reasons for closing one are counted, see
+//! [`Counters`]. A peer that breaks the protocol gets no reply, as in the original. Spec:
+//! cluster-manager/01 §1.1, §2 to §4.
 
 use std::future::Future;
 use std::io;
@@ -27,7 +27,7 @@ use corona_net::peer_of;
 use corona_net::permits::{Permit, Permits};
 pub use corona_net::{Counters, Ending, ListenOn, listen};
 
-/// What a service does with its calls.
+/// The handler of a service's calls.
 ///
 /// Closures of the same shape are handlers too.
 pub trait Handler<S: Service>: Send + Sync + 'static {
@@ -159,7 +159,7 @@ impl<H> Server<H> {
         Server { listener: self.listener.with_handed(handed), ..self }
     }
 
-    /// What it counts; may be read while it runs and after.
+    /// Its counters; may be read while it runs and after.
     pub fn counters(&self) -> Arc<Counters> {
         self.shared.counters.clone()
     }
@@ -207,7 +207,7 @@ const LONG_BYTES: usize = 32 * 1024;
 /// The same for messages from this size on, among themselves: they do not delay those of an
 /// ordinary job.
 const HUGE_BYTES: usize = 1 << 20;
-/// What is read ahead while a call is handled, to see whether its caller is still there.
+/// Bytes that are read ahead while a call is handled, to detect whether its caller is still there.
 const AHEAD_BYTES: usize = 32 * 1024;
 
 struct Connection<H> {
@@ -224,7 +224,7 @@ struct Connection<H> {
     account: Account<H>,
 }
 
-/// What a connection has in the counters. It is put right when the connection ends, however.
+/// A connection's part in the counters. It is settled when the connection ends, for any reason.
 struct Account<H> {
     shared: Arc<Shared<H>>,
     held: Holding,
@@ -287,7 +287,7 @@ impl<H> Connection<H> {
         tracing::debug!(peer = %self.peer, service = S::NAME, why = ending.name(), "closed");
     }
 
-    /// Handles every message that is there.
+    /// Handles every complete message.
     async fn handle_arrived<S>(&mut self, stop: &watch::Receiver<bool>) -> Result<(), Ending>
     where
         S: Service,
@@ -303,7 +303,7 @@ impl<H> Connection<H> {
                 self.write::<S>().await?;
             }
             let Some(bytes) = self.inbox.next_bytes() else { return Ok(()) };
-            // Given back when the call has been answered.
+            // Released when the call has been answered.
             let _permit = self.lane_permit(bytes).await?;
             let taken = {
                 let _turn = match self.account.shared.lane(bytes) {
@@ -430,7 +430,7 @@ impl<H> Connection<H> {
         Ok(self.account.held.set(self.inbox.len())?)
     }
 
-    /// Writes what the system takes without waiting, if replies may still leave.
+    /// Writes as many bytes as the system takes without waiting, if replies may still be sent.
     fn write_some<S>(&self, bytes: &[u8]) -> Result<usize, Ending>
     where
         S: Service,

@@ -1,5 +1,5 @@
-//! What a service of the contract is to this crate: an enumeration of calls, one of replies, and
-//! the table that joins them to their names and fields on the wire.
+//! A service of the contract: an enumeration of calls, one of replies, and the table that joins
+//! them to their names and fields on the wire.
 //!
 //! The tables themselves are in [`calls`](super::calls). Here are the traits that they implement,
 //! the macro that turns a table into types, and the errors for peers.
@@ -86,7 +86,7 @@ impl Exception {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{kind:?}: {message}")]
 pub struct ApplicationFault {
-    /// What went wrong.
+    /// The kind of failure.
     pub kind: FaultKind,
     /// The text; empty when the peer sent none.
     pub message: String,
@@ -142,10 +142,10 @@ impl FaultKind {
     }
 }
 
-/// What the typed writers write to.
+/// The output of the typed writers.
 pub(crate) type Output<'a> = TBinaryOutputProtocol<&'a mut Vec<u8>>;
 
-/// What a result holds.
+/// The content of a result.
 #[derive(Debug)]
 pub enum Outcome<R> {
     /// The value, or the fact that a void method is done.
@@ -169,7 +169,7 @@ pub trait MethodTable: Sized + Send + Sync + 'static {
     /// its enumeration does not have is absent, except in lists and as the key of a map, where it
     /// stays what it is.
     type Call: Clone + Debug + PartialEq + Send + Sync + 'static;
-    /// What may be answered: one variant for each method, with its value unless it is void.
+    /// The replies: one variant for each method, with its value unless it is void.
     type Reply: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// Names of the methods on the wire.
     const METHODS: &'static [&'static str];
@@ -199,7 +199,7 @@ pub(crate) trait Wire: Decode {
 
 /// An argument of a method. Only those of a primitive type are always there.
 pub(crate) trait Argument: Sized {
-    /// What its field holds.
+    /// The value of its field.
     type Value: Decode;
     /// From its field, where there is one.
     fn from_field(value: Option<Self::Value>) -> Self;

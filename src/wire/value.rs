@@ -28,7 +28,7 @@ pub enum Value {
     String(String),
     /// A number of an enumeration, with its name if it has one.
     Enum(i32, Option<&'static str>),
-    /// The fields that are there, by name, in ascending order of their ids.
+    /// The present fields, by name, in ascending order of their ids.
     Struct(Vec<(&'static str, Value)>),
     /// Values in order.
     List(Vec<Value>),
@@ -83,7 +83,7 @@ impl Serialize for Value {
     }
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// A call, which is answered.
@@ -139,7 +139,7 @@ impl MessageKind {
 /// One message of a stream, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is.
+    /// The message's kind.
     pub kind: MessageKind,
     /// The method's name.
     pub name: String,
@@ -152,8 +152,8 @@ pub struct Message {
 }
 
 impl Message {
-    /// Appends the message to `out`. Fields are looked up by name; a value that is not of the type
-    /// that the contract says makes it fail, and `out` stays as it was.
+    /// Appends the message to `out`. Fields are looked up by name; a value that is not of the
+    /// contract's type makes it fail, and `out` stays as it was.
     pub fn write(
         &self,
         service: &ServiceSchema,
@@ -176,8 +176,8 @@ impl Message {
         Ok(())
     }
 
-    /// The message as a typed call, which costs an encoding: a message that came as bytes is read with
-    /// [`RawMessage::call`]. The kind is not looked at, as by a server. `Err`: what a server would answer.
+    /// The message as a typed call, which costs an encoding: a message that came as bytes is read
+    /// with [`RawMessage::call`]. The kind is ignored, as by a server. `Err`: a server's answer.
     pub fn call<S: Service>(&self) -> Result<S::Call, CallMismatch> {
         let bytes = self.bytes::<S>()?;
         match message::read_call::<S>(&bytes, NO_BOUNDS) {
@@ -213,12 +213,12 @@ impl Message {
     }
 }
 
-/// A whole message of a stream that is not decoded yet: what its header says, and its bytes, which have
-/// been held against the contract. Decoding it, as plain values or as a typed call, walks over the bytes
-/// once.
+/// A whole message of a stream that is not decoded yet: the values of its header, and its bytes,
+/// which have been checked against the contract. Decoding it, as plain values or as a typed call,
+/// walks over the bytes once.
 #[derive(Clone, Debug)]
 pub struct RawMessage {
-    /// What it is.
+    /// The message's kind.
     pub kind: MessageKind,
     /// The method's name.
     pub name: String,
@@ -248,8 +248,8 @@ impl RawMessage {
     /// The message as a typed call of a service, which must be the one that it was read for.
     ///
     /// # Errors
-    /// What a server would answer: the method is not known, or a required field is missing. An answer is
-    /// no call.
+    /// A server's error for it: the method is unknown, or a required field is missing. A response
+    /// is no call.
     pub fn call<S: Service>(&self) -> Result<S::Call, ApplicationFault> {
         let fault = |kind, message: &str| ApplicationFault { kind, message: message.to_owned() };
         if self.kind.is_answer() {
@@ -263,8 +263,8 @@ impl RawMessage {
         }
     }
 
-    /// Whether two messages are the same to the last byte, their headers included. Others may say the
-    /// same in other bytes.
+    /// Whether two messages are the same to the last byte, their headers included. Other messages
+    /// may encode the same values in other bytes.
     pub fn has_bytes_of(&self, other: &RawMessage) -> bool {
         self.bytes == other.bytes
     }
@@ -276,7 +276,7 @@ impl RawMessage {
         RawMessage::written(S::schema(), bytes)
     }
 
-    /// What a server would send for an answer to a call of this method; none when it would close the
+    /// A server's response to a call of this method with this answer; none if it would close the
     /// connection instead.
     pub fn of_answer<S: Service>(
         method: &str,
@@ -321,10 +321,10 @@ pub enum TypedAnswer<R> {
     Fault(ApplicationFault),
 }
 
-/// A decoded message is not what it is taken for.
+/// A decoded message is not of the requested form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallMismatch {
-    /// A value is not of the type that the contract says.
+    /// A value is not of the contract's type.
     #[error(transparent)]
     Mismatch(#[from] MismatchError),
     /// A server would refuse it with this.
@@ -332,7 +332,7 @@ pub enum CallMismatch {
     Fault(#[from] ApplicationFault),
 }
 
-/// A value is not of the type that the contract says.
+/// A value is not of the contract's type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} does not agree with the contract")]
 pub struct MismatchError(pub String);
@@ -359,12 +359,12 @@ impl StreamReader {
         StreamReader { service, inbox: Inbox::new(framing, bounds, max_bytes), bounds }
     }
 
-    /// Adds what comes next on the stream.
+    /// Adds the next bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.inbox.space().extend_from_slice(bytes);
     }
 
-    /// The next message; none until more is there. After an error the stream is of no more use.
+    /// The next message; none until more bytes arrive. After an error the stream is useless.
     pub fn next_message(&mut self) -> Result<Option<Message>, Malformed> {
         let StreamReader { service, inbox, bounds } = self;
         inbox.take(|bytes| read_message(bytes, service, *bounds))
@@ -386,7 +386,7 @@ impl StreamReader {
         Ok(incoming.map(|incoming| incoming.call.map(|(_, call)| call)))
     }
 
-    /// Whether no part of a message waits for the rest of it.
+    /// Whether no incomplete message is buffered.
     pub fn is_empty(&self) -> bool {
         self.inbox.is_empty()
     }
@@ -438,7 +438,7 @@ fn read_raw(
     }
 }
 
-/// Decodes a struct that has been checked, so that what it costs is bound by its bytes.
+/// Decodes a struct that has been checked, so that its cost is bounded by its bytes.
 pub(super) fn read_struct(
     walk: &mut Walk<'_>,
     at: usize,

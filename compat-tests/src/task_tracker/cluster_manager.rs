@@ -1,4 +1,4 @@
-//! A cluster manager that answers heartbeats of nodes as it is told, and a proxy job tracker.
+//! A cluster manager with scripted answers to heartbeats of nodes, and a proxy job tracker.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use tokio::sync::watch;
 use super::until;
 use crate::serving::serve;
 
-/// What it answers to a heartbeat.
+/// The answer to a heartbeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeAnswer {
     /// Well.
     #[default]
     Fine,
-    /// The node is to start anew.
+    /// The node is to restart.
     Restart,
     /// The node is not wanted.
     Disallowed,
@@ -42,14 +42,14 @@ pub struct ClusterManager {
     _stop: [watch::Sender<bool>; 2],
 }
 
-/// What they have been told, and how they answer.
+/// The calls that they received, and their answers.
 #[derive(Debug, Default)]
 pub struct State {
     /// The heartbeats.
     pub heartbeats: Vec<ClusterNodeInfo>,
     /// How the next ones are answered.
     pub answer: NodeAnswer,
-    /// Whether the proxy job tracker says that there is safe mode.
+    /// Whether the proxy job tracker reports safe mode.
     pub safe_mode: bool,
     /// How often it was asked.
     pub polls: usize,
@@ -87,7 +87,7 @@ impl ClusterManager {
         self.proxy
     }
 
-    /// What they have been told; also to change how they answer.
+    /// The calls that they received; also to change their answers.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +100,7 @@ impl ClusterManager {
     /// Where the node takes actions, as `host:port`.
     ///
     /// # Panics
-    /// When it does not say so.
+    /// When its log has no such line.
     pub async fn actions(&self) -> String {
         let node = self.heartbeat(0).await;
         let infos = node.resource_infos.expect("a node says where it takes actions");

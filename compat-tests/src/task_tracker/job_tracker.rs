@@ -1,6 +1,6 @@
-//! A job tracker that sends actions and keeps what trackers report.
+//! A job tracker that sends actions and keeps the reports of trackers.
 //!
-//! It decides little by itself: it permits commits if it is told to, and makes an event of each map
+//! It decides little by itself: it permits commits if configured to, and makes an event of each map
 //! that succeeded, so that reduces find its output.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::{PATIENCE, until};
 
-/// The build that it says it is.
+/// The build that it reports.
 pub const BUILD: &str = "0.20 from test by test on a day";
 
 /// A job tracker of one session.
@@ -39,7 +39,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What it has been told, and how it answers.
+/// The calls that it received, and its answers.
 #[derive(Debug, Default)]
 pub struct State {
     /// All heartbeats with the arguments beside the status: restarted, initial contact, accepts new
@@ -47,13 +47,13 @@ pub struct State {
     pub heartbeats: Vec<(TaskTrackerStatus, [bool; 3], i16)>,
     /// When the first report of each attempt came.
     pub first_reports: Vec<(TaskAttemptId, Instant)>,
-    /// What reduces are told.
+    /// The events for reduces.
     pub events: Vec<TaskCompletionEvent>,
     /// Errors that trackers reported.
     pub errors: Vec<String>,
     /// How often it was asked for its build.
     pub build_versions: usize,
-    /// What it says of its build; [`BUILD`] if nothing is set.
+    /// The build that it reports; [`BUILD`] if none is set.
     pub build: Option<String>,
     /// How often heartbeats are wanted.
     pub interval: Option<Duration>,
@@ -82,12 +82,12 @@ impl JobTracker {
         JobTracker { shared, session, actions: Default::default(), stop }
     }
 
-    /// The session, as it stands in actions.
+    /// The session, as it appears in actions.
     pub fn session(&self) -> &SessionInfo {
         &self.session
     }
 
-    /// Sends actions to this task tracker from now on: what it said in its heartbeat to the cluster
+    /// Sends actions to this task tracker from now on: the address in its heartbeat to the cluster
     /// manager, `host:port`.
     ///
     /// # Panics
@@ -112,7 +112,7 @@ impl JobTracker {
         self.send(actions.into_iter().map(with_session).collect()).await;
     }
 
-    /// Sends an action on behalf of nobody.
+    /// Sends an action without a session.
     ///
     /// # Panics
     /// When the task tracker does not take it.
@@ -147,7 +147,7 @@ impl JobTracker {
         self.submit(vec![Action::KillJob(job.clone())]).await;
     }
 
-    /// What it has been told; also to change how it answers.
+    /// The calls that it received; also to change its answers.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state()
     }
@@ -159,7 +159,7 @@ impl JobTracker {
         all.filter(|report| report.attempt == *attempt).cloned().collect()
     }
 
-    /// All that was reported of what went wrong with an attempt.
+    /// All reported diagnostics of an attempt.
     pub fn diagnostics(&self, attempt: &TaskAttemptId) -> String {
         self.reports(attempt).into_iter().map(|report| report.diagnostics).collect()
     }
@@ -196,7 +196,7 @@ impl JobTracker {
         until("heartbeats", come).await;
     }
 
-    /// Vanishes: nobody listens at its port any more.
+    /// Vanishes: its port has no listener any more.
     pub async fn vanish(&self) {
         drop(self.stop.lock().unwrap_or_else(PoisonError::into_inner).take());
         let InetAddress { host, port } = &self.session.trackers.job_tracker;
@@ -225,7 +225,7 @@ impl Shared {
     }
 }
 
-/// What becomes of a map's success.
+/// The event that follows from a map's success.
 fn event(report: &TaskStatus, tracker: &TaskTrackerStatus, event_id: usize) -> TaskCompletionEvent {
     TaskCompletionEvent {
         attempt: report.attempt.clone(),

@@ -1,11 +1,11 @@
-//! What the tests of the task tracker share: everybody that it talks to.
+//! Helpers of the tests of the task tracker: all its peers.
 //!
-//! * [`cluster_manager`]: a cluster manager and a proxy job tracker that answer as they are told;
-//! * [`job_tracker`]: a job tracker that sends actions and keeps what is reported;
+//! * [`cluster_manager`]: a cluster manager and a proxy job tracker with scripted answers;
+//! * [`job_tracker`]: a job tracker that sends actions and keeps reports;
 //! * [`job`]: jobs, their files and their tasks;
-//! * [`steps`]: what a task of a test does, one thing after the other. The program `test-task` of
-//!   this package does it, and speaks the umbilical protocol;
-//! * [`notes`]: what such tasks tell the test behind the task tracker's back;
+//! * [`steps`]: the actions of a task of a test, one after another. The program `test-task` of this
+//!   package carries them out, and speaks the umbilical protocol;
+//! * [`notes`]: messages of such tasks to the test behind the task tracker's back;
 //! * [`node`]: the built program as a task tracker, in a directory of its own.
 
 pub mod cluster_manager;
@@ -27,7 +27,7 @@ pub const PAUSE: Duration = Duration::from_millis(5);
 /// Waits until there is something to give.
 ///
 /// # Panics
-/// When there is nothing in time; `what` says what was missing.
+/// When `look` finds nothing in time; `what` names the missing thing.
 pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! The built program as a task tracker, in a directory of its own, and what it leaves there.
+//! The built program as a task tracker, in a directory of its own, and its leftovers.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ use crate::corona_program;
 /// The variable by which the processes of tasks are found.
 const NOTE: &str = "CORONA_PROCESS_NOTE";
 
-/// Where a task tracker lives: a directory for all its files, and who it reports to.
+/// Where a task tracker lives: a directory for all its files, and the peers that it reports to.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
@@ -66,7 +66,7 @@ impl Home {
         Home { root, settings, disk_bytes: None }
     }
 
-    /// With local directories that are disks of so many bytes, which nobody else sees: see
+    /// With local directories that are disks of so many bytes, which no other process sees: see
     /// [`Node::inside`]. `None` where the system does not let this user mount anything.
     pub fn on_small_disks(mut self, bytes: u64) -> Option<Home> {
         self.disk_bytes = Some(bytes);
@@ -92,10 +92,10 @@ impl Home {
         self.root.join("logs/userlogs").join(attempt)
     }
 
-    /// Starts the program here and waits until it says that it is ready.
+    /// Starts the program here and waits until it reports that it is ready.
     ///
     /// # Panics
-    /// When it does not; the end of its log is told.
+    /// When it does not; with the end of its log.
     pub async fn start(&self) -> Node {
         let mut node = self.spawn();
         let deadline = Instant::now() + PATIENCE;
@@ -142,7 +142,7 @@ impl Home {
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // Nobody reads the later ones.
+                    // Later lines have no reader.
                     let _ = sender.try_send(line);
                 }
             });
@@ -150,20 +150,20 @@ impl Home {
         Node { child, lines, ready: String::new(), log, root: self.root.clone() }
     }
 
-    /// What tasks and jobs have left here: processes, notes of processes, directories of jobs and what
-    /// waits for its deletion.
+    /// Leftovers of tasks and jobs: processes, notes of processes, directories of jobs and files
+    /// that wait for their deletion.
     pub fn left(&self) -> Vec<String> {
         let files = self.inside(&[layout::DISCARDED, "taskTracker/jobcache"]);
         self.left_running().into_iter().chain(files).collect()
     }
 
-    /// What of it concerns processes.
+    /// The leftovers that concern processes.
     pub fn left_running(&self) -> Vec<String> {
         let processes = processes(&self.root).iter().map(described).collect::<Vec<_>>();
         processes.into_iter().chain(self.inside(&[layout::PROCESSES])).collect()
     }
 
-    /// What is in these directories of each local directory.
+    /// The contents of these directories of each local directory.
     fn inside(&self, directories: &[&str]) -> Vec<String> {
         let mut found = vec![];
         for dir in self.local_dirs() {
@@ -238,7 +238,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// What it said when it was ready.
+    /// The line that it printed when it was ready.
     pub fn ready(&self) -> &str {
         &self.ready
     }
@@ -248,7 +248,7 @@ impl Node {
         self.child.id()
     }
 
-    /// A path as this process sees it, for who does not see its disks.
+    /// A path as this process sees it, for tests that do not see its disks.
     pub fn inside(&self, path: &Path) -> PathBuf {
         let seen = Path::new("/proc").join(self.pid().to_string()).join("root");
         seen.join(path.strip_prefix("/").unwrap_or(path))
@@ -305,7 +305,7 @@ impl Drop for Node {
     }
 }
 
-/// What a person who reads a failed test wants to see.
+/// Lines that help the reader of a failed test.
 #[allow(clippy::print_stderr, reason = "a failed test tells the log")]
 fn eprint_lines(lines: &[&str]) {
     eprintln!("the end of the task tracker's log:\n{}", lines.join("\n"));

@@ -1,4 +1,4 @@
-//! What tasks of a test tell it, and how it lets them go on: files in a directory that both know.
+//! Messages of a test's tasks, and how the test releases them: files in a directory that both know.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,16 +10,16 @@ pub struct Notes {
     directory: PathBuf,
 }
 
-/// Something that a task told.
+/// A message of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The attempt, by name.
     pub attempt: String,
     /// The process.
     pub pid: u32,
-    /// What it is about.
+    /// Its subject.
     pub what: String,
-    /// What there is to say.
+    /// Its value.
     pub value: String,
 }
 
@@ -59,14 +59,14 @@ impl Notes {
             .collect()
     }
 
-    /// Lets an attempt go on that waits, now or later.
+    /// Releases an attempt that waits, now or later.
     ///
     /// Errors: those of the system.
     pub fn let_go(&self, attempt: &str) -> io::Result<()> {
         fs::write(self.gate(attempt), "")
     }
 
-    /// Whether an attempt that waits may go on.
+    /// Whether a waiting attempt may continue.
     pub fn may_go(&self, attempt: &str) -> bool {
         self.gate(attempt).exists()
     }

@@ -1,5 +1,5 @@
-//! What a task of a test does, one step after the other, as a text in the job's configuration:
-//! names with commas between, some with `=` and a value.
+//! The steps of a test's task, as a text in the job's configuration: names with commas between,
+//! some with `=` and a value.
 //!
 //! The steps of an attempt are the value of `test.steps.<attempt>` (with `.cleanup` for the run that
 //! cleans up after it), else of `test.steps`, else of `test.steps.<role>`, else those of
@@ -18,13 +18,13 @@ pub enum Step {
     Update(f32),
     /// Reports that it cleans up, as a task does after an error.
     CleanUp,
-    /// Gives signs of life until the test lets it go on.
+    /// Gives signs of life until the test releases it.
     Wait,
     /// Gives signs of life forever.
     Hang,
-    /// Says nothing until the test lets it go on.
+    /// Sends nothing until the test releases it.
     Rest,
-    /// Says nothing forever.
+    /// Sends nothing forever.
     Silent,
     /// Reports progress forever.
     Busy,
@@ -34,7 +34,7 @@ pub enum Step {
     Fetch,
     /// Waits for the permission to commit.
     Commit,
-    /// Says that the work is done.
+    /// Reports that the work is done.
     Done,
     /// Ends with this status.
     Exit(u8),
@@ -48,13 +48,13 @@ pub enum Step {
     Flood(u64),
     /// Takes so many MiB of memory.
     Memory(u64),
-    /// Says what went wrong.
+    /// Reports diagnostics.
     Diagnose(String),
-    /// Says that it cannot fetch.
+    /// Reports that it cannot fetch.
     ShuffleError(String),
-    /// Says that it lacks a file system.
+    /// Reports that it lacks a file system.
     FsError(String),
-    /// Says that it cannot go on.
+    /// Reports a fatal error.
     FatalError(String),
     /// Writes this to a file of its working directory.
     Write(String),
@@ -108,7 +108,7 @@ pub fn parse(text: &str) -> Result<Vec<Step>, NoStep> {
     text.split(',').map(str::trim).filter(|step| !step.is_empty()).map(str::parse).collect()
 }
 
-/// What a task is for.
+/// The purpose of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRole {
     /// Prepares the job.
@@ -124,7 +124,7 @@ pub enum TaskRole {
 }
 
 impl TaskRole {
-    /// What this task is for.
+    /// The purpose of this task.
     pub fn of(task: &Task) -> TaskRole {
         match task {
             Task { task_cleanup: true, .. } => TaskRole::TaskCleanup,
@@ -146,7 +146,7 @@ impl TaskRole {
         }
     }
 
-    /// What such a task does if the job does not say it.
+    /// The steps of such a task if the job does not name any.
     pub fn steps(self) -> &'static str {
         match self {
             TaskRole::Setup => "update=0.0,done",

@@ -61,7 +61,7 @@ fn ten_thousand_malformed_frames_hurt_nobody() {
     let address = manager.thrift();
     let peer = GoodPeer::start(address);
 
-    // What the process needs once, such as threads and buffers, does not count.
+    // Memory that the process allocates once, such as threads and buffers, does not count.
     flood(address, FRAMES / 10);
     let before = peer.answers_within_patience();
     let memory_before = resident_kib(manager.process_id());
@@ -146,8 +146,8 @@ fn page(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// The memory for messages is full all the time. Whoever fills it loses its connections; a peer that
-/// heartbeats, one that was idle, and new ones are served as ever.
+/// The memory for messages is full all the time. The peers that fill it lose their connections; a
+/// peer that heartbeats, one that was idle, and new ones are served as ever.
 #[test]
 fn unfinished_messages_do_not_disturb_other_peers() {
     let manager = start_with(&[("corona.cm.wire.max.total.inflight.bytes", "4194304")]);
@@ -188,7 +188,7 @@ fn unfinished_messages_do_not_disturb_other_peers() {
     peer.stop();
 }
 
-/// Calls `getNextSessionId` and gives the kind of the message that comes back.
+/// Calls `getNextSessionId` and returns the kind of the reply.
 fn answer_to(stream: &mut TcpStream) -> u8 {
     stream.write_all(&framed(&call("getNextSessionId", b"\0"))).unwrap();
     let mut head = [0; 4];
@@ -478,7 +478,7 @@ fn flood(address: SocketAddr, frames: usize) {
     });
 }
 
-/// Sends the bytes and reads until the connection ends. That it is cut is what is expected.
+/// Sends the bytes and reads until the connection ends. It is expected to be cut.
 fn attack(address: SocketAddr, bytes: &[u8]) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -545,7 +545,7 @@ impl GoodPeer {
         GoodPeer { shared, thread }
     }
 
-    /// Waits for one more answer and gives the number of all.
+    /// Waits for one more answer and returns the number of all.
     fn answers_within_patience(&self) -> u64 {
         let before = self.shared.answers.load(Ordering::SeqCst);
         let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! The dashboards and alert rules of the documentation, held against what the built programs serve: each
-//! expression names metrics and labels that exist, and uses each as its type allows.
+//! The dashboards and alert rules of the documentation, checked against the metrics of the built
+//! programs: each expression names metrics and labels that exist, and uses each as its type allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,7 +29,7 @@ struct Metric {
 
 type Metrics = BTreeMap<String, Metric>;
 
-/// An expression and where it stands.
+/// An expression and its place.
 #[derive(Debug)]
 struct Expression {
     place: String,
@@ -221,7 +221,7 @@ fn labels_in_braces(text: &str) -> BTreeSet<String> {
     labels
 }
 
-/// What stands in the parentheses after `by`, `on`, `without` and `ignoring`.
+/// The labels in the parentheses after `by`, `on`, `without` and `ignoring`.
 fn grouping_labels(text: &str) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     for word in ["by (", "on (", "without (", "ignoring ("] {

@@ -1,4 +1,4 @@
-//! The program as a process: how it starts, says that it is ready, refuses to start, and ends.
+//! The program as a process: how it starts, reports that it is ready, refuses to start, and ends.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -180,7 +180,7 @@ fn what_keeps_it_from_starting_is_told_in_one_line() {
 fn a_log_that_nobody_reads_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = cluster_manager(directory.path(), &FREE_PORTS);
-    // stderr is a pipe that nobody reads; at this level it is full at once.
+    // stderr is a pipe without a reader; at this level it is full at once.
     let (child, line) = start(command.args(["--log-level", "trace"]));
     let http = address(&line, "http");
     for _ in 0..300 {

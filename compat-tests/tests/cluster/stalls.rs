@@ -1,5 +1,5 @@
-//! The built program after a time in which the machine did not let it run: it has heard nobody
-//! meanwhile, and must not take that for the silence of the others.
+//! The built program after a time in which the machine did not let it run: it has received nothing
+//! meanwhile, and must not take that for the silence of its peers.
 
 use std::process::Command;
 use std::time::Duration;

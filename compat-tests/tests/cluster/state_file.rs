@@ -1,5 +1,5 @@
-//! Safe mode, the state file and recovery, with the built program as a process: what a cluster
-//! manager knew, the one that is started in its place goes on with.
+//! Safe mode, the state file and recovery, with the built program as a process: a replacement
+//! resumes with the state of the cluster manager before it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ use tokio::time::{sleep, timeout};
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What must not happen is waited for this long.
+/// How long a test waits for events that must not happen.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A directory for the state file, and a proxy job tracker.
 struct World {
     directory: tempfile::TempDir,
     proxy_job_tracker: SocketAddr,
-    /// Every value of the safe mode flag that the proxy job tracker was told.
+    /// Every value of the safe mode flag that the proxy job tracker received.
     flags: Arc<Mutex<Vec<bool>>>,
     _stop: watch::Sender<bool>,
 }
@@ -83,7 +83,7 @@ impl World {
             ("cm.server.address", "localhost:0".to_owned()),
             ("cm.server.http.address", "localhost:0".to_owned()),
             ("cm.server.sotimeout", "500".to_owned()),
-            // No session is given up while a test is held up.
+            // No session is given up while a test is stalled.
             ("cm.notifier.retry.max", "1000".to_owned()),
             ("cm.session.expiryinterval", "600000".to_owned()),
             ("cm.state", state_file.display().to_string()),
@@ -253,7 +253,7 @@ fn serve_driver(listener: TcpListener) -> (mpsc::Receiver<Vec<i32>>, watch::Send
     (told, serve_on::<SessionDriver>(listener, answer))
 }
 
-/// All ids that the driver is told, until there are as many as wanted; sorted.
+/// All ids that the driver receives, until there are as many as wanted; sorted.
 async fn granted(told: &mut mpsc::Receiver<Vec<i32>>, wanted: usize) -> Vec<i32> {
     let mut ids = Vec::new();
     while ids.len() < wanted {
@@ -264,8 +264,8 @@ async fn granted(told: &mut mpsc::Receiver<Vec<i32>>, wanted: usize) -> Vec<i32>
     ids
 }
 
-/// Takes connections that nobody has served off the listener, so that what was sent on them is
-/// not taken for news later.
+/// Takes unserved connections off the listener, so that calls sent on them are not taken for news
+/// later.
 async fn forget_connections(listener: &TcpListener) {
     while timeout(A_WHILE, listener.accept()).await.is_ok() {}
 }
@@ -324,7 +324,7 @@ async fn upgrade(compress: bool) {
     world.flags_become(&[false]).await;
     old.heartbeat_node().await;
 
-    // One session hears what it is told, one is silent.
+    // One session receives its notifications, one is silent.
     let listener = free_port();
     let hearing = old.start_session(listener.local_addr().unwrap()).await;
     let (mut told, _stop) = serve_driver(listener);
@@ -360,23 +360,23 @@ async fn upgrade(compress: bool) {
     let restoring = format!("Restoring state from {}", world.state_file().display());
     until("the log tells", || new.running.log().contains(&restoring)).await;
 
-    // Sessions, their slots and what they said of themselves.
+    // Sessions, their slots and their descriptions of themselves.
     assert_eq!(new.sessions().await, before);
     let info = new.session_info(&silent).await;
     assert_eq!(
         (&*info.name, info.priority),
         (&*format!("job of {silent}"), Some(wire::SessionPriority::HIGH))
     );
-    // Ids go on.
+    // Ids continue.
     let (prefix, number) = silent.split_once('.').unwrap();
     assert_eq!((number, new.next_session_id().await), ("2", format!("{prefix}.3")));
-    // What was not delivered is; what was delivered is not once more.
+    // Undelivered notifications are delivered; delivered ones are not repeated.
     let (mut silent_told, _stop_silent) = serve_driver(silent_driver);
     assert_eq!(granted(&mut silent_told, 1).await, [1]);
     assert!(timeout(A_WHILE, told.recv()).await.is_err());
     // Both sides are in step.
     new.heartbeat_session(&hearing, 5, first[2]).await;
-    // What waits is granted when there is room, on a node that is known.
+    // Pending requests are granted when there is room, on a node that is known.
     new.release(&hearing, &first).await;
     let mut all = [first, granted(&mut told, 2).await].concat();
     all.sort_unstable();
@@ -451,7 +451,7 @@ async fn an_upgrade_that_is_given_up_costs_nothing() {
     assert!(manager.set_safe_mode(true).await);
     assert!(manager.persist().await);
 
-    // The call is in the file: it must not arrive before it is clear who delivers it.
+    // The call is in the file: it must not arrive before it is clear which manager delivers it.
     forget_connections(&driver).await;
     let (mut told, _stop) = serve_driver(driver);
     assert!(timeout(A_WHILE, told.recv()).await.is_err());
@@ -471,14 +471,14 @@ async fn a_state_that_cannot_be_written_is_told_and_leaves_all_as_it_was() {
     manager.request(&handle, [1]).await;
     manager.holds(&handle, 1).await;
     assert!(manager.set_safe_mode(true).await);
-    // A directory is in the way, which stops whoever the test runs as.
+    // A directory is in the way, which stops every user, root too.
     std::fs::create_dir(world.directory.path().join("cm.state.new")).unwrap();
     assert!(!manager.persist().await);
     let log = || manager.running.log();
     until("the log tells", || log().contains("Could not persist the state")).await;
     assert!(!world.state_file().exists());
     manager.refused_in_safe_mode(Call::GetSessions).await;
-    // Nobody else will deliver what waits.
+    // No other process will deliver the pending calls.
     let (mut told, _stop) = serve_driver(driver);
     assert_eq!(granted(&mut told, 1).await[0], 1);
     std::fs::remove_dir(world.directory.path().join("cm.state.new")).unwrap();
@@ -543,7 +543,7 @@ async fn a_proxy_job_tracker_that_hangs_holds_up_no_start() {
     let manager = Manager { running };
     manager.next_session_id().await;
     assert!(began.elapsed() < Duration::from_secs(9), "less than the proxy job tracker may take");
-    // It was asked, and is told of when it does not answer.
+    // It received a call, and is reported when it does not answer.
     let (connection, _) = timeout(PATIENCE, hangs.accept()).await.unwrap().unwrap();
     drop(connection);
     let log = || manager.running.log();

@@ -100,7 +100,7 @@ impl Hdfs {
         serde_json::from_slice(&self.done(&[words, &["--output", "json"]].concat())).unwrap()
     }
 
-    /// What a command that must fail prints on stderr.
+    /// The stderr of a command that must fail.
     fn failed(&self, words: &[&str]) -> String {
         let Output { status, stderr, .. } = self.run(words);
         assert_eq!(status.code(), Some(1), "{words:?}");
@@ -197,7 +197,7 @@ fn standard_streams(hdfs: &Hdfs) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(hdfs.done(&["cat", "@/stdin"]) == bytes);
     assert!(hdfs.done(&["get", "@/stdin", "-", "--json"]) == bytes);
-    // Whoever reads only the beginning ends it.
+    // A reader of only the beginning ends it.
     let mut printing = hdfs.command(&["cat", &path]).spawn().unwrap();
     printing.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
     assert!(printing.wait().unwrap().success());
@@ -279,7 +279,8 @@ async fn read_all(files: &dyn FileSystem, path: &corona::filesystem::FsPath) -> 
     bytes
 }
 
-/// What only programs do: flushes that others see, ranges, attributes, and a lease that is held.
+/// Operations that only programs use: flushes that others see, ranges, attributes, and a lease that
+/// is held.
 async fn the_library(hdfs: &Hdfs) -> Result<(), FsError> {
     let (own, other) = (hdfs.client(), hdfs.client());
     let (files, path) = own.resolve(&hdfs.path("@/open"))?;
@@ -414,7 +415,7 @@ fn removals(hdfs: &Hdfs, dir: &Path) {
     assert!(deleted.starts_with("Deleted: "), "{deleted}");
 }
 
-/// The most memory that a process has had, in KiB; or what it has now.
+/// The most memory that a process has had, in KiB; or its present memory.
 fn memory(child: &Child, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();

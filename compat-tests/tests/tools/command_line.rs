@@ -25,12 +25,12 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What operators need over HTTP.
+/// The token of operators for changes over HTTP.
 const TOKEN: &str = "let me change this node";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A cluster of one cluster manager, and what it calls.
+/// A cluster of one cluster manager, and the servers that it calls.
 struct Cluster {
     manager: LaunchedManager,
     conf_dir: tempfile::TempDir,
@@ -166,7 +166,7 @@ impl Cluster {
         })
     }
 
-    /// What a tool tells as JSON once it fits.
+    /// A tool's JSON output once it fits.
     fn json_until(&self, line: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -211,7 +211,7 @@ impl ToolOutput {
     }
 }
 
-/// A service that says yes to all.
+/// A service that accepts every call.
 struct Listener {
     address: SocketAddr,
     stop: Option<watch::Sender<bool>>,
@@ -258,7 +258,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // What went wrong in it has failed the test already.
+            // Its failure has failed the test already.
             let _ = thread.join();
         }
     }
@@ -452,7 +452,7 @@ fn a_redirect_is_shown_wherever_one_asks() {
     assert!(old.ends_with(" g.limited"), "{pools}");
 }
 
-/// One page after the other, and limits that are none.
+/// One page after another, and values that are no limits.
 #[test]
 fn the_api_serves_pages() {
     let cluster = Cluster::start(None);
@@ -603,8 +603,8 @@ fn events_are_read_and_followed() {
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     let reader = std::thread::spawn(move || tell.send(lines.next().unwrap().unwrap()));
-    // It follows from the moment at which its stream is open, which nobody reports: nodes join until
-    // it has seen one.
+    // It follows from the moment at which its stream is open, which is not reported: nodes join
+    // until it has seen one.
     let deadline = Instant::now() + PATIENCE;
     let mut number = 4;
     let line = loop {
@@ -645,7 +645,7 @@ fn the_shell_reads_the_completions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("corona");
     fs::write(&path, script.out).unwrap();
-    // What bash offers after `corona admin set`.
+    // Bash's completions of `corona admin set`.
     let line = format!(
         "source {}; COMP_WORDS=(corona admin set); COMP_CWORD=2; _corona corona set admin; \
          echo \"${{COMPREPLY[*]}}\"",
@@ -669,7 +669,7 @@ fn the_shell_reads_the_completions() {
     );
 }
 
-/// What a terminal of 80 columns gets to see of a table.
+/// A table as shown in a terminal of 80 columns.
 fn seen_in_a_terminal(cluster: &Cluster, environment: &[(&str, &str)]) -> String {
     let command = cluster.command("nodes list");
     let words: Vec<String> = std::iter::once(command.get_program())
@@ -748,7 +748,7 @@ fn on_this_machine(line: &str, files: &Path) -> String {
         .replace(" logs/", &format!(" {}", at("alice/logs/")))
 }
 
-/// Every command of the documentation, in its order, does what it is there for.
+/// Every command of the documentation, in its order, works as documented.
 #[test]
 fn the_documentation_names_commands_that_work() {
     /// The session of the examples.

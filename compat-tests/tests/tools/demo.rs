@@ -73,7 +73,7 @@ impl Show {
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    /// Takes in what was reported until now.
+    /// Takes in the events reported so far.
     fn listen(&mut self) {
         self.seen.extend(self.lines.try_iter());
     }
@@ -92,7 +92,7 @@ impl Show {
         }
     }
 
-    /// Waits until the API says so.
+    /// Waits until the API reports it.
     fn until<T>(&self, what: &str, look: impl Fn(&Show) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -157,7 +157,7 @@ fn everything_that_it_promises_happens() {
     show.event("node_late", |late| late["node"] == *dead);
     show.event("node_lost", |lost| lost["node"] == *dead && lost["expired"] == true);
     assert_eq!(show.node(&dead), None);
-    // Its tasks were started again: it comes back to a cluster that knows it.
+    // Its tasks were restarted: it rejoins a cluster that knows it.
     show.event("node_joined", |joined| joined["node"] == *dead);
 
     // A node on which tasks fail is blacklisted.
@@ -205,7 +205,7 @@ fn it_can_be_operated_like_any_cluster_manager() {
     let thrift = show.ready["thrift"].as_str().unwrap().to_owned();
     let directory = PathBuf::from(show.ready["directory"].as_str().unwrap());
 
-    // A session that is killed is gone, and the demo goes on.
+    // A session that is killed ends, and the demo continues.
     let job = show.event("job_started", |job| job["maps"].as_u64() > Some(100));
     let session = job["session"].as_str().unwrap();
     let kill = Command::new(corona_program())

@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 /// Inputs of each target, besides its seeds.
 const INPUTS: u32 = 400;
 
-/// What is done to a seed.
+/// A change of a seed.
 #[derive(Clone, Debug)]
 enum Change {
     Set(u8),

@@ -1,5 +1,5 @@
-//! `corona load` against the built program: each scenario for a short time, with nothing wrong in
-//! what came back.
+//! `corona load` against the built program: each scenario for a short time, without faults in the
+//! replies.
 
 use std::process::{Command, Output};
 
@@ -79,7 +79,7 @@ fn every_scenario_finds_nothing_wrong() {
     assert_eq!(idle.plan[0], "50 idle connections");
     assert!(idle.process.is_some_and(|process| process.threads > 0));
 
-    // Everything was given back, and every session was ended.
+    // All slots were released, and every session was ended.
     let mut list = Command::new(corona_program());
     list.args(["sessions", "list", "--output", "json", "--address", &manager.thrift().to_string()]);
     let listed = list.output().expect("the program can be started");
@@ -117,7 +117,7 @@ fn reports_are_drawn_and_compared() {
     let drawn = std::fs::read_to_string(&picture).expect("a picture");
     assert!(drawn.starts_with("<svg ") && drawn.contains("single: request to grant"), "{drawn}");
 
-    // A picture that is there is not overwritten, and nothing is sent before that is known.
+    // An existing picture is not overwritten, and nothing is sent before that is known.
     let output = load(&manager, "request-to-grant", &options);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");

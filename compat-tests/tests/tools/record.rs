@@ -1,4 +1,4 @@
-//! The built program as a relay: what passes it, what is in the file, and what becomes of it when
+//! The built program as a relay: the relayed data, the contents of the file, and the behaviour when
 //! peers, disks and processes fail.
 
 use std::fs;
@@ -41,7 +41,7 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// What a tool prints that succeeds and has nothing to complain about.
+/// The output of a tool that succeeds without complaints.
 #[track_caller]
 fn printed(words: &[&str]) -> String {
     let Output { status, stdout, stderr } = corona(words).output().unwrap();
@@ -49,7 +49,7 @@ fn printed(words: &[&str]) -> String {
     text(stdout)
 }
 
-/// What `inspect` tells of a file, as objects.
+/// The output of `inspect` for a file, as objects.
 fn inspected(file: &Path, more: &[&str]) -> Vec<Value> {
     let words = [&["inspect", file.to_str().unwrap(), "--output", "json"], more].concat();
     printed(&words).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -146,7 +146,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// All that one side of the first connection said, and how much of it is missing.
+/// All data of one side of the first connection, and the number of missing bytes.
 fn said(traffic: &Traffic, side: Side) -> (Vec<u8>, u64) {
     let mut said = (Vec::new(), 0);
     for event in traffic.capture.connections.first().map_or(&[][..], |first| &first.events) {
@@ -159,7 +159,7 @@ fn said(traffic: &Traffic, side: Side) -> (Vec<u8>, u64) {
     said
 }
 
-/// A session driver that says yes to all, and tells what it is asked.
+/// A session driver that accepts every call, and reports its calls.
 fn session_driver(stopped: watch::Receiver<bool>) -> (SocketAddr, mpsc::Receiver<&'static str>) {
     let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).unwrap();
     let address = listener.local_addr().unwrap();
@@ -217,8 +217,9 @@ async fn client(of: SocketAddr) -> Client<ClusterManager> {
     Client::connect(of, ClientOptions::default()).await.unwrap()
 }
 
-/// A whole session through the relay: it starts, is granted a slot, and ends. Gives its handle and
-/// the address of its driver, as the relay's clients and as the cluster manager's own are told.
+/// A whole session through the relay: it starts, is granted a slot, and ends. Returns its handle
+/// and the address of its driver, as the relay's clients and as the cluster manager's own receive
+/// them.
 async fn whole_session(
     relay: SocketAddr,
     manager: SocketAddr,
@@ -417,7 +418,7 @@ fn a_slow_reader_gets_every_byte_and_the_relay_stays_small() {
     const BYTES: usize = 96 << 20;
     let (sent, all_sent) = std::sync::mpsc::sync_channel(1);
     let upstream = server(move |mut stream| {
-        // The relay's memory is what is measured, so no more than a piece is kept here.
+        // The test measures the relay's memory, so no more than a piece is kept here.
         let piece = noise(1 << 20);
         for _ in 0..BYTES / piece.len() {
             stream.write_all(&piece).unwrap();
@@ -429,7 +430,7 @@ fn a_slow_reader_gets_every_byte_and_the_relay_stays_small() {
     let mut client = relay.connect();
     let mut first = [0; 1];
     client.read_exact(&mut first).unwrap();
-    // Nobody reads: whoever writes is held back, since the relay does not keep what it is sent.
+    // Without a reader the writer is held back, since the relay does not keep the data.
     let patience = Duration::from_millis(500);
     assert!(all_sent.recv_timeout(patience).is_err(), "nothing holds the writer back");
     let (mut heard, mut count, piece) = (vec![0; 1 << 16], 1, noise(1 << 20));
@@ -456,7 +457,7 @@ fn a_slow_reader_gets_every_byte_and_the_relay_stays_small() {
     let traffic = open(&file, &Limits::default()).unwrap();
     let (kept, missing) = said(&traffic, Side::Server);
     assert_eq!(kept.len() as u64 + missing, BYTES as u64);
-    // A disk that is too slow for 4 MiB leaves gaps, and then the status says so.
+    // A disk that is too slow for 4 MiB leaves gaps, and then the status reports them.
     assert_eq!(end.status, Some(i32::from(missing > 0)), "{}", end.log);
     assert_eq!(traffic.unrecorded, Some(Unrecorded { connections: 0, bytes: missing }));
 }
@@ -467,7 +468,7 @@ fn peak_kib(process: &str) -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).expect("a size")
 }
 
-/// Sends the bytes through the relay to the echo behind it, in pieces, each of which comes back.
+/// Sends the bytes through the relay to the echo behind it, in pieces, each of which returns.
 fn send_and_hear(stream: &mut TcpStream, bytes: &[u8]) {
     for piece in bytes.chunks(4096) {
         stream.write_all(piece).unwrap();
@@ -582,7 +583,7 @@ fn a_manager_that_is_down_is_told_now_and_then() {
     let end = relay.end("TERM");
     assert_eq!(end.status, Some(0));
     let told = end.log.matches("cannot reach").count();
-    // As a rule once; more often if the machine stands still for a while.
+    // As a rule once; more often if the machine stalls for a while.
     assert!((1..5).contains(&told), "{}", end.log);
     let refused = inspected(&file, &[]);
     assert_eq!(refused.len(), 5);

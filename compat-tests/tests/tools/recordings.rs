@@ -2,9 +2,9 @@
 //! compatibility table does not list.
 //!
 //! A case mostly waits for recorded pauses. With the first test a few of them start together, the
-//! longest first, so that the whole takes about as long as the longest few. Pauses and expiry are in
-//! real time: a play that did not come out as expected, and in which the machine held up either
-//! side, is played again.
+//! longest first, so that the whole takes about as long as the longest few. Pauses and expiry are
+//! in real time: a play with an unexpected result, in which the machine stalled either side, is
+//! repeated.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -14,12 +14,12 @@ use std::thread;
 use compat_tests::{corona_program, replay, repository};
 use corona::conformance::replay::{Report, Rule, repeat_if_stalled};
 
-/// A recording and what is expected of it.
+/// A recording and the expected results.
 struct Case {
     name: &'static str,
     /// How much faster than recorded pauses pass and nodes and sessions expire. Intervals of the
     /// scheduling files stay as they are, so recordings in which those matter are played at 1, or
-    /// wait for what they bring.
+    /// wait for their effects.
     speed: f64,
     /// The rows of the compatibility table that may explain a difference here.
     explained_by: &'static [Rule],
@@ -50,7 +50,8 @@ macro_rules! cases {
 
 // The longest first.
 cases! {
-    // Nodes heartbeat every 3 s and expire after 8 s: what is left must suffice on a busy machine.
+    // Nodes heartbeat every 3 s and expire after 8 s: the scaled times must suffice on a busy
+    // machine.
     job_nodedeath: case("jobs/nodedeath", 3.0, &[Rule::FREE_NODE]);
     job_preempt: case("jobs/preempt", 8.0, &[Rule::FREE_NODE]);
     safe_mode_and_recovery: case("scenarios/safe_mode_and_recovery", 1.0, &[]);
@@ -76,11 +77,11 @@ cases! {
 /// Cases that are played at the same time.
 const AT_ONCE: usize = 5;
 
-/// How often a case is played at most, while what differs may come from a busy machine.
+/// The most plays of a case, while differences may come from a busy machine.
 const PLAYS: usize = 3;
 
-/// Waits for the report of a case, shows it (to be seen with `--nocapture`), and holds it against
-/// what is expected.
+/// Waits for the report of a case, shows it (to be seen with `--nocapture`), and compares it with
+/// the expectations.
 #[expect(clippy::print_stdout, reason = "a test may show what it found")]
 fn check(place: usize) {
     let case = &CASES[place];
@@ -109,7 +110,7 @@ impl Case {
     }
 }
 
-/// The report of a case; whoever asks first starts them all.
+/// The report of a case; the first caller starts them all.
 fn report(place: usize) -> Report {
     static REPORTS: OnceLock<Vec<Mutex<Receiver<Report>>>> = OnceLock::new();
     let reports = REPORTS.get_or_init(play_all);
@@ -133,7 +134,7 @@ fn play_all() -> Vec<Mutex<Receiver<Report>>> {
             loop {
                 let next = to_play.lock().unwrap().pop_front();
                 let Some((case, sender)) = next else { return };
-                // A case that cannot be played drops its sender, and the others go on.
+                // A case that cannot be played drops its sender, and the others continue.
                 let played = thread::spawn(move || case.play()).join();
                 if let Ok(report) = played {
                     // A test that is filtered out waits for none.

@@ -1,5 +1,5 @@
-//! `corona replay` as a process: what it says of recordings that the program agrees with, of ones
-//! that were falsified, and of its own recordings.
+//! `corona replay` as a process: its verdict on recordings that the program agrees with, on
+//! falsified ones, and on its own recordings.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -150,8 +150,8 @@ fn list<'a>(message: &'a mut Message, name: &str) -> &'a mut Vec<Value> {
     values
 }
 
-/// The verdict on a recording, and the status that it was told with. The machine may be busy, and
-/// then it is played again.
+/// The verdict on a recording, and the exit status. The machine may be busy, and then it is played
+/// again.
 fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i32>, Json) {
     let (file_name, conf) = (file.to_str().unwrap(), conf_dir.to_str().unwrap());
     let line = ["replay", file_name, "--spawn", "--conf-dir", conf, "--output", "json"];
@@ -161,8 +161,8 @@ fn verdict(file: &Path, conf_dir: &Path, more: &[&str]) -> (Option<i32>, Json) {
     (status, serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}")))
 }
 
-/// Checks that a fixture is found to agree, and to differ in one place when `edit` has been at it;
-/// gives what was found.
+/// Checks that a fixture is found to agree, and to differ in one place after `edit`; returns the
+/// finding.
 fn found(name: &str, edit: impl FnMut(&Conversation, &mut Vec<Message>)) -> Json {
     let directory = tempfile::tempdir().unwrap();
     let conf_dir = fixture(name);
@@ -202,7 +202,7 @@ fn one_flipped_field_is_found() {
     assert_eq!(differ, [&expected], "{finding:#}");
 }
 
-/// The recording lacks a grant, so the program tells one too many.
+/// The recording lacks a grant, so the program makes one too many.
 #[test]
 fn a_grant_too_many_is_found() {
     let mut left_out = None;
@@ -219,7 +219,7 @@ fn a_grant_too_many_is_found() {
     assert!(finding["place"].as_str().unwrap().contains("grants"), "{finding:#}");
 }
 
-/// The recording has revocations in another order than the program tells them.
+/// The recording has revocations in another order than the program's notifications.
 #[test]
 fn a_reordered_revocation_is_found() {
     let mut turned = false;
@@ -296,7 +296,7 @@ fn terminate(process: u32) {
     assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
 }
 
-/// Recorded clients are played through a relay, and what it records is played again.
+/// Recorded clients are played through a relay, and its recording is played again.
 #[test]
 fn what_record_records_of_this_program_it_does_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -395,7 +395,7 @@ fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
     }
     fs::write(directory.path().join("r.txt"), "kept").unwrap();
     let line = of(&["--speed", "max", "--report", "r.txt"]);
-    // What stands in the way of the report is told before anything is played.
+    // Obstacles to the report are reported before anything is played.
     let (status, out, err) = told(&line, directory.path());
     assert_eq!((status, out.as_str()), (Some(1), ""));
     assert_eq!(err, "corona: r.txt exists already; --force overwrites it\n");
@@ -415,7 +415,7 @@ fn what_cannot_be_played_is_one_line_and_wrong_usage_is_status_two() {
     assert!(report.starts_with("AGREES"), "{report}");
 }
 
-/// Whoever ends a replay ends the cluster manager that it started.
+/// A signal to a replay also ends the cluster manager that it started.
 #[test]
 fn a_stopped_replay_leaves_nobody_behind() {
     let directory = tempfile::tempdir().unwrap();

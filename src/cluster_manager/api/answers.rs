@@ -25,7 +25,7 @@ pub(crate) fn nodes(now: Millis, views: &[NodeView], paging: &Paging) -> Nodes {
     Nodes { now_ms: Some(now.0), total: views.len(), next, nodes }
 }
 
-/// A node, with the complaints about it and what was given away on it.
+/// A node, with the complaints about it and the grants on it.
 pub(crate) fn node_detail(
     now: Millis,
     limits: &FaultLimits,
@@ -170,7 +170,7 @@ fn node(view: &NodeView) -> Node {
     }
 }
 
-/// What a look at a pool adds to its counts.
+/// Remarks on a pool that complement its counts.
 pub(crate) struct PoolRemarks {
     /// Where the pools file redirects it.
     pub(crate) redirected_to: Option<types::PoolName>,

@@ -53,7 +53,7 @@ struct Variant {
     members: Vec<Member>,
 }
 
-/// What stands before an item: its comment and its attributes.
+/// The text before an item: its comment and its attributes.
 #[derive(Debug, Default)]
 struct Before {
     comment: String,
@@ -105,7 +105,7 @@ fn shapes(source: &str) -> Vec<Shape> {
             }
             _ => continue,
         };
-        // What is not sent is no shape.
+        // Types that are not sent are not listed.
         if item.attributes.contains("Serialize") {
             shapes.push(Shape { name: name.to_owned(), meaning: item.meaning(), kind });
         }
@@ -166,7 +166,7 @@ fn variants(body: &[&str], case: &str) -> Vec<Variant> {
             }
             false => Vec::new(),
         };
-        // Stands for what a later version may send.
+        // Stands for variants of later versions.
         if !about.attributes.contains("serde(other)") && !name.is_empty() {
             let name = in_case(name, case);
             variants.push(Variant { name, meaning: about.meaning(), members });
@@ -272,7 +272,7 @@ fn the_reference_of_the_api_is_made_of_its_sources() {
     let differs = made.lines().zip(written.lines()).find(|(made, written)| made != written);
     assert!(
         made == written,
-        "docs/api.md is not what the comments of the shapes say; the first line that differs: {differs:?}. \
+        "docs/api.md does not agree with the comments of the shapes; the first line that differs: {differs:?}. \
          CORONA_WRITE_DOCS=1 cargo test -p corona-cluster-manager reference writes it"
     );
 }
@@ -280,7 +280,7 @@ fn the_reference_of_the_api_is_made_of_its_sources() {
 #[test]
 fn shapes_are_read_as_serde_writes_them() {
     let source = "
-/// What it is, see [`Other`].
+/// The kind of thing, see [`Other`].
 #[derive(Debug, Serialize)]
 pub struct Thing {
     /// Its kind.
@@ -316,7 +316,7 @@ pub enum Why {
     let shapes = shapes(source);
     let names: Vec<&str> = shapes.iter().map(|shape| &*shape.name).collect();
     assert_eq!(names, ["Thing", "Why"]);
-    assert_eq!(shapes[0].meaning, "What it is, see `Other`.");
+    assert_eq!(shapes[0].meaning, "The kind of thing, see `Other`.");
     let Kind::Struct(members) = &shapes[0].kind else { panic!("{shapes:?}") };
     let read: Vec<_> = members.iter().map(|one| (&*one.name, &*one.of, one.is_optional)).collect();
     assert_eq!(read, [("type", "ResourceType", false), ("list", "Vec<String>", true)]);

@@ -1,5 +1,5 @@
-//! Shapes of `/api/v1/status`: what an operator wants to know first, and why administrative calls
-//! failed.
+//! Shapes of `/api/v1/status`: an operator's first questions, and the reasons of failed
+//! administrative calls.
 
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ pub struct JournalStatus {
     pub stalled_ms: u64,
     /// Writes since the start of the process, each of one or more records.
     pub writes: u64,
-    /// Number of times that records were brought to the disk since the start of the process.
+    /// Number of times that records were synced to the disk since the start of the process.
     pub syncs: u64,
     /// The number of the last record that the last image includes; left out without an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,10 +150,10 @@ pub struct StandbyOfLeader {
     pub in_sync: bool,
 }
 
-/// What an instance that does not lead answers to all paths of the API.
+/// The response of an instance that does not lead, to all paths of the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyStatus {
-    /// What this instance is, and where the leader's pages are.
+    /// The role of this instance, and where the leader's pages are.
     pub error: String,
     /// The version of the program.
     pub version: String,

@@ -26,7 +26,7 @@ use corona_web::prometheus::{Family, Labels, Samples, Text, families};
 /// that create pools cannot flood the storage of the series.
 const MAX_POOLS: usize = 2000;
 
-/// What can be seen at one time, as opposed to what is counted over time.
+/// Values that are read at one time, as opposed to counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauges {
     /// The present time.
@@ -53,13 +53,13 @@ pub(crate) struct Gauges {
     pub(crate) first_waits: FirstWaits,
     /// Pending notifications.
     pub(crate) queues: QueueCounts,
-    /// What the Thrift server counts.
+    /// Counters of the Thrift server.
     pub(crate) wire: Arc<Counters>,
-    /// What is known of the configuration.
+    /// State of the configuration.
     pub(crate) configuration: ConfigurationCounts,
     /// The journal, if one is kept.
     pub(crate) journal: Option<JournalStatus>,
-    /// What the web serves now.
+    /// Present counts of the web server.
     pub(crate) web: WebCounts,
 }
 
@@ -106,10 +106,10 @@ pub(crate) struct QueueCounts {
     pub(crate) longest: u64,
 }
 
-/// What is known of the configuration.
+/// State of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ConfigurationCounts {
-    /// What may not be meant so, in what is in force.
+    /// Warnings about the configuration in force.
     pub(crate) warnings: u64,
     /// Errors that prevent changed files from being applied.
     pub(crate) errors: u64,
@@ -117,11 +117,11 @@ pub(crate) struct ConfigurationCounts {
     pub(crate) reloads: u64,
     /// How often changed files were refused.
     pub(crate) failures: u64,
-    /// When what is in force was read, seconds since the epoch.
+    /// When the configuration in force was read, seconds since the epoch.
     pub(crate) loaded_seconds: f64,
 }
 
-/// What the web serves now.
+/// Present counts of the web server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WebCounts {
     /// Connections of browsers and scripts.
@@ -233,7 +233,7 @@ families! {
     JOURNAL_TAIL = Gauge "corona_journal_tail_bytes" "Bytes of the records behind the last image, which a start reads.";
     JOURNAL_PENDING = Gauge "corona_journal_pending_bytes" "Bytes that wait to be written to the journal.";
     JOURNAL_WRITES = Counter "corona_journal_writes_total" "Writes to the journal, each of one or more records.";
-    JOURNAL_SYNCS = Counter "corona_journal_syncs_total" "Times that records were brought to the disk.";
+    JOURNAL_SYNCS = Counter "corona_journal_syncs_total" "Number of times that records were synced to the disk.";
     JOURNAL_IMAGE_TIME = Gauge "corona_journal_image_timestamp_seconds" "Time at which the last image was made; absent without one.";
     JOURNAL_IMAGE_BYTES = Gauge "corona_journal_image_bytes" "Size of the last image in bytes; absent without one.";
     JOURNAL_IMAGE_TOOK = Gauge "corona_journal_image_seconds" "Time that making the last image took; absent if this process has made none.";
@@ -521,7 +521,7 @@ fn web(text: &mut Text, metrics: &Metrics, gauges: &Gauges) {
 }
 
 impl Gauges {
-    /// Slots that are not given away, of the nodes that serve the type.
+    /// Free slots of the nodes that serve the type.
     fn free_slots(&self, kind: ResourceType) -> u64 {
         self.slots[kind].total.saturating_sub(self.slots[kind].used)
     }
@@ -550,12 +550,12 @@ fn seconds(at: Millis) -> f64 {
     at.0 as f64 / 1000.0
 }
 
-/// How far a histogram reaches.
+/// The range of a histogram.
 #[derive(Clone, Copy)]
 enum Span {
-    /// To 16 seconds: what the program does itself.
+    /// To 16 seconds: the program's own work.
     Short,
-    /// To 76 hours: what waits for others.
+    /// To 76 hours: waits for others.
     Long,
 }
 
@@ -629,7 +629,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What a small cluster with two pools shows.
+    /// The gauges of a small cluster with two pools.
     pub(crate) fn gauges() -> Gauges {
         let name = PoolName::new("g", "p");
         Gauges {

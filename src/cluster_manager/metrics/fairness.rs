@@ -11,7 +11,7 @@ use corona_model::types::{PerType, ResourceType};
 /// The measure for one type, or for all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Unfairness {
-    /// Slots between what pools have and what they should have.
+    /// The difference between the pools' slots and their fair shares.
     pub(super) difference: i64,
     /// Slots given wrongly, in percent of all given.
     pub(super) percent: f32,
@@ -28,8 +28,8 @@ pub(super) struct Fairness {
     pub(super) all: Unfairness,
 }
 
-/// The fairness among pools; groups are passed over. `kinds` are the types that are scheduled.
-/// `None` when there is no pool.
+/// The fairness among pools; groups are ignored. `kinds` are the types that are scheduled. `None`
+/// when there is no pool.
 pub(super) fn fairness(pools: &[PoolView], kinds: &[ResourceType]) -> Option<Fairness> {
     let pools: Vec<&PoolView> = pools.iter().filter(|view| view.pool.is_some()).collect();
     if pools.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn fairness(pools: &[PoolView], kinds: &[ResourceType]) -> Option<Fai
     Some(fairness)
 }
 
-/// What one pool has and may have, in slots.
+/// One pool's grants and limits, in slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     granted: i64,
@@ -108,12 +108,12 @@ fn available(claims: &[Claim]) -> i64 {
     claims.iter().map(|claim| claim.granted).sum()
 }
 
-/// What each pool should have of all that is granted: first in rounds up to its guarantee, then
-/// from the bottom up.
+/// Each pool's due part of all grants: first in rounds up to its guarantee, then from the bottom
+/// up.
 fn expected(claims: &[Claim]) -> Vec<i64> {
     let available = available(claims);
     let guaranteed: Vec<i64> = claims.iter().map(|claim| claim.guaranteed).collect();
-    // A round is finished even if it gives out more than there is.
+    // A round is finished even if it grants more than there are.
     let rounds = least_level(available, &guaranteed);
     let mut expected: Vec<i64> = guaranteed.iter().map(|most| rounds.min(*most)).collect();
     let rest = available - expected.iter().sum::<i64>();
@@ -149,7 +149,7 @@ fn fill_up(expected: &mut [i64], claims: &[Claim], rest: i64) {
         left -= filled - *has;
         *has = filled;
     }
-    // What is left does not lift the level by one for all that stand at it.
+    // The remainder is too small to raise the level by one for all pools at it.
     let mut open: Vec<usize> = (0..expected.len())
         .filter(|pool| expected[*pool] == level && level < claims[*pool].desired)
         .collect();

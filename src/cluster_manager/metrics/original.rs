@@ -54,7 +54,7 @@ impl Record {
 }
 
 impl Records {
-    /// What is known now. `host_name` is the name of this machine.
+    /// Collects the present values. `host_name` is the name of this machine.
     pub(crate) fn new(metrics: &Metrics, gauges: &Gauges, host_name: &str) -> Records {
         let mut records = BTreeMap::new();
         records.insert(CONTEXT.to_owned(), cluster(metrics, gauges, host_name));
@@ -203,7 +203,7 @@ fn object<'a>(members: impl Iterator<Item = (&'a str, String)>) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// A JSON string that is harmless in an HTML page too, since the answer says that it is one.
+/// A JSON string that is harmless in an HTML page too, since the response has that content type.
 fn quoted(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")

@@ -125,7 +125,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A driver that answers; what it is told comes out of the channel.
+/// A driver that answers; notifications to it come out of the channel.
 fn driver() -> (u16, mpsc::Receiver<Vec<i32>>, watch::Sender<bool>) {
     let listener = listen(ListenOn::Address(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -409,7 +409,7 @@ async fn what_another_cluster_manager_did_not_get_to_tell_is_told_in_order() {
     }
 }
 
-/// Sends `bytes` instead of answers, over and over, and counts what was taken of them.
+/// Sends `bytes` instead of replies, over and over, and counts the bytes that the peer took.
 async fn endless(bytes: Vec<u8>) -> (u16, Arc<std::sync::atomic::AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -501,7 +501,7 @@ async fn answers_share_the_memory_of_all_connections() {
     assert!(is_running(&core, "2026.99"));
 }
 
-/// Hosts of sessions that resolve slowly, in any number, delay nobody but the peer that named them.
+/// Session hosts that resolve slowly, in any number, delay only the peer that named them.
 #[tokio::test]
 async fn slow_names_delay_only_sessions_of_the_same_peer() {
     let gate = Arc::new((Mutex::new(false), std::sync::Condvar::new()));

@@ -284,8 +284,8 @@ impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Entries
     }
 }
 
-/// A map that is made while it is written, so that it never stands in memory as a whole: what to
-/// make entries of, and how.
+/// A map that is produced while it is written, so that it is never in memory as a whole: the items,
+/// and the function that makes entries of them.
 #[derive(Debug)]
 pub(super) struct MapOf<'a, T, F>(pub(super) &'a [T], pub(super) F);
 

@@ -36,7 +36,7 @@ use corona_model::types::Millis;
 /// layout; a compressed file can claim any size.
 const MAX_JSON_BYTES: u64 = 4 << 30;
 
-/// What a cluster manager knows that must outlive it.
+/// The state of a cluster manager that must outlive it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SavedState {
     pub(super) engine: EngineState,
@@ -61,7 +61,7 @@ pub enum StateFileError {
 pub struct Wrong {
     /// Such as `sessionManager.sessions["202611210032.1"].idToGrant["3"]`; empty for the whole.
     pub place: String,
-    /// What is wrong there.
+    /// The error found there.
     pub what: String,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path, now: Millis) -> Result<(SavedState, Vec<Oddity>)
 /// Writes a file in the place of one that may be there, which is kept as `<path>.previous`.
 ///
 /// # Errors
-/// What the system says. The old file is then still in its place.
+/// The system's error. The old file is then still in its place.
 pub(super) fn write(path: &Path, compress: bool, state: &SavedState) -> io::Result<()> {
     replace::replace(path, |file| {
         let mut out = BufWriter::with_capacity(1 << 16, file);
@@ -90,11 +90,11 @@ pub(super) fn write(path: &Path, compress: bool, state: &SavedState) -> io::Resu
     })
 }
 
-/// Reads a state file, compressed or not, and gives it back as this program writes it, without
+/// Reads a state file, compressed or not, and returns it as this program writes it, without
 /// compression. Takes the bytes of the file, of the original or of this program.
 ///
 /// # Errors
-/// What makes the file useless for a recovery.
+/// The error that makes the file useless for a recovery.
 pub fn rewritten_state(file: &[u8]) -> Result<Vec<u8>, StateFileError> {
     let (state, _) = reading::state_of(read_document(file, MAX_JSON_BYTES)?, Millis(0))?;
     let mut written = Vec::new();

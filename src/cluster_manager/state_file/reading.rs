@@ -47,7 +47,7 @@ pub(crate) enum Oddity {
     UnknownQueue(Arc<str>),
 }
 
-/// What the document says. `now` is the time for what files of older versions do not say.
+/// The state in the document. `now` is the time used where files of older versions have none.
 pub(super) fn state_of(
     document: Document,
     now: Millis,
@@ -91,7 +91,7 @@ pub(super) fn state_of(
     Ok((SavedState { engine, undelivered }, oddities))
 }
 
-/// What session ids begin with. Spec: cluster-manager/02 §3.1: local time.
+/// The prefix of session ids. Spec: cluster-manager/02 §3.1: local time.
 pub(crate) fn id_prefix(started: Millis) -> Result<Arc<str>, Wrong> {
     let timestamp = Timestamp::from_millisecond(started.0)
         .map_err(|_| Wrong::new("startTime", format!("{} is not a time", started.0)))?;
@@ -127,7 +127,7 @@ impl Nodes {
     }
 }
 
-/// What the file says of nodes outside of the nodes.
+/// The file's data about nodes that are stored outside of the nodes.
 struct NodeMaps {
     visitors: HashMap<Arc<str>, Vec<Arc<str>>>,
     apps: HashMap<Arc<str>, layout::Apps>,
@@ -204,7 +204,7 @@ fn slots_without_grant(nodes: &Nodes, sessions: &[SessionState], oddities: &mut 
 
 /// Reads one session.
 struct SessionReader<'a, P> {
-    /// Where it stands in the document.
+    /// Its place in the document.
     place: &'a P,
     handle: Arc<str>,
     nodes: &'a Nodes,
@@ -386,7 +386,7 @@ fn grants(grants: Option<Vec<layout::Grant>>) -> Result<Vec<Grant>, String> {
     grants.unwrap_or_default().into_iter().map(grant).collect()
 }
 
-/// The name under which something stands, and which it must have itself if it has one.
+/// The name under which an item is stored, which it must contain itself if it has one.
 fn same(
     key: &Arc<str>,
     name: Option<Arc<str>>,

@@ -6,15 +6,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Writes a new file at `path`. What was there before stays as `<path>.previous`. A `path` that is
-/// a symbolic link stays one: the file that it names is replaced.
+/// Writes a new file at `path`. The previous file stays as `<path>.previous`. A `path` that is a
+/// symbolic link stays one: the file that it names is replaced.
 ///
-/// The new file is written under another name, `<path>.new`, in the same directory, brought to the
-/// disk, and then takes the name over. The old file gets its second name as a hard link before
-/// that: were it renamed, there would be a moment at which no file has the name.
+/// The new file is written under another name, `<path>.new`, in the same directory, synced, and
+/// then takes the name over. The old file gets its second name as a hard link before that: were it
+/// renamed, there would be a moment at which no file has the name.
 ///
 /// # Errors
-/// What the system says, and what `write` says. The old file is then still in its place.
+/// The system's error, or that of `write`. The old file is then still in its place.
 pub(super) fn replace(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
@@ -42,7 +42,7 @@ pub(super) fn replace(
 /// name, and returns it. Of a symbolic link the file that it names is renamed.
 ///
 /// # Errors
-/// What the system says. The file then still has its name.
+/// The system's error. The file then still has its name.
 pub(crate) fn set_aside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
     let path = followed(path);
     let aside = beside(&path, suffix);

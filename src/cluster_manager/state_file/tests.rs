@@ -215,7 +215,7 @@ fn an_engine_goes_on_from_each_recorded_file() {
     }
 }
 
-/// Helper members of the original's beans, which nobody reads.
+/// Helper members of the original's beans, which no reader uses.
 fn is_helper(name: &str) -> bool {
     let set = name.strip_prefix("set").is_some_and(|rest| rest.starts_with(char::is_uppercase));
     set || name.ends_with("Size") || name.ends_with("Iterator")
@@ -522,7 +522,7 @@ fn states_that_the_original_cannot_read_are_read() {
         assert_eq!(state, expected, "{what}");
         let told: Vec<String> = oddities.iter().map(ToString::to_string).collect();
         assert!(told.len() >= odd.len() && told[..odd.len()] == *odd, "{what}: {told:?}");
-        // What was put right stays right, and can be read by the original.
+        // Repairs are permanent, and the original can read the result.
         assert_eq!(read_bytes(&bytes_of(&state, true)).unwrap().1, [], "{what}");
     }
 }
@@ -676,8 +676,8 @@ proptest! {
     }
 }
 
-/// What of a state gets lost in a file: absent numbers become 0, a priority and the CPUs of a
-/// request are always there, and what a session was granted on a node is what it ever was granted.
+/// The state as a file can store it: absent numbers become 0, a priority and the CPUs of a request
+/// are always there, and a session's grants on a node are the grants that it ever had there.
 fn as_a_file_can_say(mut state: SavedState) -> SavedState {
     let set = |specs: ComputeSpecs| ComputeSpecs {
         num_cpus: specs.num_cpus,

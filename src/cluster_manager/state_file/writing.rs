@@ -196,7 +196,7 @@ fn layout_grant(grant: &Grant) -> layout::Grant {
 
 fn resource_request(request: &ResourceRequest) -> layout::Request {
     let hosts = |hosts: &Vec<Arc<str>>| Some(hosts.clone()).filter(|hosts| !hosts.is_empty());
-    // What the request takes of a node here, so that it takes as much there.
+    // The request's slots on a node here, so that it takes as many there.
     let asked = request.specs.unwrap_or_default();
     let asked = ComputeSpecs { num_cpus: asked.num_cpus.max(1), ..asked };
     layout::Request {

@@ -23,7 +23,7 @@ use corona_config::InForce;
 use corona_engine::{NodeView, PoolView};
 use corona_model::types::{PerType, PoolName, ResourceType};
 
-/// What is in front of all paths of the API.
+/// The prefix of all paths of the API.
 pub(super) const PREFIX: &str = "/api/v1/";
 
 impl Pages {
@@ -184,7 +184,7 @@ pub(super) fn no_such_address() -> Answer {
     refuse(no_such_path())
 }
 
-/// `/api/v1`: what there is.
+/// `/api/v1`: the list of paths.
 pub(super) fn index() -> Answer {
     let path = |(path, meaning): &(&str, &str)| IndexEntry {
         path: format!("{PREFIX}{path}"),

@@ -23,7 +23,7 @@ use crate::commits::Commits;
 use corona_engine::{Record, Starvation};
 use corona_model::types::{Millis, PoolName, ResourceType, SessionStatus};
 
-/// Events that are kept for streams that come back.
+/// Events that are kept for streams that reconnect.
 const KEPT: usize = 4096;
 /// Of those that people want to read later, so many are kept.
 const NOTABLE: usize = 50;
@@ -37,7 +37,7 @@ const PIECES_AHEAD: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often a comment shows that the stream is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// What a stream begins with: how long a browser waits before it comes back.
+/// The start of a stream: how long a browser waits before it reconnects.
 const GREETING: &str = "retry: 3000\n\n";
 
 /// Something that happened, under the name of its variant in snake case.
@@ -129,7 +129,7 @@ pub(crate) enum Happening {
         /// The type of the slots.
         #[serde(rename = "type")]
         kind: ResourceType,
-        /// What it lacks: `minimum` or `share`.
+        /// The pool's lack: `minimum` or `share`.
         cause: &'static str,
         /// Slots that it has.
         granted: i64,
@@ -238,7 +238,7 @@ impl Happening {
         }
     }
 
-    /// Whether a person may want to read of it later.
+    /// Whether a person may want to read about it later.
     fn is_notable(&self) -> bool {
         !matches!(self, Happening::SessionGranted { .. })
     }
@@ -255,7 +255,7 @@ pub(crate) struct Event {
     /// When it happened.
     #[serde(rename = "time_ms")]
     pub(crate) at: Millis,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub(crate) happening: Happening,
 }
@@ -267,7 +267,7 @@ impl Event {
     }
 }
 
-/// All events, and the way to those who listen.
+/// All events, and the channel to their subscribers.
 #[derive(Debug)]
 pub(crate) struct Events {
     log: Mutex<Log>,
@@ -418,7 +418,7 @@ pub(super) enum Begin<'a> {
 pub(super) enum End {
     /// Not by itself.
     Never,
-    /// With the last event that there is.
+    /// With the last event.
     CaughtUp,
 }
 
@@ -482,7 +482,7 @@ impl Writer {
     }
 }
 
-/// Tells a client that it has not seen everything: so many events, if that is known.
+/// Informs a client that it missed events: how many, if that is known.
 fn missed(piece: &mut String, count: Option<u64>) {
     let count = count.map(|count| format!("\"count\":{count}")).unwrap_or_default();
     let _ = write!(piece, "event: missed\ndata: {{{count}}}\n\n");

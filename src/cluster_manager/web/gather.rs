@@ -112,7 +112,7 @@ impl Gather {
         self.core.look(|engine, _| engine.node_detail(name))
     }
 
-    /// What was given away on a node, in no order; nothing if there is no such node.
+    /// Grants on a node, in no order; none if there is no such node.
     pub(super) async fn node_grants(&self, name: &str) -> Vec<NodeGrant> {
         self.pieces(|e, _, from| {
             let none = Slice { rows: Vec::new(), next: None };
@@ -129,7 +129,7 @@ impl Gather {
     /// The slots that a running session holds, in no order; `None` if it does not run.
     pub(super) async fn grants(&self, handle: &str) -> Option<Vec<Grant>> {
         self.core.look(|e, _| e.grants_slice(handle, 0, 0))?;
-        // When it ends meanwhile, it held what was seen up to then.
+        // If it ends meanwhile, it held the grants seen up to then.
         let piece = |e: &Engine, _, from| {
             let none = Slice { rows: Vec::new(), next: None };
             e.grants_slice(handle, from, PLACES).unwrap_or(none)
@@ -142,8 +142,8 @@ impl Gather {
         self.core.look(|engine, now| engine.session_at(handle, now))
     }
 
-    /// Why the requests of a running session wait. The engine is held for the whole of it; so who
-    /// asks waits for ten times as long as the last answer took.
+    /// Why the requests of a running session wait. This locks the engine throughout, so the next
+    /// caller waits for ten times as long as the last answer took.
     pub(super) async fn waits(&self, handle: &str) -> Vec<WaitingRequests> {
         let mut next = self.next_explanation.lock().await;
         tokio::time::sleep_until((*next).into()).await;
@@ -228,7 +228,7 @@ impl<T> Cached<T> {
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
         let good = copy.as_ref().is_some_and(|copy| Instant::now() < copy.good_until);
         if !good {
-            // What is not good any more need not be kept until the next look.
+            // A stale copy need not be kept until the next request.
             *copy = None;
         }
         copy.as_ref().map(|copy| copy.value.clone())

@@ -12,7 +12,7 @@ use corona_model::types::{Millis, PerType, ResourceType};
 
 /// Samples that are kept.
 pub(super) const SAMPLES: usize = 360;
-/// How far back "lately" reaches, and how often a place in it is taken.
+/// The span that "lately" covers, and the interval between its samples.
 const LATELY_MS: i64 = 60_000;
 const LATELY_STEP_MS: i64 = 10_000;
 
@@ -26,8 +26,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The used part in percent; 0 without slots. Grants of a node that has lost slots may exceed
-    /// what there is.
+    /// The used part in percent; 0 without slots. A node that has lost slots may have more grants
+    /// than slots.
     pub(super) fn percent(&self, kind: ResourceType) -> f64 {
         let SlotCounts { total, used } = self.slots[kind];
         corona_web::units::percent(used as f64, total as f64)
@@ -55,7 +55,7 @@ impl Latencies {
         }
     }
 
-    /// What was counted after an earlier look.
+    /// The counts since an earlier sample.
     pub(super) fn since(&self, earlier: &Latencies) -> Latencies {
         Latencies {
             request_to_grant: self.request_to_grant.since(&earlier.request_to_grant),

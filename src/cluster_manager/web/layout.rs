@@ -28,7 +28,7 @@ impl Section {
     ];
 }
 
-/// What is around a page.
+/// The frame around a page.
 #[derive(Clone, Debug)]
 pub(super) struct Frame<'a> {
     /// The page, for people: the heading and the window.
@@ -103,7 +103,7 @@ fn foot(frame: &Frame<'_>) -> Markup {
     }
 }
 
-/// A page that only says something.
+/// A page with only a sentence.
 pub(super) fn notice(frame: &Frame<'_>, sentence: &str) -> Markup {
     page(frame, &html! { h1 { (frame.title) } p { (sentence) } })
 }

@@ -99,7 +99,7 @@ pub(super) struct Pages {
     hosts: Hosts,
     attempts: Attempts,
     connections: Arc<Connections>,
-    /// Connections beyond those, which get no page but what watches this program.
+    /// Extra connections, reserved for monitors of this program; they get no pages.
     probes: Arc<Connections>,
     /// A place for each answer that is being made.
     makers: Semaphore,
@@ -107,7 +107,7 @@ pub(super) struct Pages {
     scrapers: Semaphore,
 }
 
-/// What the pages are made of.
+/// The sources of the pages.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) core: Arc<Core>,
@@ -241,7 +241,7 @@ impl Pages {
         let query = head.uri.query().unwrap_or_default().to_owned();
         let mut parameters = Parameters::parse(query.as_bytes());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
-        // What watches the program names it as it likes, and learns nothing else.
+        // Monitors may use any host name, and learn nothing else.
         if !matches!(segments[..], ["healthz" | "readyz"])
             && let Some(name) = self.hosts.foreign(&head.headers)
         {
@@ -601,7 +601,7 @@ impl Pages {
         }
     }
 
-    /// Lifts the blacklisting of a node, for the type in the form or for all. Gives the types for
+    /// Lifts the blacklisting of a node, for the type in the form or for all. Returns the types for
     /// which it was blacklisted.
     async fn clear_blacklist(
         &self,
@@ -658,7 +658,7 @@ impl Pages {
         make_answer(&self.makers, make).await
     }
 
-    /// A page that says a sentence.
+    /// A page with a sentence.
     fn say(&self, status: StatusCode, title: &str, sentence: &str) -> Answer {
         let frame = Frame {
             title,
@@ -675,7 +675,7 @@ impl Pages {
         self.say(StatusCode::NOT_FOUND, "Not found", sentence)
     }
 
-    /// A stream of events: after the one that the client has seen; else from as many back as
+    /// A stream of events: after the last one that the client has seen; else from as many back as
     /// requested, or from now on.
     fn subscribe(
         &self,
@@ -836,7 +836,7 @@ enum Denial {
     NoToken,
     /// The sender may not make administrative calls.
     Elsewhere,
-    /// Something is wrong with what was sent, or with the time.
+    /// The form's content is wrong, or the time.
     Objection(Objection),
     /// There is no such node.
     UnknownNode,
@@ -867,7 +867,7 @@ impl Denial {
 
 const NOT_DRIVEN: &str = "the engine is not driven\n";
 
-/// What is wrong with a process whose driving task was last seen so long ago.
+/// The problem with a process whose driving task was last seen so long ago, if any.
 fn sickness(since_beat: Duration) -> Option<&'static str> {
     (since_beat > BEAT_LIMIT).then_some(NOT_DRIVEN)
 }

@@ -121,7 +121,7 @@ fn pool_numbers(view: &PoolView, pools: &Pools, overview: &Overview) -> Vec<Opti
     let mut numbers = Vec::with_capacity(overview.kinds.len() * NUMBERS);
     for kind in overview.kinds.iter().copied() {
         let maximum = Some(view.maximum[kind]).filter(|most| *most != UNLIMITED).map(i64::from);
-        // What a group does not have is 0 in the original.
+        // Values that a group lacks are 0 in the original.
         let (weight, starving) = match view.pool {
             Some(_) => (view.weight, view.starving_ms(kind, overview.now, scheduling) / 1000),
             None => (0.0, 0),
@@ -243,7 +243,7 @@ fn date(at: Millis) -> String {
     timestamp.to_zoned(TimeZone::system()).strftime("%Y/%m/%d %H:%M:%S").to_string()
 }
 
-/// Text that cannot end what is around it.
+/// Text that cannot end its surroundings.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl Display for Escaped<'_> {
@@ -521,7 +521,7 @@ mod tests {
         Millis(date.to_zoned(TimeZone::system()).unwrap().timestamp().as_millisecond())
     }
 
-    /// What the original writes, but for the one deliberate difference: addresses are escaped.
+    /// The original's row, except for the one deliberate difference: addresses are escaped.
     fn escaped(mut row: Vec<Value>) -> Value {
         row[0] = json!(word(&row[0]).replace('&', "&amp;"));
         row.into()

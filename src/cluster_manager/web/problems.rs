@@ -1,4 +1,4 @@
-//! What an operator should look at, for the page of the cluster and for the API alike.
+//! Problems that need an operator's attention, for the cluster page and the API alike.
 
 use super::gather::{Overview, Pools};
 use crate::api::{self, Severity};
@@ -51,7 +51,7 @@ impl Problem {
     }
 }
 
-/// From what problems are found.
+/// The data in which problems are found.
 pub(super) struct Sources<'a> {
     pub(super) overview: &'a Overview,
     pub(super) nodes: &'a NodeCounts,
@@ -163,7 +163,7 @@ fn of_nodes(nodes: &NodeCounts) -> impl Iterator<Item = Problem> {
     })
 }
 
-/// One sentence for pools that lack what they are due.
+/// One sentence about pools that lack their due.
 fn starving(sources: &Sources<'_>) -> Option<Problem> {
     let Overview { kinds, settings, now, .. } = sources.overview;
     let pools = sources.pools.views.iter().filter_map(|pool| {

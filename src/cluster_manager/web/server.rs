@@ -1,4 +1,5 @@
-//! The cluster manager's HTTP server: who is admitted, and what is served when there is no room.
+//! The cluster manager's HTTP server: admission of connections, and the pages that are served when
+//! it is full.
 //!
 //! It knows no page. Limits on a connection are those of [`corona_net::http`].
 
@@ -33,8 +34,8 @@ impl Pages {
         let _ = sampling.await;
     }
 
-    /// A place for a connection, and whether only probes are served on it: where there is no room for
-    /// pages, what watches this program still has a place.
+    /// A place for a connection, and whether only probes are served on it: when there is no room
+    /// for pages, monitors of this program still have a place.
     fn admit(&self, peer: SocketAddr) -> Option<(Place, bool)> {
         let admitted = if self.access.may_see_pages(peer) {
             let place = self.connections.admit(peer.ip()).map(|place| (place, false));
@@ -78,5 +79,5 @@ impl Pages {
     }
 }
 
-/// What is served also when there are no places for pages.
+/// Paths that are served even when there are no places for pages.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];

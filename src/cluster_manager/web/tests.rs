@@ -266,7 +266,7 @@ async fn every_page_is_whole_for_an_empty_and_for_a_busy_cluster() {
             for unwanted in ["style=\"", "onclick", "<style", "javascript:"] {
                 assert!(!page.contains(unwanted), "{address}: {unwanted}");
             }
-            // Each id once, so that labels and the script find what they mean.
+            // Ids are unique, so that labels and the script find their elements.
             let mut ids: Vec<&str> =
                 page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
             ids.sort_unstable();
@@ -1021,7 +1021,7 @@ async fn guesses_in_parallel_are_not_looked_at_and_others_do_not_wait() {
 }
 
 /// A peer with hundreds of connections on which no request arrives, another one whose requests are
-/// never read, and somebody who watches, from the same address and from another one.
+/// never read, and monitors at the same address and at another one.
 #[tokio::test]
 async fn what_watches_is_served_however_many_connections_are_open() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

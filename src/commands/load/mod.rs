@@ -33,10 +33,10 @@ Examples:
     corona load heartbeats --address localhost:9090 --nodes 5000 \\
         --interval 3 --seconds 60 --output json
 
-Before anything is sent, stderr says what will be. SIGINT and SIGTERM end a
+Before it sends anything, it prints the plan on stderr. SIGINT and SIGTERM end a
 run early and in order. docs/load.md describes the scenarios.
 Exit status: 0 done, and all responses were correct; 1 not done, or a response
-was wrong or missing, which the report says; 2 wrong usage.";
+was wrong or missing, as the report shows; 2 wrong usage.";
 
 /// Put load on a cluster manager and check its replies
 ///

@@ -9,7 +9,7 @@ use corona::load::{Connections, Crowd, Driver, Heartbeats, Job, Nodes, Placement
 
 use super::RunArguments;
 
-/// What is emulated.
+/// The emulated load.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Scenario {
     /// Heartbeats of nodes, as fast as replies arrive or at an interval
@@ -33,7 +33,7 @@ pub(super) enum Scenario {
     #[command(mut_arg("hold", with_default("0")))]
     Churn(WithSessions),
 
-    /// Short jobs, one after the other
+    /// Short jobs, one after another
     ///
     /// 1,000 nodes; 20 concurrent sessions, each of 10 maps near 3 hosts and 1 reduce.
     #[command(mut_arg("nodes", with_default("1000")))]
@@ -47,7 +47,7 @@ pub(super) enum Scenario {
     ///
     /// 5,000 nodes; 200 sessions of 100 maps near 3 hosts that are held for a
     /// second; 5 sessions of 10 maps and 1 reduce; and one session that
-    /// requests one map after the other. The options for sessions apply to the
+    /// requests one map after another. The options for sessions apply to the
     /// 200.
     #[command(mut_arg("nodes", with_default("5000")))]
     #[command(mut_arg("sessions", with_default("200")))]
@@ -387,7 +387,7 @@ fn small_jobs(sessions: usize) -> Crowd {
     Crowd { name: "small jobs", job: Job { reduces: 1, ..crowd.job }, ..crowd }
 }
 
-/// One session that requests one slot after the other.
+/// One session that requests one slot after another.
 fn probe() -> Crowd {
     let crowd = crowd(1, 1, Duration::ZERO);
     let job = Job { hosts: 0, pause: Duration::from_millis(1), ..crowd.job };

@@ -51,7 +51,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what comes until the end.
+    /// Writes received lines until the end.
     fn write_to(&self, mut sink: impl Write, tell: impl Fn(u64) -> String) {
         let mut taken = Vec::new();
         loop {
@@ -84,8 +84,8 @@ impl Shared {
     }
 }
 
-/// Starts a thread that writes lines to `sink`. If lines were lost, it writes
-/// the result of `tell` for their number.
+/// Starts a thread that writes lines to `sink`. If lines were lost, it writes the result of `tell`
+/// with their number.
 ///
 /// # Errors
 /// When the thread cannot be started.
@@ -138,7 +138,7 @@ impl Drop for LogGuard {
         waiting.is_over = true;
         self.0.news.notify_one();
         let unfinished = |waiting: &mut Waiting| !waiting.is_finished;
-        // What a sink that takes nothing still has to get is lost.
+        // Lines for a sink that takes nothing are lost.
         drop(self.0.finished.wait_timeout_while(waiting, END_TIMEOUT, unfinished));
     }
 }
@@ -149,7 +149,7 @@ mod tests {
 
     use super::*;
 
-    /// A sink that tells what is written to it, and writes no more than it is let.
+    /// A sink that reports the bytes written to it, and writes no more than it is allowed.
     struct Gate {
         told: SyncSender<Vec<u8>>,
         let_through: Receiver<()>,

@@ -43,8 +43,8 @@ struct Kind {
 }
 
 impl<T: Fn(LeftOut)> LogRate<T> {
-    /// `most` lines a second of each kind, 0 for no limit. `tell` is called once for each kind of
-    /// which lines were left out in a second that is over; it must not log.
+    /// `most` lines a second of each kind, 0 for no limit. `tell` is called once for each kind
+    /// whose lines were left out in a past second; it must not log.
     pub(crate) fn new(most: u32, tell: T) -> Self {
         let by_kind = HashMap::with_hasher(ahash::RandomState::new());
         let counts = Mutex::new(Counts { began: Instant::now(), by_kind });

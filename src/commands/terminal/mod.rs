@@ -1,5 +1,5 @@
-//! What people see of a command: its streams and their width and colours, tables, and progress. It
-//! knows no command.
+//! Output for people: streams with their width and colours, tables, and progress. It knows no
+//! command.
 
 pub(crate) mod console;
 pub(crate) mod progress;

@@ -81,8 +81,8 @@ pub(crate) fn clear() {
     }
 }
 
-/// A line that shows which file is copied and how far that is, once the copies take a while. It is
-/// gone when this is dropped.
+/// A line that shows which file is copied and the progress of that, once the copies take a while.
+/// Dropping this removes the line.
 pub(crate) struct CopyProgress {
     began: Instant,
     shown_at: Option<Instant>,
@@ -95,7 +95,8 @@ impl CopyProgress {
         CopyProgress { began: Instant::now(), shown_at: None, visible: io::stderr().is_terminal() }
     }
 
-    /// Shows so many bytes of all of this file. Of a source without an end, all is what was read.
+    /// Shows the copied bytes of this file's total. For a source without an end, the total is the
+    /// bytes read.
     pub(crate) fn show(&mut self, name: &str, bytes: u64, of: u64) {
         if self.visible && self.shown_at.unwrap_or(self.began).elapsed() >= PAUSE {
             self.shown_at = Some(Instant::now());

@@ -176,8 +176,8 @@ impl Table {
         text.push('\n');
     }
 
-    /// The widths of the columns: what their texts need; and when that is too much, what is left
-    /// after those that have most to spare were made narrower.
+    /// The widths of the columns: those that their texts need; if that is too much, columns with
+    /// the most to spare are made narrower.
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
         let mut widths: Vec<usize> = Vec::with_capacity(self.columns.len());
         for (at, column) in self.columns.iter().enumerate() {
@@ -188,7 +188,7 @@ impl Table {
         let Some(limit) = limit else { return widths };
         let gaps = GAP * self.columns.len().saturating_sub(1);
         let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
-        // Down to what reads well; and if that is not enough, to what is left to be seen at all.
+        // Down to a readable width; if that is not enough, to the least that can be seen.
         for floor in [usize::MAX, LEAST_SHOWN] {
             while excess > 0 {
                 let cuttable =
@@ -205,7 +205,7 @@ impl Table {
     }
 }
 
-/// The text in at most so many columns; an ellipsis says that there was more.
+/// The text in at most so many columns; an ellipsis marks a cut.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -276,7 +276,7 @@ ID    NAME    MAPS
 1.2   a\\nb
 ";
         assert_eq!(rendered(&sessions(), Some(18), false, false), expected);
-        // Not below what a column needs, even if the line gets too long.
+        // Not below the need of a column, even if the line gets too long.
         let narrow = rendered(&sessions(), Some(3), false, false);
         assert!(narrow.starts_with("ID    NAME  MAPS\n1.1   Sle…    12\n"), "{narrow}");
     }

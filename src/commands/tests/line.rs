@@ -1,4 +1,4 @@
-//! What may be said on a command line, and what help looks like.
+//! The syntax of the command line, and the look of its help.
 
 use anyhow::anyhow;
 use clap::CommandFactory;
@@ -111,8 +111,8 @@ fn error_and_causes_fit_one_line() {
     assert_eq!(one_line(&error), "cannot read core-site.xml: bad token: line 3");
 }
 
-/// Whatever gives a result can give it to a program. What is left out makes a script or pages, or
-/// prints exactly what the original prints, or serves until it is stopped.
+/// Every command that gives a result can give it to a program. Exceptions: commands that make a
+/// script or pages, print exactly the original's output, or serve until they are stopped.
 #[test]
 fn every_command_has_a_form_for_programs() {
     fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {

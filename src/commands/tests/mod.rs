@@ -1,4 +1,4 @@
-//! Command lines as a whole: what they call, what they print, which status they end with.
+//! Command lines as a whole: their calls, output and exit status.
 
 mod check_config;
 mod fs;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use super::*;
 
-/// What a command line did.
+/// The results of a command line.
 struct Done {
     status: ExitCode,
     out: String,

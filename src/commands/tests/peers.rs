@@ -1,4 +1,4 @@
-//! Peers of the tools: services that record what they are called with, and pages.
+//! Peers of the tools: services that record the calls that they get, and pages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use corona::wire::Service;
 use corona::wire::server::{Answer, Limits, ListenOn, Server, listen};
 use tokio::sync::watch;
 
-/// A service on a port of its own that writes down what it is called with.
+/// A service on a port of its own that records its calls.
 pub(super) struct Peer<S: Service> {
     pub(super) address: SocketAddr,
     calls: Arc<Mutex<Vec<S::Call>>>,
@@ -48,7 +48,7 @@ where
         Peer { address, calls, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// What it was called with since the last look.
+    /// The calls since the last look.
     pub(super) fn calls(&self) -> Vec<S::Call> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
@@ -64,7 +64,7 @@ impl<S: Service> Drop for Peer<S> {
     }
 }
 
-/// A port of this machine on which nobody listens.
+/// A port of this machine without a listener.
 pub(super) fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -77,7 +77,7 @@ pub(super) fn pages(pages: &[(&'static str, u16, String)]) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // A client that goes away is not what a test of pages is about.
+            // A test of pages ignores a client that disconnects.
             let _ = serve_page(stream.unwrap(), &pages);
         }
     });

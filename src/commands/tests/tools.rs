@@ -1,4 +1,4 @@
-//! The tools against peers that write down what they are asked.
+//! The tools against peers that record their calls.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn fine(call: &Call) -> Answer<Reply> {
     })
 }
 
-/// As one that says no where that is possible, and is in safe mode.
+/// A service that refuses where that is possible, and is in safe mode.
 fn refusing(call: &Call) -> Answer<Reply> {
     match call {
         Call::SetSafeMode { .. } => Answer::Reply(Reply::SetSafeMode(false)),
@@ -97,9 +97,8 @@ fn restart(force: bool, batch_size: i32) -> Call {
 fn admin_makes_the_calls_of_the_original_in_both_spellings() {
     let on = Call::SetSafeMode { safe_mode: true };
     let off = Call::SetSafeMode { safe_mode: false };
-    // Words, the call, what a cluster manager on which all goes well leaves on stdout, and one that
-    // refuses on stderr.
-    // The first line is the original's, the second says why.
+    // Words, the call, the output of a healthy cluster manager on stdout, and that of a refusing
+    // one on stderr. The first line is the original's, the second gives the reason.
     let no_flag = "Could not set the safeMode flag\nThe proxy job tracker could not be notified, so safe mode has not changed; the cluster manager's log says why.\n";
     let no_flag_off = "Could not set the safeMode flag\nSafe mode is off in the cluster manager, but \
         the proxy job tracker could not be notified, so clients keep waiting; the cluster manager's log says why.\n";
@@ -129,7 +128,7 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
     for (words, call, out, err) in cases {
         for (peer, status, out, err) in [(&well, 0, out, ""), (&badly, 1, "", err)] {
             let (before, after) = (peer.address, peer.address);
-            // There are no pages that could say more.
+            // There are no pages with more information.
             let no_pages = "-D cm.server.http.address=localhost:0";
             let line = format!("admin -D cm.server.address={before} {no_pages} {words}");
             corona(&line).is(status, out, err);
@@ -142,7 +141,7 @@ fn admin_makes_the_calls_of_the_original_in_both_spellings() {
     }
 }
 
-/// What a cluster manager serves of itself after `persistState` has failed.
+/// A cluster manager's status after `persistState` has failed.
 fn status_after_a_failure(operation: &str) -> Value {
     json!({
         "version": "0.2.0", "now_ms": 100_000, "first_started_ms": 10_000,
@@ -184,7 +183,7 @@ fn a_failed_call_says_why_as_the_cluster_manager_does() {
     let told: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(told, json!({"done": false, "message": first.trim_end(), "reason": why}));
 
-    // Of another call it says nothing.
+    // It has no reason for another call.
     let done = corona(&format!("admin set-safe-mode {at}"));
     assert!(done.err.lines().nth(1).unwrap().starts_with("The proxy job tracker could not"));
     let fine = Peer::<ClusterManager>::new(fine);
@@ -256,7 +255,7 @@ fn the_status_of_the_original_is_what_its_calls_and_its_page_say() {
     assert_eq!((done.status, done.err.as_str()), (ExitCode::SUCCESS, ""));
     for line in [
         "Version:             0.20, r1\n",
-        // Its calls say so now.
+        // Its calls report it now.
         "Safe mode:           ON\n",
         "Nodes:               2\n",
         "Sessions:            7\n",
@@ -267,7 +266,7 @@ fn the_status_of_the_original_is_what_its_calls_and_its_page_say() {
     }
     assert!(!done.out.contains("State file"), "{}", done.out);
 
-    // Without pages there is what the calls say.
+    // Without pages there are only the data of the calls.
     let fine = Peer::<ClusterManager>::new(fine);
     let done = corona(&format!("status --output json --address {}", fine.address));
     let told: Value = serde_json::from_str(&done.out).unwrap();
@@ -300,7 +299,7 @@ fn a_status_without_an_answer_is_a_failure() {
 #[test]
 fn the_other_port_is_recognised() {
     let peer = Peer::<ClusterManager>::new(fine);
-    // As web servers answer what is no request.
+    // A web server's answer to a malformed request.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let http = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -386,7 +385,7 @@ fn what_cannot_be_reached_or_does_not_answer_is_one_line() {
 
 #[test]
 fn nobody_waits_for_ever() {
-    // Accepts and says nothing.
+    // Accepts and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
     for (words, did_not) in [

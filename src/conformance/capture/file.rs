@@ -1,7 +1,7 @@
 //! Capture files: classic pcap and pcapng, read packet by packet with a fixed amount of memory.
 //!
-//! Knows nothing of what is inside a packet. A file that ends in the middle of a packet is good up
-//! to the last whole one.
+//! Does not look inside packets. A file that ends in the middle of a packet is good up to the last
+//! whole one.
 
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ pub(super) struct Packet<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// Whether reading goes on after a packet.
+/// Whether reading continues after a packet.
 pub(super) type Flow = Result<(), Ending>;
 
 /// Passes every packet of `source` to `sink` in the order of the file, until the end, damage, or an
@@ -179,7 +179,7 @@ fn ticks_per_second(option: u8) -> u64 {
     base.checked_pow(exponent).unwrap_or(1_000_000)
 }
 
-/// The upper half of a classic file's link type says whether frames have a check sequence.
+/// The upper half of a classic file's link type indicates whether frames have a check sequence.
 fn link_type(number: i32) -> u16 {
     (number & 0xffff) as u16
 }

@@ -68,9 +68,9 @@ pub struct Opening {
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// The one that opened it.
+    /// The side that opened it.
     Client,
-    /// The one that listens.
+    /// The side that listens.
     Server,
 }
 
@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-/// Something that one end of a connection did.
+/// An event at one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
     /// When, since the first packet of the capture, in whole microseconds. Data that was lost on
@@ -105,7 +105,7 @@ pub enum What {
     Missing(u64),
     /// Nothing more will be sent (FIN).
     End,
-    /// The connection was broken off (RST).
+    /// The connection was reset (RST).
     Reset,
 }
 

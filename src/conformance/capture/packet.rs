@@ -1,6 +1,6 @@
 //! From the bytes of one captured packet to a TCP segment: link layer, VLAN tags, IPv4 and IPv6.
 //!
-//! Knows nothing of streams. Lengths that disagree with what was captured are taken laxly: offloads
+//! Knows nothing of streams. Lengths that disagree with the captured bytes are tolerated: offloads
 //! and short captures make them usual.
 
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +36,7 @@ pub(super) enum Unusable {
     Malformed,
 }
 
-/// The segment in `bytes`, a packet that begins as `link_type` says.
+/// The segment in `bytes`, a packet of the type `link_type`.
 pub(super) fn segment(link_type: u16, bytes: &[u8]) -> Result<Segment<'_>, Unusable> {
     let packet = slice(link_type, bytes)?;
     let Some(net) = &packet.net else {
@@ -120,7 +120,7 @@ fn cooked(
 
 fn of_tcp<'a>(tcp: &TcpSlice<'a>, from: IpAddr, to: IpAddr, ip_bytes: usize) -> Segment<'a> {
     let data = tcp.payload();
-    // A length of zero is what segmentation offload leaves: then the captured bytes count.
+    // Segmentation offload leaves a length of zero: then the captured bytes count.
     let claimed = ip_bytes.saturating_sub(tcp.header_slice().len());
     Segment {
         from: SocketAddr::new(from, tcp.source_port()),

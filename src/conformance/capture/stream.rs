@@ -20,7 +20,7 @@ pub(super) struct Direction {
     waiting_bytes: usize,
     /// When the first data from beyond the present hole came.
     hole_since: Option<Duration>,
-    /// The offset up to which the other side has said to have everything.
+    /// The offset up to which the other side has acknowledged everything.
     acknowledged: Option<u64>,
     /// Where the sender ended the stream.
     end: Option<u64>,
@@ -44,12 +44,12 @@ pub(super) struct SegmentPiece<'a> {
 /// The cost of one entry of the waiting data beside its bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// How far `sequence` lies after `next`; numbers wrap.
+/// The distance from `next` to `sequence`; numbers wrap.
 fn distance(sequence: u32, next: u32) -> i64 {
     i64::from(sequence.wrapping_sub(next).cast_signed())
 }
 
-/// A pair of when and what, as a [`Direction`] hands them out.
+/// Receives the events of a [`Direction`] with their times.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(Duration, What);
 
 impl Direction {
@@ -60,7 +60,7 @@ impl Direction {
         }
     }
 
-    /// Whether the sequence number of a SYN fits to what was seen before it.
+    /// Whether the sequence number of a SYN fits the segments seen before it.
     pub(super) fn could_begin_with(&self, syn_sequence: u32) -> bool {
         self.done == 0 && self.next.is_none_or(|next| next == syn_sequence.wrapping_add(1))
     }
@@ -75,12 +75,12 @@ impl Direction {
         self.ended
     }
 
-    /// Takes a piece of the stream and hands out what is now in order.
+    /// Takes a piece of the stream and emits the data that are now in order.
     pub(super) fn piece(&mut self, piece: &SegmentPiece<'_>, limits: &Limits, out: Sink<'_>) {
         let next = *self.next.get_or_insert(piece.sequence);
         let distance = distance(piece.sequence, next);
         let Some(end) = self.done.checked_add_signed(distance + piece.sent_bytes) else {
-            // All of it lies before the first byte that was seen.
+            // The whole piece lies before the first byte that was seen.
             return;
         };
         if piece.fin {
@@ -98,7 +98,7 @@ impl Direction {
         }
     }
 
-    /// The other side says that it has everything before `sequence`.
+    /// The other side acknowledges everything before `sequence`.
     pub(super) fn acknowledge(&mut self, sequence: u32) {
         let Some(next) = self.next else { return };
         if let Some(offset) = self.done.checked_add_signed(distance(sequence, next)) {
@@ -106,8 +106,8 @@ impl Direction {
         }
     }
 
-    /// Gives up a hole that will not be filled: the receiver has said to have those bytes, so
-    /// the capture missed them; or nothing has been said for much longer.
+    /// Gives up a hole that will not be filled: the receiver has acknowledged those bytes, so the
+    /// capture missed them; or nothing has been acknowledged for much longer.
     pub(super) fn lose_patience(&mut self, now: Duration, limits: &Limits, out: Sink<'_>) {
         let Some(since) = self.hole_since else { return };
         let waited = now.saturating_sub(since);
@@ -151,7 +151,7 @@ impl Direction {
         }
     }
 
-    /// Hands out what waits at or before the present offset. Data that waited for a hole to be
+    /// Emits pieces that wait at or before the present offset. Data that waited for a hole to be
     /// filled reached its reader `now`; with a hole given up, when it came.
     fn hand_out(&mut self, now: Duration, filled: bool, out: Sink<'_>) {
         while let Some(entry) = self.waiting.first_entry().filter(|e| *e.key() <= self.done) {
@@ -199,7 +199,7 @@ impl Direction {
 mod tests {
     use super::*;
 
-    /// Segments as (time, sequence, data, fin), the limits, and what must come out, as text.
+    /// Segments as (time, sequence, data, fin), the limits, and the expected output, as text.
     fn check(
         name: &str,
         begin: Option<u32>,

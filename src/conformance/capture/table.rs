@@ -1,7 +1,7 @@
-//! The TCP connections of a capture: which segment belongs to which, who is client, when it ends.
+//! The TCP connections of a capture: the segments of each, its client, and its end.
 //!
-//! Knows nothing of what the connections carry. Closed connections stay known for a while, so that
-//! late copies of their segments do not look like new ones.
+//! Knows nothing of the connections' data. Closed connections stay known for a while, so that late
+//! copies of their segments do not look like new ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ impl ConnectionTable {
             return;
         }
         if segment.reset || !segment.syn && segment.data.is_empty() {
-            // The tail of a connection from before the capture says nothing.
+            // The tail of a connection from before the capture is useless.
             return;
         }
         while self.by_addresses.len() >= limits.connections.max(1) {
@@ -260,7 +260,7 @@ impl Tracked {
         self.directions.iter().map(Direction::waiting_bytes).sum()
     }
 
-    /// Tells all that waits or is missing, as the connection will get no more.
+    /// Reports all waiting data and gaps, as the connection will get no more.
     fn finish(&mut self, at: Duration, tell: &mut dyn FnMut(TableEvent)) {
         let id = self.id;
         let [client, server] = &mut self.directions;

@@ -18,7 +18,7 @@ const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 1], 40_000);
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 9_000);
 
 impl File {
-    /// A segment at `ms`: who sends it, flags out of `SAFR`, sequence, acknowledgement, data.
+    /// A segment at `ms`: its sender, flags out of `SAFR`, sequence, acknowledgement, data.
     fn segment(
         mut self,
         ms: u64,
@@ -104,7 +104,7 @@ fn block(file: &mut Vec<u8>, kind: u32, body: &[u8]) {
     file.extend(size);
 }
 
-/// Connections as text: what happened when, `c` and `s` for who did it.
+/// Connections as text: events with their times, `c` and `s` for the sides.
 fn text(capture: &Capture) -> String {
     let mut text = String::new();
     for connection in &capture.connections {
@@ -444,7 +444,7 @@ proptest! {
         let _ = Capture::read(&file[..], &small());
     }
 
-    /// However a stream is cut into segments, sent twice or overtaken, it comes out whole.
+    /// However a stream is split into segments, sent twice or overtaken, it comes out whole.
     #[test]
     fn shuffled_segments_give_the_stream(
         start in any::<u32>(),
@@ -454,7 +454,7 @@ proptest! {
         let content: String = ('a'..='z').cycle().take(40).collect();
         let mut pieces: Vec<(u32, u32)> =
             cuts.iter().map(|(from, size)| (*from, (*from + *size).min(40))).collect();
-        // All of it is there at least once.
+        // Every piece is there at least once.
         pieces.extend((0..8).map(|piece| (piece * 5, piece * 5 + 5)));
         let mut random = order;
         for place in (1..pieces.len()).rev() {

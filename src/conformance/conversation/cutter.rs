@@ -64,7 +64,7 @@ impl Cutter {
         }
     }
 
-    /// Takes bytes that came at `at`, and hands on what they complete.
+    /// Takes bytes that arrived at `at`, and hands on the messages that they complete.
     pub(crate) fn data(&mut self, at: Duration, data: &[u8], take: Take<'_>) {
         self.pending.extend_from_slice(data);
         self.at = at;
@@ -95,7 +95,7 @@ impl Cutter {
         self.pending.len()
     }
 
-    /// Some of the stream is missing after what came so far.
+    /// A part of the stream is missing after the bytes so far.
     pub(crate) fn lose(&mut self, take: Take<'_>) {
         self.hand_on_pending(take);
         self.state = State::Lost;
@@ -106,7 +106,7 @@ impl Cutter {
         self.hand_on_pending(take);
     }
 
-    /// Hands on what is no whole message, or no message at all.
+    /// Hands on bytes that are no whole message, or no message at all.
     fn hand_on_pending(&mut self, take: Take<'_>) {
         if !self.pending.is_empty() {
             take(self.at, StreamPiece::Bytes(std::mem::take(&mut self.pending)));
@@ -147,7 +147,7 @@ impl Cutter {
         let before = if self.service.framing() == Framing::Framed { 4 } else { 0 };
         let start = (0..self.pending.len())
             .find(|start| starts_message(self.pending.get(start + before..).unwrap_or_default()));
-        // Bytes that may begin a header wait for the rest of it.
+        // Bytes that may begin a header wait for its rest.
         let keep = before + HEADER_START - 1;
         let rest = start.unwrap_or(self.pending.len().saturating_sub(keep));
         let rest = self.pending.split_off(rest);

@@ -62,7 +62,7 @@ pub struct Conversation {
     pub parts: Vec<Part>,
 }
 
-/// Messages that one side sent, or the end of its side.
+/// Messages of one side, or the end of its side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// When its last byte came, since the first packet of the capture.
@@ -118,7 +118,7 @@ pub fn conversations(capture: &Capture, ports: &Ports) -> Vec<Conversation> {
     conversations_of_known_servers(capture, ports, &BTreeMap::new())
 }
 
-/// The same where it is known of some connections what their servers offer, whatever their ports.
+/// The same if the protocols of some connections' servers are known, whatever their ports.
 pub fn conversations_of_known_servers(
     capture: &Capture,
     ports: &Ports,

@@ -1,4 +1,4 @@
-//! Recorded conversations, held against what another program made of the same captures.
+//! Recorded conversations, compared with another program's reading of the same captures.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -33,7 +33,7 @@ struct MessageLine {
     body: Json,
 }
 
-/// The messages of a recording as `thrift.txt` lists them: time in seconds, and what was said.
+/// The messages of a recording as `thrift.txt` lists them: time in seconds, and the message.
 ///
 /// ```text
 ///    0.4083 #003 -- connect to CM :18888 from :40396
@@ -135,7 +135,7 @@ fn jobs_say_what_another_decoder_found() {
     }
 }
 
-/// What is no message.
+/// The bytes that are no message.
 fn bytes(conversations: &[Conversation]) -> Vec<&Part> {
     let parts = conversations.iter().flat_map(|conversation| &conversation.parts);
     parts.filter(|part| matches!(part.what, Said::Bytes(_) | Said::Missing(_))).collect()
@@ -216,7 +216,7 @@ fn what_was_said_puts_the_stream_together_again() {
 }
 
 proptest! {
-    /// Nothing of what two sides sent is lost or comes in another order, whatever it was.
+    /// No data of the two sides are lost or reordered, whatever the data are.
     #[test]
     fn any_bytes_are_kept(
         whole in any::<bool>(),

@@ -1,7 +1,7 @@
 //! The Hadoop RPC traffic of a capture: its connections, cut into calls and replies.
 //!
-//! No port needs to be known: such a connection says what it is in its first bytes. What cannot be
-//! read is kept as it was. Spec: mapreduce/01.
+//! No port needs to be known: the first bytes of such a connection identify it. Unreadable bytes
+//! are kept as they were. Spec: mapreduce/01.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ pub struct HadoopConversation {
     pub parts: Vec<HadoopPart>,
 }
 
-/// A call or reply that one side sent.
+/// A call or reply of one side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HadoopPart {
     /// When its last byte came, since the first packet of the capture.
@@ -58,7 +58,7 @@ pub enum HadoopSaid {
 }
 
 /// The conversations of a capture over Hadoop RPC, in the order in which they were opened. Those
-/// whose beginning is missing are left out, and of each what comes after a gap.
+/// whose beginning is missing are left out, and so is the rest of each after a gap.
 pub fn hadoop_conversations(capture: &Capture) -> Vec<HadoopConversation> {
     capture.connections.iter().filter_map(conversation).collect()
 }

@@ -1,4 +1,5 @@
-//! All that was said in the recorded jobs, against what the original's own objects read.
+//! All messages of the recorded jobs, compared with the values that the original's own objects
+//! read.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -80,7 +81,7 @@ fn listed_summary(line: &str) -> String {
     .collect()
 }
 
-/// What one side said, a line for each thing.
+/// The messages of one side, one line each.
 fn told(conversation: &HadoopConversation, side: Side) -> Vec<String> {
     let parts = conversation.parts.iter().filter(|part| part.from == side);
     let lines = parts.filter_map(|part| match &part.said {
@@ -148,7 +149,7 @@ fn recorded_conversations_agree_with_their_list() {
     }
 }
 
-/// What is read from the recordings is written as the same bytes.
+/// Objects read from the recordings are written as the same bytes.
 #[test]
 fn recorded_calls_and_replies_are_written_as_they_were() {
     let (mut calls, mut replies) = (0, 0);
@@ -171,8 +172,8 @@ fn recorded_calls_and_replies_are_written_as_they_were() {
     assert_eq!((calls, replies), (1008, 1002));
 }
 
-/// Every recorded call is one of a method that its protocol has, and its reply is of that method's
-/// class, or a null of it.
+/// Every recorded call names a method of its protocol, and its reply has that method's class, or is
+/// a null of it.
 #[test]
 fn recorded_calls_fit_their_protocols() {
     for conversation in JOBS.iter().flat_map(|job| recorded(job)) {

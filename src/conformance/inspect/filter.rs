@@ -28,9 +28,8 @@ const SESSION_FIELDS: &[&str] = &["handle", "sessionId", "sessionIds"];
 const NODE_FIELDS: &[&str] = &["nodeName", "node", "host", "hosts", "excludeHosts"];
 
 impl Filter {
-    /// Whether an item is wanted. A call and its answer are wanted together, since an answer
-    /// seldom names what it is about; bytes that are no message have to do with no session, node
-    /// or method.
+    /// Whether an item is wanted. A call and its answer are wanted together, since an answer seldom
+    /// names its subject; bytes that are no message belong to no session, node or method.
     pub fn wants(&self, item: &Item<'_>) -> bool {
         let in_time = self.from.is_none_or(|from| item.at >= from)
             && self.until.is_none_or(|until| item.at <= until);

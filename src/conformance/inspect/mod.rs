@@ -1,5 +1,5 @@
-//! Conversations for people: one item for each thing that was said or done, in the order of time,
-//! with filters and statistics.
+//! Conversations for people: one item for each message or event, in the order of time, with filters
+//! and statistics.
 //!
 //! Knows the contract by its names only, and prints nothing.
 
@@ -21,7 +21,7 @@ pub use filter::Filter;
 pub use show::{Shape, body_text, json, text};
 pub use statistics::{MethodStatistics, statistics};
 
-/// Something that was said or done.
+/// A message or an event.
 #[derive(Clone, Debug)]
 pub struct Item<'a> {
     /// When, since the start of the file.
@@ -74,13 +74,13 @@ pub enum Act<'a> {
     Bytes(&'a [u8]),
     /// So many bytes are not in the file.
     Missing(u64),
-    /// This side said no more.
+    /// This side sent no more.
     End,
     /// This side broke the connection off.
     Reset,
 }
 
-/// Whether an answer says that something went wrong: an exception, declared or not.
+/// Whether an answer reports a failure: an exception, declared or not.
 pub fn is_error(answer: &Message) -> bool {
     use corona_wire::value::MessageKind;
     match (&answer.body, answer.kind) {
@@ -90,7 +90,7 @@ pub fn is_error(answer: &Message) -> bool {
     }
 }
 
-/// All that was said and done, in the order of time.
+/// All messages and events, in the order of time.
 pub fn items(conversations: &[Conversation]) -> Vec<Item<'_>> {
     let mut items: Vec<Item<'_>> = conversations.iter().flat_map(of_conversation).collect();
     items.sort_by_key(|item| item.at);

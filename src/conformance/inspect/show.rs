@@ -15,20 +15,20 @@ use corona_wire::value::{Message, MessageKind, Value};
 pub enum Shape {
     /// The first elements of lists, the start of long texts.
     Short,
-    /// All of it.
+    /// The whole item.
     Full,
 }
 
 /// Elements of a list or map in the short shape.
 const SHORT_ELEMENTS: usize = 3;
 
-/// Characters of a text in the short shape, and bytes of what is no message.
+/// Characters of a text in the short shape, and bytes that are no message.
 const SHORT_CHARACTERS: usize = 40;
 
 /// An item as text without its time: connection, direction, service and contents.
 ///
 /// `#3 > CM sessionHeartbeat handle: 1.1` is a call from the client of connection 3 to a cluster
-/// manager, `<` what comes back. PJT is a proxy job tracker, SD a session driver.
+/// manager, `<` a reply. PJT is a proxy job tracker, SD a session driver.
 pub fn text(item: &Item<'_>, shape: Shape) -> String {
     let direction = match item.from {
         Side::Client => '>',

@@ -1,4 +1,4 @@
-//! How often each method was called, with what success, and how long answers took.
+//! How often each method was called, with which results, and how long answers took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

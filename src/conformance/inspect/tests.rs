@@ -1,4 +1,4 @@
-//! What items say, which are wanted, and what is counted.
+//! The texts of items, the selection, and the statistics.
 
 use super::*;
 use crate::conversation::Part;

@@ -39,7 +39,7 @@ pub enum ConvertError {
 }
 
 /// Writes the connections of the packet capture `source`, which is called `name`, to `out`, which
-/// is empty. Servers at `ports` are recorded as what they are.
+/// is empty. Servers at `ports` are recorded with their protocols.
 pub fn convert(
     source: impl Read + Send,
     name: &str,
@@ -78,13 +78,13 @@ struct Conversion<'a, W> {
     ports: &'a Ports,
     writer: RecordingWriter<W>,
     open: HashMap<ConnectionId, Open>,
-    /// The same by when something was last said about them, the stalest first.
+    /// The same by the time of the last entry about them, the stalest first.
     by_age: BTreeMap<u64, ConnectionId>,
     age: u64,
     /// Connections that may be open at a time. Beyond it the stalest one is taken as closed, as
-    /// those who read the recording follow no more of them.
+    /// readers of the recording follow no more of them.
     max_open: usize,
-    /// A connection that was broken off, about which something may still be said at once.
+    /// A disconnected connection that may still get entries right after.
     broken: Option<ConnectionId>,
     done: Counts,
 }
@@ -159,7 +159,7 @@ impl<'a, W: Write + Seek> Conversion<'a, W> {
         Ok(())
     }
 
-    /// Something is said about a connection.
+    /// An entry is about a connection.
     fn touch(&mut self, connection: ConnectionId) {
         let Some(open) = self.open.get_mut(&connection) else { return };
         self.by_age.remove(&open.age);
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!(recorded.capture.started_at_us, captured.capture.started_at_us, "{name}");
             assert_eq!(converted.connections, captured.capture.connections.len() as u64, "{name}");
             assert_eq!(recorded.unrecorded, Some(Unrecorded::default()), "{name}");
-            // The recording tells the services by itself.
+            // The recording itself names the services.
             let with_ports = captured.conversations(&ports);
             let without = recorded.conversations(&Ports::default());
             assert!(!with_ports.is_empty());

@@ -56,8 +56,7 @@ pub(super) fn header_head(head: &[u8; HEADER_HEAD_BYTES]) -> Option<(u16, usize)
     Some((input.u16()?, usize::from(input.u16()?)))
 }
 
-/// The content of a header. Bytes beyond what is known are left alone: a later program may write
-/// them.
+/// The content of a header. Unknown further bytes are ignored: a later program may write them.
 pub(super) fn header_content(content: &[u8]) -> Option<Header> {
     let mut input = Input(content);
     Some(Header {

@@ -1,8 +1,8 @@
 //! The recording format: the traffic of connections in compressed blocks, each of which can be read alone.
 //!
-//! Knows connections and bytes, nothing of what they say. The bytes are described in
+//! Knows connections and bytes, nothing of their meaning. The bytes are described in
 //! `docs/recording-format.md`. A file is written by a [`RecordingWriter`] and is readable up to its
-//! last whole block, whatever became of the writer. [`read`] streams: it needs the memory of one
+//! last whole block, whatever happened to the writer. [`read`] streams: it needs the memory of one
 //! block. A file is hostile input: lengths are checked before anything is allocated.
 
 mod convert;
@@ -86,7 +86,7 @@ pub enum Record {
     Reset(Side),
     /// So many bytes of a side passed, but are not in the file.
     Gap(Side, u64, GapReason),
-    /// The connection is over, and nothing more will be said about it.
+    /// The connection is over, and no more entries are about it.
     Closed,
     /// The recording was ended in order; the last record.
     Finished(Unrecorded),

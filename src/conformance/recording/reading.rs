@@ -1,7 +1,7 @@
 //! Reads a recording, block by block.
 //!
-//! Every entry of every whole block is handed on; what comes after the first damage is not looked
-//! at. Needs the memory of one block and a number for each open connection.
+//! Every entry of every whole block is handed on; bytes after the first damage are not read. Needs
+//! the memory of one block and a number for each open connection.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -23,7 +23,7 @@ pub struct RecordingSummary {
     pub header: Header,
     /// How it ended. [`Ending::Truncated`]: the writer did not finish it.
     pub ending: Ending,
-    /// What its writer said was not recorded; none when it did not come to its end.
+    /// Data that its writer reported as not recorded; none if it did not finish.
     pub unrecorded: Option<Unrecorded>,
 }
 

@@ -1,4 +1,5 @@
-//! The format: its bytes, what survives damage, and that nothing makes the reader misbehave.
+//! The format: its bytes, the entries that survive damage, and that no input makes the reader
+//! misbehave.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -151,7 +152,7 @@ fn what_was_written_is_read() {
     assert_eq!(summary.header, header());
     assert_eq!(summary.ending, Ending::Complete);
     assert_eq!(summary.unrecorded, Some(Unrecorded { connections: 3, bytes: 4 }));
-    // Without the last record nobody knows whether there was more.
+    // Without the last record it is unknown whether there was more.
     entries.truncate(2);
     let (read, summary) = read_back(&recorded(&[entries.clone()])).unwrap();
     assert_eq!((read, summary.ending, summary.unrecorded), (entries, Ending::Truncated, None));

@@ -1,4 +1,4 @@
-//! Stands between the cluster manager and session drivers: which listener of the relay belongs to
+//! Sits between the cluster manager and session drivers: which listener of the relay belongs to
 //! which driver, and the changed addresses in messages.
 //!
 //! A session names its driver's address in `sessionStart`. The manager receives the address of a
@@ -178,7 +178,7 @@ impl CallbackListeners {
 }
 
 impl DriverTable {
-    /// A session has said that this is its driver. Gives the listener's port.
+    /// A session has named this as its driver. Returns the listener's port.
     fn started(&mut self, driver: &RelayedDriver, handle: &str) -> u16 {
         if let Some(before) = self.by_session.get(handle).filter(|before| *before != driver)
             && let Some(entry) = self.by_driver.get_mut(before)

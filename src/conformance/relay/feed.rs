@@ -1,4 +1,4 @@
-//! Tells listeners what passes, off the path: a bounded queue for each of them.
+//! Passes relayed data to listeners, off the path: a bounded queue for each of them.
 //!
 //! It knows connections and bytes, no sockets. A [`Feed`] is the relay's end of a queue and never
 //! waits, [`FeedEntries`] the listener's: a thread or a task. When the queue is full, data is counted
@@ -152,8 +152,8 @@ impl FeedEntries {
         self.shared.left_out()
     }
 
-    /// Everything that waits, none when the queue is closed and empty. Blocks the thread, but no
-    /// longer than `patience`. The room is free when [`FeedEntries::free`] says so.
+    /// All waiting entries, none when the queue is closed and empty. Blocks the thread, but no
+    /// longer than `patience`. [`FeedEntries::free`] releases the room.
     pub(super) fn take(&self, patience: Option<Duration>) -> Option<VecDeque<Entry>> {
         let (queue, filled) = (self.shared.queue(), &self.shared.filled);
         let waits = |queue: &mut Queue| queue.entries.is_empty() && !queue.closed;
@@ -216,7 +216,7 @@ impl Drop for Feeds {
     }
 }
 
-/// One connection's way to all listeners. Dropping it says that the connection is closed.
+/// One connection's way to all listeners. Dropping it closes the connection for them.
 #[derive(Debug)]
 pub(super) struct Taps(Vec<Tap>);
 
@@ -296,8 +296,8 @@ impl Tap {
         self.push(&mut self.shared.queue(), record);
     }
 
-    /// Tells what was not kept before, of both sides: an answer does not come before the gap in which
-    /// its call was.
+    /// Reports data that were not kept, of both sides: an answer does not come before the gap in
+    /// which its call was.
     fn settle(&self, queue: &mut Queue, owed: &mut [u64; 2]) {
         for side in [Side::Client, Side::Server] {
             let bytes = std::mem::take(place(owed, side));

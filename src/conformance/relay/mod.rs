@@ -2,15 +2,15 @@
 //! listeners.
 //!
 //! * `pump` moves the bytes of one connection, both ways;
-//! * [`feed`](feed()) tells listeners, off the path;
+//! * [`feed`](feed()) passes relayed data to listeners, off the path;
 //! * [`recorder`](Recorder) is the listener that writes a file;
-//! * `callbacks` stands between the manager and session drivers, if that is wanted;
+//! * `callbacks` sits between the manager and session drivers, if that is enabled;
 //! * `guard` decides which hosts may use it, and for which session drivers;
 //! * this file accepts, connects and ends.
 //!
-//! It is only TCP, so it knows no difference between managers. Peers are strangers: the number of
-//! connections and listeners is bounded, and what waits for a slow reader is one piece of each
-//! direction.
+//! It is only TCP, so it knows no difference between managers. Peers are not trusted: the number of
+//! connections and listeners is bounded, and at most one piece of each direction waits for a slow
+//! reader.
 
 mod callbacks;
 mod feed;
@@ -334,7 +334,7 @@ async fn closed(open: &mut Option<&mut watch::Receiver<()>>) {
     }
 }
 
-/// Says things that many connections have in common, but not for each of them.
+/// Logs events that many connections have in common, but not for each of them.
 #[derive(Default)]
 struct Seldom {
     last: Mutex<Option<Instant>>,

@@ -20,11 +20,11 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// How long a connection may be silent before the system asks whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Changes what passes in one direction.
+/// Changes the data of one direction.
 pub(super) trait Transform: Send {
-    /// Takes what was read and appends what is to be sent.
+    /// Takes the bytes read and appends the bytes to send.
     fn pass(&mut self, read: &[u8], send: &mut Vec<u8>);
-    /// Appends what is still held at the end.
+    /// Appends the bytes still held at the end.
     fn finish(&mut self, send: &mut Vec<u8>);
 }
 
@@ -42,11 +42,12 @@ enum Ended {
     InOrder,
     /// The sender broke the connection off.
     SourceBroken,
-    /// The receiver broke the connection off. It may have said something before.
+    /// The receiver disconnected. It may have sent data before.
     SinkBroken,
 }
 
-/// Sets what a relayed connection needs: small pieces go out at once, and a dead peer is found.
+/// Sets the options of a relayed connection: small pieces are sent at once, and a dead peer is
+/// detected.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
@@ -154,7 +155,7 @@ impl Ends {
             }
             if over {
                 taps.end(from);
-                // A disconnected receiver is noticed in the other direction.
+                // A disconnected receiver is noticed in the opposite direction.
                 let _ = SockRef::from(sink).shutdown(std::net::Shutdown::Write);
                 return Ended::InOrder;
             }
@@ -162,7 +163,7 @@ impl Ends {
     }
 }
 
-/// Records what the client's side says or hears, and gives what is to be sent on.
+/// Records the data of the client's side, and returns the bytes to forward.
 fn keep(
     piece: Vec<u8>,
     over: bool,

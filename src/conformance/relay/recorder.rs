@@ -1,4 +1,4 @@
-//! Writes what passes to a file: a listener with a thread of its own.
+//! Writes relayed data to a file: a listener with a thread of its own.
 //!
 //! Nothing but that thread waits for the disk. When the disk refuses, recording ends for good.
 
@@ -66,7 +66,7 @@ impl Recorder {
     /// Starts the writer with a file to which it writes the header at once. At most `max_bytes` of
     /// data wait for the disk.
     ///
-    /// Errors: the header cannot be written, or there is no thread to be had.
+    /// Errors: the header cannot be written, or no thread can be started.
     pub fn start(file: impl Store, header: &Header, max_bytes: usize) -> io::Result<Self> {
         let writer = RecordingWriter::new(file, header)?;
         let full = format!(
@@ -202,8 +202,8 @@ impl<S: Store> Writing<S> {
         self.recorded.bytes += bytes;
     }
 
-    /// Stops recording: counts what was taken in vain, and takes half a block off the file, which
-    /// would only look like damage.
+    /// Stops recording: counts the entries taken in vain, and removes half a block from the file,
+    /// which would only look like damage.
     fn give_up(&mut self) {
         let waiting = self.entries.stop();
         waiting.iter().for_each(|entry| self.open.add(&entry.record));

@@ -1,9 +1,9 @@
-//! The calls of the recorded clients so far, and what the grants of the manager under test must
-//! therefore look like.
+//! The calls of the recorded clients so far, and the rules for grants of the manager under test
+//! that follow from them.
 //!
-//! A small model: nodes and what they offer, sessions with their requests and grants. It does not
-//! schedule; it only knows what no correct cluster manager may do. Sessions go by their recorded
-//! ids, times are those of the recording.
+//! A small model: nodes and their slots, sessions with their requests and grants. It does not
+//! schedule; it only knows the rules that every correct cluster manager follows. Sessions go by
+//! their recorded ids, times are those of the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,7 +29,7 @@ struct NodeModel {
 #[derive(Clone, Debug, Default)]
 struct SessionModel {
     driver: (String, i32),
-    /// When it last did what counts as a heartbeat. Spec: cluster-manager/05 §3.
+    /// The time of its last sign of life that counts as a heartbeat. Spec: cluster-manager/05 §3.
     sign_at: Duration,
     requests: BTreeMap<i32, ResourceRequest>,
     /// The grants of the manager under test that were not released.
@@ -96,7 +96,7 @@ impl ClusterModel {
         }
     }
 
-    /// The manager under test grants this to a session. `Err` says what no correct manager does.
+    /// The manager under test grants this to a session. `Err` is the violated rule.
     pub(super) fn granted(&mut self, handle: &str, grant: &ResourceGrant) -> Result<(), String> {
         let session =
             self.sessions.get_mut(handle).ok_or_else(|| format!("no session {handle}"))?;
@@ -115,7 +115,7 @@ impl ClusterModel {
         held.map(drop).ok_or_else(|| format!("session {handle} does not hold {id}"))
     }
 
-    /// The manager under test says that a node died.
+    /// The manager under test reports that a node died.
     pub(super) fn died(&mut self, handle: &str, node: &str) -> Result<(), String> {
         if let Some(node) = self.nodes.get_mut(node) {
             node.has_died = true;
@@ -192,7 +192,7 @@ impl ClusterModel {
     }
 
     /// Nodes on which running sessions hold more than `slots` allows, by the number of CPUs and the
-    /// type. Nodes that have died are left out: what they had is not known to the end.
+    /// type. Nodes that have died are left out: their last state is unknown.
     pub(super) fn overfull(&self, slots: impl Fn(i16, i32) -> usize) -> Vec<String> {
         let mut held: BTreeMap<(&str, i32), usize> = BTreeMap::new();
         for session in self.sessions.values().filter(|session| !session.ended) {
@@ -229,7 +229,7 @@ fn sign_of_life(call: &ClusterManagerCall) -> Option<&String> {
     }
 }
 
-/// What a grant must be. Spec: cluster-manager/02 §3.7, 03 §4.
+/// The rules of a grant. Spec: cluster-manager/02 §3.7, 03 §4.
 fn judge(
     session: &SessionModel,
     node: Option<&NodeModel>,

@@ -124,7 +124,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    /// A session by its recorded id and the one that it has in this run.
+    /// A session by its recorded id and by its id in this run.
     fn both_names(&self, recorded: &str) -> String {
         match self.names.live_text(recorded) {
             live if live == recorded => live,

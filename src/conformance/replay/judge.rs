@@ -23,7 +23,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) session_expiry: Option<Duration>,
     /// The same of nodes.
     pub(super) node_expiry: Option<Duration>,
-    /// Whether both sides have the same slots to give. If not, how many a session holds says nothing.
+    /// Whether both sides have the same slots to grant. If not, the number that a session holds is
+    /// not comparable.
     pub(super) same_slots: bool,
     /// The number of grants of a type to a session in the recording soon after this.
     pub(super) granted_soon: &'a dyn Fn(&str, i32) -> usize,
@@ -53,8 +54,8 @@ pub(super) fn answer(
     Verdict::Different
 }
 
-/// The original has not found out yet that the session is overdue. The other way round would be
-/// wrong: a manager that finds out at once does not know the session any more.
+/// The original has not found out yet that the session is overdue. The reverse would be wrong: a
+/// manager that finds out at once does not know the session any more.
 fn has_expired_already(
     call: Option<&Message>,
     expected: &Message,

@@ -1,4 +1,4 @@
-//! Plays a recording against a cluster manager and compares what it does with what was recorded.
+//! Plays a recording against a cluster manager and compares its behaviour with the recorded one.
 //!
 //! The recorded clients are played in the recorded order and with the recorded pauses; session
 //! drivers and the proxy job tracker listen as recorded. A client sends a call only after every
@@ -66,10 +66,10 @@ pub struct ReplayOptions {
     pub session_expiry: Option<Duration>,
     /// The recorded `cm.node.expiryinterval`, if it is known.
     pub node_expiry: Option<Duration>,
-    /// How late, in recorded time, the original may have granted what it could have granted at
-    /// once: one pass of its scheduler and a missed wake-up. Spec: cluster-manager/05 §4, 09 §4.6.
+    /// How late, in recorded time, the original may have made a grant that was possible at once:
+    /// one pass of its scheduler and a missed wake-up. Spec: cluster-manager/05 §4, 09 §4.6.
     pub grant_delay: Duration,
-    /// The recorded `cm.cpu.to.resource.partitioning`, as JSON. With it, grants are held against
+    /// The recorded `cm.cpu.to.resource.partitioning`, as JSON. With it, grants are compared with
     /// the slots of the nodes.
     pub partitioning: Option<String>,
     /// The recorded `corona.history.max.per.dir`; its default if it is not known.
@@ -83,7 +83,7 @@ pub struct ReplayOptions {
     pub own_address: IpAddr,
 }
 
-/// How far a replay is, in recorded time.
+/// The progress of a replay, in recorded time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The part that has been played.
@@ -153,7 +153,7 @@ impl Stage {
         self.peers.proxy()
     }
 
-    /// Reports how far the play is.
+    /// Reports the progress of the play.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }

@@ -25,7 +25,7 @@ pub(super) struct LiveNames {
     drivers: HashMap<(String, i32), (String, i32)>,
 }
 
-/// The sessions to a directory where no configuration says otherwise.
+/// The sessions to a directory if no configuration sets another number.
 const USUAL_SESSIONS_PER_LOG_DIR: i32 = 1000;
 
 /// Added to the number of an id that the recorded manager did not hand out, where the live run
@@ -89,8 +89,8 @@ impl LiveNames {
         self.drivers.get(&(host.to_owned(), port))
     }
 
-    /// The recorded id of a live session; the id itself when it was never mapped, which is what a
-    /// client's own choice looks like.
+    /// The recorded id of a live session; the id itself if it was never mapped, as with a client's
+    /// own choice.
     pub(super) fn recorded_session(&self, live: &str) -> String {
         if let Some(recorded) = self.recorded.get(live) {
             return recorded.clone();
@@ -177,7 +177,8 @@ fn split(id: &str) -> Option<(&str, &str)> {
     (stamp.len() == STAMP_DIGITS && digits(stamp) && digits(number)).then_some((stamp, number))
 }
 
-/// The first run of exactly as many digits as a stamp has: what is before it, it, and the rest.
+/// The first run of exactly as many digits as a stamp has: the text before it, the run, and the
+/// rest.
 fn next_stamp(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     loop {

@@ -94,7 +94,7 @@ impl<W: World> Play<W> {
         }
     }
 
-    /// Enters a notification in the books, and returns what no correct manager would do.
+    /// Enters a notification in the books, and returns the rule that it violates, if any.
     fn notified(&mut self, port: u16, call: &SessionDriverCall) -> Vec<String> {
         let (SessionDriverCall::GrantResource { handle, .. }
         | SessionDriverCall::RevokeResource { handle, .. }

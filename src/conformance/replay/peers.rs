@@ -54,7 +54,7 @@ impl RecordedPeers {
         self.proxy.set::<ProxyJobTracker, _>(listens, handler).await
     }
 
-    /// Lets the session driver with this recorded address listen, or not, and gives its address.
+    /// Lets the session driver with this recorded address listen, or not, and returns its address.
     pub(super) async fn set_driver(
         &mut self,
         recorded: &(String, i32),

@@ -1,4 +1,4 @@
-//! The run of a replay: one step after the other, and the comparison at the end.
+//! The run of a replay: one step after another, and the comparison at the end.
 //!
 //! The cluster manager under test and the time are behind [`World`]; this file reads no clock and opens no
 //! socket.
@@ -165,8 +165,8 @@ impl<W: World> Play<W> {
         self.report.stalls.add(&self.world.stalls());
     }
 
-    /// Receives what is still in flight when the recording ends. Effects of the time after it, such
-    /// as expiries, are not part of the recording.
+    /// Receives messages that are still in flight when the recording ends. Effects of the time
+    /// after it, such as expiries, are not part of the recording.
     async fn settle(&mut self, at: Duration) {
         let ReplayOptions { settle, node_expiry, session_expiry, .. } = self.options;
         let mut end = self.world.now() + settle;
@@ -191,7 +191,7 @@ impl<W: World> Play<W> {
 
     /// Whether a node that is dead now should not have died before `at`, the end of the recording.
     /// It has been silent for most of its expiry interval; the clock, which was set back since, may
-    /// not show all of it.
+    /// show only a part of that.
     fn has_outlived(&self, node: &str, at: Duration) -> bool {
         let heartbeat_at = self.cluster.heartbeat_at(node);
         let both = heartbeat_at.zip(self.options.node_expiry);
@@ -299,7 +299,7 @@ impl<W: World> Play<W> {
         let _ = self.world.send(connection, bytes.as_deref().unwrap_or(raw)).await;
     }
 
-    /// A call changes what the model of the cluster knows; a session that starts needs its driver.
+    /// A call changes the model of the cluster; a session that starts needs its driver.
     async fn about_to_call(&mut self, at: Duration, call: &ClusterManagerCall) {
         if let ClusterManagerCall::SessionStart { info: Some(info), .. } = call {
             let recorded = (info.address.host.clone(), info.address.port);
@@ -437,7 +437,7 @@ impl<W: World> Play<W> {
         self.connections.get_mut(&connection)?.unanswered.pop_front()
     }
 
-    /// The next message on a connection. `Err` says what happened instead.
+    /// The next message on a connection. `Err` describes the event that came instead.
     async fn next_arrival(
         &mut self,
         at: Duration,

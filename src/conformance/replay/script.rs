@@ -107,7 +107,7 @@ fn is_door(step: &Step) -> bool {
 /// A time in which the cluster manager's port was closed.
 struct Absence {
     from: Duration,
-    /// None if it never came back.
+    /// None if it never returned.
     until: Option<Duration>,
     /// The first connection that was refused.
     noticed_by: ConnectionId,

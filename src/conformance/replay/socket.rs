@@ -52,7 +52,7 @@ impl ClientSocket {
         self.arrivals.recv().await.unwrap_or(Arrival::Closed)
     }
 
-    /// An arrival that is there already.
+    /// An arrival that is queued already.
     pub(super) fn present_arrival(&mut self) -> Option<Arrival> {
         self.arrivals.try_recv().ok()
     }
@@ -94,7 +94,7 @@ async fn read(mut stream: OwnedReadHalf, sender: Sender<Arrival>) {
             }
             Ok(None) => {}
             Err(malformed) => {
-                // The receiver is gone if the replay has ended.
+                // The receiver has been dropped if the replay has ended.
                 let _ = sender.send(Arrival::Nonsense(malformed.to_string())).await;
                 return;
             }
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// What the server reads when the client hangs up.
+    /// The result of the server's read when the client hangs up.
     async fn seen(broken: bool) -> io::Result<usize> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut socket = ClientSocket::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Replays against a manager that does exactly what was recorded, and against managers that lie.
+//! Replays against a manager that behaves exactly as recorded, and against managers that lie.
 //!
 //! The scripted manager follows the recording step by step in virtual time, with session ids, times and ports
 //! of its own. Each lie is a change of its script, and must show in the report.
@@ -447,7 +447,7 @@ fn grants_in_another_order_show() {
 #[test]
 fn another_node_is_a_free_choice_but_an_excluded_one_is_not() {
     let (different, rules) = findings("scenarios/grants", |steps| {
-        // The first two job trackers, one on each node: the other way round.
+        // The first two job trackers, one on each node, swapped.
         let granted = grants(steps, 0);
         let (a, b) = (granted[0].id, granted[1].id);
         granted[0].id = b;

@@ -1,4 +1,4 @@
-//! What a replay reaches outside itself: the cluster manager under test, the servers that this manager
+//! The environment of a replay: the cluster manager under test, the servers that this manager
 //! calls, and the time.
 //!
 //! [`LiveWorld`](super::live::Live) reaches them over sockets and reads the machine's clock. The world of the
@@ -60,13 +60,13 @@ pub(super) trait World {
     /// The next arrival on a connection, or none until `deadline`.
     async fn arrival(&mut self, connection: ConnectionId, deadline: Duration) -> Option<Arrival>;
 
-    /// An arrival that is there already.
+    /// An arrival that is queued already.
     fn present_arrival(&mut self, connection: ConnectionId) -> Option<Arrival>;
 
     /// The next call of the manager, or none until `deadline`.
     async fn callback(&mut self, deadline: Duration) -> Option<Callback>;
 
-    /// A call of the manager that is there already.
+    /// A call of the manager that is queued already.
     fn present_callback(&mut self) -> Option<Callback>;
 
     /// Lets the proxy job tracker listen, or not.

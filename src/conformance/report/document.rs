@@ -1,5 +1,5 @@
-//! A report for people, before it has a form: what a replay and a shadow have to show, in the order in which
-//! it is shown.
+//! A report for people, before it has a form: the content of the reports of replays and shadows, in
+//! their order.
 //!
 //! `text` and `html` render it. The JSON of each tool has members of its own, which programs know.
 
@@ -21,7 +21,7 @@ pub(crate) struct Document<'a> {
     pub(crate) tables: Vec<CountTable<'a>>,
     /// The rows of `docs/compatibility.md` that explain differences, and how many.
     pub(crate) rows: Vec<(Rule, u64)>,
-    /// What was not compared, as sentences or as reasons with a count.
+    /// The parts that were not compared, as sentences or as reasons with a count.
     pub(crate) not_compared: Vec<(Option<u64>, &'a str)>,
     /// The names of the two cluster managers, in lower case.
     pub(crate) sides: [&'static str; 2],
@@ -57,7 +57,7 @@ pub(crate) struct CountTable<'a> {
 /// The counts of one method.
 pub(crate) struct TableRow<'a> {
     pub(crate) method: &'a str,
-    /// Whether there is an unexplained difference.
+    /// Whether it has an unexplained difference.
     pub(crate) differs: bool,
     pub(crate) counts: [u64; 4],
 }

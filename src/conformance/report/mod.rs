@@ -1,8 +1,8 @@
 //! Differences between two cluster managers, as replays and shadows find them.
 //!
-//! It knows nothing of how the comparison was made. `fields` sets two messages side by side, and `rules` has
-//! the rows of the compatibility table that can explain a difference. A replay and a shadow fill a
-//! `document`; `text` and `html` render it. `json` has what their JSON has in common.
+//! It does not know how the comparison was made. `fields` sets two messages side by side, and
+//! `rules` has the rows of the compatibility table that can explain a difference. A replay and a
+//! shadow fill a `document`; `text` and `html` render it. `json` has the common part of their JSON.
 
 pub(crate) mod document;
 mod fields;

@@ -50,7 +50,7 @@ impl Rule {
     /// A malformed handle is an invalid one.
     pub const MALFORMED_HANDLE: Rule =
         Rule { row: "D-2.6", text: "A malformed handle is an invalid one." };
-    /// A node may change what it offers.
+    /// A node may change its reported capacity.
     pub const OFFER_CHANGED: Rule =
         Rule { row: "D-3.4", text: "A node may change or withdraw its service of a type." };
 

@@ -154,7 +154,7 @@ impl Comparison {
                 },
                 None if self.unfollowed.contains(&name) => {}
                 None if self.expired.has(&name) => rule = Some(Rule::PROMPT_EXPIRY),
-                // It was ended or started by a call that was under way.
+                // It was ended or started by a concurrent call.
                 None if self.has_crossed() => {}
                 None if self.books.ended.has(&name) => return Judged::Other(None),
                 None => self.is_not_followed(handle),

@@ -1,5 +1,5 @@
-//! Decisions of either side that the other has not made yet: the grants, revocations and dead nodes
-//! of each session.
+//! Decisions of either side without a counterpart on the other: the grants, revocations and dead
+//! nodes of each session.
 //!
 //! Pure data: time is an argument, counted from the start of the run. Every entry waits for the other side
 //! for a bounded time, or for the end of its session.
@@ -18,7 +18,7 @@ pub(super) struct OurGrant {
     pub(super) node: Arc<str>,
     /// Whether the node that we chose is on a preferred host.
     pub(super) near: bool,
-    /// Tells entries with the same id apart.
+    /// Distinguishes entries with the same id.
     pub(super) stamp: u64,
     /// Whether the session has released it before it was notified.
     pub(super) released: bool,
@@ -42,7 +42,7 @@ pub(super) enum TheirDecision {
 }
 
 impl TheirDecision {
-    /// The method by which a session is notified of it.
+    /// The method that notifies a session of it.
     pub(super) fn method(&self) -> &'static str {
         match self {
             TheirDecision::Granted(_) => "grantResource",
@@ -123,11 +123,12 @@ pub(super) struct SessionBooks {
     pub(super) driver_port: u16,
     /// Notifications of the primary that its driver has not answered.
     pub(super) notifications: u32,
-    /// When either side last gave it a slot or took one back.
+    /// When either side last granted it a slot or revoked one.
     pub(super) moved_at: Option<Duration>,
 }
 
-/// How long the primary may take to count what it has decided. Spec: cluster-manager/05 §4, 09 §4.6.
+/// The time after which the primary's counts include its decisions. Spec: cluster-manager/05 §4, 09
+/// §4.6.
 const SETTLED: Duration = Duration::from_millis(1_200);
 
 impl SessionBooks {

@@ -1,5 +1,5 @@
-//! The two sides of a shadow: this program's cluster manager, the decisions of both that wait for each
-//! other, and what is known about the circumstances. The verdicts go to the statistics.
+//! The two sides of a shadow: this program's cluster manager, the decisions of both that wait for
+//! each other, and the known circumstances. The verdicts go to the statistics.
 //!
 //! Time is `now`, which the stepper sets; it counts from the start of the run.
 
@@ -44,7 +44,7 @@ pub(super) const UNFOLLOWED: &str = "calls of sessions whose start was not seen"
 const CROSSED: Duration = Duration::from_millis(2_500);
 /// How long after its start this program's cluster manager may lack nodes.
 const LEARNING: Duration = Duration::from_secs(15);
-/// How long a session driver that was not reached explains what the primary does.
+/// How long an unreachable session driver explains the primary's behaviour.
 const TROUBLE: Duration = Duration::from_secs(300);
 /// Sessions that run at the primary and are not followed.
 const MAX_UNFOLLOWED: usize = 65_536;
@@ -68,7 +68,7 @@ impl Comparison {
         }
     }
 
-    /// Goes on with a new cluster manager. The sessions that run are not followed.
+    /// Continues with a new cluster manager. Running sessions are not followed.
     pub(super) fn restart(&mut self, oracle: Oracle) {
         self.oracle = oracle;
         let books = std::mem::take(&mut self.books);
@@ -122,8 +122,8 @@ impl Comparison {
         }
     }
 
-    /// Makes the decisions of this program that are due, and enters them. Returns whether there were any.
-    /// `ends` tells that a call is the reason if a session ends.
+    /// Makes the decisions of this program that are due, and enters them. Returns whether there
+    /// were any. `ends` means that a call is the reason if a session ends.
     pub(super) fn decide(&mut self, ends: bool) -> bool {
         self.oracle.settle(self.now);
         let decisions = self.oracle.decisions();

@@ -14,9 +14,9 @@ use corona_wire::value::RawMessage;
 #[derive(Debug, Default)]
 pub(super) struct WatchedConnections {
     open: HashMap<ConnectionId, Connection>,
-    /// Bytes of messages that have not come to their end, of all connections.
+    /// Bytes of incomplete messages, of all connections.
     held_bytes: usize,
-    /// Calls that wait and change what others are answered.
+    /// Pending calls that change the answers to others.
     changes: usize,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct PendingCall {
     /// The session that it names.
     pub(super) handle: Option<Arc<str>>,
     pub(super) ours: OurAnswer,
-    /// Whether it changes what others are answered.
+    /// Whether it changes the answers to others.
     pub(super) changes: bool,
 }
 
@@ -89,8 +89,8 @@ pub(super) const GAP: &str = "calls whose answers may have been missed";
 
 /// Calls of one connection that may wait. Clients send one at a time.
 const MAX_PENDING: usize = 4_096;
-/// Bytes of messages that have not come to their end, of all connections. A connection that goes beyond
-/// is not looked at any more.
+/// Bytes of incomplete messages, of all connections. A connection that exceeds this is not watched
+/// any more.
 const MAX_HELD_BYTES: usize = 256 << 20;
 
 impl WatchedConnections {
@@ -255,12 +255,12 @@ impl Connection {
         std::mem::replace(&mut self.pending, waiting)
     }
 
-    /// Calls that wait and change what others are answered.
+    /// Pending calls that change the answers to others.
     fn changes(&self) -> usize {
         self.pending.iter().filter(|pending| pending.changes).count()
     }
 
-    /// Bytes of messages that have not come to their end.
+    /// Bytes of incomplete messages.
     fn held_bytes(&self) -> usize {
         self.cutters.iter().map(Cutter::held_bytes).sum()
     }

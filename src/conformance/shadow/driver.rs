@@ -1,5 +1,5 @@
-//! The outermost layer of a shadow at work: it reads the clock, takes what passes the relay, finds what the
-//! stepper wants, and writes the events down if that is wanted.
+//! The outermost layer of a shadow at work: it reads the clock, takes the relayed data, performs
+//! the stepper's look-ups, and writes the events to a file if requested.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long the primary may take to list its sessions.
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The stepper, and how far it is behind.
+/// The stepper, and its lag.
 #[derive(Debug)]
 pub(super) struct SharedStepper {
     stepper: Mutex<Stepper>,
@@ -155,7 +155,7 @@ impl ShadowDriver {
         }
     }
 
-    /// Finds what the stepper wants, until it wants nothing.
+    /// Performs the stepper's look-ups until none is left.
     async fn satisfy(&mut self) {
         loop {
             let Some(want) = self.shared.stepper().wants().cloned() else { return };

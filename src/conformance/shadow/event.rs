@@ -33,7 +33,7 @@ pub enum Learnt {
     /// The sessions that run at the primary, or why it does not list them. Asked for with
     /// [`Want::Sessions`].
     Sessions(Result<Vec<String>, String>),
-    /// The configuration as it is now, or what is wrong with it. Asked for with [`Want::Configuration`].
+    /// The present configuration, or the problem with it. Requested with [`Want::Configuration`].
     Configuration(Result<Box<Configuration>, String>),
     /// A call can be answered now. Asked for with [`Want::Lookup`].
     Found(Found),
@@ -66,7 +66,7 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// The configuration that was loaded, with what its host files say.
+    /// The configuration that was loaded, with the contents of its host files.
     ///
     /// # Errors
     /// The host files cannot be read.

@@ -1,5 +1,5 @@
-//! The events of a shadow in a file, and back: a recording of what passed, with a note for everything else.
-//! So the file serves as a recording as well.
+//! The events of a shadow in a file, and back: a recording of the relayed data, with a note for
+//! everything else. So the file serves as a recording as well.
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -33,8 +33,8 @@ struct Start {
     configuration: Configuration,
 }
 
-/// Writes the events of a run. It ends early when the file is as large as it may become, or when the disk
-/// refuses; the run goes on.
+/// Writes the events of a run. It ends early when the file reaches its limit, or when the disk
+/// refuses; the run continues.
 #[derive(Debug)]
 pub(super) struct EventLog<W> {
     /// None once it has ended early.

@@ -1,7 +1,7 @@
 //! The page of a shadow, its JSON and its metrics, over HTTP/1.1.
 //!
-//! On a thread of its own, so that no browser is in the way of what is relayed or compared. There is
-//! nothing to be changed, so every client that reaches the address may read.
+//! On a thread of its own, so that no browser delays the relay or the comparison. It serves no
+//! changes, so every client that reaches the address may read.
 
 use std::io;
 use std::net::SocketAddr;
@@ -64,7 +64,7 @@ impl ShadowPages {
     /// Serves no longer.
     pub fn end(self) {
         self.stop.send_replace(true);
-        // It holds nothing that anybody needs.
+        // It holds nothing of value.
         let _ = self.thread.join();
     }
 }

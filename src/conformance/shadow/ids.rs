@@ -30,14 +30,14 @@ pub(super) enum Id {
     Strange,
 }
 
-/// Calls that may be under way when the first id is seen.
+/// Calls that may be in flight when the first id is seen.
 const UNDER_WAY: usize = 1_000;
 
 /// Numbers that are remembered as missed.
 const MAX_MISSED: usize = 10_000;
 
 impl Ids {
-    /// Takes note of an id that the primary has handed out.
+    /// Records an id that the primary has handed out.
     pub(super) fn handed_out(&mut self, id: &str) -> Id {
         let Some((start, number)) = split(id) else { return Id::Strange };
         match &self.start {
@@ -60,7 +60,8 @@ impl Ids {
         match (split(handle), &self.start) {
             (Some((start, number)), None) => {
                 self.learn(start, number);
-                // That it was handed out may show later: the primary itself told of its session.
+                // Evidence of its assignment may come later: the primary itself reported its
+                // session.
                 self.missed.insert(number);
                 true
             }
@@ -77,7 +78,7 @@ impl Ids {
     fn learn(&mut self, start: &str, number: i64) {
         self.start = Some(start.into());
         self.last = number;
-        // Of calls that were under way at first, any may have been the first.
+        // Any of the calls in flight at first may have been the first.
         self.missed = (1..number).rev().take(UNDER_WAY).collect();
     }
 }

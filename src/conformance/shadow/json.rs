@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::stats::{AnswerCounts, Stats};
 use crate::report::json::{FindingJson, one, us};
 
-/// All of it as a value that [`serde`] turns into JSON. Members are only ever added.
+/// The statistics as a value that [`serde`] turns into JSON. Members are only ever added.
 pub fn json(stats: &Stats) -> impl Serialize + '_ {
     let began = stats.began.duration_since(UNIX_EPOCH).unwrap_or_default();
     let rows = stats.rows.iter();

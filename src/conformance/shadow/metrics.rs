@@ -29,7 +29,7 @@ families! {
         "Delay between the clients' traffic and its comparison.";
 }
 
-/// All of it as text.
+/// All metrics as text.
 pub(crate) fn metrics(stats: &Stats) -> String {
     let mut text = Text(String::new());
     let mut answers = text.family(ANSWERS);

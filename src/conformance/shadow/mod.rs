@@ -1,5 +1,5 @@
-//! A second cluster manager that runs beside the one in service, sees what that one sees, and says
-//! where it would have answered or granted otherwise.
+//! A second cluster manager that runs beside the one in service, sees the same messages, and
+//! reports where its own answers and grants would differ.
 //!
 //! # How it works
 //!
@@ -10,13 +10,14 @@
 //!
 //! * `stepper` is the shadow itself, a pure state machine: [`Event`]s and times in, findings out;
 //! * `connections` cuts each connection into messages as they pass;
-//! * `oracle` gives each call to a [`DryRun`](corona_cluster_manager::DryRun), which is this program's
-//!   cluster manager without sockets, and its answer is kept until the primary's comes;
-//! * `answers` compares the two, exactly but for what a row of the compatibility table allows;
-//! * `notices` matches the notifications of the primary with our own decisions, one after the other;
-//!   `grants` and `revocations` know what makes two of them the same;
-//! * `books` has the decisions of either side that the other has not made yet; `comparison` holds both
-//!   sides together;
+//! * `oracle` passes each call to a [`DryRun`](corona_cluster_manager::DryRun), which is this
+//!   program's cluster manager without sockets, and its answer is kept until the primary's comes;
+//! * `answers` compares the two, exactly, except where a row of the compatibility table allows a
+//!   difference;
+//! * `notices` matches the notifications of the primary with our own decisions, one after another;
+//!   `grants` and `revocations` know when two of them are the same;
+//! * `books` has the decisions of either side without a counterpart on the other side; `comparison`
+//!   holds both sides together;
 //! * `ids` learns the primary's session ids, which the shadow uses as well;
 //! * `stats` has the results; `text`, `json`, `html` and `metrics` are its forms;
 //! * `driver` is the outermost layer, which reads the clock and asks others; `event_log` writes the
@@ -24,27 +25,27 @@
 //!
 //! # How a difference does not become a thousand
 //!
-//! Two correct managers choose differently, and what each can do next depends on what it chose. So
-//! the shadow makes its own choice, compares, and then goes on from the primary's: a grant moves to the
-//! primary's node; a grant of ours that is in the way there, and that the primary has not made,
-//! changes places with it or waits again; what the primary does not grant within
-//! [`ShadowOptions::patience`] is reported and held back; a session that the primary has ended ends.
-//! A decision that cannot be followed concerns one request only.
+//! Two correct managers choose differently, and the next choices of each depend on its earlier
+//! ones. So the shadow makes its own choice, compares, and then continues from the primary's: a
+//! grant moves to the primary's node; a grant of ours that is in the way there, and that the
+//! primary has not made, changes places with it or waits again; a grant that the primary does not
+//! make within [`ShadowOptions::patience`] is reported and held back; a session that the primary
+//! has ended ends. A decision that cannot be followed concerns one request only.
 //!
-//! Calls that were under way at the same time may have been processed in either order. Decisions
+//! Calls that were in flight at the same time may have been processed in either order. Decisions
 //! shortly after such a crossing that differ only in order are counted as a free choice.
 //!
 //! # What it does not compare
 //!
-//! Sessions that began before the shadow, and what depends on the slots that they hold; `setSafeMode`
-//! and `persistState`, which act outside (it goes along with the safe mode that the primary shows);
-//! sessions whose drivers could not be reached, which the primary ends when it gives up. All of it is
-//! counted by reason.
+//! Sessions that began before the shadow, and decisions that depend on the slots that they hold;
+//! `setSafeMode` and `persistState`, which act outside (it goes along with the safe mode that the
+//! primary shows); sessions whose drivers could not be reached, which the primary ends when it
+//! gives up. Everything skipped is counted by reason.
 //!
 //! # How it stays small
 //!
-//! Every table is bounded by what runs now, by a number, or by a time: unconfirmed decisions by the
-//! patience, what was given back and which sessions ended by a minute and a number, differences by
+//! Every table is bounded by the running sessions, by a number, or by a time: unconfirmed decisions
+//! by the patience, releases and ended sessions by a minute and a number, differences by
 //! [`stats::MAX_KEPT`]. More differences are only counted.
 
 mod answers;
@@ -96,11 +97,11 @@ use corona_model::types::Millis;
 pub struct ShadowOptions {
     /// The primary, as `HOST:PORT`. It is asked for its sessions, nothing else.
     pub primary: String,
-    /// How much later than this program the primary may tell what it grants or revokes.
+    /// How much later than this program the primary may report a grant or a revocation.
     pub patience: Duration,
 }
 
-/// Reads the primary's configuration again, or says what is wrong with it.
+/// Reads the primary's configuration again, or returns the problem with it.
 pub type ReadConfiguration = Box<dyn Fn() -> Result<Loaded, String> + Send>;
 
 /// A file in which the events of a run are kept.
@@ -137,8 +138,8 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Starts with the primary's configuration, which is read again whenever the shadow restarts, since
-    /// the primary may have been started with another one. `entries` is what passes the relay.
+    /// Starts with the primary's configuration, which is read again whenever the shadow restarts,
+    /// since the primary may have been started with another one. `entries` are the relayed data.
     ///
     /// # Errors
     /// The host files cannot be read, the clock is wrong, the events cannot be written, or there is no

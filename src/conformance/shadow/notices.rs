@@ -17,8 +17,8 @@ use corona_model::types::{Address, Grant, Millis, ResourceType};
 use corona_wire::calls::SessionDriverCall;
 use corona_wire::generated as wire;
 
-/// How long a decision of the primary waits for ours, if nothing else stands in the way of both:
-/// timers of the two do not run out at the same moment.
+/// How long a decision of the primary waits for ours, if nothing else delays either: their timers
+/// do not expire at the same moment.
 const HOLD: Duration = Duration::from_millis(500);
 
 const REVOKE: &str = "revokeResource";
@@ -226,7 +226,7 @@ impl Comparison {
         released.has(&(handle.clone(), id)) || released.may_lack_some(self.now)
     }
 
-    /// Judges what has waited for long enough.
+    /// Judges decisions that have waited long enough.
     pub(super) fn sweep(&mut self) {
         for handle in self.books.with_unmatched.clone() {
             self.match_decisions(&handle);

@@ -46,7 +46,7 @@ impl Oracle {
         self.wakes_at
     }
 
-    /// Its answer to a call, or what has to be found before.
+    /// Its answer to a call, or the look-up that is needed first.
     pub(super) fn call(
         &mut self,
         now: Duration,

@@ -80,7 +80,7 @@ fn events(conversations: &[Conversation]) -> Vec<(Duration, Event)> {
     events
 }
 
-/// A shadow in virtual time, whose wants are satisfied without asking anybody.
+/// A shadow in virtual time, with look-ups that need no outside source.
 struct Virtual {
     stepper: Stepper,
     configuration: Configuration,

@@ -1,4 +1,4 @@
-//! Matches what the two sides take back: revocations and dead nodes.
+//! Matches both sides' revocations and dead nodes.
 
 use std::sync::Arc;
 

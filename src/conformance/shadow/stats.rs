@@ -61,15 +61,15 @@ pub struct Stats {
     pub reasons: BTreeMap<&'static str, u64>,
     /// How often each row has explained a difference.
     pub rows: BTreeMap<Rule, u64>,
-    /// Locality of the grants that both sides gave.
+    /// Locality of the grants that both sides made.
     pub near: Near,
     /// Sessions that are followed now.
     pub sessions: usize,
     /// Sessions that run at the primary and are not followed, as far as is known.
     pub unfollowed: usize,
-    /// Decisions of either side that wait for the other now.
+    /// Pending decisions of either side that wait for the other.
     pub waiting: usize,
-    /// How far the shadow is behind the clients.
+    /// The lag of the shadow behind the clients.
     pub lag: Duration,
     /// The largest lag so far.
     pub worst_lag: Duration,

@@ -1,9 +1,10 @@
 //! A shadow run as a pure state machine: events and times in, findings out.
 //!
-//! It knows no socket, file, clock or thread. It asks for what it needs from outside ([`Stepper::wants`]), and
-//! goes on when the next event brings it. Time counts from the start of the run and never goes back.
-//! Deadlines between two events are met at their own times, however late the second event is processed,
-//! so that the findings depend on what happened when, and not on the speed of the machine.
+//! It knows no socket, file, clock or thread. It requests outside information ([`Stepper::wants`]),
+//! and continues when the next event brings it. Time counts from the start of the run and never
+//! goes back. Deadlines between two events are met at their own times, however late the second
+//! event is processed, so that the findings depend on the times of events, and not on the speed of
+//! the machine.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,14 +31,14 @@ use corona_wire::value::{Message, RawMessage, Value};
 
 /// How often decisions that wait are looked through.
 const SWEEP: Duration = Duration::from_millis(100);
-/// How long it may take until it shows that a primary is gone that has closed a connection.
+/// How long a closed connection may precede the other signs that the primary has stopped.
 const GONE: Duration = Duration::from_secs(10);
 /// Closed connections that may wait for that.
 const MAX_CLOSED: usize = 10_000;
 /// How often the primary is asked for its sessions, while some are not followed.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// How long nothing must be missed before the shadow restarts. Traffic until then is skipped,
-/// so that what waits is taken soon, and the primary is not asked again and again.
+/// The time without a gap before the shadow restarts. Traffic until then is skipped, so that the
+/// backlog is cleared soon, and the primary is not queried again and again.
 const CALM: Duration = Duration::from_secs(1);
 
 const RESTARTED: &str = "calls in flight when the shadow resynchronised";
@@ -72,12 +73,12 @@ pub struct Stepper {
 enum Work {
     Event(Event),
     Message(ConnectionId, Side, RawMessage),
-    /// A call, with what was found for it.
+    /// A call, with the result of its look-up.
     Call(ConnectionId, SocketAddr, RawMessage, Found),
     Compare(PendingCall, Message),
 }
 
-/// A restart that is under way.
+/// A restart in progress.
 #[derive(Debug)]
 struct Restart {
     why: String,
@@ -87,7 +88,7 @@ struct Restart {
     forget_ids: bool,
 }
 
-/// That some of what passed was left out, since the shadow was too slow.
+/// A part of the traffic was left out, since the shadow was too slow.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     /// How much had been left out by the last start.
@@ -170,7 +171,8 @@ impl Stepper {
         wakes_at.into_iter().chain(sweep).min()
     }
 
-    /// Lets time pass, and does what becomes due meanwhile. Returns false if something is wanted before.
+    /// Lets time pass, and does the work that becomes due meanwhile. Returns false if a look-up is
+    /// needed before.
     fn advance(&mut self, to: Duration) -> bool {
         while let Some(due) = self.next_due().filter(|due| *due <= to) {
             self.comparison.now = self.comparison.now.max(due);
@@ -203,7 +205,7 @@ impl Stepper {
         }
     }
 
-    /// Takes an event that brings what is wanted.
+    /// Takes an event that brings a requested result.
     fn brings_wanted(&mut self, event: Event) -> Result<(), Event> {
         match (self.want.take(), event) {
             (Some(Want::Sessions), Event::Learnt(Learnt::Sessions(sessions))) => {
@@ -496,8 +498,8 @@ impl Stepper {
         }
     }
 
-    /// Judges calls on which connections were closed, unless it may turn out yet that the primary is
-    /// gone altogether.
+    /// Judges calls whose connections were closed, unless the primary may turn out to have stopped
+    /// altogether.
     fn judge_closed(&mut self, all: bool) {
         while let Some((at, _)) = self.closed.front() {
             let is_recent = self.comparison.now.saturating_sub(*at) < GONE;
@@ -629,7 +631,7 @@ impl Stepper {
     }
 }
 
-/// Whether a call changes what others are notified of.
+/// Whether a call changes the notifications to others.
 fn changes(method: &str) -> bool {
     matches!(
         method,

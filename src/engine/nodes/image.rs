@@ -25,7 +25,7 @@ pub(crate) struct NodesImage {
     runnable: PerType<RunnableImage>,
 }
 
-/// A node. What it has given away, and how much of it, is with the requests.
+/// A node. Its grants, and the slots that they take, are stored with the requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct NodeImage {
     name: Arc<str>,
@@ -66,7 +66,7 @@ impl Nodes {
         }
     }
 
-    /// What the nodes have given away is still to be counted, with [`Self::count_grants`].
+    /// The grants on the nodes are still to be counted, with [`Self::count_grants`].
     pub(crate) fn from_image(
         image: NodesImage,
         topology: &Topology,
@@ -104,8 +104,8 @@ impl Nodes {
         Ok(all)
     }
 
-    /// Counts what the nodes have given away, from the requests that hold it.
-    /// `request` gives the type and the slots of a request.
+    /// Counts the grants on the nodes, from the requests that hold them. `request` gives the type
+    /// and the slots of a request.
     pub(crate) fn count_grants(
         &mut self,
         request: impl Fn(SessionIdx, ReqIdx) -> Option<(ResourceType, u32)>,
@@ -116,7 +116,8 @@ impl Nodes {
                 let (kind, need) =
                     of.ok_or_else(|| ImageError::new("a slot belongs to nothing"))?;
                 let used = node.used[kind].checked_add(need);
-                node.used[kind] = used.ok_or_else(|| ImageError::new("too much is given away"))?;
+                node.used[kind] =
+                    used.ok_or_else(|| ImageError::new("a node has too many grants"))?;
                 node.grant_counts[kind] += 1;
                 self.allocated[kind] += u64::from(need);
             }

@@ -106,7 +106,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// What keeps all requests waiting, so that nothing else about them matters.
+    /// The reason that keeps all requests waiting, so that no other matters.
     fn nothing_is_granted(&self) -> Option<WaitReason> {
         if self.engine.safe_mode {
             return Some(WaitReason::SafeMode);
@@ -115,7 +115,7 @@ impl<'a> Question<'a> {
         (self.offers.serving == 0).then_some(WaitReason::NotServed { nodes })
     }
 
-    /// What keeps all requests waiting that could be served at all.
+    /// The reason that keeps all requests waiting that could be served at all.
     fn common_reason(&self) -> Option<WaitReason> {
         let kind = self.kind;
         let (group, pool) = (self.group, self.pool);
@@ -144,7 +144,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// What follows from the slots that a request takes and the hosts that it excludes.
+    /// The verdict that follows from the slots that a request takes and the hosts that it excludes.
     fn verdict(&self, request: &Request) -> Verdict {
         let offers = &self.offers;
         let need = request.need();
@@ -316,7 +316,7 @@ fn rivals<'k, K: 'k, N>(
     Rivals { named, count }
 }
 
-/// What the nodes offer of a type.
+/// The nodes' offers of a type.
 #[derive(Debug, Default)]
 struct Offers {
     /// Nodes that have slots and serve the type.
@@ -339,7 +339,7 @@ struct Offers {
     by_host: OnceCell<Vec<Offer>>,
 }
 
-/// What one node offers of a type.
+/// One node's offer of a type.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     host: HostIdx,
@@ -405,7 +405,7 @@ impl Offers {
         lists.filter_map(|slots| slots.last()).max().copied().unwrap_or(0)
     }
 
-    /// What nodes on these hosts offer to requests that take `need` slots.
+    /// The offers of nodes on these hosts to requests that take `need` slots.
     fn on_hosts(&self, hosts: &[HostIdx], need: u32) -> OnHosts {
         let mut found = OnHosts::default();
         if hosts.is_empty() {
@@ -472,7 +472,7 @@ fn at_least(list: &[u32], least: u32) -> usize {
     list.len() - list.partition_point(|number| *number < least)
 }
 
-/// What a request's slots and excluded hosts lead to.
+/// The consequence of a request's slots and excluded hosts.
 #[derive(Clone, Copy, Debug)]
 enum Verdict {
     /// No node can serve it, whatever becomes free.

@@ -96,7 +96,7 @@ impl Scheduler {
         Ok(scheduler)
     }
 
-    /// Enters the sessions into their pools and queues, and counts what they want and have.
+    /// Adds the sessions to their pools and queues, and counts their requests and grants.
     fn enter(&mut self, sessions: &mut Sessions) -> Result<(), ImageError> {
         for (session, entry) in sessions.iter_mut() {
             let pool = entry.pool;

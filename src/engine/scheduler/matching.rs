@@ -1,8 +1,9 @@
 //! Finds a request of a session and a node for it.
 //!
-//! Spec: cluster-manager/04 §7, 03 §7. The rule is a walk: the pending requests from the cursor
-//! on, each asking for the best node at the level; the first hit wins. The walk is done for a few
-//! steps; if that finds nothing the same request is found through indices of what has room.
+//! Spec: cluster-manager/04 §7, 03 §7. The rule is a walk: the pending requests from the cursor on,
+//! each asking for the best node at the level; the first hit wins. The walk is done for a few
+//! steps; if that finds nothing the same request is found through indices of the nodes, hosts and
+//! racks with room.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +19,7 @@ use crate::types::ResourceType;
 
 use super::Level;
 
-/// What a search looks at.
+/// The state that a search reads.
 pub(crate) struct Search<'a> {
     pub(crate) kind: ResourceType,
     pub(crate) nodes: &'a Nodes,
@@ -33,8 +34,8 @@ impl Search<'_> {
     /// The first pending request, from the cursor on, that a node can serve at `level`, and that
     /// node. The cursor stays; see [`Pending::stop_at`].
     ///
-    /// `pass` is the number of the pass. Within a pass requests and room only go, so what was found
-    /// out about places that have room is kept for the session's next searches.
+    /// `pass` is the number of the pass. Within a pass requests and room only shrink, so findings
+    /// about places with room are kept for the session's next searches.
     pub(crate) fn find(
         &self,
         pending: &mut Pending,
@@ -216,7 +217,7 @@ impl Search<'_> {
 enum RoomKey {
     Host(HostIdx),
     Rack(RackIdx),
-    /// Any node that can serve the class, for requests of it without hosts.
+    /// Any node that can serve the class, for requests without hosts.
     Hostless(ClassIdx),
     /// The same for requests with hosts.
     Hosted(ClassIdx),

@@ -1,4 +1,4 @@
-//! Who is given what: passes over what waits and what is free.
+//! Scheduling: passes that grant free slots to pending requests.
 //!
 //! Spec: cluster-manager/04. The original rebuilds everything up to ten times a second; here the
 //! order is kept by each change, and a pass looks only at sessions that may be given something.
@@ -69,7 +69,7 @@ impl Locality {
         *self = Locality { required: level, last: (pass, level), wait_started: None };
     }
 
-    /// Another cluster manager gave something at this level, when passes were at this number.
+    /// Another cluster manager made a grant at this level, when passes were at this number.
     pub(crate) fn granted(&mut self, level: Level, pass: u64) {
         self.set(level, pass);
     }
@@ -196,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Matches what waits with what is free, type by type.
+    /// Matches pending requests with free slots, type by type.
     pub(super) fn pass(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         for kind in ResourceType::ALL {
             if self.kind_wants_pass(kind) {
@@ -278,7 +278,7 @@ impl Engine {
         node: NodeIdx,
         now: Millis,
     ) {
-        // Most passes come after a release and give out again what it has freed.
+        // Most passes follow a release and grant the slots that it freed.
         let room = self.nodes.runnable(kind).count().min(PREFETCHED_AT_ONCE);
         self.assign(session, req, node, now);
         self.note_first_grant(session, kind, now);

@@ -1,4 +1,4 @@
-//! Who comes first: the comparators of the original as sort keys.
+//! Scheduling order: the comparators of the original as sort keys.
 //!
 //! Spec: cluster-manager/04 §5. Smaller keys come first.
 
@@ -12,8 +12,8 @@ use crate::index::{Idx, SessionIdx};
 use crate::settings::SchedulingMode;
 use crate::types::{Millis, SessionPriority};
 
-/// Orders the groups: those below their minimum first, then by how much they have.
-/// Orders the pools of a group as well: there, priority comes before what they have.
+/// Orders the groups: those below their minimum first, then by their grants. Orders the pools of a
+/// group as well: there, priority comes before grants.
 ///
 /// `I` is [`GroupIdx`](crate::index::GroupIdx) or [`PoolIdx`](crate::index::PoolIdx).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub(super) struct PoolKey<I> {
     pub(super) index: I,
 }
 
-/// The part of a [`PoolKey`] that changes with what a pool or group has.
+/// The part of a [`PoolKey`] that changes with the grants of a pool or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PoolStanding {
     satisfied: bool,
@@ -33,8 +33,8 @@ pub(super) struct PoolStanding {
 }
 
 impl PoolStanding {
-    /// The comparator PRIORITY; with equal priorities it is FAIR.
-    /// `granted` is what the pool or group has.
+    /// The comparator PRIORITY; with equal priorities it is FAIR. `granted` is the number of grants
+    /// of the pool or group.
     pub(super) fn new(granted: i64, claim: &Claim) -> Self {
         let Claim { minimum, weight, priority, .. } = *claim;
         let needy = granted < minimum;
@@ -53,7 +53,7 @@ impl<I: Idx> PoolKey<I> {
         PoolKey { standing, name: JavaStr(name.clone()), index }
     }
 
-    /// What puts this pool or group before `later`.
+    /// The reason why this pool or group comes before `later`.
     pub(super) fn precedence(&self, later: &PoolKey<I>) -> Precedence {
         let (first, second) = (self.standing, later.standing);
         if first.satisfied != second.satisfied {
@@ -73,10 +73,11 @@ impl<I: Idx> PoolKey<I> {
     }
 }
 
-/// What puts a group, a pool or a session before another one: the first difference that decides.
+/// The reason why a group, a pool or a session comes before another one: the first difference that
+/// decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Precedence {
-    /// It has fewer grants than its minimum, and the other one has not.
+    /// It has fewer grants than its minimum, unlike the other one.
     BelowMinimum,
     /// Both are below their minima, and it has the smaller part of its own.
     FurtherBelowMinimum,
@@ -102,7 +103,7 @@ pub(crate) struct SessionKey {
     pub(super) session: SessionIdx,
 }
 
-/// What a [`SessionKey`] is made of.
+/// The values that make up a [`SessionKey`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionStanding<'a> {
     pub(crate) priority: SessionPriority,
@@ -129,7 +130,7 @@ impl SessionKey {
         }
     }
 
-    /// What puts this session before `later`, which is in a pool of the same mode.
+    /// The reason why this session comes before `later`, which is in a pool of the same mode.
     pub(super) fn precedence(&self, later: &SessionKey, mode: SchedulingMode) -> Precedence {
         if self.priority != later.priority {
             return Precedence::HigherPriority;

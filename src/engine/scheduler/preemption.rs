@@ -26,7 +26,7 @@ const PERIOD_MS: i64 = 1000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Clock {
     last_round: Option<Millis>,
-    /// Until then no request waited, so every pool had what it wanted.
+    /// Until then no request waited, so every pool had all that it requested.
     nobody_waited_until: Option<Millis>,
 }
 
@@ -39,7 +39,7 @@ pub struct Lack {
     pub share_since: Option<Millis>,
 }
 
-/// What a group and its pools should have, in slots.
+/// The slots that a group and its pools should have.
 pub(super) struct GroupShare {
     group: GroupIdx,
     share: f64,
@@ -64,7 +64,7 @@ impl Scheduler {
 }
 
 impl Engine {
-    /// After a pass that gave out all it could: takes back what starving pools lack.
+    /// After a pass that granted all it could: takes back the slots that starving pools lack.
     pub(super) fn preempt_if_due(
         &mut self,
         kind: ResourceType,
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Computes the share of every group and pool of what is allocated now.
+    /// Computes the share of every group and pool in the slots allocated now.
     fn distribute_shares(&mut self, kind: ResourceType) {
         for GroupShare { group, share, pools } in self.shares(kind) {
             let tree = &mut self.scheduler.tree;
@@ -217,8 +217,8 @@ impl Engine {
         Some(Preemption { cause, due, possible: self.may_preempt_anything(kind, shares, now) })
     }
 
-    /// Whether some session has a grant that a preemption may take back. Where it takes long to find
-    /// one, it says yes.
+    /// Whether some session has a grant that a preemption may take back. Returns true if the search
+    /// would take long.
     fn may_preempt_anything(&self, kind: ResourceType, shares: &[GroupShare], now: Millis) -> bool {
         const REQUESTS_LOOKED_AT: usize = 100_000;
         let scheduling = &self.settings.scheduling;
@@ -250,7 +250,7 @@ impl Engine {
         false
     }
 
-    /// Since when the pool lacks what it is due, as [`Self::is_starving`] counts it.
+    /// Since when the pool has lacked its due, as [`Self::is_starving`] counts it.
     pub(crate) fn lack(&self, pool: &Pool, kind: ResourceType) -> Lack {
         if self.scheduler.preemption_due(kind).is_none() {
             return Lack::default();
@@ -389,7 +389,7 @@ impl Queues {
         None
     }
 
-    /// Puts a pool and its group back with what they have now.
+    /// Puts a pool and its group back with their present grants.
     fn put_back(&mut self, engine: &Engine, kind: ResourceType, pool: PoolIdx) {
         let group = engine.scheduler.tree[pool].group;
         self.pools_of(engine, kind, group)

@@ -64,8 +64,8 @@ impl<K: Ord> Queue<K> {
         }
     }
 
-    /// Changes an element that equals `key`, if there is one, and puts it where it belongs then.
-    /// No other element may equal what it becomes.
+    /// Changes an element that equals `key`, if there is one, and moves it to its new place. No
+    /// other element may equal the changed one.
     pub(super) fn change(&mut self, key: &K, change: impl FnOnce(&mut K)) {
         match &mut self.first {
             Some(first) if first == key => {

@@ -37,8 +37,8 @@ pub struct IdRange {
 }
 
 /// Why a request waits. If several reasons hold, the one that decides: a request that no node can
-/// ever serve comes before limits, limits before a full cluster, and that before what only some
-/// requests of the session wait for.
+/// ever serve comes before limits, limits before a full cluster, and that before reasons of only
+/// some requests of the session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum WaitReason {
     /// Nothing is granted in safe mode.
@@ -56,7 +56,7 @@ pub enum WaitReason {
         granted: i64,
         /// Its maximum.
         maximum: i64,
-        /// What is served before the session within the group.
+        /// Sessions, pools and groups served first within the group.
         ahead: Ahead,
     },
     /// The pool holds as many grants as it may.
@@ -80,7 +80,7 @@ pub enum WaitReason {
         total: u64,
         /// Nodes with free slots that may not be used.
         unusable: Unusable,
-        /// What decides who holds the slots and who gets the next one.
+        /// The groups, pools and sessions that hold the slots or get the next one.
         competition: Box<Competition>,
     },
     /// No usable node has so many slots free.
@@ -117,7 +117,7 @@ pub enum WaitReason {
     },
     /// A slot is free, and the next pass considers the requests.
     NextPass {
-        /// What is served before the session.
+        /// Sessions, pools and groups served first.
         ahead: Ahead,
     },
 }
@@ -137,7 +137,7 @@ pub struct Unusable {
     pub free_slots: u64,
 }
 
-/// What is served before a session at present.
+/// Sessions, pools or groups that are served before a session at present.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Ahead {
     /// Other groups.
@@ -151,7 +151,7 @@ pub struct Ahead {
 /// Groups, pools or sessions that are served first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rivals<N> {
-    /// The first few, each with what puts it first.
+    /// The first few, each with the reason why it comes first.
     pub named: Vec<(N, Precedence)>,
     /// How many there are.
     pub count: usize,
@@ -163,7 +163,7 @@ impl<N> Default for Rivals<N> {
     }
 }
 
-/// What decides who holds the slots of a full cluster and who gets the next one.
+/// The reasons that decide the holders of a full cluster's slots and the receiver of the next one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Competition {
     /// The pool in which the session is scheduled.
@@ -174,7 +174,7 @@ pub struct Competition {
     pub minimum: i64,
     /// The grants that it should have in equilibrium.
     pub share: f64,
-    /// What is served before the session.
+    /// Sessions, pools and groups served before the session.
     pub ahead: Ahead,
     /// Whether the session takes only slots on preferred hosts for now.
     pub near_only: bool,
@@ -195,7 +195,7 @@ pub struct Holder {
     pub pool: PoolName,
     /// Its grants.
     pub granted: i64,
-    /// What protects them from the session's pool.
+    /// The claim that protects them from the session's pool.
     pub claim: Option<HolderClaim>,
 }
 
@@ -213,7 +213,7 @@ pub enum HolderClaim {
 /// When slots are taken from others for a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preemption {
-    /// What the pool lacks.
+    /// The pool's lack.
     pub cause: Starvation,
     /// The time from which slots are taken.
     pub due: Millis,
@@ -221,7 +221,7 @@ pub struct Preemption {
     pub possible: bool,
 }
 
-/// What the text of a reason depends on besides the reason.
+/// Further data that the text of a reason depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'a> {
     pub(super) kind: ResourceType,

@@ -1,4 +1,4 @@
-//! What each group, pool and session should have in equilibrium.
+//! The shares of each group, pool and session in equilibrium.
 //!
 //! Spec: cluster-manager/04 §9.1. The search for the ratio is that of the original step by step,
 //! since shares are truncated later and a different tolerance would change how many grants are
@@ -39,7 +39,7 @@ impl Claim {
     }
 }
 
-/// Shares in proportion to the weights, within minima, maxima and what is requested.
+/// Shares in proportion to the weights, within minima, maxima and requests.
 pub(crate) fn fair(total: f64, claims: &[Claim]) -> Vec<f64> {
     let ratio = search(total, |ratio| claims.iter().map(|claim| claim.at_ratio(ratio)).sum());
     claims.iter().map(|claim| claim.at_ratio(ratio)).collect()

@@ -26,7 +26,7 @@ pub(crate) struct Group {
     pub(crate) kinds: PerType<GroupState>,
 }
 
-/// What a group has of one type.
+/// A group's state of one type.
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
     pub(crate) tally: Tally,
@@ -50,7 +50,7 @@ pub(crate) struct Pool {
     pub(crate) kinds: PerType<PoolState>,
 }
 
-/// What a pool has of one type.
+/// A pool's state of one type.
 #[derive(Debug, Default)]
 pub(crate) struct PoolState {
     pub(crate) tally: Tally,
@@ -177,7 +177,7 @@ impl Tree {
         self.pool_by_name.get(name).copied()
     }
 
-    /// Who comes next: the first session of the first pool of the first group.
+    /// The first session of the first pool of the first group in scheduling order.
     pub(crate) fn first(&self, kind: ResourceType) -> Option<(PoolIdx, SessionIdx)> {
         let group = self.order[kind].first()?.index;
         let pool = self.groups[group].kinds[kind].order.first()?.index;

@@ -1,6 +1,6 @@
-//! Images: an engine that is made from one goes on as the other one does.
+//! Images: an engine that is made from one behaves as the original engine does.
 //!
-//! Simulations restore engines anywhere in hundreds of runs; here is what they do not come to.
+//! Simulations restore engines anywhere in hundreds of runs; these tests cover the rest.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn restored(engine: &Engine) -> Engine {
 /// Gives an engine and one made of its image the same inputs, each with the passes it leads to.
 fn go_on_alike(world: &World, inputs: Vec<Input>) {
     let mut engines = [restored(&world.engine), restored(&world.engine)];
-    // The first goes on alone, the second is restored again and again.
+    // The first runs alone, the second is restored again and again.
     for input in inputs {
         let mut next = Some(input);
         while let Some(input) = next {
@@ -98,7 +98,7 @@ fn an_image_is_small() {
     assert!(full - empty < 10_000 * 80, "{} bytes for each request", (full - empty) / 10_000);
 }
 
-/// A world in which there is something of everything.
+/// A world with something of every kind.
 fn varied() -> World {
     let mut world = World::new(|settings| {
         settings.scheduling.node_locality_wait_ms[Map] = 5_000;

@@ -1,4 +1,4 @@
-//! What can be seen of nodes and done about them.
+//! Views of nodes and administrative calls about them.
 
 use super::*;
 
@@ -135,7 +135,7 @@ fn an_operator_lifts_a_blacklisting() {
     let kinds: Vec<_> = detail.complaints.iter().map(|complaint| complaint.kinds).collect();
     assert_eq!(kinds, [PerType([false, true, false]); 2]);
 
-    // What sessions report are totals, so those that were counted are not counted again.
+    // Sessions report totals, so those that were counted are not counted again.
     for handle in ["2026.1", "2026.2"] {
         blame(&mut world, handle, &[Map], 60, 0);
     }
@@ -164,10 +164,10 @@ fn slots_are_counted_on_the_nodes_that_serve_the_type() {
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=9, JobTracker));
     assert_eq!(world.engine.slots(JobTracker), SlotCounts { total: 3, used: 3 });
-    // What the Java cluster manager counts.
+    // As the Java cluster manager counts.
     assert_eq!(world.engine.slots_of_all_nodes(JobTracker), SlotCounts { total: 13, used: 3 });
 
-    // It changes its size, then what it serves, and goes.
+    // It changes its size, then its services, and leaves.
     without.total.num_cpus = 12;
     world.try_node(without.clone()).unwrap();
     assert_eq!(total(&world), [15, 15, 3]);
@@ -201,7 +201,7 @@ fn silent_nodes_are_late_before_they_are_lost() {
     assert_eq!(late(&world), ["n1"]);
     assert_eq!((world.engine.late_nodes(), world.engine.node_count()), (1, 2));
     assert_eq!(world.engine.oldest_heartbeat(), Some(Millis(start)));
-    // It goes on being given what there is.
+    // It keeps getting grants.
     world.start("2026.1", "g.p");
     world.ask("2026.1", requests(1..=2, Map));
     assert_eq!(world.holds("2026.1", Map), 2);
@@ -249,7 +249,7 @@ fn that_a_node_is_late_and_on_time_again_is_recorded_once() {
     let settings = Input::SettingsChanged { settings: Box::new(settings) };
     assert_eq!(records(&mut world, 0, settings), ["n1 on time"]);
     assert_eq!(records(&mut world, 1, Input::Tick), ["n1 late 1002"]);
-    // Nobody can be heard in safe mode, so that nobody is late after it.
+    // No heartbeat is accepted in safe mode, so no node is late after it.
     assert_eq!(records(&mut world, 0, Input::SetSafeMode { on: true }), [""; 0]);
     assert_eq!(records(&mut world, 9_000, Input::Tick), [""; 0]);
     assert_eq!(records(&mut world, 0, Input::SetSafeMode { on: false }), ["n1 on time"]);
@@ -296,7 +296,7 @@ fn late_nodes_are_skipped_where_an_operator_wants_that() {
     assert!(matches!(&told[0], Granted(of) if of.iter().all(|(_, on)| on == "n2")), "{told:?}");
     let view = &world.engine.nodes()[0];
     assert!(view.skipped && !view.is_usable(Map) && view.room(Map) > 0, "{view:?}");
-    // What it was given before stays, and it is used again as soon as it is heard.
+    // Its earlier grants stay, and it is used again after its next heartbeat.
     let before = world.holds("2026.1", Map);
     world.node("n1", "n1", 2);
     assert_eq!(world.holds("2026.1", Map), 4);

@@ -105,8 +105,8 @@ fn what_ends_a_call_between_its_parts() {
     world.engine.audit().unwrap();
 }
 
-/// The slots of a session with very many requests are free at once. The rest of it is dropped by the
-/// passes that follow, a part in each.
+/// The slots of a session with very many requests are free at once. The following passes drop the
+/// rest of it, a part in each.
 #[test]
 fn a_large_session_is_cleared_away_in_parts() {
     let many = 5 * AT_ONCE as i32;

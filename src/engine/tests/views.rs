@@ -1,9 +1,9 @@
-//! What can be seen of the engine.
+//! Views of the engine.
 
 use super::*;
 
-/// All rows of a list, taken in pieces of `places`, with what `between` does to the world between
-/// two pieces.
+/// All rows of a list, read in pieces of `places`, with the change `between` applied to the world
+/// between two pieces.
 fn pieces<T>(
     world: &mut World,
     take: impl Fn(&Engine, u64) -> Slice<T>,

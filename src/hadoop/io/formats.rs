@@ -1,4 +1,4 @@
-//! Names for encodings, so that a type can say of each field how it travels.
+//! Names for encodings, so that a type can name the encoding of each field.
 //!
 //! A Java `int` and a `VInt` are the same number in Rust; [`Int`] and [`VInt`] distinguish their
 //! formats.

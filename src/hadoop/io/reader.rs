@@ -4,18 +4,18 @@ use thiserror::Error;
 
 use super::{utf8, varint};
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// More bytes are needed. From a [partial](Reader::partial) reader this means "not yet".
     #[error("the bytes end too early")]
     Truncated,
-    /// A length or count that is negative, or greater than what may follow.
+    /// A length or count that is negative, or greater than the bytes that may follow.
     #[error("a length of {length} where at most {left} bytes can follow")]
     Length {
-        /// What was said.
+        /// The encoded length.
         length: i64,
-        /// What may follow, in bytes.
+        /// The number of bytes that may follow.
         left: usize,
     },
     /// A null where the original takes none.
@@ -26,7 +26,7 @@ pub enum DecodeError {
     Constant {
         /// The enum.
         kind: &'static str,
-        /// What was found, cut to a sensible length.
+        /// The found name, cut to a sensible length.
         name: String,
     },
     /// A class that does not exist, or may not stand here.
@@ -35,12 +35,12 @@ pub enum DecodeError {
     /// A number that is no port.
     #[error("{0} is not a port")]
     Port(i32),
-    /// A number that has no meaning where it stands.
+    /// A number that has no meaning at its place.
     #[error("{value} is not a valid {kind}")]
     Number {
-        /// What was due.
+        /// The expected kind.
         kind: &'static str,
-        /// What was found.
+        /// The found value.
         value: i64,
     },
     /// Arrays inside one another beyond any sense.
@@ -83,13 +83,13 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of bytes that are all there is.
+    /// A reader of complete bytes.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes, position: 0, limit: bytes.len() }
     }
 
-    /// A reader of the beginning of a stream, which may grow to `max_bytes`. What is incomplete is
-    /// [`DecodeError::Truncated`]; what could never be complete within the limit is
+    /// A reader of the beginning of a stream, which may grow to `max_bytes`. Incomplete data give
+    /// [`DecodeError::Truncated`]; data that could never be complete within the limit give
     /// [`DecodeError::Length`].
     pub fn partial(bytes: &'a [u8], max_bytes: usize) -> Reader<'a> {
         Reader { bytes, position: 0, limit: max_bytes.max(bytes.len()) }
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         self.position
     }
 
-    /// Bytes that are there and have not been read.
+    /// Available bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }
@@ -110,7 +110,8 @@ impl<'a> Reader<'a> {
         self.limit - self.position
     }
 
-    /// Checks a number of bytes, or of items of at least a byte each, against what may follow.
+    /// Checks a number of bytes, or of items of at least a byte each, against the bytes that may
+    /// follow.
     ///
     /// Errors: it is negative or too great.
     pub fn length(&self, length: i64) -> Result<usize, DecodeError> {

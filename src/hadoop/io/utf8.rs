@@ -25,8 +25,8 @@ pub(super) fn encode(text: &str) -> Vec<u8> {
     encoded
 }
 
-/// The string of these bytes. The original checks nothing: a byte says by its highest bits how many
-/// belong to it. A unit that the bytes cut short, or half of a pair, becomes U+FFFD.
+/// The string of these bytes. The original checks nothing: the highest bits of a byte determine the
+/// length of its unit. A unit that the bytes cut short, or half of a pair, becomes U+FFFD.
 pub(super) fn decode(bytes: &[u8]) -> String {
     if bytes.is_ascii() {
         return String::from_utf8_lossy(bytes).into_owned();

@@ -5,7 +5,7 @@
 
 use super::DecodeError;
 
-/// The integer that begins with this byte; `take` gives the bytes behind it.
+/// The integer that begins with this byte; `take` returns the bytes after it.
 #[inline]
 pub fn decode<'a>(
     first: u8,

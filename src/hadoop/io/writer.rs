@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::{utf8, varint};
 
-/// What was to be written is larger than allowed.
+/// The output is larger than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("more than {max_bytes} bytes")]
 pub struct TooLarge {
@@ -12,7 +12,8 @@ pub struct TooLarge {
     pub max_bytes: usize,
 }
 
-/// Bytes that grow up to a limit. Beyond it nothing is kept, and [`finish`](Writer::finish) says so.
+/// Bytes that grow up to a limit. Beyond it nothing is kept, and [`finish`](Writer::finish) returns
+/// an error.
 #[derive(Clone, Debug)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -26,7 +27,7 @@ impl Writer {
         Writer { bytes: Vec::new(), max_bytes, overflown: false }
     }
 
-    /// What was written.
+    /// The written bytes.
     ///
     /// Errors: it was too large, or had more items than a count can hold.
     pub fn finish(self) -> Result<Vec<u8>, TooLarge> {
@@ -128,7 +129,8 @@ impl Writer {
         self.put(text.unwrap_or_default().as_bytes());
     }
 
-    /// A string in Hadoop's old encoding, cut to what it can hold. Spec: mapreduce/01 §1.5.3.
+    /// A string in Hadoop's old encoding, cut to the longest that it can hold. Spec: mapreduce/01
+    /// §1.5.3.
     pub fn utf8(&mut self, text: &str) {
         let encoded = utf8::encode(text);
         self.u16(u16::try_from(encoded.len()).unwrap_or(u16::MAX));

@@ -69,7 +69,7 @@ impl Class {
         }
     }
 
-    /// The class of an array's items, from what stands behind the bracket.
+    /// The class of an array's items, from the code after the bracket.
     fn items(code: &str, depth: usize) -> Result<Class, DecodeError> {
         match code {
             "Z" => Ok(Class::Boolean),
@@ -141,7 +141,7 @@ impl Class {
     }
 }
 
-/// The name as Java's `Class.getName` gives it.
+/// The name as returned by Java's `Class.getName`.
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -34,7 +34,7 @@ pub enum Object {
     Float(f32),
     /// A Java `double`.
     Double(f64),
-    /// A string. Written, it is cut to what the encoding can hold.
+    /// A string. A writer cuts it to the longest that the encoding can hold.
     String(String),
     /// An array of a class, and its items.
     Array(Class, Vec<Object>),

@@ -150,7 +150,7 @@ proptest! {
         let _ = Object::decode(&mut Reader::new(&bytes));
     }
 
-    /// What is read from damaged bytes is written in a form that is read as the same.
+    /// A value read from damaged bytes is written in a form that reads as the same value.
     #[test]
     fn damaged_values_are_refused_or_kept(bytes in damaged()) {
         if let Ok(object) = Object::decode(&mut Reader::new(&bytes)) {

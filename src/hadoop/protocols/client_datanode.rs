@@ -1,4 +1,4 @@
-//! What clients of the distributed file system ask a data node. Spec: hdfs/01 §1.3, §1.5.7.
+//! Calls from clients of the distributed file system to a data node. Spec: hdfs/01 §1.3, §1.5.7.
 
 use super::macros::protocol;
 use crate::writables::{Block, DatanodeInfo, LocatedBlock};

@@ -1,4 +1,4 @@
-//! What clients of the distributed file system ask its name node. Spec: hdfs/01 §1.3.
+//! Calls from clients of the distributed file system to its name node. Spec: hdfs/01 §1.3.
 
 use super::macros::protocol;
 use crate::writables::{
@@ -8,15 +8,15 @@ use crate::writables::{
 };
 
 protocol! {
-    /// A name node, for clients. The original's interface has 74 methods; these are the ones that a
-    /// client of its present version needs. Paths are absolute, without scheme and authority.
+    /// A name node, for clients. The original's interface has 74 methods; a client of its present
+    /// version needs only these. Paths are absolute, without scheme and authority.
     pub trait NameNode as "org.apache.hadoop.hdfs.protocol.ClientProtocol", version 56,
         fingerprint -168_836_384, client NameNodeClient
     {
-        /// A file or directory; none if there is none.
+        /// A file or directory; none if the path does not exist.
         "getHdfsFileInfo" fn get_hdfs_file_info(path: String) -> Option<HdfsFileStatus>;
 
-        /// The entries after this name, possibly not all; none if there is no such path.
+        /// The entries after this name, possibly not all; none if the path does not exist.
         "getPartialListing" fn get_partial_listing(
             path: String,
             after: Vec<i8>
@@ -96,10 +96,10 @@ protocol! {
         /// Deletes. False if there was nothing.
         "delete" fn delete(path: String, recursive: bool) -> bool;
 
-        /// Changes how many replicas a file should have. False if there is no such file.
+        /// Changes how many replicas a file should have. False if the file does not exist.
         "setReplication" fn set_replication(path: String, replication: i16) -> bool;
 
-        /// Changes who may do what.
+        /// Changes the permissions.
         "setPermission" fn set_permission(path: String, permission: FsPermission) -> ();
 
         /// Changes owner and group; none leaves one as it is.
@@ -108,7 +108,7 @@ protocol! {
         /// Changes times in milliseconds since 1970; -1 leaves one as it is.
         "setTimes" fn set_times(path: String, modified_ms: i64, accessed_ms: i64) -> ();
 
-        /// Sums over what lies below a path.
+        /// Totals of the tree below a path.
         "getContentSummary" fn get_content_summary(path: String) -> ContentSummary;
 
         /// Bytes of a full block of a file.

@@ -10,7 +10,7 @@ protocol! {
         /// Whether the cluster manager is in safe mode.
         "getClusterManagerSafeModeFlag" fn get_cluster_manager_safe_mode_flag() -> bool;
 
-        /// Takes note whether it is.
+        /// Stores whether it is.
         "setClusterManagerSafeModeFlag" fn set_cluster_manager_safe_mode_flag(flag: bool) -> i32;
     }
 }

@@ -18,13 +18,13 @@ protocol! {
             session: String
         ) -> ();
 
-        /// Where the job tracker is that took the place of the one that does not answer; null if there
-        /// is none yet.
+        /// The address of the job tracker that replaced the unresponsive one; null if there is none
+        /// yet.
         "getNewJobTrackerAddress" fn get_new_job_tracker_address(
             failed: InetAddress
         ) -> Option<InetAddress>;
 
-        /// Leaves with the parent what a next job tracker will need.
+        /// Leaves with the parent the state that a next job tracker will need.
         "pushCoronaJobTrackerStateUpdate" fn push_corona_job_tracker_state_update(
             attempt: TaskAttemptId,
             updates: Vec<StateUpdate>
@@ -35,8 +35,8 @@ protocol! {
             attempt: TaskAttemptId
         ) -> JobTrackerState;
 
-        /// Takes note of attempts that are about to commit. Gives for each the attempt at the same
-        /// task that was noted before, or null.
+        /// Records attempts that are about to commit. Returns for each the attempt at the same task
+        /// that was recorded before, or null.
         "getAndSetCommitting" fn get_and_set_committing(
             attempt: TaskAttemptId,
             to_commit: Vec<TaskAttemptId>

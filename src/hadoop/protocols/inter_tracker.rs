@@ -1,4 +1,4 @@
-//! What task trackers and reduces ask a job tracker. Spec: mapreduce/03 §3.2.
+//! Calls from task trackers and reduces to a job tracker. Spec: mapreduce/03 §3.2.
 
 use super::macros::protocol;
 use crate::writables::{HeartbeatResponse, JobId, TaskCompletionEvent, TaskTrackerStatus};
@@ -35,7 +35,7 @@ protocol! {
         /// Null in Corona.
         "getFilesystemName" fn get_filesystem_name() -> Option<String>;
 
-        /// Takes note that a tracker has given up, and why.
+        /// Records that a tracker has given up, and why.
         "reportTaskTrackerError" fn report_task_tracker_error(
             tracker: Option<String>,
             error_class: Option<String>,

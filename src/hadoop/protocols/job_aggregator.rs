@@ -1,4 +1,4 @@
-//! What job trackers report of jobs that have ended. Spec: mapreduce/03 §3.8.
+//! Reports of job trackers on jobs that have ended. Spec: mapreduce/03 §3.8.
 
 use super::macros::protocol;
 use crate::writables::{Counters, JobStats};

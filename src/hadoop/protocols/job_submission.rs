@@ -1,4 +1,4 @@
-//! What clients ask a job tracker. Spec: mapreduce/03 §3.5.
+//! Calls from clients to a job tracker. Spec: mapreduce/03 §3.5.
 
 use super::macros::protocol;
 use crate::writables::{
@@ -15,10 +15,11 @@ protocol! {
         /// Starts the job. A second call only returns the job's status.
         "submitJob" fn submit_job(job: JobId) -> Option<JobStatus>;
 
-        /// What does not change of a job.
+        /// The constant properties of a job.
         "getJobProfile" fn get_job_profile(job: JobId) -> Option<JobProfile>;
 
-        /// How a job stands. When it has ended the answer waits until all of it is over.
+        /// The status of a job. If the job has ended, the reply waits until its cleanup is
+        /// complete.
         "getJobStatus" fn get_job_status(job: JobId) -> Option<JobStatus>;
 
         /// A job's counters.
@@ -43,7 +44,7 @@ protocol! {
             max: i32
         ) -> Option<Vec<TaskCompletionEvent>>;
 
-        /// What went wrong with an attempt.
+        /// The diagnostics of an attempt.
         "getTaskDiagnostics" fn get_task_diagnostics(
             attempt: TaskAttemptId
         ) -> Option<Vec<Option<String>>>;

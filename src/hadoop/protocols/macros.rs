@@ -91,7 +91,7 @@ macro_rules! protocol {
                 $client($crate::rpc::Client::new(address, &PROTOCOL, options))
             }
 
-            /// What concerns no method.
+            /// The client, for operations that concern no method.
             pub fn client(&self) -> &$crate::rpc::Client {
                 &self.0
             }

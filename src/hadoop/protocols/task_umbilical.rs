@@ -1,4 +1,4 @@
-//! What the process of a task says to the tracker that started it. Spec: mapreduce/03 §3.3.
+//! Calls from the process of a task to the tracker that started it. Spec: mapreduce/03 §3.3.
 
 use super::macros::protocol;
 use crate::writables::{
@@ -17,10 +17,10 @@ protocol! {
         /// Takes a report. False if the attempt is not known: the process ends then.
         "statusUpdate" fn status_update(attempt: TaskAttemptId, status: TaskStatus) -> bool;
 
-        /// Takes note that the attempt lives. False if it is not known.
+        /// Records that the attempt lives. False if it is unknown.
         "ping" fn ping(attempt: TaskAttemptId) -> bool;
 
-        /// Adds to what is known of what went wrong.
+        /// Adds to the diagnostics.
         "reportDiagnosticInfo" fn report_diagnostic_info(
             attempt: TaskAttemptId,
             text: Option<String>

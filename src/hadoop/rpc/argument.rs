@@ -9,7 +9,7 @@ use crate::writables::{self, Named};
 pub trait Argument: Sized {
     /// The class that interfaces declare for it.
     const CLASS: &'static str;
-    /// An array of it; empty if there is none.
+    /// The class of its array; empty if there is none.
     const ARRAY: &'static str;
 
     /// The value with its class.

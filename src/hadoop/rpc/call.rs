@@ -7,7 +7,7 @@ use crate::object::Object;
 /// A call of a method.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// What the reply will repeat. Clients count over all their connections.
+    /// The id that the reply will repeat. Clients count over all their connections.
     pub id: i32,
     /// The name of the method.
     pub method: String,

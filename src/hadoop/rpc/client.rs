@@ -21,10 +21,10 @@ use crate::io::{DecodeError, TooLarge};
 use crate::object::Object;
 use crate::writables::{InetAddress, ProtocolSignature};
 
-/// Who a client is, how long it waits, and for how much.
+/// A client's identity, timeouts and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// Who it says it is.
+    /// Its claimed identity.
     pub user: User,
     /// For one attempt to connect, the look-up of the host's name included.
     pub attempt_timeout: Duration,
@@ -45,7 +45,7 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The original's values for somebody, and limits that it does not have.
+    /// The original's values for a user, and limits that it does not have.
     pub fn new(user: User) -> ClientOptions {
         ClientOptions {
             user,
@@ -69,7 +69,7 @@ pub enum CallError {
     Connect {
         /// Where to.
         address: InetAddress,
-        /// What the last attempt met.
+        /// The error of the last attempt.
         error: std::io::Error,
     },
     /// The peer answered with an error.
@@ -94,10 +94,10 @@ pub enum CallError {
         /// The id of the reply.
         found: i32,
     },
-    /// The reply is not what the method gives.
+    /// The reply's type is not the method's.
     #[error("{0} where {1} was due")]
     WrongResult(String, &'static str),
-    /// What came is not a reply.
+    /// The received bytes are not a reply.
     #[error("not a reply: {0}")]
     Malformed(#[from] DecodeError),
     /// The call is too large to be sent.
@@ -151,8 +151,8 @@ impl Client {
         &self.address
     }
 
-    /// Whether there is an open connection that the next call will use. The end of one takes its
-    /// time to arrive, so that a call may fail nonetheless.
+    /// Whether an open connection exists that the next call will use. Its end may be detected late,
+    /// so a call may fail nonetheless.
     pub fn is_connected(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_usable(self.options.max_idle))
     }
@@ -228,7 +228,7 @@ impl Client {
         }
     }
 
-    /// Connects, again and again as long as the options say.
+    /// Connects, with as many attempts as the options allow.
     async fn connect(&self) -> Result<Link, CallError> {
         let begun = Instant::now();
         loop {

@@ -27,7 +27,7 @@ use corona_net::memory::Holding;
 
 /// Replies are written once they amount to this much, even if more are there.
 const WRITE_BYTES: usize = 64 << 10;
-/// Room for what arrives: at first, and at most in one step.
+/// Room for received bytes: at first, and at most in one step.
 const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
 const LENGTH_BYTES: usize = 4;
 
@@ -35,9 +35,9 @@ pub(super) struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
     shared: Arc<Shared>,
-    /// What has arrived and is not handled.
+    /// Bytes that are received but not handled.
     inbox: BytesMut,
-    /// Who calls what, once the header is there.
+    /// The caller and its protocol, once the header is there.
     opened: Option<(Arc<Caller>, Target)>,
     calls: JoinSet<Done>,
     /// Bytes of the calls that are carried out.
@@ -55,11 +55,11 @@ struct Done {
     _held: Holding,
 }
 
-/// What can be done with the bytes that have arrived.
+/// The state of the received bytes.
 enum Arrived {
     /// Nothing: more must arrive.
     Incomplete,
-    /// Nothing: there is a call that must wait until others have ended.
+    /// Nothing: a call must wait until others have ended.
     Waiting,
     /// A call, to be carried out.
     Call { bytes: BytesMut },
@@ -150,7 +150,7 @@ impl Connection {
         idle.filter(|_| self.calls.is_empty()).and_then(|idle| Instant::now().checked_add(idle))
     }
 
-    /// Starts every call that is there and may start. Tells whether more is to be read.
+    /// Starts every complete call that may start. Returns whether more is to be read.
     async fn handle_arrived(&mut self) -> Result<bool, Ending> {
         loop {
             // A peer that has sent many calls at once must not keep others from being served.
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// Takes what a connection begins with, once it is there. What is wrong is refused at once.
+    /// Takes the header of a connection, once it is complete. A faulty one is refused at once.
     fn take_header(&mut self) -> Result<Arrived, DecodeError> {
         let magic = self.inbox.iter().zip(MAGIC).find(|(found, due)| **found != *due);
         if let Some((found, _)) = magic {
@@ -197,7 +197,7 @@ impl Connection {
         Ok(Arrived::Handled)
     }
 
-    /// Takes a call or a sign of life, once it is there.
+    /// Takes a call or a sign of life, once it is complete.
     fn take_frame(&mut self) -> Result<Arrived, DecodeError> {
         if self.inbox.starts_with(&PING.to_be_bytes()) {
             self.inbox.advance(LENGTH_BYTES);
@@ -219,7 +219,7 @@ impl Connection {
         Ok(Arrived::Call { bytes: self.inbox.split_to(length) })
     }
 
-    /// The length at this place, if it is there.
+    /// The length at this place, if it is complete.
     fn length(&self, at: usize, limit: usize) -> Result<Option<usize>, DecodeError> {
         let bytes = self.inbox.get(at..).and_then(|bytes| bytes.first_chunk());
         let Some(length) = bytes.map(|bytes| i32::from_be_bytes(*bytes)) else {
@@ -251,14 +251,14 @@ impl Connection {
                 shared.counters.count_fault();
             }
             let reply = encode(id, result.map_or_else(error, Outcome::Value), &shared);
-            // If there is no room for it, the connection knows by itself that it is to end.
+            // If there is no room for it, the connection itself notices that it is to end.
             let _ = held.set(reply.len());
             Done { call_bytes, reply, _held: held }
         });
         Ok(())
     }
 
-    /// Writes this reply and those that are there too.
+    /// Writes this reply and other finished ones.
     async fn answer(&mut self, first: Result<Done, JoinError>) -> Result<(), Ending> {
         let mut next = Some(first);
         let mut replies = Vec::new();
@@ -311,7 +311,7 @@ fn encode(id: i32, outcome: Outcome, shared: &Shared) -> Vec<u8> {
     })
 }
 
-/// What a connection has in the counters. It is put right when the connection ends, however.
+/// A connection's part in the counters. It is settled when the connection ends, for any reason.
 struct Account {
     held: Holding,
     shared: Arc<Shared>,

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::io::formats::{Format, WString, Writable};
 use crate::io::{DecodeError, Reader, Writer};
 
-/// The class of every error that the original has no better one for. Nobody looks at another.
+/// The class of every error for which the original has no better one. No client distinguishes
+/// others.
 const IO_EXCEPTION: &str = "java.io.IOException";
 
 /// The longest text of an error that is sent, in characters.

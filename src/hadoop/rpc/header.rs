@@ -11,16 +11,16 @@ pub const MAGIC: [u8; 5] = *b"hrpc\x03";
 /// The kind of user that the original writes, and the only one that it takes.
 const USER_KIND: &str = "STRING_UGI";
 
-/// What a client says before its first call.
+/// The first message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionHeader {
     /// The name of the Java interface whose methods will be called.
     pub protocol: String,
-    /// Who will call them, if that is said.
+    /// The user of the calls, if named.
     pub user: Option<User>,
 }
 
-/// Somebody by name. Nothing proves it.
+/// A user by name. Nothing proves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
@@ -29,12 +29,12 @@ pub struct User {
     pub groups: Vec<String>,
 }
 
-/// Who makes a call.
+/// The origin of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// From where.
     pub peer: SocketAddr,
-    /// Who it says it is.
+    /// Its claimed identity.
     pub user: Option<User>,
 }
 

@@ -1,4 +1,4 @@
-//! What one peer of a server may cost.
+//! Limits on the resources of one peer of a server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub struct Limits {
     pub max_call_bytes: usize,
     /// Bytes of one reply. Instead of a longer one the caller gets an error.
     pub max_reply_bytes: usize,
-    /// Bytes of what a connection begins with.
+    /// Bytes of a connection's header.
     pub max_header_bytes: usize,
     /// Connections open at once. One more is accepted and closed at once, and counted as refused.
     pub max_connections: usize,
@@ -28,7 +28,7 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// How long a header or a call may take to arrive once it has begun.
     pub frame_timeout: Duration,
-    /// How long the peer may take to receive what is written to it.
+    /// How long the peer may take to receive written data.
     pub write_timeout: Duration,
     /// How long a stopping server waits for calls that are carried out.
     pub drain_timeout: Duration,

@@ -20,14 +20,14 @@ use crate::writables::InetAddress;
 #[derive(Debug)]
 pub(super) struct Link {
     stream: TcpStream,
-    /// What has arrived of a reply.
+    /// Received bytes of a reply.
     inbox: BytesMut,
-    /// What is to be sent before the first call; sent with it, as the original does.
+    /// Bytes to send before the first call; sent with it, as the original does.
     preamble: Vec<u8>,
     last_used: Instant,
 }
 
-/// Room for what arrives, in one step.
+/// Room for received bytes, in one step.
 const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=256 << 10;
 
 impl Link {
@@ -84,12 +84,13 @@ impl Link {
         Ok(written.map_err(|_| CallError::Timeout(due))??)
     }
 
-    /// Reads until there is a reply. It has no length, so it is tried with what is there; a reply
-    /// that comes in many pieces is not tried at each, or it would cost the square of its length.
+    /// Reads until there is a reply. It has no length, so decoding is tried with the bytes
+    /// received; it is not tried after every piece, or the cost would grow with the square of the
+    /// length.
     async fn receive(&mut self, options: &ClientOptions) -> Result<Reply, CallError> {
         let mut tried_bytes = 0;
         loop {
-            // What came while more was waited for may have been the rest.
+            // The bytes received during a wait may have completed it.
             if self.inbox.len() == tried_bytes {
                 self.read_on(options).await?;
             }

@@ -29,14 +29,14 @@ pub struct Method {
 /// The methods that every protocol has.
 pub const HANDSHAKE: &[Method] = &[SIGNATURE, VERSION];
 
-/// What a client calls first.
+/// The first call of a client.
 pub(super) const SIGNATURE: Method = Method {
     name: "getProtocolSignature",
     parameters: &["java.lang.String", "long", "int"],
     returns: "org.apache.hadoop.ipc.ProtocolSignature",
 };
 
-/// What it calls if that does not exist.
+/// The call if that does not exist.
 pub(super) const VERSION: Method = Method {
     name: "getProtocolVersion",
     parameters: &["java.lang.String", "long"],
@@ -44,7 +44,7 @@ pub(super) const VERSION: Method = Method {
 };
 
 impl Method {
-    /// The number that stands for the method in a list of hashes.
+    /// The number of the method in a list of hashes.
     pub fn hash(&self) -> i32 {
         let start =
             string_hash(self.name).wrapping_add(31_i32.wrapping_mul(string_hash(self.returns)));
@@ -61,7 +61,7 @@ impl Method {
 }
 
 impl Protocol {
-    /// The number that stands for all methods, those of the handshake included.
+    /// The number of all methods, those of the handshake included.
     pub fn fingerprint(&self) -> i32 {
         if let Some(fingerprint) = self.whole_fingerprint {
             return fingerprint;

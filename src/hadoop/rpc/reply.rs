@@ -1,5 +1,5 @@
-//! A reply as it travels. It has no length: only who can read the value knows where it ends.
-//! Spec: mapreduce/01 §1.4.
+//! A reply on the wire. It has no length: only a reader of the value finds its end. Spec:
+//! mapreduce/01 §1.4.
 
 use super::fault::RemoteError;
 use crate::io::formats::{Format, Int, Plain, Writable};

@@ -22,7 +22,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What all connections of a server share.
+/// State that all connections of a server share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) services: Services,
@@ -44,7 +44,7 @@ impl Server {
         Server { listener, shared: Arc::new(shared) }
     }
 
-    /// What it counts; may be read while it runs and after.
+    /// Its counters; may be read while it runs and after.
     pub fn counters(&self) -> Arc<Counters> {
         self.shared.counters.clone()
     }

@@ -1,4 +1,4 @@
-//! What a server offers, and how a call finds its method. Spec: mapreduce/01 §1.3, §1.4, §1.6.
+//! A server's protocols, and how a call finds its method. Spec: mapreduce/01 §1.3, §1.4, §1.6.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::writables::ProtocolSignature;
 /// A result that is being worked out.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Object, Fault>> + Send>>;
 
-/// What carries out the calls of a protocol.
+/// The implementation of a protocol.
 pub trait Service: Send + Sync + 'static {
     fn protocol(&self) -> &'static Protocol;
 
@@ -35,7 +35,7 @@ pub struct Services {
     known: Vec<&'static str>,
 }
 
-/// What connections of a protocol get.
+/// The target of a connection.
 #[derive(Clone)]
 pub(super) enum Target {
     Offered(Arc<dyn Service>),
@@ -64,7 +64,7 @@ impl Services {
         self
     }
 
-    /// What connections of the protocol of this name get; nothing if it is not known.
+    /// The target of connections with the protocol of this name; none if it is unknown.
     pub(super) fn target(&self, name: &str) -> Option<Target> {
         let known = || self.known.iter().find(|known| **known == name);
         let offered = self.offered(name).map(|service| Target::Offered(service.clone()));

@@ -28,11 +28,11 @@ constants! {
 pub struct TaskTrackerAction {
     /// On whose behalf. Corona's trackers ignore an action without.
     pub session: Option<SessionInfo>,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// What a tracker is to do.
+/// An action for a tracker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Start an attempt.
@@ -64,7 +64,7 @@ impl TaskTrackerAction {
         }
     }
 
-    /// Reads an action whose kind is known from what stands in front of it.
+    /// Reads an action whose kind is known from the bytes before it.
     fn decode(kind: ActionType, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let said: ActionType = Enum::decode(reader)?;
         if said != kind {
@@ -133,7 +133,7 @@ impl Named for TaskTrackerAction {
 }
 
 writable! {
-    /// What a job tracker answers to a heartbeat.
+    /// A job tracker's reply to a heartbeat.
     #[derive(Clone, Debug, Default, PartialEq)]
     pub struct HeartbeatResponse: "org.apache.hadoop.mapred.HeartbeatResponse" {
         /// To be sent with the next heartbeat.

@@ -16,7 +16,7 @@ constants! {
 }
 
 writable! {
-    /// How a cluster stands.
+    /// The status of a cluster.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ClusterStatus: "org.apache.hadoop.mapred.ClusterStatus" {
         /// Trackers that are active.

@@ -17,7 +17,7 @@ writable! {
     pub struct CounterGroup {
         /// Mostly the name of the Java enum whose constants are the counters.
         pub name: String as Text,
-        /// What people see.
+        /// The displayed name.
         pub display_name: String as Text,
         /// The counters, in no defined order.
         pub counters: Vec<Counter> as List<VInt, Plain>,
@@ -28,9 +28,9 @@ writable! {
 pub struct Counter {
     /// Its name within the group.
     pub name: String,
-    /// What people see, if that is not the name.
+    /// The displayed name, if it is different.
     pub display_name: Option<String>,
-    /// How far it has counted.
+    /// The count.
     pub value: i64,
 }
 

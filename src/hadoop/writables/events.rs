@@ -1,12 +1,12 @@
-//! What reduces learn of maps, and the answer to the handshake.
-//! Spec: mapreduce/02 §2.8, mapreduce/01 §1.6.
+//! Events of maps for reduces, and the answer to the handshake. Spec: mapreduce/02 §2.8,
+//! mapreduce/01 §1.6.
 
 use super::{TaskAttemptId, constants, writable};
 use crate::io::formats::{Bool, Enum, Format, Int, List, Long, Plain, VInt, WString};
 use crate::io::{DecodeError, Reader, Writer};
 
 constants! {
-    /// What has become of an attempt.
+    /// The result of an attempt.
     pub enum EventStatus: "org.apache.hadoop.mapred.TaskCompletionEvent$Status" {
         Failed = "FAILED",
         /// It was killed.
@@ -30,7 +30,7 @@ writable! {
         pub id_within_job: i32 as VInt,
         /// Whether it was a map.
         pub is_map: bool as Bool,
-        /// What has become of it.
+        /// The attempt's result.
         pub status: EventStatus as Enum,
         /// Where its output can be fetched, such as `http://host:50060`.
         pub tracker_http: Option<String> as WString,
@@ -54,7 +54,7 @@ writable! {
 }
 
 writable! {
-    /// What a server offers of a protocol.
+    /// A server's version of a protocol.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ProtocolSignature: "org.apache.hadoop.ipc.ProtocolSignature" {
         /// The server's version of the protocol.
@@ -64,7 +64,7 @@ writable! {
     }
 }
 
-/// Hashes, if there are any, after a `boolean` that says whether.
+/// Hashes, if there are any, after a `boolean` that indicates whether.
 #[derive(Debug)]
 struct IfAny;
 

@@ -1,4 +1,4 @@
-//! What a remote job tracker leaves with its parent, so that another can take its place.
+//! The state that a remote job tracker leaves with its parent, so that another can take its place.
 //! Spec: mapreduce/02 §2.10.
 
 use super::task_status::Tagged;
@@ -10,9 +10,9 @@ writable! {
     /// An attempt has been reported by a tracker.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TaskStatusUpdate {
-        /// What was reported.
+        /// The reported status.
         pub status: TaskStatus as Tagged,
-        /// By whom.
+        /// The reporting tracker.
         pub tracker: Option<String> as WString,
     }
 }
@@ -51,7 +51,7 @@ writable! {
     }
 }
 
-/// What has happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
     /// An attempt has been reported.
@@ -121,7 +121,7 @@ writable! {
     /// Something has happened, and when.
     #[derive(Clone, Debug, PartialEq)]
     pub struct StateUpdate: "org.apache.hadoop.mapred.CoronaStateUpdate" {
-        /// What.
+        /// The event.
         pub update: Update as Plain,
         /// When, in milliseconds since the Unix epoch.
         pub at_ms: i64 as VLong,
@@ -132,7 +132,7 @@ writable! {
     /// All data that a new job tracker needs to continue a job.
     #[derive(Clone, Debug, PartialEq)]
     pub struct JobTrackerState: "org.apache.hadoop.mapred.CoronaJTState" {
-        /// What has happened.
+        /// The events.
         pub updates: Vec<StateUpdate> as List<VInt, Plain>,
         /// The session of the last job tracker.
         pub session: String as Text,

@@ -66,7 +66,7 @@ constants! {
 }
 
 constants! {
-    /// What is asked about safe mode.
+    /// The request about safe mode.
     pub enum SafeModeAction: "org.apache.hadoop.hdfs.protocol.FSConstants$SafeModeAction" {
         /// End it.
         Leave = "SAFEMODE_LEAVE",
@@ -192,7 +192,7 @@ writable! {
     pub struct LocatedBlocks: "org.apache.hadoop.hdfs.protocol.LocatedBlocks" {
         /// Bytes in the whole file, without a block that is being written.
         pub file_bytes: i64 as Long,
-        /// Whether somebody writes the file.
+        /// Whether a client is writing the file.
         pub under_construction: bool as Bool,
         pub blocks: Vec<LocatedBlock> as List<Int, Plain>,
     }
@@ -241,7 +241,7 @@ writable! {
         pub modified_ms: i64 as Long,
         /// When it was last read, in milliseconds since 1970; 0 for a directory.
         pub accessed_ms: i64 as Long,
-        /// Who may do what with it.
+        /// Its permissions.
         pub permission: FsPermission as Plain,
         pub owner: String as Text,
         pub group: String as Text,
@@ -265,7 +265,7 @@ writable! {
         pub modified_ms: i64 as Long,
         /// When it was last read, in milliseconds since 1970; 0 for a directory.
         pub accessed_ms: i64 as Long,
-        /// Who may do what with it.
+        /// Its permissions.
         pub permission: FsPermission as Plain,
         pub owner: String as Text,
         pub group: String as Text,
@@ -287,7 +287,7 @@ writable! {
 pub struct LocatedDirectoryListing {
     /// The entries.
     pub listing: DirectoryListing,
-    /// The blocks of each entry, as many as there are entries.
+    /// The blocks of each entry, in the order of the entries.
     pub blocks: Vec<LocatedBlocks>,
 }
 
@@ -328,7 +328,7 @@ impl Named for LocatedDirectoryListing {
 }
 
 writable! {
-    /// What lies below a directory, in sums.
+    /// Totals of the tree below a directory.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ContentSummary: "org.apache.hadoop.fs.ContentSummary" {
         /// Bytes of all files.

@@ -11,7 +11,8 @@ writable! {
     pub struct JobId: "org.apache.hadoop.mapred.JobID" {
         /// Its number within its tracker: 1, unless a remote job tracker was restarted.
         pub number: i32 as Int,
-        /// What the original calls the identifier of the job tracker: the id of its session.
+        /// The id of the job tracker's session; the original calls it the identifier of the job
+        /// tracker.
         pub tracker: String as Text,
     }
 }
@@ -61,7 +62,7 @@ writable! {
     /// A child process's identity when it asks for a task.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct JvmContext: "org.apache.hadoop.mapred.JvmContext" {
-        /// Who it is.
+        /// The JVM's id.
         pub jvm: JvmId as Plain,
         /// Its process id, as its parent passed it.
         pub pid: String as Text,

@@ -23,7 +23,7 @@ constants! {
 }
 
 writable! {
-    /// How a job stands.
+    /// The status of a job.
     #[derive(Clone, Debug, PartialEq)]
     pub struct JobStatus: "org.apache.hadoop.mapred.JobStatus" {
         pub job: JobId as Plain,
@@ -43,13 +43,13 @@ writable! {
         pub user: String as Text,
         /// How urgent it is.
         pub priority: JobPriority as Enum,
-        /// What a scheduler says of it; `NA` if nothing.
+        /// A scheduler's information about it; `NA` if none.
         pub scheduling_info: String as Text,
     }
 }
 
 writable! {
-    /// What does not change of a job.
+    /// The constant properties of a job.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct JobProfile: "org.apache.hadoop.mapred.JobProfile" {
         pub job: JobId as Plain,
@@ -59,7 +59,7 @@ writable! {
         pub url: String as Text,
         /// Whose job it is.
         pub user: String as Text,
-        /// What its user calls it.
+        /// The name that its user gave it.
         pub name: String as Text,
         pub queue: String as Text,
     }
@@ -69,13 +69,13 @@ writable! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct JobQueueInfo: "org.apache.hadoop.mapred.JobQueueInfo" {
         pub name: String as Text,
-        /// What a scheduler says of it; `N/A` if nothing.
+        /// A scheduler's information about it; `N/A` if none.
         pub scheduling_info: String as Text,
     }
 }
 
 writable! {
-    /// What a user may do with a queue.
+    /// A user's permissions for a queue.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct QueueAclsInfo: "org.apache.hadoop.mapred.QueueAclsInfo" {
         /// The queue.
@@ -85,19 +85,19 @@ writable! {
 }
 
 writable! {
-    /// How a task stands.
+    /// The status of a task.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TaskReport: "org.apache.hadoop.mapred.TaskReport" {
         pub task: TaskId as Plain,
         /// From 0 to 1.
         pub progress: f32 as Float,
-        /// What the task says that it does.
+        /// The task's own status text.
         pub state_string: String as Text,
         /// Milliseconds since the Unix epoch.
         pub start_time_ms: i64 as Long,
         /// Milliseconds since the Unix epoch, 0 if it has not ended.
         pub finish_time_ms: i64 as Long,
-        /// What went wrong with its attempts.
+        /// The diagnostics of its attempts.
         pub diagnostics: Vec<String> as List<Int, WString>,
         pub counters: Counters as Plain,
         /// Its state, with the attempts that belong to it.

@@ -1,6 +1,6 @@
-//! Two macros that let a type say how it travels beside what it is.
+//! Two macros that declare a type together with its encoding.
 
-/// Declares a struct whose fields travel one after the other, each in the format after its `as`.
+/// Declares a struct whose fields are encoded one after another, each in the format after its `as`.
 ///
 /// With `: "class"` after its name the struct is [`Named`](super::Named) and can be a parameter or
 /// a result.

@@ -1,11 +1,11 @@
-//! What stands beside and before the bytes of a map's output. Spec: mapreduce/02 §2.13.
+//! The header and the index of a map's output. Spec: mapreduce/02 §2.13.
 
 use super::writable;
 use crate::io::formats::{Bool, Long, Text, VInt, VLong, Writable};
 use crate::io::{DecodeError, Reader, Writer};
 
 writable! {
-    /// What goes before the bytes of a map output that a reduce fetches.
+    /// The header of a map output that a reduce fetches.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ShuffleHeader {
         /// The attempt whose output it is, by name.
@@ -16,7 +16,7 @@ writable! {
         pub raw_length: i64 as VLong,
         /// The number of the reduce.
         pub reduce: i32 as VInt,
-        /// Whether there is such an output. If not, no bytes follow, whatever the lengths say.
+        /// Whether there is such an output. If not, no bytes follow, whatever the lengths are.
         pub found: bool as Bool,
     }
 }

@@ -1,8 +1,8 @@
 //! The objects that the programs of a cluster send each other, with the exact bytes of each.
 //!
-//! Knows bytes, and no connection and no cluster: what an object means is its reader's business.
-//! Each file is a family, described field by field; [`Value`](crate::object::Value) gathers
-//! those that can travel as parameters and results. Spec: mapreduce/02.
+//! Knows bytes, and no connection and no cluster; the readers of objects interpret them. Each file
+//! is a family, described field by field; [`Value`](crate::object::Value) gathers those that can be
+//! parameters and results. Spec: mapreduce/02.
 
 mod actions;
 mod cluster;
@@ -59,8 +59,8 @@ pub(crate) use macros::{constants, writable};
 
 use super::io::{DecodeError, Reader, Writer, formats::Writable};
 
-/// An object that can be a parameter, a result, or an item of an array: it travels with the names
-/// of two classes, the one that the interface declares and its own.
+/// An object that can be a parameter, a result, or an item of an array: it is sent with the names
+/// of two classes, the declared one of the interface and its own.
 pub trait Named: Sized {
     /// The class that interfaces declare.
     const DECLARED: &'static str;
@@ -74,7 +74,7 @@ pub trait Named: Sized {
     /// Reads the fields of an object of this class, one of [`CLASSES`](Named::CLASSES).
     fn decode_fields(class: &str, reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 
-    /// Writes the fields of this object. Which class they belong to stands elsewhere.
+    /// Writes the fields of this object. The class that they belong to is stored elsewhere.
     fn encode_fields(&self, writer: &mut Writer);
 }
 

@@ -59,7 +59,7 @@ writable! {
     pub struct SessionInfo: "org.apache.hadoop.mapred.CoronaSessionInfo" {
         /// The session's handle. Actions without one are ignored by trackers.
         pub handle: Option<String> as WString,
-        /// Where the session's job tracker listens, and who else can be asked.
+        /// The address of the session's job tracker, and another one to ask.
         pub trackers: SessionTrackers as crate::io::formats::Plain,
     }
 }
@@ -68,11 +68,11 @@ writable! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTrackers {
     pub job_tracker: InetAddress,
-    /// Who knows the job tracker's new address when the old one does not answer.
+    /// The address that knows the job tracker's new address when the old one does not answer.
     pub secondary: Option<InetAddress>,
 }
 
-/// What is added to the port of a job tracker when a second address follows.
+/// Added to the port of a job tracker when a second address follows.
 const HAS_SECONDARY: i32 = 1 << 16;
 
 impl Writable for SessionTrackers {

@@ -1,11 +1,11 @@
-//! What maps read: splits, and the file in which a job's splits lie. Spec: mapreduce/02 §2.11.
+//! The input of maps: splits, and the file that contains a job's splits. Spec: mapreduce/02 §2.11.
 
 use super::writable;
 use crate::io::formats::{Bytes, Format, List, Long, Plain, Text, Utf8, VInt, Writable};
 use crate::io::{DecodeError, Reader, Writer};
 
 writable! {
-    /// What a map reads, opaque to everybody but the map: also the whole of a `split.dta` file.
+    /// The input of a map, opaque to all but the map: also the whole of a `split.dta` file.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct Split {
         /// The Java class of the split.
@@ -69,8 +69,8 @@ impl SplitFile {
 }
 
 impl SplitFile {
-    /// Reads what stands before the splits and gives their number. Errors: also a file that begins
-    /// otherwise, or one of another version.
+    /// Reads the header before the splits and returns their number. Errors: also a file with
+    /// another header, or one of another version.
     pub fn begin(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
         let magic = reader.take(Self::MAGIC.len())?;
         if magic != Self::MAGIC {

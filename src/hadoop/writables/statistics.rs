@@ -1,10 +1,10 @@
-//! What a job tracker reports of a job that has ended. Spec: mapreduce/02 §2.9.
+//! A job tracker's report of a job that has ended. Spec: mapreduce/02 §2.9.
 
 use super::writable;
 use crate::io::formats::{Int, Long};
 
 writable! {
-    /// Figures of a job.
+    /// Statistics of a job.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct JobStats: "org.apache.hadoop.mapred.JobStats" {
         /// Attempts at maps that were started.

@@ -42,7 +42,7 @@ pub struct Task {
     pub partition: i32,
     /// The slots that it takes.
     pub slots: i32,
-    /// How it stands. The child reports counters only if this has some, be it none at all.
+    /// Its status. The child reports counters only if this has some, even an empty list.
     pub status: TaskStatus,
     /// Records that it leaves out.
     pub skip: SkipRanges,
@@ -60,16 +60,16 @@ pub struct Task {
     pub task_cleanup: bool,
     /// Nothing, as far as is known.
     pub extra_data: Vec<u8>,
-    /// What is particular to maps and to reduces.
+    /// Fields that are particular to maps and to reduces.
     pub kind: TaskKind,
 }
 
-/// What is particular to maps and to reduces.
+/// Fields that are particular to maps and to reduces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     Map {
-        /// What it reads. Tasks that only prepare or clean up have nothing to read, and none is
-        /// written for them.
+        /// Its input. Tasks that only prepare or clean up have no input, and none is written for
+        /// them.
         split: Option<Split>,
     },
     Reduce {
@@ -171,7 +171,7 @@ impl Task {
         }
     }
 
-    /// The status is read by the kind of the task, whatever it says of itself.
+    /// The kind of the task determines how the status is read, whatever the status contains.
     fn encode_status(&self, writer: &mut Writer) {
         if self.status.is_map() == self.is_map() {
             return self.status.encode(writer);
@@ -224,7 +224,7 @@ writable! {
     }
 }
 
-/// A task, if there is one, after a `boolean` that says whether.
+/// A task, if there is one, after a `boolean` that indicates whether.
 #[derive(Debug)]
 struct IfAny;
 

@@ -1,4 +1,4 @@
-//! How a task attempt stands. Spec: mapreduce/02 §2.3.
+//! The status of a task attempt. Spec: mapreduce/02 §2.3.
 
 use super::{Counters, Named, TaskAttemptId, constants, writable};
 use crate::io::formats::{Enum, Float, Format, Int, List, Long, Plain, Text, Writable};
@@ -11,11 +11,11 @@ constants! {
         Running = "RUNNING",
         /// It has done its work.
         Succeeded = "SUCCEEDED",
-        /// It has failed, and nothing of it is left.
+        /// It has failed, and its cleanup is done.
         Failed = "FAILED",
         /// It has not begun.
         Unassigned = "UNASSIGNED",
-        /// It was killed, and nothing of it is left.
+        /// It was killed, and its cleanup is done.
         Killed = "KILLED",
         /// It waits for the permission to commit its output.
         CommitPending = "COMMIT_PENDING",
@@ -27,7 +27,7 @@ constants! {
 }
 
 constants! {
-    /// What an attempt is at.
+    /// The phase of an attempt.
     pub enum Phase: "org.apache.hadoop.mapred.TaskStatus$Phase" {
         /// Before its first phase.
         Starting = "STARTING",
@@ -68,7 +68,7 @@ writable! {
     }
 }
 
-/// How an attempt stands.
+/// The status of an attempt.
 ///
 /// Nothing on the wire distinguishes a map's status from a reduce's: the reader knows it from the
 /// context, so there is no single way to decode it. See [`decode`](TaskStatus::decode).
@@ -80,11 +80,11 @@ pub struct TaskStatus {
     /// The slots that it takes.
     pub slots: i32,
     pub state: TaskState,
-    /// What went wrong; readers append it to what they know.
+    /// New diagnostics; readers append them to earlier ones.
     pub diagnostics: String,
-    /// What the task says that it does.
+    /// The task's own status text.
     pub state_string: String,
-    /// What it is at.
+    /// The current phase.
     pub phase: Phase,
     /// Milliseconds since the Unix epoch, 0 if it has not begun.
     pub start_time_ms: i64,
@@ -97,7 +97,7 @@ pub struct TaskStatus {
     pub counters: Option<Counters>,
     /// The records that it will read next.
     pub next_records: RecordRange,
-    /// What a reduce adds; the status is a map's if it is `None`.
+    /// Further fields of a reduce; the status is a map's if it is `None`.
     pub reduce: Option<ReduceProgress>,
 }
 
@@ -159,7 +159,7 @@ impl TaskStatus {
     }
 }
 
-/// A status or a task after a `boolean` that says whether it is a map's.
+/// A status or a task after a `boolean` that indicates whether it is a map's.
 #[derive(Debug)]
 pub(super) struct Tagged;
 

@@ -50,7 +50,7 @@ fn check<F: Format<T>, T: PartialEq + Debug>(value: T, bytes: &str) {
     }
 }
 
-/// The same for an object whose class tells how to read it.
+/// The same for an object whose class determines how to read it.
 struct AsNamed<T>(std::marker::PhantomData<T>);
 
 impl<T: Named> Format<(&'static str, T)> for AsNamed<T> {
@@ -230,7 +230,7 @@ fn tasks() {
     check_named(reduce, &format!("{before_skip} {reduce_status} {ranges} {end} 00000007"));
 }
 
-/// Writing cannot fail over a task that contradicts itself; what is written can be read.
+/// A task that contradicts itself can be written, and the bytes can be read.
 #[test]
 fn tasks_that_contradict_themselves_are_written_as_what_they_are() {
     let reduce = Task { kind: TaskKind::Reduce { maps: 1 }, ..new_map() };

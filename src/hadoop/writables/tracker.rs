@@ -1,11 +1,11 @@
-//! How a tracker stands, as it says in its heartbeats to job trackers. Spec: mapreduce/02 §2.5.
+//! A tracker's status, as in its heartbeats to job trackers. Spec: mapreduce/02 §2.5.
 
 use super::task_status::Tagged;
 use super::{TaskStatus, writable};
 use crate::io::formats::{Bool, Float, Int, List, Long, Plain, Text, VInt, VLong};
 
 writable! {
-    /// How a tracker stands.
+    /// The status of a tracker.
     #[derive(Clone, Debug, PartialEq)]
     pub struct TaskTrackerStatus: "org.apache.hadoop.mapred.TaskTrackerStatus" {
         /// Its name, the same as in its heartbeats to the cluster manager.
@@ -29,7 +29,7 @@ writable! {
 }
 
 writable! {
-    /// What a machine has. -1 is not known, or no limit.
+    /// A machine's resources. -1 means unknown, or no limit.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ResourceStatus {
         /// Bytes of virtual memory.
@@ -57,7 +57,7 @@ writable! {
     }
 }
 
-/// Nothing is known, and there is any amount of space.
+/// Nothing is known, and space is unlimited.
 impl Default for ResourceStatus {
     fn default() -> Self {
         ResourceStatus {
@@ -77,14 +77,14 @@ impl Default for ResourceStatus {
 }
 
 writable! {
-    /// What the health script of a machine says.
+    /// The result of a machine's health script.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct NodeHealth {
         /// Whether the machine is well.
         pub is_healthy: bool as Bool,
-        /// What is wrong with it.
+        /// The problem found.
         pub report: String as Text,
-        /// When the script said so, in milliseconds since the Unix epoch.
+        /// The time of the result, in milliseconds since the Unix epoch.
         pub last_reported_ms: i64 as Long,
     }
 }

@@ -68,7 +68,7 @@ impl From<&ResourceRequest> for SlotRequest {
     }
 }
 
-/// Where a request of a session stands.
+/// The state of a session's request.
 pub type RequestStanding = slots::RequestStanding<Grant>;
 
 /// A slot that the session held or requested, and that it lost.
@@ -114,7 +114,7 @@ pub struct Totals {
     pub late_grants: u64,
     /// Unsolicited grants.
     pub stray_grants: u64,
-    /// Revocations of what was not held any more, or never was.
+    /// Revocations of slots that were not held any more, or never were.
     pub stale_revocations: u64,
 }
 
@@ -186,7 +186,7 @@ impl SlotBooks {
                 kind: slot.kind,
                 exclude_hosts: slot.exclude_hosts,
             });
-            // The remaining requests were counted, so that there is an id for each.
+            // The remaining requests were counted, so each gets an id.
             request.cloned()
         });
         let requests: Vec<_> = requests.collect();
@@ -233,8 +233,8 @@ impl SlotBooks {
                 GrantOutcome::Again(RequestStanding::Granted(_)) => totals.repeated_grants += 1,
                 // Its release is on the way, or is the holder's to make.
                 GrantOutcome::Again(_) | GrantOutcome::Late => totals.late_grants += 1,
-                // A cluster manager that was restored from an old state may grant again what was
-                // released.
+                // A cluster manager that was restored from an old state may grant released slots
+                // again.
                 GrantOutcome::Forgotten => {
                     totals.late_grants += 1;
                     news.give_back.push(grant.id);
@@ -287,7 +287,7 @@ impl SlotBooks {
         self.last_grant_id
     }
 
-    /// Where a request stands; none once its release is acknowledged.
+    /// The state of a request; none once its release is acknowledged.
     pub fn standing(&self, id: i32) -> Option<&RequestStanding> {
         self.slots.get(id).map(|(_, standing)| standing)
     }

@@ -35,7 +35,7 @@ enum Event {
 
 use Event::*;
 
-/// Does it and says in short what came out.
+/// Applies the event and describes the result.
 fn happen(books: &mut SlotBooks, event: &Event) -> String {
     let ids = |lost: Vec<Lost>| lost.iter().map(|lost| lost.grant.id).collect::<Vec<_>>();
     match event {
@@ -215,8 +215,8 @@ fn ids_end_and_none_is_used_twice() {
     assert_eq!(books.totals().stray_grants, 1);
 }
 
-/// A cluster manager, as far as one session sees it. Calls reach it at least once, what it tells
-/// arrives at least once and in order.
+/// A cluster manager, as far as one session sees it. Calls reach it at least once; its
+/// notifications arrive at least once and in order.
 #[derive(Default)]
 struct Manager {
     /// Requested and not released; with the node where it is granted, and whether it is in limbo.

@@ -163,7 +163,7 @@ async fn an_expired_or_killed_session_ends() {
             Ending::Refused(text) => assert!(!is_gone && text == "too many"),
             other => panic!("{other}"),
         }
-        // What ended it stays what ended it.
+        // The first reason for the end stays.
         let end = driver.end(corona_model::types::SessionStatus::Successful).await;
         assert_eq!(end.to_string(), ending.to_string());
         assert_eq!(manager.count("sessionEnd"), 0);
@@ -219,7 +219,7 @@ async fn heartbeats_tell_progress_and_usage() {
     let says = |request_id, grant_id| {
         progress().is_some_and(|args| (args.request_id, args.grant_id) == (request_id, grant_id))
     };
-    // What waits to be taken is not told yet.
+    // A queued call is not sent yet.
     until("the first batch is told", || says(3, 3)).await;
     next(&mut events).await;
     until("the second batch is told", || says(3, 1)).await;
@@ -234,7 +234,7 @@ async fn safe_mode_and_a_restart_cost_nothing() {
     let options = Options { proxy_job_tracker: Some(endpoint(proxy.address)), ..options(&manager) };
     let (driver, mut events) = SessionDriver::start(options).await.unwrap();
     manager.until_called("sessionHeartbeatV2", 1).await;
-    // The manager is told to stop: flag first, then every call is refused, then it is gone.
+    // The manager is asked to stop: flag first, then it refuses every call, then it disconnects.
     proxy.set(true);
     manager.follow(|_, _| Act::SafeMode);
     driver.request(vec![map()]).unwrap();
@@ -244,7 +244,7 @@ async fn safe_mode_and_a_restart_cost_nothing() {
     proxy.until_asked(10).await;
     assert_eq!(driver.traffic().failed_attempts, 0);
     assert_eq!(manager.count("requestResource"), 1);
-    // It comes back before the flag is cleared, still in safe mode, then all is well.
+    // It is reachable again before the flag is cleared, still in safe mode, then it recovers.
     manager.serve();
     proxy.until_asked(3).await;
     manager.follow(|method, before| match method {
@@ -292,7 +292,7 @@ async fn large_batches_are_cut_and_a_full_queue_refuses() {
     assert_eq!(driver.request(vec![map()]).unwrap(), [6]);
     assert!(matches!(driver.request(vec![map()]), Err(DriverError::Busy(4))));
     assert!(matches!(driver.release([1]), Err(DriverError::Busy(4))));
-    // What was refused has left no trace.
+    // The refused call has left no trace.
     driver.look(|books| assert_eq!(books.totals().requested, 6));
     manager.go_on();
     until_answered(&driver).await;

@@ -44,7 +44,7 @@ async fn the_end_forgets_what_waits_but_the_feedback() {
     assert!(matches!(next(&mut events).await, Event::Ended(_)));
     assert!(events.next().await.is_none());
     assert!(matches!(driver.release([1]), Err(DriverError::Over)));
-    // The first one who ends it decides.
+    // The first caller decides.
     let ending = driver.end(SessionStatus::Failed).await;
     assert!(matches!(*ending, Ending::Ended(SessionStatus::Successful)));
 }
@@ -103,7 +103,7 @@ async fn the_end_makes_one_attempt_and_waits_for_no_pause() {
 
 #[tokio::test]
 async fn the_end_takes_no_longer_than_it_may() {
-    // Under way, or at the end itself.
+    // In flight, or at the end itself.
     let stuck: [Script; 2] = [
         |method, _| match method {
             "requestResource" => Act::Stall,

@@ -1,4 +1,4 @@
-//! What a cluster manager tells a session: once, twice, too late or without reason.
+//! Notifications of a cluster manager: repeated, too late or without reason.
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ async fn a_slow_owner_holds_up_the_cluster_manager_and_loses_nothing() {
     }
     let third = granted(HANDLE, &[(3, "a")]);
     let third = tokio::spawn(async move { session.call(&third).await.map(|_| session) });
-    // Another session of the same listener is not held up.
+    // Another session of the same listener is not delayed.
     let mut other = manager.session().await;
     let nobody = timeout(SOON, other.call(&granted("202611210001.99", &[]))).await.unwrap();
     assert!(matches!(nobody, Err(CallError::Closed)), "{nobody:?}");

@@ -1,4 +1,4 @@
-//! A cluster manager and a proxy job tracker that do what a test tells them.
+//! A cluster manager and a proxy job tracker that are scripted by a test.
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,10 +29,10 @@ pub(super) const SOON: Duration = Duration::from_secs(20);
 
 pub(super) const HANDLE: &str = "202611210001.7";
 
-/// What a call is answered with.
+/// The answer to a call.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// What a cluster manager says when all is well.
+    /// A healthy cluster manager's answer.
     Well,
     /// The connection is closed.
     Close,
@@ -46,7 +46,7 @@ pub(super) enum Act {
     Stall,
 }
 
-/// What to do with a call: by its method and how often it has come before.
+/// Chooses the answer to a call by its method and the number of earlier calls of it.
 pub(super) type Script = fn(method: &str, before: usize) -> Act;
 
 pub(super) fn well(_: &str, _: usize) -> Act {
@@ -71,7 +71,7 @@ struct World {
     script: Mutex<Script>,
     seen: Mutex<Vec<Seen>>,
     stalls: watch::Sender<bool>,
-    /// Sessions are told apart by a number at the end of their handle; 0 for all the same.
+    /// A number at the end of their handle distinguishes sessions; 0 for all the same.
     next_session: AtomicUsize,
 }
 
@@ -169,7 +169,7 @@ impl Manager {
         Client::connect(self.session_address(), options).await.unwrap()
     }
 
-    /// Tells the last session something, on a connection of its own.
+    /// Notifies the last session, on a separate connection.
     pub(super) async fn tell(&self, call: SessionDriverCall) -> Result<(), CallError> {
         let mut client = self.session().await;
         timeout(SOON, client.call(&call)).await.expect("an answer in time").map(drop)

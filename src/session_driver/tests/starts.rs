@@ -35,7 +35,7 @@ async fn a_session_sends_its_identity_and_learns_its_pool() {
     else {
         panic!("{seen:?}")
     };
-    // The pool is the one that it was put into.
+    // The pool is the one that the session was put into.
     assert_eq!(info.pool_info_strings.as_ref().unwrap().pool_name, "redirected");
     assert_eq!((&*info.name, info.url.as_deref()), ("new", Some("http://page")));
 }
@@ -64,7 +64,7 @@ async fn an_absent_cluster_manager_is_tried_as_often_as_the_original_does() {
     // retry_max is 2.
     assert!(matches!(error, StartError::Unreachable { attempts: 4, .. }), "{error}");
     assert_eq!(proxy.asked(), 3);
-    // With nobody to ask, once is enough.
+    // Without a peer to ask, once is enough.
     let nobody = Some(endpoint(manager.address));
     let error =
         SessionDriver::start(Options { proxy_job_tracker: nobody, ..options.clone() }).await;
@@ -211,7 +211,7 @@ async fn a_session_of_an_earlier_process_goes_on() {
     assert_eq!(new, [6]);
     driver.release([2]).unwrap();
     manager.until_called("releaseResource", 2).await;
-    // What was released may not be known there; the call with requests comes before any heartbeat.
+    // The manager may have missed the release; the call with requests comes before any heartbeat.
     let methods = manager.methods();
     assert_eq!(methods[..2], ["releaseResource", "requestResource"], "{methods:?}");
     assert_eq!(manager.ids("releaseResource"), [vec![1, 3, 5], vec![2]]);

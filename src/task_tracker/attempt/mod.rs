@@ -1,7 +1,7 @@
 //! One attempt of a task, from its arrival to its last report. Decisions only: nothing is done here.
 //!
-//! It knows no process, no file and no connection; their owners report what happened, and when.
-//! Reports of the task's process are hostile input: they change only what they may. Spec:
+//! It knows no process, no file and no connection; their owners report events with their times.
+//! Reports of the task's process are hostile input: their effects are restricted. Spec:
 //! mapreduce/04 §4.3, §4.7, §4.8, mapreduce/02 §2.3.
 
 #[cfg(test)]
@@ -13,7 +13,7 @@ use corona_hadoop::writables::{Phase, RecordRange, ReduceProgress, Task, TaskSta
 
 /// The longest diagnostic text, in bytes; the rest is left out.
 const MAX_DIAGNOSTICS_BYTES: usize = 64 << 10;
-/// The longest text of what a process says that it does, in bytes.
+/// The longest status text of a process, in bytes.
 const MAX_STATE_STRING_BYTES: usize = 16 << 10;
 /// The most memory that the counters of an attempt take, in bytes, as counted here.
 const MAX_COUNTERS_BYTES: usize = 4 << 20;
@@ -37,7 +37,7 @@ pub enum Cause {
     /// It counts as failed: it was silent, took too much memory, or reported that it cannot
     /// continue.
     Failure,
-    /// Somebody wants it to end.
+    /// A peer wants it to end.
     Request,
 }
 
@@ -46,9 +46,9 @@ pub enum Cause {
 pub struct Attempt {
     task: Task,
     status: TaskStatus,
-    /// Whether its process said that the work is done.
+    /// Whether its process has reported that the work is done.
     done: bool,
-    /// Whether its process said what went wrong.
+    /// Whether its process has reported what went wrong.
     explained: bool,
     last_progress: Instant,
     counters_told: Option<Instant>,
@@ -63,7 +63,7 @@ impl Attempt {
             (false, true) => Phase::Map,
             (false, false) => Phase::Shuffle,
         };
-        // So does the original when it reads one, and its process is sent what was read.
+        // The original does so when it reads one, and its process is sent the task as read.
         if task.task_cleanup {
             task.status.phase = phase;
         }
@@ -97,7 +97,7 @@ impl Attempt {
         &self.task
     }
 
-    /// How it stands.
+    /// Its status.
     pub fn status(&self) -> &TaskStatus {
         &self.status
     }
@@ -108,7 +108,7 @@ impl Attempt {
             && matches!(self.status.state, TaskState::FailedUnclean | TaskState::KilledUnclean)
     }
 
-    /// Whether nothing more is to be expected of it.
+    /// Whether no more reports of it are expected.
     pub fn has_ended(&self) -> bool {
         self.status.state != TaskState::Unassigned && !self.is_active()
     }
@@ -132,8 +132,8 @@ impl Attempt {
         true
     }
 
-    /// Takes a report of its process. False if it is ignored: the attempt is over, or the report
-    /// comes from before what is known already.
+    /// Takes a report of its process. False if it is ignored: the attempt is over, or the report is
+    /// older than the known state.
     pub fn update(&mut self, report: TaskStatus, now: Now) -> bool {
         let late = report.state == TaskState::Running && self.status.state != TaskState::Running;
         if !self.is_active() || late {
@@ -143,7 +143,7 @@ impl Attempt {
         self.add_diagnostics(&report.diagnostics);
         let cleaning_up = self.is_cleaning_up();
         let status = &mut self.status;
-        // A process may say that it waits to commit, and no more of its state.
+        // A process may report that it waits to commit, and no other change of its state.
         if status.state == TaskState::Running && report.state == TaskState::CommitPending {
             status.state = TaskState::CommitPending;
         }
@@ -174,19 +174,19 @@ impl Attempt {
         true
     }
 
-    /// Adds to what is known of what went wrong.
+    /// Adds to the diagnostics.
     pub fn add_diagnostics(&mut self, text: &str) {
         let room = MAX_DIAGNOSTICS_BYTES.saturating_sub(self.status.diagnostics.len());
         self.status.diagnostics.push_str(text.get(..boundary(text, room)).unwrap_or_default());
     }
 
-    /// Its process says what went wrong.
+    /// Its process reports an error.
     pub fn explain(&mut self, text: &str) {
         self.explained |= !text.trim().is_empty();
         self.add_diagnostics(text);
     }
 
-    /// Whether its process said what went wrong.
+    /// Whether its process has reported an error.
     pub fn is_explained(&self) -> bool {
         self.explained
     }
@@ -196,7 +196,7 @@ impl Attempt {
         self.status.next_records = range;
     }
 
-    /// Its process says that the work is done. False if that comes too late.
+    /// Its process reports that the work is done. False if that comes too late.
     pub fn finish(&mut self, now: Now) -> bool {
         if !self.is_active() {
             return false;
@@ -246,7 +246,7 @@ impl Attempt {
         self.end(now);
     }
 
-    /// What a reduce has not come to has taken no time: that is how job trackers count. Spec:
+    /// Phases that a reduce has not reached have taken no time: job trackers count that way. Spec:
     /// mapreduce/02 §2.3.
     fn end(&mut self, now: Now) {
         self.status.finish_time_ms = now.since_epoch_ms;
@@ -278,9 +278,9 @@ impl Attempt {
         runs.then(|| now.instant.saturating_duration_since(self.last_progress))
     }
 
-    /// What is said of it in the next heartbeat. What went wrong, and which fetches, is said once;
-    /// counters once a minute, and whenever it does not run. `output_bytes` is the size of a map's
-    /// output, which counts only for one that succeeded.
+    /// Its report in the next heartbeat. Diagnostics and failed fetches are reported once; counters
+    /// once a minute, and whenever it does not run. `output_bytes` is the size of a map's output,
+    /// which counts only for one that succeeded.
     pub fn report(&mut self, output_bytes: Option<u64>, now: Now) -> TaskStatus {
         let due = self
             .counters_told

@@ -1,4 +1,4 @@
-//! The table of mapreduce/04 §4.7, as scripts of what happens.
+//! The table of mapreduce/04 §4.7, as scripts of events.
 
 use super::*;
 use corona_hadoop::writables::{CleanupState, CounterGroup, Counters, SkipRanges, TaskKind};
@@ -66,12 +66,12 @@ pub(crate) fn kind(name: &str) -> Task {
     }
 }
 
-/// What its process reports at half of its work.
+/// The report of its process after half of its work.
 fn halfway(attempt: &Attempt, state: TaskState, phase: Phase) -> TaskStatus {
     TaskStatus { state, phase, progress: 0.5, ..attempt.status.clone() }
 }
 
-/// What happens, by name, and whether it counted.
+/// Applies an event by its name; returns whether it had an effect.
 fn happen(attempt: &mut Attempt, what: &str, now: Now) -> bool {
     match what {
         "start" => attempt.start(now),
@@ -255,7 +255,7 @@ fn reports_of_processes_change_what_they_may() {
     assert_eq!(status.reduce.as_ref().unwrap().failed_fetches.len(), MAX_FAILED_FETCHES);
 }
 
-/// Recorded: a set-up task that is started as a reduce tells the time of its end thrice.
+/// Recorded: a set-up task that is started as a reduce reports the time of its end three times.
 #[test]
 fn a_reduce_that_ends_has_come_to_everything() {
     let begun = Instant::now();

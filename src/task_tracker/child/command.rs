@@ -1,4 +1,4 @@
-//! The command line of a task: what the original's task tracker would run, or the job's own program.
+//! The command line of a task: the one of the original's task tracker, or the job's own program.
 //!
 //! Pure: it looks at nothing but its arguments. Spec: mapreduce/04 §4.5.
 
@@ -51,7 +51,7 @@ pub struct Launch<'a> {
     pub jvm_number: i32,
     /// The files of `jars/lib`, in the order in which they stand on the class path.
     pub jar_libraries: &'a [PathBuf],
-    /// Whether a native task can read what a map is to read.
+    /// Whether a native task can read the map's input.
     pub is_input_native: bool,
 }
 
@@ -412,7 +412,7 @@ mod tests {
         })
     }
 
-    /// The words that the shell would hand to `exec`, without what stands around them.
+    /// The words that the shell would hand to `exec`, without their surroundings.
     fn words(properties: &[(&str, &str)], kind: TaskKind, is_map: bool) -> String {
         let line = built(&attempt(properties, kind, is_map), &[]).unwrap().line;
         let (_, words) = line.split_once("exec ").unwrap();

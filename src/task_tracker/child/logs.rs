@@ -50,7 +50,7 @@ pub struct LogPart {
     pub bytes: u64,
 }
 
-/// Where a log is and which part of it.
+/// The place of a log, and a part of it.
 struct LogRange {
     path: PathBuf,
     start: u64,
@@ -120,8 +120,8 @@ impl Logs {
         Ok(dir)
     }
 
-    /// A part of a log, from `start` to before `end`. Negative numbers count from the end: -1 is the
-    /// end. What was deleted at its beginning is left out.
+    /// A part of a log, from `start` to before `end`. Negative numbers count from the end: -1 is
+    /// the end. A deleted beginning is left out.
     pub fn open(
         &self,
         attempt: &AttemptId,
@@ -140,7 +140,7 @@ impl Logs {
         let mut file = open_file(&place.path)?;
         let mut first = start;
         if end > start {
-            // An error says that there is nothing but what was deleted.
+            // An error means that everything was deleted.
             first = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(start)).unwrap_or(start);
         }
         file.seek(SeekFrom::Start(first))?;
@@ -158,7 +158,7 @@ impl Logs {
                 Ok(metadata) if metadata.is_file() => metadata,
                 _ => continue,
             };
-            // What was cut before takes no room any more.
+            // Cut parts occupy no space any more.
             if metadata.blocks().saturating_mul(512) <= max {
                 continue;
             }
@@ -167,7 +167,7 @@ impl Logs {
             let gone = metadata.len().saturating_sub(max / 2) / BLOCK_BYTES * BLOCK_BYTES;
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             if gone == 0 || fallocate(&file, hole, 0, gone).is_err() {
-                // Not every file system can; then all of it goes.
+                // Not every file system can; then the whole log is deleted.
                 file.set_len(0)?;
             }
             cut.push(log);
@@ -176,7 +176,7 @@ impl Logs {
     }
 
     /// Deletes logs that are too old, and where there are still too many, the older half. Those of
-    /// attempts that are running stay. Gives how many were deleted.
+    /// attempts that are running stay. Returns the number of deleted logs.
     pub fn clean_up(&self, now: SystemTime, is_running: &dyn Fn(&str) -> bool) -> usize {
         let roots = [self.userlogs(), self.job_tracker_logs()];
         let mut deleted = 0;
@@ -209,7 +209,8 @@ impl Logs {
         self.job_tracker_log_dir().join("userlogs")
     }
 
-    /// What the index says; without one, the file in the attempt's directory, then a job tracker's.
+    /// The place that the index names; without an index, the file in the attempt's directory, then
+    /// a job tracker's.
     fn place(&self, attempt: &AttemptId, log: LogFile, is_cleanup: bool) -> io::Result<LogRange> {
         if let Some(place) = self.in_index(attempt, log, is_cleanup)? {
             return Ok(place);

@@ -37,7 +37,7 @@ pub struct MemoryKill {
     pub diagnostics: String,
 }
 
-/// The tasks that have to go, so that the rest leaves what is reserved.
+/// The tasks to kill, so that the rest leaves the reserved memory free.
 pub fn tasks_to_kill(tasks: &[TaskMemory], limits: MemoryLimits) -> Vec<MemoryKill> {
     let allowed_bytes = limits.total_bytes.saturating_sub(limits.reserved_bytes);
     let sum = |sum: u64, task: &TaskMemory| sum.saturating_add(task.resident_bytes);
@@ -79,7 +79,7 @@ mod tests {
         let tasks = [task(0, 20), task(1, 60), task(2, 40), task(3, 0)];
         type Case<'a> = ((u64, u64, u64), &'a [u32]);
         let cases: [Case<'_>; 6] = [
-            // (all there is, available, reserved), who goes
+            // (total, available, reserved), tasks to kill
             ((1000, 500, 100), &[]),
             ((1000, 100, 100), &[]),
             ((1000, 99, 100), &[1]),

@@ -1,5 +1,5 @@
 //! Child processes: the command line of a task, the process and all that it starts, its logs, its
-//! memory, and what is left of an earlier run.
+//! memory, and leftovers of an earlier run.
 //!
 //! * `command.rs`: the command line, a pure function of the attempt and the install;
 //! * `job_tracker.rs`: the same for a job tracker;

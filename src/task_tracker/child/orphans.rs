@@ -47,13 +47,13 @@ impl ProcessNotes {
 
 /// Notes that a process has been started. It blocks, for the time of a small file.
 pub(super) fn note(name: &Path, pid: i32) -> io::Result<()> {
-    // It may have ended by now; what it started has the name in its environment.
+    // It may have ended by now; its descendants have the name in their environment.
     let start = Process::of(pid).map_or(0, |process| process.start_ticks);
     fs::write(name, format!("{pid} {start} {}\n", boot_id()))
 }
 
-/// Ends what earlier runs have left, notes in any of these directories: SIGTERM, after the delay
-/// SIGKILL. Gives the number of processes that were still there. It blocks.
+/// Ends leftover processes of earlier runs, noted in any of these directories: SIGTERM, after the
+/// delay SIGKILL. Returns the number of processes that were still there. It blocks.
 pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration) -> usize {
     let mut names = Vec::new();
     for dir in local_dirs {
@@ -72,7 +72,7 @@ pub fn end_orphans(local_dirs: &[PathBuf], delay: Duration) -> usize {
     ended
 }
 
-/// The processes that belong to a note: the one that it names, its group, and all that carry its name.
+/// The processes that belong to a note: the named one, its group, and all that carry its name.
 pub(super) fn of_note(all: &[Process], name: &Path) -> Vec<Process> {
     let leader = read(name).and_then(|(pid, start)| {
         all.iter().find(|process| process.pid == pid && process.start_ticks == start)
@@ -103,7 +103,8 @@ fn read(name: &Path) -> Option<(i32, u64)> {
     (fields.next()? == boot_id()).then_some((pid, start))
 }
 
-/// Asks all that are found to end, and at the deadline makes them. Gives how many were found first.
+/// Asks all found processes to end, and kills the rest at the deadline. Returns how many were found
+/// first.
 pub(super) fn end(find: &dyn Fn(&[Process]) -> Vec<Process>, deadline: Instant) -> usize {
     let first = find(&Process::all());
     for process in &first {

@@ -24,7 +24,7 @@ use corona_process::panics::caught;
 /// How a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// The status that it gave; `None` when a signal ended it.
+    /// Its exit status; `None` when a signal ended it.
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
@@ -57,8 +57,8 @@ pub struct RunningChild {
     kill: Arc<Notify>,
 }
 
-/// Starts a task. `kill_delay` is what it may do between SIGTERM and SIGKILL. When it ends, what it has
-/// started and left behind ends the same way. The log files' directory must exist.
+/// Starts a task. `kill_delay` is the time between SIGTERM and SIGKILL. When the task ends, its
+/// leftover processes are ended the same way. The log files' directory must exist.
 pub fn start(
     attempt: &AttemptId,
     command: &ChildCommand,
@@ -77,7 +77,7 @@ pub fn start(
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .env(orphans::NOTE, &name)
         .stdin(Stdio::null())
-        // The line itself says where the task's output goes.
+        // The command line itself redirects the task's output.
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0)
@@ -86,7 +86,7 @@ pub fn start(
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let pid = pid.ok_or_else(|| failed(io::Error::other("it has no number")))?;
     if let Err(error) = orphans::note(&name, pid) {
-        // The task can run all the same; only a later run would not know of it.
+        // The task can run nevertheless; only a later run would not know of it.
         tracing::warn!(path = %name.display(), %error, "cannot write the note of a process");
     }
     let (exit_sender, exit) = watch::channel(None);
@@ -103,8 +103,8 @@ pub fn start(
     Ok(RunningChild { pid, exit, gone, kill })
 }
 
-/// Supervises the process of a note; what it gives is until when the rest may take. After that, also
-/// when that fails, ends all that carries the note.
+/// Awaits the supervision of a note's process, which returns the deadline for its leftover
+/// processes. After that, also on failure, ends all that carry the note.
 async fn until_gone(
     note: PathBuf,
     kill_delay: Duration,
@@ -116,7 +116,7 @@ async fn until_gone(
     });
     let swept = tokio::task::spawn_blocking(move || {
         orphans::end(&|all| of_note(all, &note), deadline);
-        // A note of what is no longer there does no harm.
+        // A note of a process that has ended is harmless.
         let _ = std::fs::remove_file(&note);
     });
     if let Err(error) = swept.await {
@@ -145,9 +145,9 @@ impl RunningChild {
         }
     }
 
-    /// Waits until nothing is left of it.
+    /// Waits until all its processes have ended.
     pub async fn wait_until_gone(&self) {
-        // An error says that the executor stops.
+        // An error means that the executor stops.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
@@ -166,7 +166,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Waits for the end, and brings it about when asked to. Gives until when the rest may take.
+    /// Waits for the end, and causes it on request. Returns the deadline for the rest.
     async fn run(mut self, ended: impl Fn(Exit)) -> Instant {
         let mut deadline: Option<Instant> = None;
         let mut killed = false;
@@ -224,7 +224,7 @@ mod tests {
             World { root, notes }
         }
 
-        /// Starts a script, which writes what it likes to files in its directory.
+        /// Starts a script, which may write any files in its directory.
         fn start(&self, script: &str, kill_delay: Duration) -> RunningChild {
             let command = ChildCommand {
                 line: format!(" export JVM_PID=`echo $$` ; {script}"),

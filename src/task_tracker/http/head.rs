@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Reads until the head has ended, and what came with it.
+/// Reads the head, and the bytes that came with it.
 ///
 /// Errors: the stream ends first, or the head is longer than it may be.
 pub(super) async fn read(stream: &mut TcpStream, max_bytes: usize) -> io::Result<Vec<u8>> {

@@ -53,7 +53,7 @@ pub struct HttpCounters {
 }
 
 impl HttpCounters {
-    /// Connections that were refused since as many as there may be were open.
+    /// Connections that were refused because the limit was reached.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -9,7 +9,7 @@ use hyper::{Response, StatusCode};
 use super::Body;
 use corona_web::compression;
 
-/// Everything comes from this server, and nothing stands in a page itself.
+/// All resources come from this server, and none is inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                       img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -34,11 +34,11 @@ impl Page {
 
 /// Makes pages.
 pub trait Pages: Send + Sync + 'static {
-    /// What there is at this path; `None`: nothing. It may block.
+    /// The page at this path; `None` if there is none. It may block.
     fn page(&self, path: &str, query: &str) -> Option<Page>;
 
-    /// What there is at this path, if that takes neither time nor a disk: so it is answered however
-    /// many pages are being made.
+    /// The page at this path, if that takes neither time nor a disk: so it is answered however many
+    /// pages are being made.
     fn probe(&self, _path: &str) -> Option<Page> {
         None
     }

@@ -140,7 +140,7 @@ impl HttpServer {
     }
 }
 
-/// Writes to a peer that may leave what is written unread for so long.
+/// Writes to a peer that may leave written data unread for so long.
 async fn write(stream: &mut TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = timeout(patience, stream.write(bytes));

@@ -94,7 +94,7 @@ pub(super) async fn answer(logs: &Logs, threads: Arc<Threads>, query: &str) -> R
     response
 }
 
-/// Opens the requested log. An error says that there is none.
+/// Opens the requested log. An error means that there is none.
 fn open(logs: &Logs, wanted: &Wanted) -> Result<LogText, String> {
     let asked = wanted.filter.map_or(LogFile::ALL.to_vec(), |filter| vec![filter]);
     let attempt = &wanted.attempt;
@@ -188,7 +188,7 @@ enum Next {
     Idle(LogText),
     /// A thread reads it.
     Reading(Pin<Box<dyn Future<Output = (LogText, Option<Bytes>)> + Send>>),
-    /// All of it has been sent.
+    /// The whole log has been sent.
     End,
 }
 

@@ -83,7 +83,7 @@ impl World {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(request).await.unwrap();
         let mut answer = Vec::new();
-        // One that is broken off ends too.
+        // A connection that is cut ends too.
         let _ = stream.read_to_end(&mut answer).await;
         answer
     }
@@ -307,7 +307,7 @@ async fn readers_that_do_not_read_delay_no_other() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), served).await.unwrap();
-    // They have held their connections all the while, and get what they asked for.
+    // They have held their connections all the while, and get their responses.
     for mut reader in readers.into_iter().take(3) {
         let (mut answer, mut length) = (vec![0; 1 << 20], 0);
         while let Ok(read @ 1..) = reader.read(&mut answer).await {
@@ -327,7 +327,7 @@ async fn readers_that_do_not_read_lose_their_connections() {
     let world = World::new(&settings, HEAD_TIMEOUT).await;
     let readers = world.do_not_read([127, 0, 0, 2], &world.large(), 3).await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    // Nobody is admitted until they have lost them.
+    // No client is admitted until they have lost them.
     while !world.get("/small").await.ends_with("small") {
         assert!(tokio::time::Instant::now() < deadline, "the readers keep their connections");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -362,7 +362,7 @@ async fn a_peer_with_too_many_connections_takes_none_of_another_peer() {
     let mut readers = world.do_not_read([127, 0, 0, 2], &large, 5).await;
     for reader in &mut readers[2..] {
         let mut answer = vec![];
-        // It is closed, with or without what was sent being read.
+        // It is closed, whether or not the sent bytes were read.
         let _ = reader.read_to_end(&mut answer).await;
         assert_eq!(answer, b"");
     }

@@ -96,7 +96,7 @@ impl HadoopCommand {
         Location::from_path(&root.to_string_lossy()).unwrap_or_else(|_| Location::root())
     }
 
-    /// Runs `hadoop fs` on a location and gives its standard output.
+    /// Runs `hadoop fs` on a location and returns its standard output.
     async fn fs(
         &self,
         location: &Location,

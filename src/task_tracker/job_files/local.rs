@@ -10,7 +10,7 @@ use super::{Answer, FileError, FileStatus, JobFiles, Location, unfinished};
 /// Bytes that are copied between two looks at the clock.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Files of this machine, or of what is mounted on it.
+/// Files of this machine and of its mounts.
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     /// Time for one copy.
@@ -31,7 +31,7 @@ impl JobFiles for LocalFiles {
     }
 }
 
-/// Runs what looks at disks where it may wait.
+/// Runs work on disks where it may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {

@@ -48,10 +48,10 @@ pub trait JobFiles: Send + Sync {
     fn fetch<'a>(&'a self, location: &'a Location, to: &'a Path) -> Answer<'a, u64>;
 }
 
-/// Why there is no file, or no status of it.
+/// Why a file, or its status, is not available.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// There is none.
+    /// It does not exist.
     #[error("File does not exist: {0}")]
     Missing(Location),
     /// It is a directory, a pipe, or something else.
@@ -93,7 +93,7 @@ pub enum FileError {
     Command {
         /// The file.
         location: Location,
-        /// The line of its error output that says why.
+        /// The line of its error output that explains it.
         said: String,
     },
     /// HDFS refused, or cannot be reached.
@@ -128,7 +128,7 @@ pub enum FileSystemsError {
     Default(#[from] FsError),
 }
 
-/// All file systems, each location by the one that it names.
+/// All file systems, each location by the file system that it names.
 #[derive(Debug)]
 pub struct FileSystems {
     default_fs: Location,

@@ -27,7 +27,8 @@ use corona_config::{ConfigErrors, JobConf, SiteProperties};
 use corona_hadoop::rpc::Fault;
 use corona_hadoop::writables::{SessionInfo, Task};
 
-/// Gives what keeps the logs of an attempt from being deleted for their age, as long as it lives.
+/// Returns a guard that keeps the logs of an attempt from being deleted for their age, as long as
+/// it lives.
 pub type KeepLogs = Box<dyn Fn(&AttemptId) -> Option<KeptLogs> + Send + Sync>;
 
 /// The settings that job trackers are started with.
@@ -48,7 +49,7 @@ pub struct Parts {
     pub system_dir: String,
     /// Where notes of processes are left for the next run of the program.
     pub notes: ProcessNotes,
-    /// Deletes what is over.
+    /// Deletes files of ended job trackers.
     pub deletion: Deletion,
     /// Their logs.
     pub logs: Logs,
@@ -143,8 +144,8 @@ impl JobTrackers {
         self.shared.lock().running.iter().map(snapshot).collect()
     }
 
-    /// Starts no more, ends those that run with what they have started, and waits for that, but not
-    /// forever.
+    /// Starts no more, ends the running ones with all that they have started, and waits for that,
+    /// but not forever.
     pub async fn stop(&self) {
         let children: Vec<RunningChild> = {
             let mut state = self.shared.lock();
@@ -168,7 +169,7 @@ impl JobTrackers {
     async fn begin(&self, task: Task, session: SessionInfo) -> Result<(), Refusal> {
         let id: AttemptId = task.attempt.to_string().parse()?;
         self.shared.enter(&id, &session)?;
-        // It gives the place back, and deletes what was made, unless a process takes both over.
+        // Releases the place, and deletes the files, unless a process takes both over.
         let logs = (self.shared.keep_logs)(&id);
         let shared = self.shared.clone();
         let mut place = RunningPlace { shared, id: id.clone(), work: None, _logs: logs };
@@ -298,7 +299,7 @@ impl Drop for RunningPlace {
     }
 }
 
-/// Gives a place back where a disk may be waited for.
+/// Releases a place on a thread that may wait for a disk.
 async fn clear(place: RunningPlace) {
     // It fails only when the executor stops.
     let _ = spawn_blocking(move || drop(place)).await;

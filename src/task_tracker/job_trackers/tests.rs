@@ -15,7 +15,7 @@ use corona_hadoop::writables::{InetAddress, SessionTrackers};
 use corona_process::procfs::Process;
 
 const ATTEMPT: &str = "attempt_20.1_0001_m_100000_0";
-/// Tells what it was given, and stays.
+/// Prints its arguments, and stays.
 const STAY: &str = "echo \"$@\" > \"$OUT.new\"; pwd >> \"$OUT.new\"; cat *.xml >> \"$OUT.new\"; \
                     mv \"$OUT.new\" \"$OUT\"; exec sleep 600";
 

@@ -29,7 +29,7 @@ impl<T> Drop for AbortOnDrop<T> {
 /// The purpose of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskKind {
-    /// A map or a reduce, as its name says.
+    /// A map or a reduce, according to its name.
     Work,
     /// Sets the job up.
     JobSetup,
@@ -46,7 +46,7 @@ pub struct AttemptSpec {
     pub id: AttemptId,
     /// Its purpose.
     pub kind: TaskKind,
-    /// Whether it is started as a map. Set-up and clean-up tasks are the one or the other.
+    /// Whether it is started as a map, as some set-up and clean-up tasks are.
     pub is_map: bool,
     /// The number of its task, as the action has it.
     pub partition: i32,
@@ -84,7 +84,7 @@ pub struct LocalAttempt {
 /// A list of the job's configuration that names files of the cache.
 struct CacheList {
     files: &'static keys::Key,
-    /// The times of the files; `None`: their names say which version it is.
+    /// The times of the files; `None`: their names identify the version.
     times: Option<&'static keys::Key>,
     class_path: &'static keys::Key,
     /// Where tasks look for the local paths.
@@ -131,8 +131,8 @@ impl AttemptSpec {
 }
 
 impl Localiser {
-    /// Makes everything that an attempt needs to start. What an earlier try of the same name has left
-    /// is deleted.
+    /// Makes everything that an attempt needs to start. Leftovers of an earlier try of the same
+    /// name are deleted.
     pub async fn attempt(
         &self,
         job: &LocalJob,
@@ -191,7 +191,7 @@ impl Localiser {
         .await
     }
 
-    /// The attempt's directory and the one that it runs in, which may lie on another disk.
+    /// The attempt's directory and its working directory, which may be on another disk.
     async fn directories(&self, spec: &AttemptSpec) -> Result<(PathBuf, PathBuf), LocaliseError> {
         self.forget_attempt(&spec.id, spec.kind, false).await?;
         let dirs = self.dirs().clone();
@@ -200,7 +200,7 @@ impl Localiser {
         blocking(move || {
             let dir = dirs.for_write(&relative, None)?;
             make_dir(&dir)?;
-            // Tasks may look for what they share beside their own directory.
+            // Tasks may look for shared files beside their own directory.
             if let (Some(shared), Some(job)) = (dirs.find(&shared), dir.parent()) {
                 let beside = job.join(layout::WORK);
                 match std::os::unix::fs::symlink(&shared, &beside) {

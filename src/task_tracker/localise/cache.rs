@@ -1,8 +1,7 @@
 //! The distributed cache: files and archives that tasks share, each copied once.
 //!
 //! An entry is held while a [`Held`] of it exists. When the entries of a local directory exceed
-//! their limits, those that are not held are deleted, the longest unused first. Spec: mapreduce/04
-//! §4.4.
+//! their limits, unheld ones are deleted, the longest unused first. Spec: mapreduce/04 §4.4.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,7 +48,8 @@ struct Entry {
     slot: Slot<Local>,
     /// The number of the last use among all.
     used: AtomicU64,
-    /// What it takes, once it is there: the local directory, its own directory in it, and bytes.
+    /// The place and size of the copy, once it is there: the local directory, its own directory in
+    /// it, and bytes.
     taken: Mutex<Option<(PathBuf, PathBuf, u64)>>,
 }
 
@@ -85,7 +85,7 @@ impl Cache {
     }
 
     /// A file, copied if this version of it is not here. `modified_ms` is when it must have been
-    /// changed last; `None` if its name says which version it is. An archive is unpacked into a
+    /// changed last; `None` if its name identifies the version. An archive is unpacked into a
     /// directory of its name, beside itself.
     pub async fn get(
         &self,
@@ -186,7 +186,7 @@ impl Shared {
         let number = any_number().cast_signed().to_string();
         let below = layout::cache().join(number);
         let relative = below.join(name_in_cache(&key.location));
-        // Beside the archive lies what is in it.
+        // The contents of the archive are beside it.
         let file = match key.is_archive {
             true => relative.join(key.location.name()),
             false => relative.clone(),

@@ -56,7 +56,7 @@ pub enum LocaliseError {
         /// Why.
         error: io::Error,
     },
-    /// A file of the distributed cache is not the one that the job was started with.
+    /// A file of the distributed cache has changed since the job was started.
     #[error("File: {0} has changed on HDFS since job started")]
     Changed(Location),
     /// Two lists of the job's configuration that belong together are not of one length.
@@ -66,7 +66,7 @@ pub enum LocaliseError {
         files: &'static str,
         /// Its length.
         count: usize,
-        /// The key of the other.
+        /// The key of the second list.
         times: &'static str,
         /// Its length.
         time_count: usize,
@@ -83,7 +83,7 @@ pub enum LocaliseError {
     Stopped,
 }
 
-/// Runs what looks at disks where it may wait.
+/// Runs work on disks where it may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, LocaliseError> + Send + 'static,
 ) -> Result<T, LocaliseError> {
@@ -95,7 +95,7 @@ fn make_dir(path: &Path) -> Result<(), LocaliseError> {
         .map_err(|error| LocaliseError::Io { path: path.to_owned(), error })
 }
 
-/// Writes a file under another name first, so that no reader sees half of it.
+/// Writes a file under another name first, so that no reader sees a part of it.
 fn replace(path: &Path, content: &[u8]) -> Result<(), LocaliseError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

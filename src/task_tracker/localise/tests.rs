@@ -17,7 +17,7 @@ use crate::layout;
 use crate::local_dirs::LocalDirs;
 use corona_config::{JobFileSettings, LocalSettings, Source};
 
-/// Files of this machine; a copy takes a permit, of which there are as many as the test says.
+/// Files of this machine; a copy takes a permit, and the test sets their number.
 struct Counted {
     files: LocalFiles,
     fetches: AtomicUsize,
@@ -77,7 +77,7 @@ impl World {
         World { root, localiser, files }
     }
 
-    /// Writes a file and gives its URI.
+    /// Writes a file and returns its URI.
     fn file(&self, name: &str, content: &[u8]) -> String {
         let path = self.root.path().join(name);
         fs::write(&path, content).unwrap();
@@ -111,7 +111,7 @@ impl World {
         self.localiser.dirs()
     }
 
-    /// What a file with this name in a local directory says.
+    /// The contents of a file with this name in a local directory.
     fn read(&self, relative: &Path) -> String {
         fs::read_to_string(self.dirs().find(relative).unwrap()).unwrap()
     }
@@ -220,7 +220,7 @@ async fn a_caller_that_gives_up_does_not_stop_the_copy() {
     wait_until("the copy begins", || world.fetches() == 1).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
-    // Forgetting waits for the copy, so nothing of it is left behind.
+    // Forgetting waits for the copy, so no part of it is left behind.
     let forgetting = tokio::spawn({
         let (localiser, id) = (world.localiser.clone(), spec.id.clone());
         async move { localiser.forget(&id).await }
@@ -291,7 +291,7 @@ async fn forgetting_an_attempt_keeps_the_output_that_is_served() {
     world.localiser.forget_attempt(&spec.id, spec.kind, false).await.unwrap();
     assert_eq!(world.dirs().find(&layout::attempt(&spec.id, false)), None);
     assert!(world.dirs().find(&layout::job_xml(&spec.id.job().clone())).is_some());
-    // What is left with the job goes with it, and nothing of another job.
+    // Files left with the job are deleted with it, and no files of another job.
     merge();
     let other = Path::new("attempt_20.1_0002_m_000003_0/intermediate.1");
     fs::write(world.dirs().for_write(other, None).unwrap(), "1").unwrap();
@@ -447,7 +447,7 @@ async fn unused_files_are_deleted_when_the_cache_is_too_large() {
     for name in &names[1..] {
         cache.get(name, None, false).await.unwrap();
     }
-    // Two local directories may have one each; what is held stays in any case.
+    // Two local directories may have one each; held entries stay in any case.
     let count = || {
         let in_dirs = world.dirs().all(&layout::cache());
         in_dirs.iter().map(|dir| fs::read_dir(dir).unwrap().count()).sum::<usize>()
@@ -457,7 +457,7 @@ async fn unused_files_are_deleted_when_the_cache_is_too_large() {
     let before = world.fetches();
     cache.get(&names[0], None, false).await.unwrap();
     assert_eq!(world.fetches(), before);
-    // Which ones stayed depends on the directories that they came to; three are gone at least.
+    // Their directories determine which ones stayed; at least three are deleted.
     for name in &names[1..] {
         cache.get(name, None, false).await.unwrap();
     }

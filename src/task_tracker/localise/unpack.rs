@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// Unpacks an archive into a directory, in which it may lie itself, and gives the bytes written.
+/// Unpacks an archive into a directory, in which it may lie itself, and returns the bytes written.
 /// Spec: mapreduce/04 §4.4.
 pub fn unpack(
     archive: &Path,
@@ -240,12 +240,12 @@ impl Unpacking<'_> {
         fs::create_dir_all(path).map_err(|error| UnpackError::Io { path: path.to_owned(), error })
     }
 
-    /// Writes at most so many bytes, whatever the entry says of its size.
+    /// Writes at most so many bytes, whatever size the entry claims.
     fn write(&self, from: &mut impl Read, path: &Path, room: u64) -> Result<u64, UnpackError> {
         self.make_dir(path.parent().unwrap_or(self.into))?;
         let failed = |error| UnpackError::Io { path: path.to_owned(), error };
         let mut to = File::create(path).map_err(failed)?;
-        // Errors of both ends come out the same; most are of the archive.
+        // Errors of both ends look the same; most are of the archive.
         let written = io::copy(&mut from.take(room.saturating_add(1)), &mut to).map_err(failed)?;
         if written > room { Err(self.too_large()) } else { Ok(written) }
     }
@@ -290,7 +290,7 @@ fn zip64_count(file: &mut File, place: u64) -> Option<u64> {
     record.starts_with(b"PK\x06\x06").then(|| little_endian(&record[32..40]))
 }
 
-/// Lets everybody read a tree and enter and run what is in it, as the original does with archives.
+/// Lets all users read a tree and enter and run its contents, as the original does with archives.
 pub(super) fn make_accessible(root: &Path) -> io::Result<()> {
     let mut left = vec![root.to_owned()];
     while let Some(path) = left.pop() {
@@ -376,7 +376,7 @@ pub(in super::super) mod tests {
         gz.finish().unwrap()
     }
 
-    /// Unpacks in a directory of its own, and tells what is there or what was said.
+    /// Unpacks in a directory of its own, and returns the contents or the error.
     fn unpacked(name: &str, archive: &[u8], limits: &Limits) -> Result<Vec<String>, String> {
         let root = tempfile::tempdir().unwrap();
         let into = root.path().join("into");

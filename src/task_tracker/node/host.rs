@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
-/// The file in which the kernel says what the machine is called.
+/// The file that contains the machine's name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// This machine, as others reach it.
@@ -23,7 +23,7 @@ pub struct Host {
 /// The reason why this machine's name is not known.
 #[derive(Debug, Error)]
 pub enum HostError {
-    /// The machine does not say what it is called.
+    /// The machine's name is unknown.
     #[error("cannot read the machine's name: {0}; slave.host.name may name it")]
     Nameless(io::Error),
     /// The name has no address.
@@ -52,14 +52,14 @@ impl Host {
     }
 
     /// The name of a task tracker whose tasks report to this address of the host `report_host`: see
-    /// [`name_of`]. Job trackers take what is between `tracker_` and the first colon for the host; the
-    /// rest distinguishes this process from others.
+    /// [`name_of`]. Job trackers take the part between `tracker_` and the first colon for the host;
+    /// the rest distinguishes this process from others.
     pub fn tracker_name(&self, report_host: &str, report: SocketAddr) -> String {
         format!("tracker_{}:{report_host}/{}:{}", self.name, report.ip(), report.port())
     }
 
-    /// Whether who works with a cluster manager on this host cannot reach this machine: it is not the
-    /// only machine, and its address is of the loopback network.
+    /// Whether peers that work with a cluster manager on this host cannot reach this machine: it is
+    /// not the only machine, and its address is of the loopback network.
     pub fn is_hidden_from(&self, cluster_manager: &str) -> bool {
         let is_local = |address: IpAddr| address.is_loopback() || address.is_unspecified();
         let alone = match cluster_manager.parse() {
@@ -92,7 +92,7 @@ pub fn name_of(host: &str) -> String {
     own.filter(|name| is_name(name)).unwrap_or_else(|| host.to_owned())
 }
 
-/// Whether it can be part of the names that are made of it, and is no address.
+/// Whether it can be part of the names that are built from it, and is no address.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(':') && name.parse::<IpAddr>().is_err()
 }
@@ -146,7 +146,7 @@ mod tests {
         // Most machines call it localhost; some call it nothing.
         let expected = dns_lookup::lookup_addr(&addresses).ok().filter(|name| is_name(name));
         assert_eq!(name_of("127.0.0.1"), expected.unwrap_or_else(|| "127.0.0.1".into()));
-        // An address of a network that nobody has.
+        // An address of an unused network.
         assert_eq!(name_of("192.0.2.1"), "192.0.2.1");
         assert_eq!(name_of("n1.example.com"), "n1.example.com");
     }

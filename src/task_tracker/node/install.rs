@@ -1,4 +1,4 @@
-//! The machine's Java and Hadoop installations for Java tasks, and what is missing.
+//! The machine's Java and Hadoop installations for Java tasks, and their missing parts.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use corona_config::{ChildSettings, JobFileSettings};
 
 /// How long the Hadoop install may take to print its class path, and Java its properties.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Where Java looks for native libraries if it does not say: HotSpot's directories on Linux.
+/// Where Java looks for native libraries if it does not report it: HotSpot's directories on Linux.
 const LIBRARY_DIRS: &str = "/usr/java/packages/lib:/usr/lib64:/lib64:/lib:/usr/lib";
 
 /// The programs that were found on the machine.
@@ -20,13 +20,13 @@ const LIBRARY_DIRS: &str = "/usr/java/packages/lib:/usr/lib64:/lib64:/lib:/usr/l
 pub struct FoundProgram {
     /// The Java and the Hadoop install that tasks are started with.
     pub install: Install,
-    /// Why no Java task can run, with what can be done; `None` if nothing is known against it.
+    /// Why no Java task can run, with advice; `None` if no problem is known.
     pub problem: Option<String>,
 }
 
-/// What is configured, else what the environment says (`variable`), else what the Hadoop install and
-/// Java print. Without a class path or without Java, tasks of Java fail and others run; that is a
-/// warning in the log too.
+/// The configured values, else those of the environment (`variable`), else those that the Hadoop
+/// install and Java print. Without a class path or without Java, tasks of Java fail and others run;
+/// that is a warning in the log too.
 pub async fn find(
     child: &ChildSettings,
     files: &JobFileSettings,
@@ -60,7 +60,7 @@ pub async fn find(
     FoundProgram { install: Install { java, class_path, library_path, native }, problem }
 }
 
-/// Errors: what is wrong, and what can be done.
+/// Errors: the problem, and advice.
 async fn class_path_of_install(files: &JobFileSettings) -> Result<String, String> {
     let program = files.hadoop_command.clone();
     let timeout = files.timeout.min(TIMEOUT);
@@ -76,7 +76,7 @@ async fn class_path_of_install(files: &JobFileSettings) -> Result<String, String
 /// Where this Java looks for native libraries by default, which a Java task tracker hands on to its
 /// tasks. It is asked once; the variable `LD_LIBRARY_PATH` has its part in it.
 ///
-/// Errors: what is wrong with this Java, and what can be done.
+/// Errors: the problem with this Java, and advice.
 async fn library_path(java: &Path) -> Result<String, String> {
     let mut command = Command::new(java);
     command.args(["-XshowSettings:properties", "-version"]);
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// What Java 17 of Debian prints, shortened.
+    /// The output of Debian's Java 17, shortened.
     const PRINTED: &str = "Property settings:
     file.encoding = UTF-8
     java.io.tmpdir = /tmp

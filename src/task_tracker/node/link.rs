@@ -42,7 +42,7 @@ impl Default for Link {
 }
 
 impl Link {
-    /// How it stands.
+    /// Its status.
     pub fn state(&self) -> LinkState {
         self.change(|state| state.clone())
     }
@@ -63,7 +63,7 @@ impl Link {
         });
     }
 
-    /// Gives how many have failed since the last answer.
+    /// Returns how many have failed since the last answer.
     pub(super) fn failed(&self, why: String) -> u32 {
         self.change(|state| {
             state.failed += 1;

@@ -59,10 +59,10 @@ pub struct About {
     pub started: SystemTime,
 }
 
-/// Gives how the tracker stands.
+/// Returns the tracker's status.
 pub type Look = Box<dyn Fn() -> Snapshot + Send + Sync>;
 
-/// Gives the job trackers that run here; `None` where none may.
+/// Returns the job trackers that run here; `None` where none may.
 pub type LookAtJobTrackers = Box<dyn Fn() -> Option<Vec<JobTrackerSnapshot>> + Send + Sync>;
 
 /// The pages of a task tracker.
@@ -124,7 +124,7 @@ impl NodePages {
         NodePages { http, ..self }
     }
 
-    /// The same with what the client of HDFS counts.
+    /// The same with the counters of the client of HDFS.
     #[must_use]
     pub fn with_files(self, files: Arc<Counters>) -> NodePages {
         NodePages { files, ..self }
@@ -207,7 +207,7 @@ fn since_epoch_ms(time: SystemTime) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How far an attempt has come, roughly.
+/// The rough progress of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Running,
@@ -228,7 +228,7 @@ impl Stage {
 
     fn of(attempt: &AttemptSnapshot) -> Stage {
         match attempt.state {
-            // One that cleans up has the state of what it cleans up after.
+            // A clean-up has the state of the attempt that it cleans up after.
             _ if attempt.finish_time_ms == 0 && attempt.start_time_ms > 0 => Stage::Running,
             TaskState::Running | TaskState::CommitPending => Stage::Running,
             _ if attempt.finish_time_ms == 0 => Stage::Waiting,

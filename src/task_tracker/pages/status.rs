@@ -81,7 +81,7 @@ pub(super) fn job(view: &View<'_>, id: &str) -> Option<Markup> {
     ))
 }
 
-/// The text in place of a job that is gone.
+/// The text in place of a job that has ended.
 pub(super) fn no_job(view: &View<'_>) -> Markup {
     page(
         view,

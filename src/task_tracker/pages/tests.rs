@@ -142,7 +142,7 @@ fn the_page_shows_running_attempts_and_their_jobs() {
         ] {
             assert!(page.contains(shown), "{shown} is not in {page}");
         }
-        // What has ended is shown with its job only.
+        // Ended attempts are shown with their job only.
         assert!(!page.contains("m_000002_0"));
     }
     world.link.answered();
@@ -222,7 +222,7 @@ fn the_api_says_the_same_in_json() {
     assert_eq!((&first["started_ms"], &first["pid"]), (&1000.into(), &77.into()));
     assert!(first.get("finished_ms").is_none());
     assert_eq!((&first["state"], &first["stage"]), (&"RUNNING".into(), &"running".into()));
-    // A list goes on where the last one ended.
+    // A list continues where the last one ended.
     let (mut seen, mut query) = (Vec::new(), "limit=4".to_owned());
     loop {
         let job = json(&world.pages, path, &query);

@@ -111,9 +111,9 @@ pub enum StartError {
 }
 
 impl TaskTracker {
-    /// Ends what an earlier run has left, opens all ports and gets everything ready. `variable` gives
-    /// variables of the environment. Nothing is served before [`Self::run`]. Must be called within a
-    /// tokio runtime.
+    /// Ends leftover processes of an earlier run, opens all ports and gets everything ready.
+    /// `variable` returns variables of the environment. Nothing is served before [`Self::run`].
+    /// Must be called within a tokio runtime.
     pub fn bind<'a>(
         loaded: LoadedTaskTracker,
         variable: &'a (dyn Fn(&str) -> Option<String> + Sync),
@@ -436,8 +436,8 @@ fn notes_in(dirs: &LocalDirs) -> Result<ProcessNotes, StartError> {
         .map_err(|error| StartError::Machine { what: "keep notes of processes", error })
 }
 
-/// Checks and locks the local directories, ends the processes of an earlier run, and moves aside what
-/// it has left.
+/// Checks and locks the local directories, ends the processes of an earlier run, and moves aside
+/// its leftover files.
 fn clear(
     settings: &TaskTrackerSettings,
 ) -> Result<(Arc<LocalDirs>, DirLocks, Deletion), StartError> {

@@ -19,7 +19,8 @@ use corona_wire::client::{Client, ClientOptions};
 use corona_wire::generated::{ClusterNodeInfo, NodeHeartbeatResponse};
 use corona_wire::server::{Answer, Limits};
 
-/// A cluster manager that takes notes, and where it listens. `restart` is what it says to everybody.
+/// A cluster manager that records heartbeats, and its address. `restart` is its answer to all
+/// nodes.
 fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo>) {
     let listener = listen(ListenOn::Address("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,7 +29,7 @@ fn cluster_manager(restart: bool) -> (SocketAddr, mpsc::Receiver<ClusterNodeInfo
         let ClusterManagerCall::NodeHeartbeat { node: Some(node) } = call else {
             panic!("{call:?}")
         };
-        // One that nobody looks at is as good as none.
+        // The test may have dropped the receiver.
         let _ = sender.try_send(node);
         let reply = NodeHeartbeatResponse::new(restart);
         std::future::ready(Answer::Reply(ClusterManagerReply::NodeHeartbeat(reply)))
@@ -99,7 +100,7 @@ async fn it_serves_until_it_is_stopped() {
     let tracker = TaskTracker::bind(loaded(&root, address, &[]), &|_| None).await.unwrap();
     assert!(!left.exists() && !merged.exists(), "what an earlier run has left is gone");
     let (to, name) = (tracker.addresses(), tracker.name().to_owned());
-    // What Java calls the address is what the machine calls it.
+    // Java's name of the address is the machine's.
     let own = name_of("127.0.0.1");
     assert_eq!(name, format!("tracker_localhost:{own}/127.0.0.1:{}", to.umbilical.port()));
     let (stop, stopped) = watch::channel(false);
@@ -121,7 +122,8 @@ async fn it_serves_until_it_is_stopped() {
     let mut task = TaskUmbilicalClient::new(at(to.umbilical), options);
     let nobody = "attempt_20.1_0001_m_000000_0".parse().unwrap();
     assert!(!soon(task.ping(nobody)).await.unwrap());
-    // Each port has its own protocol: nobody reports for a task where job trackers send actions.
+    // Each port has its own protocol: no client can report for a task where job trackers send
+    // actions.
     let user = rpc::User { name: "mallory".into(), groups: vec![] };
     let options = rpc::ClientOptions::new(user);
     let mut stranger = TaskUmbilicalClient::new(at(to.actions), options.clone());
@@ -276,7 +278,7 @@ fn people_are_led_to_pages_that_they_can_reach() {
         ("cm:7", "[::]:80", Some("http://cm:80/")),
         ("localhost:7", "localhost:80", Some("http://localhost:80/")),
         ("127.0.0.1:7", "localhost:80", Some("http://localhost:80/")),
-        // On the cluster manager's own loopback, and on a port that nobody knows.
+        // On the cluster manager's own loopback, and on an unknown port.
         ("cm:7", "localhost:80", None),
         ("cm:7", "127.0.0.1:80", None),
         ("cm:7", "cm:0", None),

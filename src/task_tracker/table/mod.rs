@@ -1,5 +1,5 @@
-//! The jobs and attempts of a tracker: the changes of each action and call, and what is then to
-//! be done.
+//! The jobs and attempts of a tracker: the changes of each action and call, and the orders that
+//! follow.
 //!
 //! It has no effects and knows no process, no file and no connection: it returns [`Order`]s to
 //! their owners, which report the results. Everything in it is bounded, because the input of job
@@ -44,8 +44,8 @@ impl Default for TableLimits {
     }
 }
 
-/// One time that an attempt runs here. An attempt that failed comes back under the same name to be
-/// cleaned up after; that is another run.
+/// One run of an attempt here. An attempt that failed returns under the same name to be cleaned up
+/// after; that is another run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttemptRun {
     pub attempt: TaskAttemptId,
@@ -88,7 +88,7 @@ pub enum Ignored {
     #[error("its session is blacklisted")]
     Blacklisted,
     /// It concerns a job or an attempt that is not here.
-    #[error("what it concerns is not known here")]
+    #[error("its subject is not known here")]
     Unknown,
     /// The attempt that it launches runs.
     #[error("the attempt has been launched before")]
@@ -179,7 +179,7 @@ impl AttemptTable {
         self.run(run).map(|entry| entry.attempt.task())
     }
 
-    /// The last runs of the attempts of a job, in order: the number of each, and how it stands.
+    /// The last runs of the attempts of a job, in order: the number of each, and its state.
     pub fn runs(&self, job: &JobId) -> impl Iterator<Item = (u64, &Attempt)> {
         let known = self.jobs.get(job).into_iter();
         known.flat_map(|known| known.attempts.values().map(|entry| (entry.run, &entry.attempt)))
@@ -284,7 +284,7 @@ impl AttemptTable {
         Ok(if killed { entry.end_orders() } else { vec![] })
     }
 
-    /// Ends all attempts of a job and forgets it: nothing of it is reported any more.
+    /// Ends all attempts of a job and forgets it: it is not reported any more.
     fn forget_job(&mut self, id: &JobId) -> Result<Vec<Order>, Ignored> {
         let job = self.jobs.remove(id).ok_or(Ignored::Unknown)?;
         for entry in job.attempts.values() {

@@ -68,7 +68,7 @@ impl AttemptTable {
         let is_map = entry.attempt.task().is_map();
         match entry.attempt.status().state {
             TaskState::Failed if job.keeps_failed => {}
-            // The rest of it goes with the job, where the files of the job go.
+            // The rest of it goes with the job, together with the job's files.
             TaskState::Succeeded if is_map || !job.keeps_failed => {
                 orders.push(Order::DeleteWork(id.clone()));
             }

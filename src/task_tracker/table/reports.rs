@@ -11,7 +11,7 @@ impl AttemptTable {
         job.is_some_and(|job| job.attempts.values().any(|entry| entry.to_report))
     }
 
-    /// What the next heartbeat to the job tracker of a job says of its attempts. Follow it by
+    /// The reports on a job's attempts for the next heartbeat to its job tracker. Follow it by
     /// [`reported`](Table::reported) or [`not_reported`](Table::not_reported). `output_bytes` gives
     /// the size of a map's output.
     pub fn reports(
@@ -34,8 +34,8 @@ impl AttemptTable {
     /// maps whose output is served.
     pub fn reported(&mut self, job: &JobId, sent: &[TaskStatus]) {
         for report in sent.iter().filter(|report| is_last_report(report)) {
-            // Meanwhile the output may have been lost, or the attempt come back for a clean-up:
-            // then there is more to report.
+            // Meanwhile the output may have been lost, or the attempt returned for a clean-up: then
+            // there is more to report.
             let Some(entry) = self.entry_mut(&report.attempt).filter(|entry| {
                 let status = entry.attempt.status();
                 report.attempt.job() == job
@@ -52,8 +52,7 @@ impl AttemptTable {
         }
     }
 
-    /// A heartbeat with these reports did not arrive, as far as is known: what they said is said
-    /// again.
+    /// A heartbeat with these reports did not arrive, as far as is known: they are sent again.
     pub fn not_reported(&mut self, sent: &[TaskStatus]) {
         for report in sent {
             if let Some(entry) = self.entry_mut(&report.attempt) {

@@ -14,7 +14,7 @@ pub struct KeptLogs {
 }
 
 impl Tracker {
-    /// Keeps the logs of an attempt, for as long as what this gives lives.
+    /// Keeps the logs of an attempt, for as long as the returned guard lives.
     pub fn keep_logs(&self, attempt: &AttemptId) -> KeptLogs {
         *self.shared.lock().kept_logs.entry(attempt.clone()).or_default() += 1;
         KeptLogs { shared: self.shared.clone(), attempt: attempt.clone() }

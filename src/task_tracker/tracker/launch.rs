@@ -130,8 +130,8 @@ pub(super) async fn prepare(shared: Arc<Shared>, spec: Spec) -> Result<Ready, La
     prepared.await.unwrap_or(Err(LaunchError::Stopped))
 }
 
-/// Whether a native task can read a split: a part of a file whose name says that it is text, plain or in a
-/// codec that native tasks know.
+/// Whether a native task can read a split: a part of a file whose name marks it as text, plain or
+/// in a codec that native tasks know.
 fn is_native_input(split: &[u8]) -> bool {
     let split = writables::Split::decode(&mut Reader::new(split));
     let file = split.ok().filter(|split| split.class == "org.apache.hadoop.mapred.FileSplit");

@@ -9,7 +9,7 @@
 //! * `services.rs`: the calls of job trackers and of processes of tasks;
 //! * `reporter.rs`, `fail_over.rs`: heartbeats to the job tracker of a job;
 //! * `watch.rs`, `kept_logs.rs`: memory, logs and disks;
-//! * `snapshot.rs`: how it stands, for people.
+//! * `snapshot.rs`: its status, for people.
 
 mod fail_over;
 mod kept_logs;
@@ -239,7 +239,7 @@ impl Tracker {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No panic is expected under it, and after one most of it is still right.
+        // No panic is expected while it is held, and after one most of the state is still right.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

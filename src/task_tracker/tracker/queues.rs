@@ -1,7 +1,7 @@
 //! The order of work on attempts and jobs.
 //!
 //! Work on an attempt runs in sequence. A job is deleted after all work on its attempts, and later
-//! work waits for that. It does not know what the work is.
+//! work waits for that. It does not know the work itself.
 
 use std::collections::HashMap;
 

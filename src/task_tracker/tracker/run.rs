@@ -37,7 +37,7 @@ pub(super) struct Process {
     pub(super) memory_bytes: u64,
 }
 
-/// How far a run has been ordered to end, in ascending order.
+/// How far the end of a run has been ordered, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum StopOrder {
     /// Nothing yet.
@@ -63,7 +63,7 @@ pub(super) fn begin(shared: &Arc<Shared>, state: &mut State, run: AttemptRun) {
     begin_with(shared, state, run, Runner::work);
 }
 
-/// The same, with what is to be done when its turn has come.
+/// The same, with the work to do when its turn has come.
 pub(super) fn begin_with<W>(
     shared: &Arc<Shared>,
     state: &mut State,
@@ -72,7 +72,7 @@ pub(super) fn begin_with<W>(
 ) where
     W: Future<Output = ()> + Send + 'static,
 {
-    // More than there are attempts: some may have to wait for what was killed long ago.
+    // More than there are attempts: some may have to wait for runs that were killed long ago.
     let limit = shared.settings.table.attempts.saturating_mul(2);
     let refused = match name(&run) {
         Ok(_) if state.live.len() >= limit => "the task tracker ends too many tasks".to_owned(),
@@ -108,7 +108,7 @@ async fn to_the_end(shared: Arc<Shared>, run: AttemptRun, work: impl Future<Outp
         let process = shared.lock().live.get(&run.number).and_then(|live| live.process.clone());
         if let Some(Process { child, .. }) = process {
             child.kill();
-            // Nothing of it may be deleted before.
+            // None of its files may be deleted before.
             child.wait_until_gone().await;
         }
         let why = format!("The task tracker failed while it handled {}: {why}\n", run.attempt);
@@ -125,7 +125,7 @@ pub(super) struct Runner {
     listen: watch::Receiver<StopOrder>,
 }
 
-/// A process, and what it stands for.
+/// A process, and the run that it belongs to.
 pub(super) struct Task {
     child: RunningChild,
     /// Its slots, until its work is done.
@@ -136,7 +136,7 @@ pub(super) struct Task {
 
 impl Runner {
     async fn work(mut self) {
-        // What follows is large, and most of many runs that were launched wait.
+        // The following state is large, and of many launched runs most wait.
         if let Some(slots) = self.slots().await {
             Box::pin(self.with_slots(slots)).await;
         }
@@ -176,7 +176,7 @@ impl Runner {
             Some((task, ready)) => {
                 let child = task.child.clone();
                 self.attend(task).await;
-                // Nothing of it may be deleted before.
+                // None of its files may be deleted before.
                 child.wait_until_gone().await;
                 drop(ready);
             }
@@ -272,7 +272,7 @@ impl Runner {
         }
     }
 
-    /// Waits for the end of the process, and brings it about when that is needed.
+    /// Waits for the end of the process, and causes it when that is needed.
     async fn attend(&mut self, mut task: Task) {
         let mut seen = StopOrder::Nothing;
         let mut grace_over: Option<Instant> = None;
@@ -314,7 +314,7 @@ impl Runner {
         });
     }
 
-    /// When the process will have been silent for too long, if it says nothing until then.
+    /// When the process will have been silent for too long, if it sends nothing until then.
     fn silent_at(&self, timeout: Option<Duration>) -> Option<Instant> {
         let now = super::now();
         let silence = self.shared.lock().table.silence(&self.run, now)?;
@@ -355,7 +355,7 @@ fn next(order: StopOrder) -> StopOrder {
     }
 }
 
-/// The diagnostics of a process that ended without having said that its work is done. The original
+/// The diagnostics of a process that ended without reporting that its work is done. The original
 /// has none for status 0, with which a Java task ends that has reported its failure.
 fn why(exit: Exit, is_explained: bool) -> String {
     match exit.shell_status() {

@@ -17,7 +17,7 @@ pub struct TrackerSettings {
     pub sigkill_delay: Duration,
     /// For bringing the files of a task and its job here. Spec: mapreduce/04 §4.4.
     pub localise_timeout: Duration,
-    /// How long a `done` may come after the process that said it. Spec: mapreduce/04 §4.6.
+    /// How long a `done` may come after the end of its process. Spec: mapreduce/04 §4.6.
     pub late_done: Duration,
     /// The time that a process has after its `done` before it is ended.
     pub exit_grace: Duration,
@@ -25,7 +25,7 @@ pub struct TrackerSettings {
     pub stop_timeout: Duration,
     /// How the memory of tasks is looked after.
     pub memory: MemorySettings,
-    /// Pause between looks at what running tasks have written to their logs.
+    /// Pause between checks of the size of running tasks' logs.
     pub log_check_interval: Duration,
     /// Pause between looks for logs that are too old.
     pub log_cleanup_interval: Duration,
@@ -38,7 +38,7 @@ pub struct TrackerSettings {
 /// The reports to job trackers about their attempts. Spec: mapreduce/04 §4.8, mapreduce/03 §3.4.
 #[derive(Clone, Debug)]
 pub struct ReportSettings {
-    /// Pause before the first heartbeat; later ones come as the job tracker says.
+    /// Pause before the first heartbeat; the job tracker sets the later ones.
     pub interval: Duration,
     /// The shortest pause that a job tracker can ask for.
     pub min_interval: Duration,
@@ -90,7 +90,7 @@ impl Default for ReportSettings {
 }
 
 impl TrackerSettings {
-    /// As configured; what cannot be configured is as in the original.
+    /// As configured; values without a key are the original's.
     pub fn of(settings: &TaskTrackerSettings, user: User) -> TrackerSettings {
         TrackerSettings {
             user,

@@ -6,7 +6,7 @@ use super::{Identity, Tracker, launch};
 use crate::localise::TaskKind;
 use corona_hadoop::writables::{Phase, TaskState};
 
-/// How a tracker stands.
+/// The status of a tracker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Its identity.
@@ -65,7 +65,7 @@ pub struct AttemptSnapshot {
 }
 
 impl Tracker {
-    /// How it stands now.
+    /// Its present status.
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
         let used = |slots: &Semaphore, total: u32| {

@@ -98,7 +98,7 @@ impl Shared {
         }
     }
 
-    /// Cuts what running tasks have written, where it is too much.
+    /// Cuts the logs of running tasks that are too large.
     fn limit_logs(&self) {
         for attempt in self.running() {
             match self.logs.limit_output(&attempt) {

@@ -1,4 +1,4 @@
-//! The tables, the generated types and the contract say the same.
+//! The tables, the generated types and the contract agree.
 
 use std::path::Path;
 use std::process::Command;
@@ -288,7 +288,7 @@ fn the_generated_types_are_of_this_contract_and_unchanged() {
     assert_eq!(body, cksum(lines.next().unwrap().as_bytes()), "run scripts/generate-thrift");
 }
 
-/// The same by making them again, where the compiler of that version is there.
+/// The same by making them again, if the compiler of that version is installed.
 #[test]
 fn the_generated_types_are_what_the_compiler_makes() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));

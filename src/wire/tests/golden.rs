@@ -1,5 +1,5 @@
-//! Every struct and every message of the contract against the bytes that somebody else's encoder
-//! wrote: `fixtures/wire/golden.jsonl`, made by `scripts/golden-bytes`.
+//! Every struct and every message of the contract against the bytes of an independent encoder:
+//! `fixtures/wire/golden.jsonl`, made by `scripts/golden-bytes`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ enum Row {
         case: String,
         seqid: i32,
         value: serde_json::Value,
-        /// What a typed writer makes of it, where that differs: it writes truth values always.
+        /// The output of a typed writer, where it differs: it always writes truth values.
         typed: Option<Hex>,
         bytes: Hex,
     },
@@ -135,8 +135,8 @@ fn structs_are_read_and_written_as_in_the_rows() {
     }
 }
 
-/// What the generated type of this name writes of what it has read. The reader of the Thrift compiler
-/// reads the same.
+/// The bytes that the generated type of this name writes after it has read `bytes`. The reader of
+/// the Thrift compiler reads the same.
 fn typed(name: &str, bytes: &[u8]) -> Vec<u8> {
     fn again<T: TSerializable + Decode + std::fmt::Debug + PartialEq>(bytes: &[u8]) -> Vec<u8> {
         let bounds = Bounds { max_bytes: 1 << 20, max_depth: 64 };
@@ -190,7 +190,7 @@ fn messages_are_read_and_written_as_in_the_rows() {
     }
 }
 
-/// Reads a message both as plain values and typed, and compares what is written again.
+/// Reads a message both as plain values and typed, and compares the bytes written from them.
 fn check<S: Service>(row: &str, bytes: &[u8], typed: &[u8]) -> Message {
     let mut reader = StreamReader::new(S::schema(), S::FRAMING, 1 << 20);
     reader.push(bytes);

@@ -1,5 +1,5 @@
-//! Any bytes at all: nothing panics, nothing costs more than a small multiple of what was sent,
-//! and every part of the room has the same opinion of where a message ends.
+//! Arbitrary bytes: nothing panics, costs are at most a small multiple of the bytes sent, and every
+//! part of the crate agrees where a message ends.
 
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ proptest! {
         examine::<ClusterManager>(&bytes);
     }
 
-    /// However a stream is cut into frames and segments, the same messages come out of it.
+    /// However a stream is split into frames and segments, the same messages come out of it.
     #[test]
     fn cuts_do_not_matter(seed: u64, frame_bytes in 1usize..200, segment_bytes in 1usize..200) {
         let sent = messages::<ClusterManager>(seed, 6);
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// A message that takes as many elements as it has bytes, and says that it has many more.
+/// A message with as many elements as bytes, and a claim of many more.
 #[test]
 fn lists_cost_no_more_than_their_bytes() {
     let mut stops = b"\x0f\0\x02\x0c\0\x0f\0\0".to_vec();

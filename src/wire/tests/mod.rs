@@ -1,5 +1,5 @@
-//! The room as a whole: the tables against the contract, what becomes of odd bytes, what a peer on
-//! a socket sees, and what a hostile one can do.
+//! The crate as a whole: the tables against the contract, the handling of odd bytes, a peer's view
+//! on a socket, and the damage that a hostile one can do.
 
 mod contract;
 mod dice;

@@ -1,5 +1,4 @@
-//! What becomes of messages that are not quite as the contract says.
-//! Spec: cluster-manager/01 §2.3, §2.4.
+//! Messages that deviate from the contract. Spec: cluster-manager/01 §2.3, §2.4.
 
 use super::dice::Dice;
 use crate::calls::{ClusterManager, ClusterManagerCall as Call};
@@ -164,7 +163,7 @@ fn unknown_fields_are_skipped_whatever_they_hold() {
         b"\x0e\0\x09\x08\0\0\0\x02\0\0\0\x01\0\0\0\x02",
         b"\x0d\0\x09\x0b\x0c\0\0\0\x02\0\0\0\x01k\0\0\0\0\0\x08\0\x01\0\0\0\x01\0",
         b"\x0f\0\x09\x0f\0\0\0\x02\x0c\0\0\0\x01\0\x0d\0\0\0\0",
-        // Nothing is in it, so it does not matter of what.
+        // The list is empty, so its type does not matter.
         b"\x0d\0\x09\0\0\0\0\0\0",
         b"\x0f\0\x09\x7f\0\0\0\0",
     ] {
@@ -214,7 +213,7 @@ fn an_unknown_number_of_an_enumeration_is_absent() {
     assert_eq!(priority_of(&[unknown.as_slice(), high].concat()), Some(SessionPriority::HIGH));
     let end = accepted("sessionEnd", b"\x08\0\x02\0\0\0\0");
     assert_eq!(end, Call::SessionEnd { handle: None, status: None });
-    // In a list it stays what it is.
+    // In a list it is kept.
     let feedback = accepted("nodeFeedback", b"\x0f\0\x02\x08\0\0\0\x01\0\0\0\x4d");
     let types = Some(vec![ResourceType(77)]);
     assert_eq!(feedback, Call::NodeFeedback { handle: None, types, reports: None });
@@ -332,7 +331,7 @@ fn a_refused_message_takes_its_frame_along() {
         names(Framing::Framed, &stream),
         ["!nodeHeartbeat", "sessionHeartbeat", "sessionHeartbeat"]
     );
-    // A bare stream has no frame to throw away, so the message ends where it says.
+    // A bare stream has no frame to discard, so the message ends where its encoding does.
     assert_eq!(names(Framing::Bare, &[bad, good].concat()), ["!nodeHeartbeat", "sessionHeartbeat"]);
 }
 

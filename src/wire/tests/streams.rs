@@ -50,7 +50,7 @@ impl Running {
     }
 }
 
-/// A cluster manager that answers a few calls in a way that can be told apart.
+/// A cluster manager that answers a few calls in distinguishable ways.
 async fn answer(_: SocketAddr, call: Call) -> Answer<Reply> {
     match call {
         Call::GetNextSessionId => Answer::Reply(Reply::GetNextSessionId("202611210003.1".into())),
@@ -154,7 +154,7 @@ impl Raw {
         self.0.write_all(bytes).await.unwrap();
     }
 
-    /// Reads exactly what is expected next.
+    /// Reads exactly the expected bytes.
     async fn expect(&mut self, expected: &[u8]) {
         let mut found = vec![0; expected.len()];
         within(self.0.read_exact(&mut found)).await.unwrap();
@@ -166,7 +166,7 @@ impl Raw {
         let mut rest = vec![];
         match within(self.0.read_to_end(&mut rest)).await {
             Ok(_) => assert_eq!(rest, b""),
-            // Bytes that the server has not read make the system say it this way.
+            // The system reports it this way if the server left bytes unread.
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
     }
@@ -242,7 +242,7 @@ async fn errors_of_a_peer_that_leave_the_connection_usable() {
           Invalid method name: 'noSuch'\x08\0\x02\0\0\0\x01\0",
     ))
     .await;
-    // Byte for byte what the original answered.
+    // Byte for byte the original's answer.
     peer.send(&frame(&call("sessionStart", b"\x0b\0\x01\0\0\0\x01x\x0c\0\x02\0"))).await;
     peer.expect(
         b"\0\0\0\x8a\x80\x01\0\x03\0\0\0\x0csessionStart\0\0\0\x07\x0b\0\x01\0\0\0c\
@@ -278,7 +278,7 @@ async fn what_is_not_the_protocol_ends_the_connection() {
     ];
     for input in inputs {
         let mut peer = Raw::connect(&server).await;
-        // What came before is answered.
+        // Earlier calls are answered.
         peer.send(&[&frame(&id_call(3)), input].concat()).await;
         peer.expect(&id_reply(3)).await;
         peer.expect_end().await;
@@ -324,7 +324,7 @@ async fn silent_and_slow_peers_lose_their_connections() {
         (quick, long, b"".as_slice(), Ending::Idle),
         (long, quick, b"\0\0\0".as_slice(), Ending::SlowFrame),
         (long, quick, b"\0\0\0\x09abc".as_slice(), Ending::SlowFrame),
-        // The frame is there, its message is not.
+        // The frame is complete, its message is not.
         (long, quick, b"\0\0\0\x01\x80".as_slice(), Ending::SlowFrame),
     ] {
         let limits = Limits { idle_timeout, frame_timeout, ..Limits::default() };
@@ -403,7 +403,7 @@ async fn too_much_ends_the_connection() {
 }
 
 /// Unfinished messages fill the memory again and again. Their connections are closed; a peer that
-/// has been idle, one that calls all the time and one that connects anew are served as ever.
+/// has been idle, one that calls all the time and one that reconnects are served as ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_messages_cost_those_who_sent_them() {
     let limits = Limits {
@@ -575,7 +575,7 @@ async fn the_listener_takes_both_families_where_there_are_two() {
     assert_eq!(taken.kind(), ErrorKind::AddrInUse);
 }
 
-/// A server of which the test says each byte.
+/// A server whose every byte the test determines.
 async fn scripted(replies: Vec<Vec<u8>>) -> SocketAddr {
     let listener = listen(ListenOn::Address((Ipv4Addr::LOCALHOST, 0).into())).unwrap();
     let address = listener.local_addr().unwrap();
@@ -588,7 +588,7 @@ async fn scripted(replies: Vec<Vec<u8>>) -> SocketAddr {
             stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
             stream.write_all(&reply).await.unwrap();
         }
-        // Keeps the connection open until the client has gone.
+        // Keeps the connection open until the client has disconnected.
         let _ = stream.read_to_end(&mut vec![]).await;
     });
     address
@@ -738,7 +738,7 @@ async fn a_flood_of_malformed_frames() {
     server.stop().await;
 }
 
-/// An input of one of several kinds that no peer sends who follows the protocol.
+/// An input of one of several kinds that no peer sends if it follows the protocol.
 fn malformed(kind: usize, dice: &mut Dice) -> Vec<u8> {
     let random = |dice: &mut Dice| {
         let length = 1 + dice.below(300);

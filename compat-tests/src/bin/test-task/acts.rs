@@ -1,4 +1,4 @@
-//! What a task does besides talking, good and bad.
+//! A task's actions other than calls, good and bad.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ pub(super) fn fork(itself: &Itself) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the test lets it go on.
+/// Waits until the test releases it.
 pub(super) async fn rest(itself: &Itself) {
     while !itself.notes.may_go(&itself.name) {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -34,7 +34,7 @@ pub(super) fn abort() -> ! {
     std::process::abort()
 }
 
-/// A signal that somebody waits for does nothing else.
+/// A signal with a waiter has no other effect.
 pub(super) fn ignore_term(itself: &Itself) -> Result<(), Failure> {
     let mut terms = signal(SignalKind::terminate())?;
     let notes = itself.notes.clone();
@@ -48,7 +48,7 @@ pub(super) fn ignore_term(itself: &Itself) -> Result<(), Failure> {
     itself.note("ignores", "SIGTERM")
 }
 
-/// Writes lines that tell their number.
+/// Writes numbered lines.
 pub(super) fn flood(mib: u64) -> Result<(), Failure> {
     const LINE: usize = 64;
     let mut out = std::io::stdout().lock();

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 
 use super::{Failure, Itself};
 
-/// What a part of a real output has more than the records that it holds.
+/// The bytes of a part of a real output beyond the records.
 const CHECKSUM_BYTES: usize = 4;
 
 /// Writes the output of a map below one of its local directories.
@@ -53,7 +53,7 @@ pub(super) struct Fetcher {
     maps: usize,
     /// Events read.
     read: i32,
-    /// What is still to be fetched.
+    /// Outputs still to be fetched.
     waiting: Vec<TaskCompletionEvent>,
     fetched: Vec<TaskAttemptId>,
 }
@@ -79,7 +79,8 @@ impl Fetcher {
         self.fetched.len() >= self.maps
     }
 
-    /// Asks for events and fetches what there is. Gives the maps whose output is not there.
+    /// Requests events and fetches the available outputs. Returns the maps whose output is not
+    /// there.
     pub(super) async fn look(&mut self, itself: &Itself) -> Result<Vec<TaskAttemptId>, Failure> {
         let job = itself.attempt.job().clone();
         let events = self.job_tracker.get_task_completion_events(job, self.read, i32::MAX).await?;
@@ -114,8 +115,8 @@ impl Fetcher {
     }
 }
 
-/// The part of one map's output, if it is there. What comes must be an answer as the original's
-/// shuffle server gives it: two lines, a header, so many bytes, the end of the connection.
+/// The part of one map's output, if it is there. The response must have the form of the original's
+/// shuffle server: two lines, a header, so many bytes, the end of the connection.
 async fn get(
     itself: &Itself,
     event: &TaskCompletionEvent,

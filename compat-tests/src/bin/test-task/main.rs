@@ -1,7 +1,7 @@
 //! A task of a test: a program that a task tracker starts instead of Java, that speaks the umbilical
 //! protocol and does the steps that its job's configuration has for it.
 //!
-//! See `compat_tests::task_tracker::steps` for the steps, `notes` for what it tells the test.
+//! See `compat_tests::task_tracker::steps` for the steps, `notes` for its messages to the test.
 
 mod acts;
 mod fetch;
@@ -24,28 +24,28 @@ type Failure = Box<dyn Error>;
 
 /// The status of a task that its tracker does not know. The number is the original's.
 const UNKNOWN: u8 = 66;
-/// The status of a task that cannot go on for a reason of its own.
+/// The exit status of a task that failed for a reason of its own.
 const BROKEN: u8 = 70;
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(Failure::from).and_then(|runtime| {
         let outcome = runtime.block_on(run());
-        // What ignores signals is not waited for.
+        // Threads that ignore signals are not waited for.
         runtime.shutdown_background();
         outcome
     });
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // There is nobody else to tell.
+            // There is no other receiver of the error.
             let _ = writeln!(std::io::stderr(), "test-task: {error}");
             ExitCode::from(BROKEN)
         }
     }
 }
 
-/// What a task knows of itself.
+/// A task's knowledge of itself.
 struct Itself {
     attempt: TaskAttemptId,
     /// The name of its steps: that of the attempt, with an ending if it cleans up after it.
@@ -55,7 +55,7 @@ struct Itself {
 }
 
 impl Itself {
-    /// Reads what the task tracker has left for it, and compares what is said twice.
+    /// Reads the files that the task tracker has left for it, and compares duplicate data.
     fn read() -> Result<Itself, Failure> {
         let attempt: TaskAttemptId = variable("mapred_task_id")?.parse()?;
         let file = PathBuf::from(variable("CORONA_JOB_XML")?);

@@ -16,7 +16,7 @@ use super::{Failure, Itself, UNKNOWN, fetch, variable};
 /// Pause between two looks, questions or signs of life.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The conversation, and what the task knows by it.
+/// The conversation, and the data that the task has from it.
 pub(super) struct Umbilical {
     client: TaskUmbilicalClient,
     jvm: JvmId,
@@ -210,7 +210,7 @@ impl Umbilical {
         self.client.commit_pending(itself.attempt.clone(), status).await?;
         itself.note("commit pending", "")?;
         while !self.client.can_commit(itself.attempt.clone()).await? {
-            // An attempt that was ended meanwhile is not told so otherwise.
+            // An attempt that was ended meanwhile is not notified otherwise.
             if !self.client.ping(itself.attempt.clone()).await? {
                 return Ok(Some(UNKNOWN));
             }

@@ -1,11 +1,11 @@
-//! What is expected of each step of a case, as text:
+//! The expected text of each step of a case:
 //!
 //! ```text
 //! sessionHeartbeat of nobody => InvalidSessionHandle: x
 //! killSession of nobody => original: closed | ours: ok | D-2.2
 //! ```
 
-/// What kind of cluster manager is looked at.
+/// The kind of cluster manager under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Original,

@@ -1,16 +1,16 @@
-//! What any cluster manager has to do, as a peer sees it: one suite for this program, and for
-//! another one that runs already.
+//! The behaviour required of any cluster manager, as a peer sees it: one suite for this program,
+//! and for another one that runs already.
 //!
 //!     cargo test -p compat-tests --test cluster any_manager
 //!     CORONA_TARGET=host:port CORONA_TARGET_KIND=original \
 //!         cargo test -p compat-tests --test cluster any_manager
 //!
 //! Without `CORONA_TARGET` the built program is started. Another manager must have been started
-//! with the configuration in `fixtures/config/any_manager` and nothing else may use it; its
-//! README says how. `CORONA_TARGET_KIND` says what is expected of it: `original` (the default for a
-//! target) or `ours`. Where the two differ on purpose, both answers stand in the case, with the
-//! row of the compatibility table. Each kind has to give its own: so a difference that is gone is
-//! seen like one that is new.
+//! with the configuration in `fixtures/config/any_manager` and nothing else may use it; its README
+//! explains how. `CORONA_TARGET_KIND` selects the expected answers: `original` (the default for a
+//! target) or `ours`. Where the two differ on purpose, the case has both answers, with the row of
+//! the compatibility table. Each kind has to give its own: so the suite notices a difference that
+//! has vanished as well as a new one.
 
 mod cases;
 mod expected;
@@ -26,14 +26,14 @@ use expected::{Expected, Kind};
 use target::Target;
 use world::{Peers, World};
 
-/// A case: its name, what it does, and what is expected of each step.
+/// A case: its name, its actions, and the expected result of each step.
 struct Case {
     name: &'static str,
     run: fn(&mut World),
     expected: &'static str,
 }
 
-/// What a case came to: its steps, or why it broke off.
+/// The result of a case: its steps, or why it failed.
 type Outcome = Result<Vec<(String, String)>, String>;
 
 /// Lists the cases in the order in which they run, and makes a test of each.
@@ -80,7 +80,7 @@ cases! {
 /// Cases that wait long, and that others do not disturb: they start first, each on its own thread.
 const BESIDE: &[&str] = &["a_silent_session_expires"];
 
-/// The outcomes of all cases, which run one after the other when the first test asks.
+/// The outcomes of all cases, which run one after another when the first test asks.
 fn outcomes() -> &'static Mutex<HashMap<&'static str, Outcome>> {
     static OUTCOMES: OnceLock<Mutex<HashMap<&'static str, Outcome>>> = OnceLock::new();
     OUTCOMES.get_or_init(|| Mutex::new(run_all(&Target::from_environment())))
@@ -127,14 +127,14 @@ fn check(name: &str) {
     }
 }
 
-/// Holds an outcome against what is expected of this kind of manager.
+/// Compares an outcome with the expectations for this kind of manager.
 fn judge(case: &Case, outcome: Outcome, kind: Kind) -> Result<(), String> {
     let steps = outcome.map_err(|reason| format!("{}: {reason}", case.name))?;
     Expected::read(case.expected).judge(&steps, kind)
 }
 
-/// The suite tells one kind of manager from the other: taken for the original, this program fails
-/// in each case that names a difference, and in no other.
+/// The suite distinguishes the kinds of managers: taken for the original, this program fails in
+/// each case that names a difference, and in no other.
 #[test]
 fn a_manager_of_the_wrong_kind_is_noticed() {
     let outcomes = run_all(&Target::ours());

@@ -10,8 +10,8 @@ use corona::conformance::launch::{Launch, LaunchedManager};
 
 use super::expected::Kind;
 
-/// Where the suite is its proxy job tracker, unless `CORONA_TARGET_PROXY` names another port: what
-/// the configuration in `fixtures/config/any_manager` says.
+/// Where the suite is its proxy job tracker, unless `CORONA_TARGET_PROXY` names another port: the
+/// one in the configuration in `fixtures/config/any_manager`.
 const PROXY_PORT: u16 = 18802;
 
 /// A cluster manager that runs.
@@ -24,7 +24,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The one that the variables name, else ours.
+    /// The target that the variables name, else ours.
     pub(crate) fn from_environment() -> Target {
         let Ok(named) = env::var("CORONA_TARGET") else { return Target::ours() };
         let found = named.to_socket_addrs().ok().and_then(|mut found| found.next());

@@ -1,5 +1,5 @@
-//! What a case has: calls, sessions and notifications, and the steps that it notes down. Ids of
-//! sessions are noted as S1, S2, ..., so that each run notes the same.
+//! The means of a case: calls, sessions and notifications, and the steps that it records. Ids of
+//! sessions are recorded as S1, S2, ..., so that each run records the same.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -12,8 +12,8 @@ use serde_json::{Value as Json, json};
 use super::target::Target;
 use compat_tests::cluster_peers::{Connection, Node, ReceivedNotices, call};
 
-/// What all cases share: the two nodes of the cluster, the sessions' listener and the proxy job
-/// tracker.
+/// State that all cases share: the two nodes of the cluster, the sessions' listener and the proxy
+/// job tracker.
 pub(crate) struct Peers {
     pub(crate) address: SocketAddr,
     pub(crate) driver: ReceivedNotices,
@@ -41,7 +41,7 @@ impl Peers {
     }
 }
 
-/// What a case does, and what came of it.
+/// A case's state, and its recorded steps.
 pub(crate) struct World<'a> {
     pub(crate) peers: &'a Peers,
     connection: Option<Connection>,
@@ -59,7 +59,7 @@ impl World<'_> {
         self.steps
     }
 
-    /// Notes a step and what came of it.
+    /// Records a step and its outcome.
     pub(crate) fn note(&mut self, step: &str, outcome: impl ToString) {
         let mut outcome = outcome.to_string();
         for (place, handle) in self.handles.iter().enumerate().rev() {
@@ -74,7 +74,7 @@ impl World<'_> {
         self.note(step, outcome);
     }
 
-    /// Makes a call, on a new connection if the last one is closed, and says what the answer is.
+    /// Makes a call, on a new connection if the last one is closed, and returns the answer as text.
     pub(crate) fn call(&mut self, method: &str, args: Json) -> String {
         self.seqid += 1;
         let bytes = call(method, &args, self.seqid);
@@ -135,7 +135,7 @@ impl World<'_> {
         }
     }
 
-    /// A value without what differs from run to run.
+    /// A value without the parts that differ from run to run.
     fn plain(&self, mut json: Json) -> String {
         if let Some(place) = json.pointer_mut("/clusterManagerInfo/jobHistoryLocation") {
             *place = json!("DIR");
@@ -148,7 +148,7 @@ impl World<'_> {
         json.as_str().map_or_else(|| json.to_string(), str::to_owned)
     }
 
-    /// What a session says of itself.
+    /// A session's description of itself.
     pub(crate) fn info(&self, name: &str, group: &str, pool: &str) -> Json {
         json!({
             "address": { "host": "127.0.0.1", "port": self.peers.driver_port },
@@ -190,7 +190,7 @@ impl World<'_> {
         assert_eq!(self.call("requestResource", args), "ok");
     }
 
-    /// Waits for so many grants to a session since its start, and gives all, by id.
+    /// Waits for so many grants to a session since its start, and returns all, by id.
     pub(crate) fn grants(&self, handle: &str, at_least: usize) -> Vec<Json> {
         self.slots("grantResource", "granted", handle, at_least)
     }
@@ -220,7 +220,7 @@ impl World<'_> {
         format!("{} {} {}", held["MAP"], held["REDUCE"], held["JOBTRACKER"])
     }
 
-    /// The flags of safe mode that the proxy job tracker was told, in order.
+    /// The flags of safe mode that the proxy job tracker received, in order.
     pub(crate) fn flags(&self) -> Vec<Json> {
         self.peers.proxy.until("", |told| {
             let flags = told.iter().filter(|(name, _)| name == "setClusterManagerSafeModeFlag");

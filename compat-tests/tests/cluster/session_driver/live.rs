@@ -311,7 +311,7 @@ fn a_manager_that_lost_its_state_ends_its_sessions() {
     block_on(async {
         let cluster = Cluster::start(None, &[]);
         let (driver, mut events) = cluster.session().await;
-        // It goes down on purpose, and nothing of it is kept.
+        // It goes down on purpose, and none of its state is kept.
         cluster.flag.store(true, Ordering::SeqCst);
         let cluster = cluster.restart(&[]);
         cluster.flag.store(false, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Recorded Java sessions, done again with the library: what is told to it and what its owner wants
-//! is taken from the recording, and the calls that it makes must be those of the recording, in the
+//! Recorded Java sessions, repeated with the library: its notifications and its owner's requests
+//! are taken from the recording, and the calls that it makes must be those of the recording, in the
 //! same order and on as many connections. Ports, dates and empty lists of hosts aside.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use super::{SOON, block_on, next, until};
 
-/// What a recorded session did and was told.
+/// The actions and notifications of a recorded session.
 #[derive(Clone, Debug)]
 enum Step {
     /// It called the cluster manager.
@@ -107,7 +107,7 @@ fn steps_of(conversation: &Conversation) -> Vec<(std::time::Duration, String, St
             continue;
         }
         let handle = match message.name.as_str() {
-            // The id that it got is the only trace of who asked.
+            // The id in the reply is the only trace of the caller.
             "getNextSessionId" => messages.peek().and_then(|(_, answer)| given_id(answer)),
             _ => handle_of(message),
         };
@@ -141,7 +141,7 @@ fn handle_of(message: &Message) -> Option<String> {
     }
 }
 
-/// Does what the recorded session did and compares. Returns how many slots were replaced.
+/// Repeats the recorded session and compares. Returns how many slots were replaced.
 async fn repeat(handle: &str, steps: &[Step]) -> usize {
     let recorded: Vec<_> = steps
         .iter()
@@ -171,18 +171,18 @@ async fn repeat(handle: &str, steps: &[Step]) -> usize {
     owner.replaced
 }
 
-/// The owner of a session that does what a recorded one did.
+/// The owner of a session that repeats a recorded one.
 struct Owner {
     manager: Manager,
     driver: SessionDriver,
     events: SessionEvents,
-    /// What was lost and not asked for again.
+    /// Slots that were lost and not requested again.
     lost: Vec<Lost>,
     replaced: usize,
 }
 
 impl Owner {
-    /// Is told what the recorded session was told.
+    /// Receives a notification of the recorded session.
     async fn hear(&mut self, call: &SessionDriverCall) {
         let options = ClientOptions::default();
         let address = self.manager.session_address();
@@ -213,7 +213,7 @@ impl Owner {
         }
     }
 
-    /// Wants what the recorded session wanted, and waits until the call is made.
+    /// Makes the owner's request of the recorded session, and waits until the call is made.
     async fn act(&mut self, call: &Call, later: &[Step]) {
         let before = self.manager.made().len();
         let driver = &self.driver;
@@ -263,7 +263,7 @@ impl Owner {
     }
 }
 
-/// What is released in the next call, if that is a release.
+/// The ids released in the next call, if that is a release.
 fn next_release(later: &[Step]) -> Option<&[i32]> {
     let call = later.iter().find_map(|step| match step {
         Step::Called(made) => Some(&made.call),
@@ -352,7 +352,7 @@ fn connections(made: &[Made]) -> Vec<usize> {
     made.iter().map(number).collect()
 }
 
-/// A call without what differs from one run to the next.
+/// A call without the parts that differ from run to run.
 fn normalise(mut call: Call) -> Call {
     match &mut call {
         Call::SessionStart { info: Some(info), .. }

@@ -1,4 +1,4 @@
-//! The golden bytes of the wire are still what Thrift's library writes.
+//! Thrift's library still writes the golden bytes of the wire.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Whole sessions by clients in Python and Java, each of which also serves what the program calls:
-//! two session drivers and the proxy job tracker. Both see the same.
+//! Whole sessions by clients in Python and Java, each of which also serves the program's calls: two
+//! session drivers and the proxy job tracker. Both see the same.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use corona::conformance::launch::{Launch, LaunchedManager};
 
 use super::tools::{JAVA_LIBRARIES, python, run, skipped};
 
-/// What each client has to print, after the line about its proxy job tracker.
+/// The expected output of each client, after the line about its proxy job tracker.
 const EXPECTED: &str = include_str!("../../../clients/whole_sessions.txt");
 
 /// For a whole client, which itself waits up to a minute for each thing.
@@ -126,7 +126,7 @@ impl Client {
         let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
         thread::spawn(move || {
             for line in stdout.lines() {
-                // Nobody listens any more when the test is over.
+                // The receiver is dropped when the test is over.
                 if line.is_ok_and(|line| send.send(line).is_ok()) {
                     continue;
                 }

@@ -16,7 +16,7 @@ pub(crate) fn skipped(test: &str) -> bool {
     skipped
 }
 
-/// Where Debian keeps Thrift's library for Java and what it needs.
+/// Where Debian keeps Thrift's library for Java and its dependencies.
 pub(crate) const JAVA_LIBRARIES: &str =
     "/usr/share/java/thrift.jar:/usr/share/java/slf4j-api.jar:/usr/share/java/slf4j-nop.jar";
 
@@ -32,7 +32,7 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
-/// Runs a command to its end, which must be a good one, and gives what it printed.
+/// Runs a command, which must succeed, and returns its output.
 ///
 /// # Panics
 /// When it cannot be started or fails.

@@ -1,5 +1,5 @@
-//! A cluster without machines: the built program, nodes that only heartbeat, and sessions that ask
-//! for slots and take what they are told.
+//! A cluster without machines: the built program, nodes that only heartbeat, and sessions that
+//! request slots and accept their grants.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What ends sessions from a page.
+/// The token to end sessions from a page.
 pub(crate) const TOKEN: &str = "let me end this session";
 
 pub(crate) struct Cluster {
@@ -97,7 +97,7 @@ impl Cluster {
         self.call(Call::NodeHeartbeat { node: Some(node) });
     }
 
-    /// Starts a session and gives its handle.
+    /// Starts a session and returns its handle.
     pub(crate) fn session(&mut self, name: &str, user: &str, pool: (&str, &str)) -> String {
         let Reply::GetNextSessionId(handle) = self.call(Call::GetNextSessionId) else {
             unreachable!("the client gives the reply of the method")
@@ -141,7 +141,7 @@ impl Cluster {
         self.call(Call::ReleaseResource { handle: Some(handle.into()), ids });
     }
 
-    /// Says how much memory a session uses, and that it has heard all that it was told.
+    /// Reports a session's use of memory, and that it has received all its notifications.
     pub(crate) fn heartbeat(&mut self, handle: &str, request_id: i32) {
         const GIB: i64 = 1 << 30;
         let usages = [

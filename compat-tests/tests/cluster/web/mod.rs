@@ -23,7 +23,7 @@ const HOSTILE: &str = "</td><script>window.harmed = 1</script>\
 /// Fourteen nodes, two of them with trouble, and sessions in several pools.
 struct Busy {
     cluster: Cluster,
-    /// Sessions by what they are for.
+    /// Sessions by their purpose.
     nightly: String,
     near: String,
     adhoc: String,
@@ -106,7 +106,7 @@ fn first_column(browser: &mut Browser, table: &str) -> Vec<String> {
 fn all_pages_fit_light_and_dark_wide_and_narrow() {
     let mut busy = busy(&[("corona.cm.web.sample.period.ms", "20")]);
     let mut browser = Browser::start();
-    // Something for the plots to show: a session that asks for more and gives it back.
+    // Activity for the plots: a session that requests more and releases it.
     let wave = busy.cluster.session("hourly report 2026-11-21T02", "bob", ("search", "crawl"));
     for turn in 0..40 {
         let first = 1000 * (turn + 1);
@@ -166,7 +166,7 @@ fn what_happens_is_seen_without_a_reload() {
     browser.value("window.untouched = true");
     let before = first_column(&mut browser, "session-table");
     assert_eq!(before, [&busy.nightly, &busy.near, &busy.adhoc].map(String::as_str));
-    // What has the focus keeps it.
+    // The element with the focus keeps it.
     browser
         .value(&format!("document.querySelector('a[href=\"/sessions/{}\"]').focus()", busy.near));
 
@@ -196,7 +196,7 @@ fn what_happens_is_seen_without_a_reload() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// Where the first element that fits is, somewhat inside of it.
+/// The place of the first element that fits, slightly inside of it.
 fn place_of(browser: &mut Browser, selector: &str) -> Value {
     browser.value(&format!(
         "(() => {{ const element = document.querySelector({}); element.scrollIntoView({{ block: 'center' }}); \
@@ -210,7 +210,7 @@ fn a_click_is_not_lost_to_a_refresh() {
     let mut busy = busy(&[]);
     let mut browser = Browser::start();
     browser.look_through(1280, false);
-    // New sessions come in at the top and move what is aimed at.
+    // New sessions come in at the top and move the target.
     browser.open(&busy.cluster.address("/sessions?sort=-id"));
     browser.value(
         "window.clicked = []; window.refreshed = 0; \
@@ -233,7 +233,7 @@ fn a_click_is_not_lost_to_a_refresh() {
         browser.mouse("mouseReleased", &place);
         assert_eq!(browser.value("window.clicked.length"), number + 1, "a click was lost");
         assert_eq!(browser.value("window.clicked.at(-1)"), json!(target));
-        // The refresh is made up for; the next press aims at what stands still.
+        // The refresh is made up for; the next press aims at a target that does not move.
         browser.until("the new session is shown", |browser| {
             first_column(browser, "session-table").contains(&new)
         });
@@ -274,7 +274,7 @@ fn a_selection_the_focus_and_the_place_survive_refreshes() {
     });
     assert_eq!(selected(&mut browser), json!(busy.adhoc));
     assert_eq!(browser.value(&state), json!([true, true, place]));
-    // Even when it is gone the text can be copied, and is marked as gone until then.
+    // Even after its end the text can be copied, and is marked as outdated until then.
     busy.cluster.end(&busy.adhoc, SessionStatus::SUCCESSFUL);
     browser.until("the row is marked", |browser| browser.texts("tr.gone").len() == 1);
     assert_eq!(selected(&mut browser), json!(busy.adhoc));
@@ -302,7 +302,7 @@ fn a_pause_lasts_from_page_to_page() {
     let unseen = busy.cluster.session("comes during the pause", "erin", ("search", "crawl"));
     browser.value("new Promise((done) => setTimeout(done, 2500))");
     assert!(!first_column(&mut browser, "session-table").contains(&unseen));
-    // What is asked for comes nevertheless.
+    // The requested page comes nevertheless.
     browser.click("th a[href*='sort=user']");
     browser.until("the asked order", |browser| {
         first_column(browser, "session-table").contains(&unseen)

@@ -1,5 +1,5 @@
-//! The tasks, job trackers and cluster managers of the tests without a task tracker: a test stands in
-//! for it, so that what the other tests show is not the fault of these.
+//! The tasks, job trackers and cluster managers of the tests without a task tracker: a test acts as
+//! it, so that failures of the other tests are not caused by these.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{block_on, test_task};
 
-/// Stands in for a task tracker: gives tasks to processes and takes note of what they say.
+/// Acts as a task tracker: gives tasks to processes and records their reports.
 #[derive(Default)]
 struct StandIn {
     tasks: Mutex<HashMap<i32, Task>>,
@@ -247,7 +247,7 @@ fn tasks_do_their_steps() {
         assert_eq!(world.tracker.said(&map), ["RUNNING MAP 0.5", "RUNNING MAP 1", "done"]);
         let counters = world.tracker.reports.lock().unwrap()[1].counters.clone().unwrap();
         assert_eq!(counters.get("test", "STEPS"), Some(7));
-        // What a heartbeat says becomes an event.
+        // A report in a heartbeat becomes an event.
         let address = job_tracker.session().trackers.job_tracker.clone();
         let mut heartbeats = InterTrackerClient::new(address, client_options());
         assert_eq!(heartbeats.get_build_version().await.unwrap(), BUILD);
@@ -308,7 +308,7 @@ fn tasks_misbehave_as_they_are_told() {
             assert_eq!(ended(child).await.code(), code, "{steps}");
             assert_eq!(world.tracker.said(&attempt), said, "{steps}");
         }
-        // A process that nobody knows is told so.
+        // An unknown process is notified of that.
         let job = world.job();
         world.tracker.tasks.lock().unwrap().clear();
         let child = world.spawn(&job, &job.task(&job.map(9)), &job_tracker);

@@ -35,7 +35,7 @@ fn a_task_that_is_killed_ends_with_all_that_it_started() {
         until("their ends", || (!pids.into_iter().any(runs)).then_some(())).await;
         job_tracker.launch([job.task_cleanup(&map, TaskState::KilledUnclean)]).await;
         assert_eq!(job_tracker.ended(&map, 2).await.state, TaskState::Killed);
-        // Nobody's failure.
+        // None of them counts as a failure.
         assert!(job_tracker.state().heartbeats.iter().all(|(status, ..)| status.failures == 0));
         world.end_last_job(&job_tracker, &job).await;
     });
@@ -79,7 +79,7 @@ fn a_killed_map_that_had_succeeded_is_forgotten_with_its_output() {
     });
 }
 
-/// The bytes of the answer to who asks for a map's output.
+/// The response to a request for a map's output.
 async fn part(http: std::net::SocketAddr, job: &str, map: &str) -> usize {
     let mut stream = TcpStream::connect(http).await.unwrap();
     let request = format!("GET /mapOutput?job={job}&map={map}&reduce=0 HTTP/1.1\r\n\r\n");
@@ -106,7 +106,7 @@ fn a_killed_job_leaves_nothing_and_is_not_reported() {
         job_tracker.kill_job(&job.id).await;
         let before = job_tracker.state().heartbeats.len();
         world.home.nothing_left().await;
-        // One may have been under way.
+        // One may have been in flight.
         assert!(job_tracker.state().heartbeats.len() <= before + 1);
         assert!(job_tracker.reports(&attempts[1]).iter().all(|report| {
             report.state == TaskState::Running || report.state == TaskState::Unassigned
@@ -194,7 +194,7 @@ fn a_session_whose_job_tracker_has_gone_is_purged() {
         job_tracker.state_of(&map, TaskState::Running).await;
         job_tracker.vanish().await;
         world.home.nothing_left().await;
-        // The node goes on.
+        // The node continues.
         world.still_works().await;
     });
 }
@@ -211,7 +211,7 @@ fn a_job_tracker_that_fails_for_a_while_is_told_all_in_the_end() {
         let report = job_tracker.ended(&map, 1).await;
         assert_eq!(report.state, TaskState::Succeeded);
         assert_eq!(job_tracker.diagnostics(&map).matches("told once").count(), 1);
-        // One that goes on failing is given up.
+        // A task that keeps failing is given up.
         let second = job.map(1);
         job_tracker.launch([job.task(&second)]).await;
         note(&job, &second, "waits").await;

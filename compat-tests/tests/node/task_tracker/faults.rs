@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::{World, block_on, note, process};
 
-/// All that was said of what went wrong with the first map, once it has ended.
+/// All diagnostics of the first map, once it has ended.
 async fn diagnostics(job_tracker: &JobTracker, job: &Job) -> String {
     job_tracker.ended(&job.map(0), 1).await;
     job_tracker.diagnostics(&job.map(0))
@@ -91,7 +91,7 @@ fn a_task_that_floods_its_log_keeps_only_the_end_of_it() {
         until("a shorter log", || (on_disk(&log) <= 2 << 20).then_some(())).await;
         job.notes().let_go(&map.to_string()).unwrap();
         assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Succeeded);
-        // The last line is there, for who reads it over HTTP.
+        // The last line is there for readers over HTTP.
         let http = world.http(&job_tracker).await;
         let path = format!("/tasklog?taskid={map}&filter=stdout&plaintext=true&start=-64&end=-1");
         let mut stream = TcpStream::connect(http).await.unwrap();
@@ -227,7 +227,7 @@ fn nonsense_disturbs_nobody() {
     });
 }
 
-/// A task that reports what it must not has no more say than others.
+/// A task that reports something illegal has no more influence than others.
 #[test]
 fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
     block_on(async {
@@ -240,7 +240,7 @@ fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
         job_tracker.ended(&map, 1).await;
         fs::remove_dir_all(note(&job, &map, "output").await).unwrap();
         job_tracker.launch([job.task(&reduce)]).await;
-        // The reduce tells which output it cannot fetch, and the tracker that the map has failed.
+        // The reduce reports which output it cannot fetch, and the tracker that the map has failed.
         let lost = |report: &corona::hadoop::writables::TaskStatus| {
             let reduce = report.reduce.as_ref();
             reduce.is_some_and(|reduce| reduce.failed_fetches == [map.clone()])
@@ -254,7 +254,7 @@ fn a_map_whose_output_is_gone_is_reported_again_as_failed() {
     });
 }
 
-/// A node that wants more free space than there can be ends tasks, one after the other.
+/// A node that wants more free space than there can be ends tasks, one after another.
 #[test]
 fn tasks_make_room_on_a_full_disk() {
     block_on(async {
@@ -291,7 +291,7 @@ fn fill(path: &Path) -> fs::File {
     file
 }
 
-/// What jobs have left on the disks that only the node sees.
+/// Leftovers of jobs on the disks that only the node sees.
 fn left_on_disks(world: &World) -> Vec<String> {
     let of_jobs = ["taskTracker/jobcache", "toBeDeleted", "corona-processes"];
     let dirs = world.home.local_dirs().into_iter();

@@ -1,5 +1,5 @@
-//! Java children, started as the original starts them: the tasks of the recorded sleep job, and what a
-//! Java task gets and leaves.
+//! Java children, started as the original starts them: the tasks of the recorded sleep job, and the
+//! environment and leftovers of a Java task.
 //!
 //! They are our own, from `compat-tests/clients/java/child`, or those of a Hadoop install, if
 //! `CORONA_TEST_HADOOP_CLASSPATH` is the class path of one, its example jobs and a directory with
@@ -41,7 +41,7 @@ fn counted(status: &TaskStatus) -> Vec<Option<i64>> {
     COUNTERS.iter().map(value).collect()
 }
 
-/// The recorded configuration of the job, with what this machine's Java needs.
+/// The recorded configuration of the job, with settings that this machine's Java needs.
 fn job_xml() -> String {
     let file = repository().join("fixtures/task_tracker/job.xml");
     let recorded = fs::read_to_string(file).unwrap();
@@ -59,7 +59,7 @@ async fn run(job_tracker: &JobTracker, tasks: &[&Task], compared: &mut usize) {
     for task in tasks {
         let ours = job_tracker.ended(&task.attempt, 1).await;
         assert_eq!(ours.state, TaskState::Succeeded, "{ours:?}");
-        // The last one is not told any more: the job is over.
+        // The last one is not reported any more: the job is over.
         let mut theirs = recorded_ends(RECORDING).into_iter();
         let Some(theirs) = theirs.rfind(|end| end.attempt == task.attempt) else { continue };
         assert_eq!(counted(&ours), counted(&theirs), "{}", task.attempt);
@@ -99,7 +99,7 @@ async fn world(class_path: &str) -> World {
     World::with(&settings).await
 }
 
-/// A new session, and a job of it whose tasks are our own Java children that do this.
+/// A new session, and a job of it whose tasks are our own Java children with this action.
 async fn session(world: &World, act: &str) -> (JobTracker, Job) {
     let (job_tracker, job) = world.session().await;
     let job = job.in_java().with("test.java.act", act);
@@ -138,7 +138,7 @@ fn java_children_run_a_recorded_job() {
         run(&job_tracker, &work, &mut compared).await;
         run(&job_tracker, &cleanup, &mut compared).await;
         assert_eq!(compared, 5);
-        // What a child writes beside its output.
+        // The files that a child writes beside its output.
         let logs = world.home.logs_of(&work[0].attempt.to_string());
         assert!(logs.join("log.index").is_file(), "{}", logs.display());
         job_tracker.kill_job(&id).await;
@@ -155,7 +155,7 @@ fn default_library_path() -> String {
     let (_, rest) = printed.split_once(" java.library.path = ").unwrap();
     let (path, _) = rest.split_once(" = ").unwrap();
     let parts: Vec<&str> = path.split_whitespace().collect();
-    // The name of the next property stands at the end.
+    // The name of the next property is at the end.
     parts[..parts.len() - 1].join(":")
 }
 
@@ -220,7 +220,7 @@ fn an_exception_of_a_java_task_is_all_that_is_reported() {
         job.write().unwrap();
         let map = job.map(0);
         job_tracker.launch([job.task(&map)]).await;
-        // It has cleaned up after itself, so nobody else needs to.
+        // It has cleaned up after itself, so no other attempt needs to.
         assert_eq!(job_tracker.ended(&map, 1).await.state, TaskState::Failed);
         let told = job_tracker.diagnostics(&map);
         assert!(told.starts_with("java.io.IOException: this task is to fail\n\tat "), "{told}");
@@ -250,7 +250,7 @@ fn what_a_java_task_merges_goes_with_it() {
         job_tracker.launch([job.task(&map)]).await;
         let there = || file.is_file().then_some(());
         until("a merge", there).await;
-        // One that is killed in the middle of it.
+        // An attempt that is killed in the middle of it.
         job_tracker.kill_task(&map).await;
         job_tracker.ended(&map, 1).await;
         until("the end of what it merged", || (!merged.exists()).then_some(())).await;

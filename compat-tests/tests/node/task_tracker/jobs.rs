@@ -31,7 +31,7 @@ fn a_map_succeeds_and_is_reported_once() {
         let last = reports.iter().filter(|report| report.state == TaskState::Succeeded);
         assert_eq!(last.count(), 1);
 
-        // What a tracker says of itself.
+        // A tracker's report of itself.
         let node = world.manager.heartbeat(0).await;
         {
             let state = job_tracker.state();
@@ -105,7 +105,7 @@ fn a_map_without_reduces_commits_too() {
         let job = job.sized(1, 0).steps(TaskRole::Map, "write=result,commit,update=1.0,done");
         job.write().unwrap();
         let map = job.map(0);
-        // A permission that comes before anybody asks is kept.
+        // A permission that comes before any request for it is kept.
         job_tracker.launch([job.task(&map)]).await;
         job_tracker.permit(&map).await;
         let report = job_tracker.ended(&map, 1).await;
@@ -114,7 +114,7 @@ fn a_map_without_reduces_commits_too() {
     });
 }
 
-/// How attempts end by themselves, what is then said of them, and how the attempts that clean up after
+/// How attempts end by themselves, the reports about them, and how the attempts that clean up after
 /// them end.
 #[test]
 fn attempts_that_fail_are_cleaned_up_after() {
@@ -126,7 +126,7 @@ fn attempts_that_fail_are_cleaned_up_after() {
         ("update=0.5,fatal-error=out of wit,hang", TaskState::FailedUnclean, "Error: out of wit"),
         ("fs-error=no disk,hang", TaskState::FailedUnclean, "FSError: no disk"),
         ("shuffle-error=lost,hang", TaskState::FailedUnclean, "Shuffle Error: lost"),
-        // A task that cleans up by itself after an exception needs nobody else to do it.
+        // A task that cleans up by itself after an exception needs no other attempt for it.
         ("clean-up,diagnose=an exception,exit=0", TaskState::Failed, "an exception"),
     ];
     block_on(async {
@@ -142,7 +142,7 @@ fn attempts_that_fail_are_cleaned_up_after() {
             job_tracker.launch([job.task(&map)]).await;
             let report = job_tracker.ended(&map, 1).await;
             assert_eq!((report.state, report.progress), (state, 0.0), "{steps}: {report:?}");
-            // What was said may have been reported before the end.
+            // Diagnostics may have been reported before the end.
             let told = job_tracker.diagnostics(&map);
             assert!(told.contains(diagnostics), "{steps}: {told:?}");
             assert!(report.finish_time_ms > 0, "{steps}");

@@ -1,4 +1,4 @@
-//! What a cluster manager tells a node, and a node that works for our own.
+//! A cluster manager's answers to a node, and a node that works for our own.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn a_node_says_what_it_has() {
         assert!(free.memory_m_b <= first.total.memory_m_b && free.disk_g_b <= first.total.disk_g_b);
         let infos = first.resource_infos.clone().unwrap();
         let types: Vec<_> = infos.keys().copied().collect();
-        // Slots for job trackers are offered by who can start some.
+        // Only nodes that can start job trackers offer slots for them.
         assert_eq!(types, [wire::ResourceType::MAP, wire::ResourceType::REDUCE]);
         assert_eq!(infos[&wire::ResourceType::MAP], infos[&wire::ResourceType::REDUCE]);
         let second = world.manager.heartbeat(1).await;

@@ -29,7 +29,7 @@ fn test_task() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_test-task"))
 }
 
-/// Runs a test whose servers go on while it waits.
+/// Runs a test whose servers keep running while it waits.
 pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -99,7 +99,7 @@ impl World {
         (job_tracker, job, map)
     }
 
-    /// Ends the only job that there is, and waits until nothing of it is left.
+    /// Ends the only job, and waits until all its traces are removed.
     async fn end_last_job(&self, job_tracker: &JobTracker, job: &Job) {
         job_tracker.kill_job(&job.id).await;
         self.home.nothing_left().await;
@@ -114,13 +114,13 @@ impl World {
         self.end_last_job(&job_tracker, &job).await;
     }
 
-    /// Starts the task tracker anew, after the old one has ended.
+    /// Restarts the task tracker, after the old one has ended.
     async fn start_again(&mut self) {
         self.manager.state().heartbeats.clear();
         self.node = self.home.start().await;
     }
 
-    /// Where the task tracker serves map outputs, as it says to a job tracker.
+    /// Where the task tracker serves map outputs, as reported to a job tracker.
     async fn http(&self, job_tracker: &JobTracker) -> SocketAddr {
         let port = until("a heartbeat", || {
             job_tracker.state().heartbeats.first().map(|(status, ..)| status.http_port)

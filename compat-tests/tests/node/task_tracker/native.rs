@@ -14,7 +14,7 @@ use corona::hadoop::writables::{
 
 use super::{World, block_on};
 
-/// What `hadoop jar hadoop-streaming.jar` puts into a job.
+/// The properties that `hadoop jar hadoop-streaming.jar` adds to a job.
 const STREAMING: &[(&str, &str)] = &[
     ("mapred.mapper.class", "org.apache.hadoop.streaming.PipeMapper"),
     ("mapred.map.runner.class", "org.apache.hadoop.streaming.PipeMapRunner"),
@@ -77,7 +77,7 @@ impl Native {
         report
     }
 
-    /// Runs all tasks and gives the last reports of maps and reduces.
+    /// Runs all tasks and returns the last reports of maps and reduces.
     async fn whole(&self) -> Vec<TaskStatus> {
         self.set_up().await;
         let maps = [0, 1].map(|number| self.job.map(number));
@@ -166,7 +166,7 @@ fn a_streaming_job_runs_without_java() {
             .map(|(word, count)| (word.to_owned(), count.parse().unwrap()))
             .collect();
         assert_eq!(found, words(TEXT));
-        // Each part has the keys that Java's hash gives it.
+        // Each part has the keys that Java's hash assigns to it.
         assert!(job.part(0).contains("the\t4") != job.part(1).contains("the\t4"));
         let total: usize = found.values().sum();
         for (name, expected) in [

@@ -1,4 +1,4 @@
-//! Readers of logs, map output and pages that do not read: the node and everybody else go on.
+//! Clients of logs, map output and pages that do not read: the node and all others continue.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const ATTACKERS: [[u8; 4]; 3] = [[127, 0, 0, 2], [127, 0, 0, 3], [127, 0, 0, 4]]
 const READERS: usize = 230;
 /// More than the buffers of a connection hold.
 const LARGE: u64 = 64 << 20;
-/// In which anybody else is served. It takes some milliseconds where nothing else runs.
+/// The time in which other peers are served. It takes some milliseconds where nothing else runs.
 const NORMAL: Duration = Duration::from_secs(10);
 
 async fn ask(stream: &mut TcpStream, path: &str) {
@@ -26,7 +26,7 @@ async fn ask(stream: &mut TcpStream, path: &str) {
     stream.write_all(request.as_bytes()).await.expect("the node takes a request");
 }
 
-/// What an innocent peer gets, in normal time.
+/// The response that an innocent peer gets, in normal time.
 async fn get(node: SocketAddr, path: &str) -> Vec<u8> {
     let getting = async {
         let mut stream = TcpStream::connect(node).await.expect("a connection");

@@ -1,9 +1,9 @@
-//! Recorded jobs against the running task tracker: what the original's trackers were told and asked,
-//! in the same order, and each answer as theirs, byte for byte.
+//! Recorded jobs against the running task tracker: the calls to the original's trackers, in the
+//! same order, and each answer as theirs, byte for byte.
 //!
-//! A process is started for each attempt, and says nothing: the test says over the umbilical protocol
-//! what the recorded process said. What must differ is replaced before: addresses, the paths of the
-//! job's files, and the numbers that processes call themselves by.
+//! A process is started for each attempt, and sends nothing: the test sends the recorded process's
+//! calls over the umbilical protocol. Values that must differ are replaced before: addresses, the
+//! paths of the job's files, and the numbers that processes call themselves by.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -44,13 +44,13 @@ struct Exchange {
     answer_raw: Vec<u8>,
 }
 
-/// What one recorded task tracker was told and asked, and what it reported.
+/// The calls that one recorded task tracker received, and its reports.
 #[derive(Default)]
 struct Recorded {
     /// The beginnings of its connections, those to the umbilical port marked.
     talks: Vec<(ConnectionHeader, bool)>,
     exchanges: Vec<Exchange>,
-    /// When the last report of each run of each attempt came, and what it said.
+    /// The time and the content of the last report of each run of each attempt.
     ends: VecDeque<(Duration, TaskStatus)>,
 }
 
@@ -112,7 +112,7 @@ fn exchanges(talk: HadoopConversation, number: usize) -> Vec<Exchange> {
     all
 }
 
-/// The tracker that a heartbeat came from, and the attempts whose end it told.
+/// The tracker that sent a heartbeat, and the attempts whose end it reported.
 fn reported(
     call: Call,
     label: impl Fn(u16) -> Option<(String, String)>,
@@ -213,13 +213,13 @@ impl Peers {
         })
     }
 
-    /// Waits until an end has been told as it was recorded.
+    /// Waits until an end has been reported as it was recorded.
     async fn told(&self, end: &TaskStatus) {
         let job_tracker = self.of(end.attempt.job());
         let fits = |ours: &TaskStatus| is_last_report(ours) && ours.state == end.state;
         let ours = job_tracker.report(&format!("end {}", end.state), &end.attempt, fits).await;
         let said = |status: &TaskStatus| {
-            // The original takes back the progress of what it has ended, sooner or later.
+            // The original takes back the progress of ended attempts, sooner or later.
             let succeeded = status.state == TaskState::Succeeded;
             let progress = succeeded.then(|| status.progress.to_bits());
             (progress, status.phase, status.slots, status.counters.clone())
@@ -227,7 +227,7 @@ impl Peers {
         assert_eq!(said(&ours), said(end), "{}", end.attempt);
     }
 
-    /// The call with what must differ replaced.
+    /// The call with replacements for values that must differ.
     fn adapted(&mut self, root: &Path, call: &Call) -> Call {
         let actions = Parameters::new(call.parameters.clone()).take();
         let mut actions: Vec<TaskTrackerAction> = actions.unwrap();
@@ -259,8 +259,7 @@ fn run(task: &Task) -> String {
     format!("{}{}", task.attempt, if task.task_cleanup { ".cleanup" } else { "" })
 }
 
-/// Plays what one recorded tracker was told and asked. Gives how often each method was answered as
-/// recorded.
+/// Plays the calls to one recorded tracker. Returns how often each method was answered as recorded.
 async fn play(mut tracker: Recorded, compared: &mut BTreeMap<String, usize>) {
     let world = World::new().await;
     let root = world.root.path();
@@ -278,7 +277,7 @@ async fn play(mut tracker: Recorded, compared: &mut BTreeMap<String, usize>) {
         }
     }
     for exchange in tracker.exchanges {
-        // What was told before is not told any more when a job is over.
+        // Reports that were sent before are not sent again when a job is over.
         while tracker.ends.front().is_some_and(|(at, _)| *at < exchange.at) {
             let Some((_, end)) = tracker.ends.pop_front() else { break };
             peers.told(&end).await;

@@ -1,4 +1,4 @@
-//! The program as a process: how it ends, what an earlier run has left, how it refuses to start.
+//! The program as a process: how it ends, the leftovers of an earlier run, how it refuses to start.
 
 use compat_tests::task_tracker::node::{Home, runs};
 use compat_tests::task_tracker::until;
@@ -55,7 +55,7 @@ fn bad_configurations_are_refused_with_the_reason() {
             let log = node.log();
             assert_eq!(status.code(), Some(1), "{key}: {log}");
             assert!(expected.iter().all(|text| log.contains(text)), "{key}: {log}");
-            // One line tells it, whatever the log says besides.
+            // One line reports it, whatever else is in the log.
             let told = log.lines().filter(|line| line.starts_with("corona: "));
             assert_eq!(told.count(), 1, "{key}: {log}");
             std::fs::remove_file(root.path().join("task-tracker.log")).unwrap();

@@ -8,7 +8,7 @@ use corona::wire::value::{Message, Value};
 use super::falsifier::{Edit, Falsifier, find};
 use super::processes::{Shadow, start};
 
-/// A recorded scenario is played against this program through a falsifier and a shadow. Gives the
+/// A recorded scenario is played against this program through a falsifier and a shadow. Returns the
 /// shadow's status and summary.
 fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
     let directory = tempfile::tempdir().unwrap();
@@ -23,7 +23,7 @@ fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
     let mut replay = Command::new(corona_program());
     replay.arg("replay").arg(conf_dir.join("traffic.pcap"));
     replay.args(["--target", &shadow.address.to_string(), "--conf-dir", conf]);
-    // What it finds is the falsifier's work, and not looked at here.
+    // Its findings are the falsifier's work, and not checked here.
     let output = replay.args(["--speed", "max", "--timeout", "4"]).output().unwrap();
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     let (status, summary) = shadow.end();
@@ -36,8 +36,8 @@ fn shadowed(scenario: &str, edit: Edit) -> (Option<i32>, String) {
     (status, summary)
 }
 
-/// Checks that a scenario is found to agree, and to differ in one place when `edit` has been at it;
-/// gives the summary.
+/// Checks that a scenario is found to agree, and to differ in one place after `edit`; returns the
+/// summary.
 fn found(scenario: &str, edit: Edit) -> String {
     let (status, summary) = shadowed(scenario, Box::new(|_| {}));
     assert_eq!(status, Some(0), "{summary}");

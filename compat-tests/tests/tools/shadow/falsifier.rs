@@ -1,5 +1,5 @@
-//! A relay in front of a cluster manager that changes what it says: answers to clients, and notices to
-//! session drivers.
+//! A relay in front of a cluster manager that changes its messages: answers to clients, and notices
+//! to session drivers.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 16 << 20;
 pub(crate) struct Falsifier {
     primary: SocketAddr,
     edit: Arc<Mutex<Edit>>,
-    /// The driver that each port of ours stands for.
+    /// The driver behind each of our ports.
     drivers: Arc<Mutex<HashMap<u16, u16>>>,
 }
 
@@ -117,7 +117,7 @@ fn pass(
                 }
             }
         }
-        // The other side may be gone already.
+        // The other side may have disconnected already.
         let _ = to.shutdown(Shutdown::Write);
     });
 }

@@ -1,5 +1,5 @@
-//! What a shadow cannot see, or has missed: it says so, finds no difference in it, and compares again
-//! what begins afterwards.
+//! Traffic that a shadow cannot see, or has missed: it reports that, finds no difference in it, and
+//! compares sessions that begin afterwards.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -75,14 +75,14 @@ fn configure(directory: &Path, maps: u32) {
     std::fs::write(directory.join("core-site.xml"), text).unwrap();
 }
 
-/// A shadow with a page, which finds out soon what is not told.
+/// A shadow with a page, which soon notices missing notifications.
 fn shadow(primary: &Primary, options: &[&str]) -> Shadow {
     let conf_dir = primary.scratch.path().to_str().unwrap();
     let all = ["--http", "127.0.0.1:0", "--patience", "1", "--conf-dir", conf_dir];
     Shadow::start(primary.address, &[&all, options].concat())
 }
 
-/// Whoever calls a cluster manager, on one connection.
+/// A client of a cluster manager, on one connection.
 struct Caller {
     connection: Connection,
     seqid: i32,
@@ -99,7 +99,7 @@ impl Caller {
         self.connection.receive()
     }
 
-    /// Gives the result, or the name of the declared exception.
+    /// Returns the result, or the name of the declared exception.
     fn call(&mut self, method: &str, args: &Json) -> Json {
         let answer = self.try_call(method, args).unwrap_or_else(|| panic!("no answer to {method}"));
         assert_eq!((answer.kind, answer.seqid), (MessageKind::Reply, self.seqid), "{method}");
@@ -167,7 +167,7 @@ fn until_counted(shadow: &Shadow, sample: &str) {
     until_it_shows(shadow.http.unwrap(), "/metrics", "# TYPE", sample);
 }
 
-/// Ends a shadow that has found nothing, and gives its summary.
+/// Ends a shadow that has found nothing, and returns its summary.
 fn agrees(shadow: Shadow) -> String {
     let (status, summary) = shadow.end();
     assert_eq!(status, Some(0), "{summary}");
@@ -175,7 +175,7 @@ fn agrees(shadow: Shadow) -> String {
     summary
 }
 
-/// A whole session: two requests, granted, given back.
+/// A whole session: two requests, granted and released.
 fn session_runs(caller: &mut Caller, driver: &Driver) {
     let handle = caller.session(driver.port);
     caller.request(&handle, 1..=2);
@@ -206,8 +206,8 @@ fn a_primary_that_is_started_again_is_followed_from_its_beginning() {
 
     let mut caller = Caller::of(shadow.address);
     let _node = Node::start(shadow.address, "n1", "10.1.1.1", 4);
-    // The session that ran is not known any more; the new one, whose id may be the same as that of
-    // an earlier one, gets all that it had, and what there is since.
+    // The earlier session is not known any more; the new one, whose id may be the same as that of
+    // an earlier one, gets all that it had, and the slots since.
     let driver = Driver::new();
     let refused = caller.call("sessionHeartbeat", &json!({ "handle": handle }));
     assert!(refused.get("e").is_some(), "{refused}");
@@ -240,7 +240,7 @@ fn sessions_that_began_before_the_shadow_are_not_compared_and_others_are() {
     let mut caller = Caller::of(shadow.address);
     until_counted(&shadow, "corona_shadow_unfollowed_sessions 1");
 
-    // Two of eight slots are free, which nobody but the primary knows.
+    // Two of eight slots are free, which only the primary knows.
     let after = caller.session(driver.port);
     caller.request(&after, 1..=5);
     driver.granted(&after, 2);
@@ -352,7 +352,7 @@ fn safe_mode_is_followed_whoever_turns_it_on_or_off() {
     for why in ["the primary is in safe mode", "the primary is no longer in safe mode"] {
         assert!(summary.contains(why), "{summary}");
     }
-    // First at the start of the primary; the shadow tells it nothing.
+    // First at the start of the primary; the shadow sends it nothing.
     let flags: Vec<bool> = primary.proxy.until("all flags", |told| {
         (told.len() >= 5).then(|| told.iter().map(|(_, args)| args["flagValue"] == true).collect())
     });

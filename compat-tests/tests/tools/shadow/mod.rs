@@ -1,5 +1,6 @@
-//! `corona shadow` as a process: beside this program's own cluster manager it finds nothing, whatever
-//! a falsifying relay between the two changes is reported, and what it misses does not lead it astray.
+//! `corona shadow` as a process: beside this program's own cluster manager it finds nothing, every
+//! change of a falsifying relay between the two is reported, and missed messages do not lead it
+//! astray.
 
 mod falsified;
 mod falsifier;

@@ -1,4 +1,4 @@
-//! The cluster at a glance: problems, slots, how fast it decides, what happened last.
+//! The cluster at a glance: problems, slots, speed of decisions, recent events.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const EVENTS: usize = 20;
 /// Pools that are shown.
 const POOLS: usize = 6;
 
-/// What the page shows.
+/// The data of the page.
 #[derive(Debug)]
 pub(in crate::web) struct View {
     pub(in crate::web) overview: Overview,
@@ -133,7 +133,7 @@ fn role(ha: &HaStatus) -> Markup {
     }
 }
 
-/// What the next start resumes from. All sizes are of files.
+/// The state from which the next start resumes. All sizes are of files.
 fn journal(view: &View) -> Markup {
     let Some(journal) = &view.journal else {
         return html! {

@@ -1,4 +1,4 @@
-//! The configuration in force, where each value comes from, and what is wrong with it.
+//! The configuration in force, the origin of each value, and errors in it.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,4 @@
-//! The pages, each a function from what was gathered to its content. None looks at the engine.
+//! The pages, each a function from gathered data to its content. None accesses the engine.
 
 pub(super) mod cluster;
 pub(super) mod configuration;

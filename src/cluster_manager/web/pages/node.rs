@@ -17,7 +17,7 @@ use corona_web::operator::{Objection, token_field};
 use corona_web::table::{Column, Table};
 use corona_web::units::{Count, Name, Span, Time, class_of};
 
-/// What the page shows.
+/// The data of the page.
 #[derive(Debug)]
 pub(in crate::web) struct View {
     pub(in crate::web) detail: NodeDetail,
@@ -96,7 +96,7 @@ fn facts(view: &View, overview: &Overview) -> Markup {
     }
 }
 
-/// What an operator can do about a blacklisting.
+/// Advice for an operator about a blacklisting.
 fn how_to_lift(name: &str, may_be_changed: bool) -> Markup {
     html! {
         p {
@@ -120,7 +120,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Slots by type, and how far the node is from being blacklisted.
+/// Slots by type, and how close the node is to being blacklisted.
 fn types(detail: &NodeDetail, overview: &Overview) -> Markup {
     let node = &detail.node;
     let limits = &overview.settings.faults;

@@ -1,4 +1,4 @@
-//! Nodes: what they offer, what is used of it, and why not more.
+//! Nodes: their slots, the use of these, and the reasons why no more are used.
 
 use std::sync::Arc;
 
@@ -245,7 +245,7 @@ pub(super) fn used(node: &NodeView, kind: ResourceType) -> Markup {
     }
 }
 
-/// What is free of a resource. `shift` says in which unit it is counted: 2 to that many bytes.
+/// The free part of a resource. `shift` is the unit as a power of 2, in bytes.
 pub(super) fn resource(free: Option<i32>, total: Option<i32>, shift: u32) -> Markup {
     let bytes = |count: i32| Bytes(i64::from(count) << shift).to_string();
     match (free, total) {

@@ -1,5 +1,4 @@
-//! The plot of the use of slots over the last hour: an area in SVG, with a sentence that says the
-//! same.
+//! The plot of the use of slots over the last hour: an area in SVG, with an equivalent sentence.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use corona_web::units::{Span, class_of};
 /// The height of the plot in its own units. Its width is one unit for each sample.
 const HEIGHT: f64 = 100.0;
 
-/// The plot for one type. `span` is what it covers when there are enough samples.
+/// The plot for one type. `span` is the time that it covers when there are enough samples.
 pub(in crate::web) fn utilisation(
     kind: ResourceType,
     samples: &[Sample],
@@ -61,7 +60,7 @@ fn points(percents: &[f64]) -> impl Iterator<Item = (usize, f64)> {
     percents.iter().enumerate().map(move |(at, percent)| (first + at, y(percent)))
 }
 
-/// A line with steps: the use stays what it was until it is looked at again.
+/// A line with steps: each value holds until the next sample.
 fn edge(percents: &[f64]) -> String {
     let mut path = String::new();
     for (position, (x, y)) in points(percents).enumerate() {

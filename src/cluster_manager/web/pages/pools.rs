@@ -142,7 +142,7 @@ pub(super) fn scale(views: &[PoolView], kind: ResourceType) -> f64 {
     largest.fold(1.0, f64::max)
 }
 
-/// A bar with what the pool has, marks for its share and minimum, a shade from its maximum on; and
+/// A bar with the pool's grants, marks for its share and minimum, a shade from its maximum on; and
 /// the same as numbers.
 pub(super) fn quota(view: &PoolView, kind: ResourceType, scale: f64) -> Markup {
     let at = |slots: f64| format!("{:.1}", (slots / scale * 100.0).clamp(0.0, 100.0));

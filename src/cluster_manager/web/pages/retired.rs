@@ -68,7 +68,7 @@ fn table(sessions: &[RetiredSession], overview: &Overview, parameters: &Paramete
     table.render(chosen, sessions.len())
 }
 
-/// How an end is shown: what went wrong stands out.
+/// How an end is shown: failures stand out.
 pub(super) fn status_badge(status: SessionStatus) -> Markup {
     let class = match status {
         SessionStatus::Successful => "good",

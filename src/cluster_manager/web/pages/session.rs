@@ -16,7 +16,7 @@ use corona_web::units::{Bytes, Count, Name, Span, Time, class_of};
 /// Ranges of ids that are shown of requests that wait for the same reason.
 const RANGES: usize = 12;
 
-/// What the page shows of a running session.
+/// The data of the page of a running session.
 #[derive(Debug)]
 pub(in crate::web) struct View {
     pub(in crate::web) session: RunningSession,
@@ -78,7 +78,7 @@ fn facts(session: &RunningSession, overview: &Overview) -> Markup {
     }
 }
 
-/// Who it is: name, user, groups, its own page.
+/// The session's identity: name, user, groups, its own page.
 fn identity(info: &SessionInfo) -> Markup {
     let groups = info.group_ids.as_deref().unwrap_or_default();
     html! {

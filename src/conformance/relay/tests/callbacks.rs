@@ -86,7 +86,7 @@ async fn callbacks_come_through_the_relay() {
     within(called.read_exact(&mut grant)).await.unwrap();
     assert_eq!(&grant, b"grant");
 
-    // The manager tells the address, and the client sees its own.
+    // The manager's reply has the address, and the client sees its own.
     let answer = |of| message(MessageKind::Reply, "getSessionInfo", vec![("success", info(of))]);
     send(&mut served, &answer(between)).await;
     assert_eq!(receive(&mut client).await, answer(real));
@@ -107,7 +107,7 @@ async fn callbacks_come_through_the_relay() {
     send(&mut client, &update(real)).await;
     assert_eq!(receive(&mut served).await, update(between));
 
-    // When the session is over the listener goes, but not what is under way.
+    // When the session is over its listener closes, but calls in flight complete.
     let status = Value::Enum(3, None);
     let end =
         message(MessageKind::Call, "sessionEnd", vec![("handle", text("1.1")), ("status", status)]);
@@ -137,7 +137,7 @@ async fn callbacks_come_through_the_relay() {
     let id = traffic.capture.connections[callback].id;
     assert_eq!(traffic.services.get(&id), Some(&Offered::SessionDriver));
     assert_eq!(story(&traffic, callback)[0], (Side::Client, data(b"grant")));
-    // What is recorded is what the client said and heard.
+    // The recording has the client's view of the messages.
     let conversations = traffic.conversations(&Default::default());
     let said: Vec<&Message> = conversations[0].messages().map(|(_, message)| message).collect();
     assert_eq!(*said[0], start(real));
@@ -177,7 +177,7 @@ async fn listeners_are_bounded_and_the_stalest_goes() {
     assert_eq!(callbacks.listeners(), 2);
     let mut open = Vec::new();
     while let Ok(mut stand) = new_stands.try_recv() {
-        // A sender that is gone closes the listener.
+        // A dropped sender closes the listener.
         let is_open = stand.open.has_changed().is_ok();
         stand.open.mark_unchanged();
         open.push((stand.driver.port, is_open));
@@ -263,7 +263,7 @@ async fn a_listener_is_for_the_cluster_manager_and_leads_to_the_sessions_own_hos
     let named = told(&receive(&mut of_attacker).await, "info");
     let mut callback = TcpStream::connect(named).await.unwrap();
     assert!(!matches!(within(callback.read(&mut [0])).await, Ok(1..)), "it leads nowhere");
-    // Nor does it lead to the right host if somebody else calls.
+    // Nor does it lead to the right host if another peer calls.
     for from in [ATTACKER, INNOCENT] {
         let mut callback = connect(from, between).await;
         let _ = callback.write_all(b"spy").await;

@@ -4,7 +4,7 @@ use super::*;
 use crate::capture::ConnectionId;
 use crate::recording::{Entry, GapReason, Record, Unrecorded};
 
-/// All that is told until the end of the feed.
+/// All entries until the end of the feed.
 async fn all(mut entries: FeedEntries) -> Vec<Entry> {
     let mut all = Vec::new();
     while let Some(entry) = within(entries.next()).await {

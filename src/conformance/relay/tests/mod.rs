@@ -1,5 +1,5 @@
-//! The relay between scripted peers: what passes, what is recorded, what becomes of it when peers
-//! or the disk are slow, gone or full.
+//! The relay between scripted peers: the data that pass, the recording, and the effects of peers or
+//! disks that are slow, disconnected or full.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -150,7 +150,7 @@ async fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// What one connection did, with neighbouring data of a side joined.
+/// One connection's events, with neighbouring data of a side joined.
 fn story(traffic: &Traffic, number: usize) -> Vec<(Side, What)> {
     let mut story: Vec<(Side, What)> = Vec::new();
     for event in &traffic.capture.connections[number].events {
@@ -256,7 +256,7 @@ async fn a_reset_passes_while_the_other_side_takes_nothing() {
     relay.end().await;
 }
 
-/// Writes until nothing is taken for a while. Gives how much was taken.
+/// Writes until nothing is accepted for a while. Returns how much was accepted.
 async fn fill(stream: &TcpStream) -> usize {
     let piece = [7; 1 << 16];
     let mut written = 0;

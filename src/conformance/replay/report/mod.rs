@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// Says that something was not compared, once.
+    /// Notes, once, that something was not compared.
     pub(super) fn does_not_compare(&mut self, what: &str) {
         if !self.not_compared.iter().any(|known| known == what) {
             self.not_compared.push(what.to_owned());
@@ -235,7 +235,7 @@ impl fmt::Display for Counts {
 }
 
 impl fmt::Display for Report {
-    /// All of it in short, for the output of a test.
+    /// The whole report in short, for the output of a test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

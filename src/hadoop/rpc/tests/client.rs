@@ -1,4 +1,4 @@
-//! What a client does, against peers that are not quite as they should be.
+//! A client's behaviour towards faulty peers.
 
 use super::*;
 use crate::io::DecodeError;
@@ -37,7 +37,7 @@ impl Fake {
         raw
     }
 
-    /// What a call meets when a peer that has greeted does this with it.
+    /// The result of a call to a peer that does this after the greeting.
     async fn meets<F: Future<Output = Raw>>(
         mut self,
         peer: impl FnOnce(Raw, Call) -> F,
@@ -54,7 +54,7 @@ impl Fake {
 }
 
 fn signature() -> Outcome {
-    // Longer than our own server says it.
+    // Longer than our own server's.
     let signature = ProtocolSignature { version: 29, methods: Some(vec![1, 2]) };
     Outcome::Value(signature.into_object())
 }
@@ -216,8 +216,8 @@ async fn no_reply_in_time() {
     assert!(!client.client().is_connected(), "the reply may still come");
 }
 
-/// A call that nobody waits for any more leaves no connection on which its reply could be taken for
-/// another one's.
+/// A call that is abandoned leaves no connection on which its reply could be taken for another
+/// call's.
 #[tokio::test]
 async fn a_call_that_is_dropped() {
     let Fake { listener, mut client } = fake(|_| {}).await;

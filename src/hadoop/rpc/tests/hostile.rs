@@ -1,4 +1,4 @@
-//! What peers lose that do not keep to the protocol: their own connection.
+//! Peers that violate the protocol lose only their own connection.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::testing::unhex;
 async fn check(limits: &Limits, what: &str, sent: &[u8], ending: Ending) {
     let running = start(limits.clone()).await;
     let mut raw = Raw::connect(&running).await;
-    // The server may close before all of it is sent.
+    // The server may close before everything is sent.
     let _ = soon(raw.stream.write_all(sent)).await;
     assert_eq!(raw.rest().await, b"", "{what}");
     until(|| running.counters.open() == 0).await;
@@ -112,7 +112,7 @@ async fn a_peer_that_takes_too_much_memory() {
     check(&limits, "a large call", &sent, Ending::Memory).await;
 }
 
-/// Unfinished calls fill the memory again and again. Their connections are closed, and nobody else's.
+/// Unfinished calls fill the memory again and again. Only their own connections are closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_calls_cost_those_who_sent_them() {
     let limits =
@@ -173,7 +173,7 @@ async fn a_peer_too_many() {
     assert_eq!(first.receive::<Reply>().await.id, 2);
 }
 
-/// Calls with a few bytes changed, one after the other against one server.
+/// Calls with a few bytes changed, one after another against one server.
 #[tokio::test]
 async fn damaged_calls_do_no_harm() {
     let running = start(Limits { max_call_bytes: 10_000, ..Limits::default() }).await;

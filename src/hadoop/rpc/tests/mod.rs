@@ -25,7 +25,7 @@ use crate::writables::{
 };
 use corona_net::{Counters, Ending};
 
-/// What should happen soon, but may take long on a busy machine.
+/// Waits for a future that should complete soon, but may take long on a busy machine.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
 }
@@ -40,9 +40,9 @@ async fn until(what: impl Fn() -> bool) {
     .await;
 }
 
-/// A tracker of both kinds that does what a test needs.
+/// A tracker of both kinds, for tests.
 struct Peer {
-    /// Takes note of what was carried out.
+    /// A record of the calls that were carried out.
     done: Mutex<Vec<String>>,
     /// Calls of `getSystemDir` wait for a permit each.
     gate: Semaphore,
@@ -188,7 +188,7 @@ fn bytes(object: &impl Writable) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// What a client sends before its first call.
+/// The bytes that a client sends before its first call.
 fn preamble(protocol: &str) -> Vec<u8> {
     let protocol = protocol.to_owned();
     ConnectionHeader { protocol, user: Some(alice()) }.preamble(1000).unwrap()
@@ -262,7 +262,7 @@ impl Raw {
         self.send(&reply).await;
     }
 
-    /// Waits for the end, and gives what came before it.
+    /// Waits for the end, and returns the bytes before it.
     async fn rest(mut self) -> Vec<u8> {
         // A reset is an end too: the server closed with bytes of ours unread.
         let _ = soon(self.stream.read_to_end(&mut self.inbox)).await;

@@ -1,4 +1,4 @@
-//! What a server does for peers that keep to the protocol.
+//! A server's behaviour towards peers that follow the protocol.
 
 use super::*;
 use crate::object::Class;
@@ -175,7 +175,7 @@ async fn more_calls_than_allowed_wait() {
     }
 }
 
-/// Nobody can know how far a call came whose connection ends, so it comes to its end.
+/// A peer whose connection ends cannot know how far its call got, so the call is completed.
 #[tokio::test]
 async fn a_call_whose_connection_ends_is_carried_out() {
     let running = start(Limits::default()).await;

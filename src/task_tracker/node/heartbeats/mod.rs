@@ -197,7 +197,7 @@ impl Heartbeats {
         Ok(client.node_heartbeat(node).await?.restart_flag)
     }
 
-    /// Waits until there may be another attempt. Gives why there is none.
+    /// Waits until there may be another attempt. Returns the reason if there may be none.
     async fn after_failure(&self, failure: &Failure) -> Option<Ending> {
         let last = failure.to_string();
         let failures = self.link.failed(last.clone());
@@ -215,7 +215,7 @@ impl Heartbeats {
         None
     }
 
-    /// Waits until the proxy job tracker says that there is no safe mode.
+    /// Waits until the proxy job tracker reports that there is no safe mode.
     ///
     /// Errors: it cannot be asked.
     async fn wait_while_safe_mode(&self) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Heartbeats against a cluster manager and a proxy job tracker that answer as they are told.
+//! Heartbeats against a cluster manager and a proxy job tracker with scripted answers.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use corona_wire::calls::{
 use corona_wire::generated::NodeHeartbeatResponse;
 use corona_wire::server::{Answer, Limits, ListenOn, Server, listen};
 
-/// What the cluster manager does with a heartbeat.
+/// The cluster manager's reaction to a heartbeat.
 #[derive(Clone, Copy, Debug)]
 enum Reaction {
     Fine,
@@ -28,7 +28,7 @@ enum Reaction {
 
 use Reaction::*;
 
-/// A cluster manager and a proxy job tracker of which the test knows what they will say.
+/// A cluster manager and a proxy job tracker with answers that the test chooses.
 struct World {
     root: tempfile::TempDir,
     cluster_manager: SocketAddr,
@@ -48,8 +48,8 @@ fn fresh() -> (tokio::net::TcpListener, SocketAddr) {
 }
 
 impl World {
-    /// Reactions to one heartbeat after the other, `Fine` when there are no more; looks at safe mode
-    /// say true so many times.
+    /// Reactions to one heartbeat after another, `Fine` when there are no more; looks at safe mode
+    /// return true so many times.
     fn new(reactions: &[Reaction], safe_for: usize) -> World {
         let (stop, stopped) = watch::channel(false);
         let (to_test, heard) = mpsc::channel(1000);
@@ -141,7 +141,7 @@ impl World {
         Heartbeats::new(Arc::new(settings), node, pauses, dirs, link, threads, make_room)
     }
 
-    /// Runs to an end that comes by itself. Gives how many heartbeats were heard, too.
+    /// Runs to an end that comes by itself. Returns the number of received heartbeats, too.
     async fn run(&mut self) -> (Ending, usize) {
         let running = self.heartbeats(self.settings(&[])).run(self.stop.subscribe());
         let ending = tokio::time::timeout(Duration::from_secs(60), running).await.unwrap();
@@ -223,7 +223,7 @@ async fn each_answer_has_its_consequence() {
         (vec![Fine, Fine, Restart], 0, Ending::Restart, 0),
         (vec![Disallowed], 0, disallowed(), 0),
         (vec![Fine, Disallowed], 0, disallowed(), 0),
-        // Safe mode is no failure, and lasts as long as the proxy job tracker says.
+        // Safe mode is no failure, and lasts as long as the proxy job tracker reports it.
         (vec![SafeMode, Restart], 0, Ending::Restart, 1),
         (vec![SafeMode, Restart], 3, Ending::Restart, 4),
         ([vec![SafeMode; 30], vec![Restart]].concat(), 0, Ending::Restart, 30),
@@ -249,7 +249,7 @@ async fn each_answer_has_its_consequence() {
 #[tokio::test]
 async fn ten_failures_in_a_row_are_the_end() {
     let mut world = World::new(&[Fault; 20], 0);
-    let last = "the peer says: InternalError: broken".to_owned();
+    let last = "the peer replied: InternalError: broken".to_owned();
     let (ending, heard) = world.run().await;
     assert_eq!((ending, heard), (Ending::Unreachable { failures: 10, last }, 10));
     let state = world.link.state();
@@ -260,7 +260,7 @@ async fn ten_failures_in_a_row_are_the_end() {
 #[tokio::test]
 async fn without_cluster_manager_and_proxy_job_tracker_it_ends_too() {
     let mut world = World::new(&[], 0);
-    // Nobody listens on ports that were given back.
+    // Closed ports have no listener.
     (world.cluster_manager, world.proxy_job_tracker) = (fresh().1, fresh().1);
     let (ending, heard) = world.run().await;
     let Ending::Unreachable { failures: 10, last } = ending else { panic!("{ending:?}") };

@@ -1,4 +1,4 @@
-//! Actions, calls and reports one after the other, and what each changes.
+//! Actions, calls and reports in sequence, and the effects of each.
 
 mod recorded;
 
@@ -243,7 +243,7 @@ fn killing() {
 
 #[test]
 fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
-    // What the process says, what becomes of its attempt, and of its files.
+    // A report of the process, and the results for its attempt and files.
     type Say = fn(&mut Bench, &Task);
     let nothing: Say = |_, _| {};
     let done: Say = |bench, task| drop(bench.done(task));
@@ -282,7 +282,7 @@ fn files_of_attempts_that_have_failed_stay_where_their_job_wants_that() {
             let expected: Vec<Order> = gone.map(|gone| gone(id.clone())).into_iter().collect();
             assert_eq!(deletes(bench.exit(&run)), expected, "{name} {state} {keep_failed}");
             assert_eq!(states(&bench.reports(&task)), [state], "{name}");
-            // What is served until the end of the job does not stay with its files.
+            // Files that are served until the end of the job do not stay with its files.
             let orders = bench.act(Action::KillJob(id.job().clone())).unwrap();
             let served = keep_failed && state == "SUCCEEDED";
             assert_eq!(orders.contains(&Order::DeleteAttempt(id)), served, "{name} {state}");

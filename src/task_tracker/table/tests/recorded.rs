@@ -1,4 +1,4 @@
-//! The recorded jobs: what trackers were told, and what they answered and reported.
+//! The recorded jobs: the actions for trackers, and their answers and reports.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -56,8 +56,8 @@ impl Compared {
     }
 }
 
-/// The table stands for all trackers of a job: what each process was answered, and in which state
-/// each attempt was reported, is what the table says.
+/// The table acts for all trackers of a job: it determines the answers to each process, and the
+/// reported state of each attempt.
 fn replay(job: &str, compared: &mut Compared) {
     let calls = recorded(job);
     let begun = Instant::now();
@@ -138,7 +138,7 @@ fn replay(job: &str, compared: &mut Compared) {
     }
 }
 
-/// Jobs whose attempts all succeed: of others the recordings do not tell when processes ended.
+/// Jobs whose attempts all succeed: for others the recordings do not contain the ends of processes.
 #[test]
 fn recorded_jobs_are_answered_and_reported_as_they_were() {
     let mut compared = Compared::default();

@@ -1,4 +1,4 @@
-//! Processes that do not do as they should, and what cannot be started.
+//! Misbehaving processes, and tasks that cannot be started.
 
 use tokio::sync::Semaphore;
 
@@ -7,7 +7,7 @@ use super::*;
 use crate::job_files::{Answer, FileStatus, JobFiles, Location};
 use corona_hadoop::writables::Phase;
 
-/// What is said of an attempt, once it has ended.
+/// The reports on an attempt, once it has ended.
 async fn end_of(world: &World, task: &Task, state: TaskState) -> String {
     let status = world.peer.told(&task.attempt, state).await;
     assert!(status.finish_time_ms > 0 && status.counters.is_some());
@@ -91,7 +91,7 @@ async fn a_process_that_says_nothing_is_ended() {
     world.end(&task).await;
 }
 
-/// How far a run comes before it breaks off.
+/// How far a run comes before it ends early.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum EndsEarly {
     /// Without a word.
@@ -218,7 +218,7 @@ async fn kills_end_what_runs_and_what_waits() {
     world.act(Action::KillTask(running.attempt.clone())).await;
     end_of(&world, &running, TaskState::KilledUnclean).await;
     child.gone().await;
-    // What is not known is no reason to fail.
+    // An unknown attempt is no reason to fail.
     world.act(Action::KillTask(running.attempt.clone())).await;
     world.act(Action::KillJob(kind("map").attempt.job().clone())).await;
     until("nothing is left", || world.is_empty()).await;
@@ -378,7 +378,7 @@ async fn a_job_that_does_not_come_fails_and_gives_its_slot_back() {
     let why = end_of(&world, &stuck, TaskState::Failed).await;
     assert!(why.ends_with("its files were not here within 20ms\n"), "{why}");
     until("its slot is free", || world.tracker.snapshot().maps.used == 0).await;
-    // It comes nonetheless, and all of it goes.
+    // It comes nonetheless, and all its files are deleted.
     files.permits.add_permits(1);
     world.end(&stuck).await;
 }
@@ -389,7 +389,7 @@ async fn a_kill_frees_the_slot_of_a_job_that_does_not_come() {
     world.launch(&well).await;
     world.act(Action::KillJob(stuck.attempt.job().clone())).await;
     let child = world.child(&well).await;
-    // It comes too late, and all of it goes.
+    // It comes too late, and all its files are deleted.
     world.launch(&stuck).await;
     files.permits.add_permits(2);
     child.leave(1);
@@ -403,7 +403,7 @@ async fn a_kill_frees_the_slot_of_a_job_that_does_not_come() {
 async fn too_much_memory() {
     let total = procfs::Machine::now().memory_bytes;
     let world = World::with(|parts| {
-        // All of it is to be left free, so whatever runs is too much.
+        // All memory is reserved, so any use is too much.
         parts.settings.memory.reserved_bytes = Some(total);
         parts.settings.memory.interval = Duration::from_millis(10);
     })
@@ -415,7 +415,7 @@ async fn too_much_memory() {
     world.end(&task).await;
 }
 
-/// A map may use what it likes here, a reduce nothing: only the reduce is too large.
+/// A map may use any amount here, a reduce none: only the reduce is too large.
 #[tokio::test]
 async fn the_memory_of_a_reduce_is_bounded_by_its_own_key() {
     let total = procfs::Machine::now().memory_bytes;
@@ -488,7 +488,7 @@ async fn errors_that_processes_tell() {
     soon(child.umbilical.report_diagnostic_info(id.clone(), Some("a. ".into()))).await.unwrap();
     soon(child.umbilical.fs_error(id, text)).await.unwrap();
     end_of(&world, &task, TaskState::FailedUnclean).await;
-    // The first may have been told before the second was said.
+    // The first may have been reported before the second existed.
     let why: String =
         world.peer.said(&task.attempt).into_iter().map(|status| status.diagnostics).collect();
     assert_eq!(why, "a. FSError: no disk");

@@ -1,5 +1,5 @@
-//! A tracker with a real job tracker's server on one side and real processes on the other. What a
-//! process says over the umbilical protocol is said here for it, by a real client.
+//! A tracker with a real job tracker's server on one side and real processes on the other. A real
+//! client makes the umbilical calls of each process.
 
 mod faults;
 mod life;
@@ -32,7 +32,7 @@ use corona_hadoop::writables::{
 };
 use corona_process::procfs;
 
-/// What should happen soon, but may take long on a busy machine.
+/// Waits for a future that should complete soon, but may take long on a busy machine.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("nothing happened")
 }
@@ -73,7 +73,7 @@ impl Running {
         Running { address: local(port), stop, server }
     }
 
-    /// Nobody listens there any more.
+    /// It has no listener any more.
     async fn stop(self) {
         self.stop.send_replace(true);
         soon(self.server).await.unwrap();
@@ -88,7 +88,7 @@ fn options() -> ClientOptions {
     ClientOptions::new(User { name: "alice".to_owned(), groups: vec!["users".to_owned()] })
 }
 
-/// A job tracker, and the parent of a job, that takes notes.
+/// A job tracker, and the parent of a job, that record their calls.
 #[derive(Default)]
 struct Peer {
     heartbeats: Mutex<Vec<(TaskTrackerStatus, bool, i16)>>,
@@ -108,7 +108,7 @@ impl Peer {
         Running::start(services, port).await
     }
 
-    /// What was said of an attempt, in order.
+    /// The reports on an attempt, in order.
     fn said(&self, id: &TaskAttemptId) -> Vec<TaskStatus> {
         let heartbeats = self.heartbeats.lock().unwrap();
         let all = heartbeats.iter().flat_map(|(status, ..)| status.tasks.clone());
@@ -229,7 +229,7 @@ impl InterCoronaJobTracker for Peer {
     }
 }
 
-/// A process that says where it is, and ends with the status that it is told.
+/// A process that reports its id, and ends with the given status.
 const PROGRAM: &str = "echo \"$CORONA_JVM_NUMBER $$\" > told.new; mv told.new told; \
     for _ in $(seq 6000); do [ -s leave ] && exit $(cat leave); sleep 0.01; done";
 
@@ -334,7 +334,7 @@ impl World {
             && self.tracker.shared.lock().live.is_empty()
     }
 
-    /// Ends the job, and waits until nothing of it is left.
+    /// Ends the job, and waits until all its traces are removed.
     async fn end(&self, task: &Task) {
         self.act(Action::KillJob(task.attempt.job().clone())).await;
         until("nothing is left", || self.is_empty()).await;

@@ -1,4 +1,4 @@
-//! Heartbeats: what they say, and job trackers that are not there.
+//! Heartbeats: their contents, and job trackers that are not there.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The cases. What is expected of the original is what it was recorded to answer.
+//! The cases. The original's expected answers are its recorded ones.
 
 pub(crate) mod nodes;
 pub(crate) mod pools;

@@ -29,7 +29,7 @@ pub(crate) fn odd_requests(world: &mut World<'_>) {
     let mut odd = request(7, "MAP");
     odd["type"] = json!(77);
     world.step("a type that nobody knows", "requestResource", requests(json!([odd])));
-    // The original takes what is left of that message for the next call.
+    // The original takes the rest of that message for the next call.
     world.hang_up();
     let same = json!([request(1, "MAP"), request(1, "MAP")]);
     world.step("the same id twice", "requestResource", requests(same));

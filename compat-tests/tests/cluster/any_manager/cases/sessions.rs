@@ -140,7 +140,7 @@ pub(crate) fn a_silent_session_expires(world: &mut World<'_>) {
     let alive = world.session("alive", "plain");
     let deadline = std::time::Instant::now() + compat_tests::cluster_peers::PATIENCE;
     // Asking for a session's info does not keep it alive. Another case may have safe mode on for a
-    // moment: what is answered then says nothing.
+    // moment: answers at that time do not count.
     let answer = |world: &mut World<'_>, method, handle: &String| {
         loop {
             let answer = world.call(method, json!({ "handle": handle }));

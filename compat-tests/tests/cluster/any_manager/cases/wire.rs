@@ -1,4 +1,4 @@
-//! What comes in that is no call of the contract.
+//! Inputs that are no call of the contract.
 
 use corona::wire::calls::ClusterManager;
 use corona::wire::schema::schema;
@@ -54,7 +54,7 @@ pub(crate) fn odd_messages(world: &mut World<'_>) {
     let outcome = answer(world, &unknown);
     world.note("an unknown method", outcome);
 
-    // A field 99 of a type that nobody expects, before the handle.
+    // A field 99 of an unexpected type, before the handle.
     let body = b"\x0f\0\x63\x0b\0\0\0\x01\0\0\0\x01z\x0b\0\x01\0\0\0\x01x\0";
     let head = b"\x80\x01\0\x01\0\0\0\x10sessionHeartbeat\0\0\0\x07";
     let length = (head.len() + body.len()) as u32;
