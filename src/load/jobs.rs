@@ -233,6 +233,9 @@ async fn join(
     Ok(manager)
 }
 
+/// Reports of a node that may wait for its connection; tasks wait with the rest.
+const MAX_REPORTS: usize = 1_024;
+
 /// Starts a task tracker; gives what it says in its heartbeats.
 fn start_node(
     shared: &Arc<Shared>,
@@ -245,7 +248,7 @@ fn start_node(
         listener.local_addr().map_err(|error| JobsError::System("listen", error))?.to_string();
     let host = super::cluster::host(number);
     let name = format!("tracker_jobs{number}:{address}");
-    let (reports, waiting) = mpsc::unbounded_channel();
+    let (reports, waiting) = mpsc::channel(MAX_REPORTS);
     let node = Node { shared: shared.clone(), reports };
     let server = Server::new(
         listener,
@@ -274,7 +277,7 @@ fn start_node(
 #[derive(Clone)]
 struct Node {
     shared: Arc<Shared>,
-    reports: mpsc::UnboundedSender<(TaskStatus, InetAddress)>,
+    reports: mpsc::Sender<(TaskStatus, InetAddress)>,
 }
 
 impl CoronaTaskTracker for Node {
@@ -316,7 +319,7 @@ impl Node {
         status.start_time_ms = start;
         status.finish_time_ms = now_ms();
         // The node ends with the run.
-        let _ = self.reports.send((status, to));
+        let _ = self.reports.send((status, to)).await;
     }
 }
 
@@ -325,7 +328,7 @@ async fn report(
     shared: Arc<Shared>,
     name: String,
     host: String,
-    mut waiting: mpsc::UnboundedReceiver<(TaskStatus, InetAddress)>,
+    mut waiting: mpsc::Receiver<(TaskStatus, InetAddress)>,
 ) {
     let mut client: Option<(InetAddress, InterTrackerClient)> = None;
     let mut batch = Vec::new();

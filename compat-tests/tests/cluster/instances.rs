@@ -128,8 +128,8 @@ async fn nobody_leads_without_zookeeper() {
     let took = lost.elapsed();
     assert!(took < SESSION, "it went on for {took:?}");
     // Neither the connection that was open nor a new one, to either instance, is answered.
-    for place in 0..2 {
-        let mut new = connect(instances[place].running.thrift()).await;
+    for instance in &instances {
+        let mut new = connect(instance.running.thrift()).await;
         let asked = timeout(Duration::from_millis(500), new.call(&Call::GetNextSessionId)).await;
         assert!(!matches!(asked, Ok(Ok(_))), "{asked:?}");
     }

@@ -35,7 +35,7 @@ impl LogPaths {
         const OFTEN: usize = 256;
         let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         paths.insert(job.clone(), path.into());
-        if paths.len() % OFTEN == 0 {
+        if paths.len().is_multiple_of(OFTEN) {
             paths.retain(|id, _| *id == job || is_known(id));
         }
     }

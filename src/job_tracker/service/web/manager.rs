@@ -19,12 +19,15 @@ const MAX_BYTES: usize = 8 << 20;
 /// Answers that are kept.
 const MOST: usize = 64;
 
+/// An answer, and when it came.
+type Kept = (Instant, Result<Value, NoAnswer>);
+
 /// Asks the cluster manager's pages.
 #[derive(Debug)]
 pub(in crate::service) struct Manager {
     host: String,
     port: u16,
-    kept: Mutex<HashMap<String, (Instant, Result<Value, NoAnswer>)>>,
+    kept: Mutex<HashMap<String, Kept>>,
 }
 
 /// Why there is no answer.
