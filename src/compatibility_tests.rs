@@ -145,6 +145,7 @@ const STATES: &[&str] = &[
     "stays Java",
     "task tracker",
     "job tracker",
+    "proxy job tracker",
 ];
 
 /// Every row of every table has a state, a test, and its place in the specification.
