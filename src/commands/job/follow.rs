@@ -343,7 +343,10 @@ impl Progress {
             return;
         }
         self.shown = Some(now);
-        let text = format!("map {maps} % reduce {reduces} %");
+        let text = match of_reduces {
+            0 => format!("map {maps} %"),
+            _ => format!("map {maps} % reduce {reduces} %"),
+        };
         if self.on_terminal {
             let done = if of_reduces == 0 { maps * 2 } else { maps + reduces };
             console.complain(&format!("\r{}", bar(done.into(), 200, &text)));

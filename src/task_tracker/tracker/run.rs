@@ -304,7 +304,9 @@ impl Runner {
                 () = at(silent_at), if seen == StopOrder::Nothing => self.check_silence(task.timeout),
             }
         };
-        if seen == StopOrder::Nothing {
+        // A task that has said why it failed does not say that it is done.
+        let has_failed = self.shared.lock().table.is_explained(&self.run);
+        if seen == StopOrder::Nothing && !has_failed {
             let late = Self::ordered(&mut self.listen, StopOrder::Release);
             let _ = timeout(self.shared.settings.late_done, late).await;
         }
