@@ -139,6 +139,7 @@ fn every_command_has_a_form_for_programs() {
         "gateway",
         "client list",
         "client kill",
+        "mini-cluster",
         "completions",
         "man-pages",
         "task-child",
