@@ -206,7 +206,7 @@ impl Browser {
         self.command("Emulation.setTimezoneOverride", json!({ "timezoneId": zone }));
     }
 
-    /// Types text into what has the focus.
+    /// Types text into the element with the focus.
     pub fn write(&mut self, text: &str) {
         self.command("Input.insertText", json!({ "text": text }));
     }
@@ -258,7 +258,7 @@ impl Browser {
         std::fs::write(file, picture).expect("the picture can be written");
     }
 
-    /// What the page has complained of so far. The list is empty afterwards.
+    /// The complaints of the page so far. The list is empty afterwards.
     pub fn complaints(&mut self) -> Vec<String> {
         self.value("0");
         std::mem::take(&mut self.complaints)

@@ -140,8 +140,8 @@ struct Heard {
 }
 
 impl ReceivedNotices {
-    /// Serves a service that is only told things: each call is answered at once and remembered by
-    /// its name, with its arguments.
+    /// Serves a service that only receives notifications: each call is answered at once and
+    /// remembered by its name, with its arguments.
     pub fn serve<S: Service>(listener: TcpListener) -> ReceivedNotices {
         let told = ReceivedNotices::default();
         let heard = told.clone();

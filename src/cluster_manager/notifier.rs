@@ -234,7 +234,7 @@ impl Notifier {
     pub(super) fn restore(self: &Arc<Self>, outbox: Outbox) {
         for (handle, pending) in outbox.into_sessions() {
             for (serial, call) in pending.calls {
-                // What was recovered is committed.
+                // Recovered notifications are committed.
                 let place = JournalPosition { record: 0, serial };
                 self.enqueue(&handle, pending.to.clone(), call, place);
             }

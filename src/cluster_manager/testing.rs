@@ -36,7 +36,7 @@ pub(crate) enum SeenEffect {
 pub(crate) struct Effects(Mutex<Vec<SeenEffect>>);
 
 impl Effects {
-    /// What was wanted since the last call, in order.
+    /// The effects requested since the last call, in order.
     pub(crate) fn take(&self) -> Vec<SeenEffect> {
         std::mem::take(&mut self.0.lock().unwrap())
     }

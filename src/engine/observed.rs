@@ -81,7 +81,7 @@ impl Engine {
         self.sessions.find(handle).is_some()
     }
 
-    /// Where a request stands; none if it is not known.
+    /// The state of a request; none if it is unknown.
     pub fn standing(&self, handle: &str, id: i32) -> Option<ObservedState> {
         let (session, req) = self.request_of(handle, id)?;
         Some(match self.sessions[session].requests[req].state {

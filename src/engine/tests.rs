@@ -121,7 +121,7 @@ impl World {
         self.run(Input::EndSession { handle: handle.into(), status }).unwrap();
     }
 
-    /// All that the session was told since the last call.
+    /// All notifications to the session since the last call.
     pub(super) fn told(&mut self, handle: &str) -> Vec<SentNotice> {
         self.told.remove(handle).unwrap_or_default()
     }

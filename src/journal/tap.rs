@@ -69,7 +69,7 @@ impl Tap {
     pub async fn next(&mut self) -> Option<Tapped> {
         let tapped = self.received.recv().await?;
         if self.is_lost() {
-            // Something is missing behind what waits; there is no use in sending that.
+            // A record is missing after the queued ones; sending those is useless.
             return None;
         }
         self.waiting.bytes.fetch_sub(tapped.bytes.len(), Ordering::AcqRel);

@@ -419,7 +419,8 @@ fn is_marked(conf: &JobConf) -> bool {
 /// What the names of properties that are variables of programs begin with.
 const ENVIRONMENT: &str = "corona.task.env.";
 
-/// The variables of programs: the properties of the job, what it adds, and its temporary directory.
+/// The variables of programs: the properties of the job, its own variables, and its temporary
+/// directory.
 fn variables(conf: &JobConf, work: &Path) -> Vec<(String, String)> {
     let properties = conf.names().filter_map(|name| Some((name, conf.get(name)?)));
     let mut variables = environment(properties);

@@ -37,7 +37,7 @@ pub struct Lines<R> {
 /// A line, and the bytes that it took with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextLine<'a> {
-    /// What it says, without its end.
+    /// Its text, without its end.
     pub text: &'a [u8],
     /// Its bytes, those of its end included.
     pub bytes: usize,

@@ -221,7 +221,7 @@ impl Programs {
         }
     }
 
-    /// Reads stderr to its end: what is meant for the task is carried out, the rest goes to the log.
+    /// Reads stderr to its end: orders to the task are carried out, the rest goes to the log.
     fn read_stderr(
         &self,
         stderr: Option<ChildStderr>,
@@ -273,7 +273,7 @@ impl Programs {
     }
 }
 
-/// Carries out what a program says to the task: `counter:group,name,amount` or `status:text`.
+/// Carries out a program's order to the task: `counter:group,name,amount` or `status:text`.
 fn report(order: &str, counters: &TaskCounters, status: &Status) {
     if let Some(text) = order.strip_prefix("status:") {
         return status.set_text(text.trim());

@@ -26,7 +26,7 @@ const FORM_BYTES: usize = 64 * 1024;
 /// How long a form may take to arrive.
 const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Everything comes from this server, and nothing stands in the page itself.
+/// All resources come from this server, and none is inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                       img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -88,8 +88,8 @@ where
     Some(Parameters::parse(&read.ok()?.ok()?.to_bytes()))
 }
 
-/// Whether a form may come from this server's own page. A browser says where it comes from; what
-/// does not say it is no browser, and cannot be tricked by a page.
+/// Whether a form may come from this server's own page. Browsers send the origin; a client that
+/// does not is no browser, and cannot be tricked by a page.
 pub fn is_own_form(headers: &HeaderMap) -> bool {
     let header = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     let site = header(&HeaderName::from_static("sec-fetch-site"));

@@ -45,7 +45,7 @@ impl Histogram {
         self.record_times(span, 1);
     }
 
-    /// Counts a span as often as `times` says.
+    /// Counts a span `times` times.
     pub fn record_times(&self, span: Duration, times: u64) {
         let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let Some(part) = self.parts.get(own_part() % self.parts.len()) else { return };
@@ -55,7 +55,7 @@ impl Histogram {
         part.sum_ns.fetch_add(span_ns.saturating_mul(times), Ordering::Relaxed);
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for part in &self.parts {
@@ -92,7 +92,7 @@ impl Snapshot {
         Duration::from_nanos(self.sum_ns)
     }
 
-    /// Adds what another histogram has counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Snapshot) {
         for (total, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *total += more;
@@ -100,7 +100,7 @@ impl Snapshot {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
-    /// What was counted after an earlier snapshot.
+    /// The counts since an earlier snapshot.
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let less = |(now, then): (&u64, &u64)| now.saturating_sub(*then);
         Snapshot {

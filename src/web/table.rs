@@ -106,9 +106,9 @@ impl<'a, Row> Column<'a, Row> {
 pub struct Table<'a, Row> {
     /// The id in the page.
     pub id: &'static str,
-    /// What the table is of.
+    /// The table's subject.
     pub caption: &'static str,
-    /// What one row is, and several: `session`, `sessions`.
+    /// The singular and plural of a row's kind: `session`, `sessions`.
     pub rows_are: (&'static str, &'static str),
     /// A key that identifies the row, now and in the next refresh.
     pub key: fn(&Row) -> String,
@@ -116,12 +116,11 @@ pub struct Table<'a, Row> {
     pub path: &'a str,
     /// The page's parameters.
     pub parameters: &'a Parameters,
-    /// By what rows are sorted when the address does not say it: a key, with `-` before it for
-    /// the largest first.
+    /// The default sort key, with `-` before it for the largest first.
     pub usual_sort: &'static str,
     /// The first column names its row.
     pub columns: Vec<Column<'a, Row>>,
-    /// What stands there when no row does.
+    /// The text of an empty table.
     pub empty: &'static str,
 }
 

@@ -164,10 +164,10 @@ pub struct Undeclared;
 
 /// The table behind a [`Service`], as the macro writes it. Methods go by their place in it.
 pub trait MethodTable: Sized + Send + Sync + 'static {
-    /// What may be asked: one variant for each method. An argument that a peer left out is `None`,
-    /// which is `null` to the original; a truth value that was left out is `false`. A number that
-    /// its enumeration does not have is absent, except in lists and as the key of a map, where it
-    /// stays what it is.
+    /// The calls: one variant for each method. An argument that a peer left out is `None`, which is
+    /// `null` to the original; a truth value that was left out is `false`. A number that its
+    /// enumeration does not have is absent, except in lists and as the key of a map, where it is
+    /// kept.
     type Call: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// The replies: one variant for each method, with its value unless it is void.
     type Reply: Clone + Debug + PartialEq + Send + Sync + 'static;

@@ -191,7 +191,7 @@ fn corona(words: &[&str]) -> Command {
     command
 }
 
-/// What a tool left behind.
+/// The output and status of a tool.
 struct ToolOutput {
     status: ExitStatus,
     out: String,

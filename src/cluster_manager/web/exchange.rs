@@ -9,7 +9,7 @@ use super::events::Stream;
 
 pub(super) use corona_web::exchange::*;
 
-/// What is sent back: all at once, or a stream of events.
+/// A response body: all at once, or a stream of events.
 pub(super) type Answer = corona_web::exchange::Answer<Stream>;
 
 /// A stream of events.

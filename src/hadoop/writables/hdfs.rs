@@ -104,7 +104,7 @@ writable! {
 }
 
 writable! {
-    /// A data node and what the name node knows of it. It is sent back as it came.
+    /// A data node and the name node's knowledge of it. Clients send it back unchanged.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     pub struct DatanodeInfo: "org.apache.hadoop.hdfs.protocol.DatanodeInfo" {
         /// Address and port for data: `ip:port`.

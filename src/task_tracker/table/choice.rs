@@ -4,8 +4,8 @@ use super::{AttemptRun, AttemptTable};
 use corona_hadoop::writables::TaskState;
 
 impl AttemptTable {
-    /// The run whose end costs least, of those that work: a reduce before a map, since it has more on
-    /// disk, then the one that has come least far.
+    /// The working run whose end costs least: a reduce before a map, since it has more on disk,
+    /// then the one with the least progress.
     pub fn cheapest(&self) -> Option<AttemptRun> {
         let entries = self.jobs.values().flat_map(|job| job.attempts.values());
         let working = entries.filter(|entry| {

@@ -113,7 +113,7 @@ impl AttemptTable {
         self.jobs.get(id.job()).is_some_and(|job| job.attempts.contains_key(id))
     }
 
-    /// Whether the process of a run has reported what went wrong.
+    /// Whether the process of a run has reported an error.
     pub fn is_explained(&self, run: &AttemptRun) -> bool {
         self.run(run).is_some_and(|entry| entry.attempt.is_explained())
     }

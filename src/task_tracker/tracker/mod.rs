@@ -243,7 +243,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the table decide, and begins what it orders.
+    /// Lets the table decide, and begins its orders.
     fn apply<O: Ordered>(self: &Arc<Self>, decide: impl FnOnce(&mut AttemptTable, Now) -> O) {
         let mut state = self.lock();
         if state.stopped {

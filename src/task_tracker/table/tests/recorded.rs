@@ -62,7 +62,7 @@ fn replay(job: &str, compared: &mut Compared) {
     let calls = recorded(job);
     let begun = Instant::now();
     let mut table = AttemptTable::new(TableLimits::default());
-    // Which process a tracker started for an attempt is known from what it asked later.
+    // The later calls of a process show which one a tracker started for an attempt.
     let mut processes: HashMap<(TaskAttemptId, bool), Started> = HashMap::new();
     for (_, call, reply) in calls.iter().filter(|(_, call, _)| call.method == "getTask") {
         let context: JvmContext = Parameters::new(call.parameters.clone()).take().unwrap();
