@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     address: String,
 
     /// Address of the job tracker (corona.jt.address)
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "ADDRESS")]
     job_tracker: String,
 
     /// Emulated task trackers
