@@ -532,8 +532,8 @@ mod tests {
         let broken = core.broken().await;
         assert_eq!(
             broken.to_string(),
-            "the engine failed with a panic: planted; sessions may never be notified of what it has \
-             just decided"
+            "the engine failed with a panic: planted; sessions may never be notified of its last \
+             decisions"
         );
         for _ in 0..2 {
             catch_unwind(AssertUnwindSafe(|| core.apply(request(2)))).unwrap_err();

@@ -54,10 +54,15 @@ macro_rules! families {
 
         /// All names, in the order in which they are served.
         #[cfg(test)]
-        pub(crate) const FAMILIES: &[$crate::prometheus::Family] = {
-            use $crate::process::*;
-            &[$($constant,)* RESIDENT, OPEN_FILES, OPEN_FILES_LIMIT, THREADS, CPU, STARTED]
-        };
+        pub(crate) const FAMILIES: &[$crate::prometheus::Family] = &[
+            $($constant,)*
+            $crate::process::RESIDENT,
+            $crate::process::OPEN_FILES,
+            $crate::process::OPEN_FILES_LIMIT,
+            $crate::process::THREADS,
+            $crate::process::CPU,
+            $crate::process::STARTED,
+        ];
     };
 }
 pub use families;

@@ -796,8 +796,10 @@ pub(crate) mod tests {
     #[test]
     fn the_documentation_has_exactly_these_names() {
         let document = include_str!("../../../docs/metrics.md");
+        // Those of other services have sections of their own.
         let documented: Vec<&str> = document
             .lines()
+            .take_while(|line| !line.starts_with("## Of the "))
             .filter(|line| line.starts_with("| `corona_") || line.starts_with("| `process_"))
             .collect();
         let row = |family: &Family| {

@@ -50,8 +50,9 @@ impl TimeLine {
             };
             let mut start = span.start_ms;
             let place = |ms: i64| {
-                let part =
-                    (ms.saturating_sub(from_ms)) as f64 / to_ms.saturating_sub(from_ms) as f64;
+                // Both may be the largest time.
+                let width = to_ms.saturating_sub(from_ms).max(1);
+                let part = ms.saturating_sub(from_ms) as f64 / width as f64;
                 part.clamp(0.0, 1.0) * PIECES as f64
             };
             for (sum, end) in sums.iter_mut().zip(ends) {
@@ -150,7 +151,7 @@ mod tests {
             (sort[..3].to_vec(), reduce[..4].to_vec()),
             (vec![0.0, 1.0, 0.0], vec![0.0, 0.0, 1.0, 0.0])
         );
-        assert_eq!(line.most(), 2.5);
+        assert_eq!(line.most(), 3.0);
     }
 
     #[test]
