@@ -16,10 +16,12 @@ use corona::hadoop::writables::{
 use serde::Serialize;
 
 use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::cluster::block_on;
+use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
-use super::terminal::console::{Console, Form, OutputArguments};
+use super::sessions::explain;
+use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone};
+use super::web::Web;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,15 +29,18 @@ Examples:
     corona jobs list --job-tracker jt.example.com:8021
   All that the job tracker remembers, as JSON:
     corona jobs list --all --output json
+  Why a job gets no slots:
+    corona jobs explain job_202611221033.7_0001
   What the reduces of a job do:
     corona jobs tasks job_202611221033.7_0001 --type reduce
 
 Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 
-/// List, describe and kill jobs of a job tracker
+/// List, describe, explain and kill jobs of a job tracker
 ///
 /// Asks the job tracker at corona.jt.address: 'corona job-tracker', or a Java
-/// job tracker of the classic kind.
+/// job tracker of the classic kind. 'history' requires the pages of 'corona
+/// job-tracker', and 'explain' those of a cluster manager of this program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
@@ -56,6 +61,10 @@ enum Action {
     Counters(One),
     /// Kill a job
     Kill(One),
+    /// Print the history file of a job
+    History(One),
+    /// Explain why a job waits for slots
+    Explain(Explain),
 }
 
 /// Which job tracker.
@@ -113,6 +122,23 @@ struct Tasks {
     /// Which tasks
     #[arg(long = "type", value_enum, default_value_t = Kind::Map)]
     kind: Kind,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Explain {
+    /// The job's id
+    #[arg(value_name = "JOB")]
+    job: JobId,
+
+    /// Also list the slots that it holds
+    #[arg(long)]
+    grants: bool,
+
+    #[command(flatten)]
+    output: OutputArguments,
+
+    #[command(flatten)]
+    web: WebArguments,
 }
 
 /// A kind of tasks.
@@ -191,6 +217,11 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Tasks(tasks) => tasks.run(console)?,
         Action::Counters(one) => one.counters(console)?,
         Action::Kill(one) => one.kill(console)?,
+        Action::History(one) => one.history(console)?,
+        // The session of a job is the middle part of its id.
+        Action::Explain(Explain { job, grants, output, web }) => {
+            return explain(job.tracker, grants, output, web, console);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -358,6 +389,27 @@ impl One {
                 let table = counters_table(&counters).render(console, self.output.wide);
                 Ok(console.print(&table)?)
             }
+        }
+    }
+
+    /// The history is on the pages of the service, whose address is in the profile of the job.
+    fn history(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let due = std::time::Duration::from_secs(self.which.timeout.into());
+        let mut caller = self.which.caller()?;
+        let profile = block_on(async {
+            let profile = caller.client.get_job_profile(self.job.clone()).await;
+            caller.known(profile, &self.job)
+        })?;
+        let url = profile.url;
+        let pages = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+        let pages = pages.and_then(|pages| pages.parse::<HostPort>().ok());
+        let pages = pages.with_context(|| format!("the page of the job is at {url:?}"))?;
+        let web = Web::new(pages, due);
+        let text = block_on(web.page(&format!("/jobs/{}/history", self.job)))?;
+        let lines: Vec<String> = text.lines().map(|line| printable(line).to_string()).collect();
+        match self.output.output {
+            Form::Json => console.print_json(&serde_json::json!({ "history": lines })),
+            Form::Table => Ok(console.print(&format!("{}\n", lines.join("\n")))?),
         }
     }
 

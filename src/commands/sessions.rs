@@ -386,6 +386,20 @@ impl Explain {
     }
 }
 
+/// Explains why the requests of a session wait.
+///
+/// # Errors
+/// When the cluster manager does not answer, does not know the session, or does not explain.
+pub(super) fn explain(
+    session: String,
+    grants: bool,
+    output: OutputArguments,
+    web: WebArguments,
+    console: &mut Console<'_>,
+) -> anyhow::Result<ExitCode> {
+    Explain { session, grants, output, web }.run(console)
+}
+
 fn explanation(
     detail: &SessionDetail,
     with_grants: bool,

@@ -163,6 +163,25 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         let one = api(&world, &format!("jobs/{id}/attempts/{attempt}"));
         assert_eq!(one["state"], "RUNNING", "{one}");
         assert!(one["counters"].is_array(), "{one}");
+        // The command line reads the same.
+        let corona = |words: &[&str]| {
+            let mut command = Command::new(corona_program());
+            command.arg("jobs").args(words).env_remove("HADOOP_CONF_DIR");
+            let out = command.output().expect("an output");
+            assert!(out.status.success(), "{words:?}: {out:?}");
+            String::from_utf8(out.stdout).expect("text")
+        };
+        let rpc = world.job_tracker.address.to_string();
+        let text = corona(&["history", &id, "--job-tracker", &rpc]);
+        assert!(text.starts_with("Meta VERSION") && text.contains("MapAttempt"), "{text}");
+        let manager = world.manager.http().expect("its pages").to_string();
+        let text = corona(&["explain", &id, "--http-address", &manager]);
+        assert!(text.contains("REDUCE") && text.lines().count() > 4, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let json = corona(&["explain", &id, "--http-address", &manager, "--output", "json"]);
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert!(json["waits"].is_array(), "{json}");
+
         // One slot for maps: the others wait, and the cluster manager says why.
         let waits = api(&world, &format!("jobs/{id}/waits"));
         assert!(waits["waits"].as_array().is_some_and(|waits| !waits.is_empty()), "{waits}");
