@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::io::Write;
+use std::pin::Pin;
 
 use anyhow::{Context, anyhow, ensure};
 use corona::config::ConfigErrors;
@@ -13,7 +14,7 @@ use sd_notify::NotifyState;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::signals::StopSignal;
+use super::signals::{StopSignal, shutdown_signal};
 
 /// A configuration, or all its problems on one line.
 pub(super) fn usable<T>(loaded: Result<T, ConfigErrors>) -> anyhow::Result<T> {
@@ -56,6 +57,28 @@ pub(super) fn executor(threads: usize) -> anyhow::Result<Runtime> {
         .enable_all()
         .build()
         .context("cannot start the threads of the service")
+}
+
+/// Runs a service until it ends. It gets the future that completes when it is asked to stop.
+///
+/// # Errors
+/// Those of the service, or of starting its threads.
+pub(super) fn run_service<F>(
+    threads: usize,
+    serve: impl FnOnce(Pin<Box<dyn Future<Output = StopSignal>>>) -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    allow_open_files();
+    let runtime = executor(threads)?;
+    let served = runtime.block_on(async {
+        let stop = shutdown_signal().context("cannot listen for signals")?;
+        serve(Box::pin(stop)).await
+    });
+    // A disk that does not answer must not keep the process from ending.
+    runtime.shutdown_background();
+    served
 }
 
 /// Raises the soft limit of open files to the hard limit. Each connection is an

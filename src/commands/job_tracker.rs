@@ -4,7 +4,6 @@
 
 use std::future::Future;
 
-use anyhow::Context;
 use clap::Args;
 use corona::job_tracker::service::{Ending, JobTracker};
 use sd_notify::NotifyState;
@@ -12,11 +11,10 @@ use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    allow_open_files, announce, end_with_parent, executor, serve_until, tell_systemd, threads,
-    usable,
+    announce, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
-use super::signals::{StopSignal, shutdown_signal};
+use super::signals::StopSignal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,15 +53,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
     end_with_parent()?;
-    allow_open_files();
-    let runtime = executor(threads())?;
-    let served = runtime.block_on(async {
-        let stop = shutdown_signal().context("cannot listen for signals")?;
-        serve(source, stop).await
-    });
-    // A disk that does not answer must not keep the process from ending.
-    runtime.shutdown_background();
-    served
+    run_service(threads(), |stop| serve(source, stop))
 }
 
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {

@@ -3,19 +3,16 @@
 //! Wiring only: which directory, which overrides, which log, which signals, which status.
 
 use std::future::Future;
-use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
-use corona::config::Source;
 use corona::proxy_job_tracker::{Ending, ProxyJobTracker};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
-use super::daemon::{allow_open_files, announce, serve_until, tell_systemd, threads, usable};
+use super::arguments::{FoundSource, SourceArguments};
+use super::daemon::{announce, run_service, serve_until, tell_systemd, threads, usable};
 use super::logging::LogArguments;
-use super::signals::{StopSignal, shutdown_signal};
+use super::signals::StopSignal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,15 +36,8 @@ line on stderr that says so; 2 wrong usage.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Directory of the configuration files
-    ///
-    /// [default: $HADOOP_CONF_DIR, else built-in defaults only]
-    #[arg(long, value_name = "DIR")]
-    conf_dir: Option<PathBuf>,
-
-    /// Set a configuration key, overriding the files; may be repeated
-    #[arg(short = 'D', value_name = "KEY=VALUE", value_parser = parse_override)]
-    overrides: Vec<Override>,
+    #[command(flatten)]
+    source: SourceArguments,
 
     #[command(flatten)]
     log: LogArguments,
@@ -59,31 +49,12 @@ pub(super) struct Arguments {
 /// When it cannot start or continue; the text says what is missing or wrong.
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
-    let conf_dir = existing_conf_dir(arguments.conf_dir, |name| std::env::var_os(name))?;
-    allow_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the service")?;
-    let served = runtime.block_on(async {
-        let stop = shutdown_signal().context("cannot listen for signals")?;
-        serve(conf_dir, arguments.overrides, stop).await
-    });
-    // A disk that does not answer must not keep the process from ending.
-    runtime.shutdown_background();
-    served
+    let source = arguments.source.found()?;
+    run_service(threads(), |stop| serve(source, stop))
 }
 
-async fn serve(
-    conf_dir: Option<PathBuf>,
-    overrides: Vec<Override>,
-    stop: impl Future<Output = StopSignal>,
-) -> anyhow::Result<()> {
-    let overrides = pairs(overrides);
-    let source =
-        Source { conf_dir: conf_dir.as_deref(), overrides: &overrides, ..Source::default() };
-    let loaded = usable(source.load_proxy_job_tracker())?;
+async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {
+    let loaded = usable(source.of_service().load_proxy_job_tracker())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

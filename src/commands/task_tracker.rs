@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use corona::config::HostPort;
 use corona::task_tracker::node::heartbeats::Ending;
@@ -14,11 +14,10 @@ use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
 use super::daemon::{
-    allow_open_files, announce, end_with_parent, executor, serve_until, tell_systemd, threads,
-    usable,
+    announce, end_with_parent, run_service, serve_until, tell_systemd, threads, usable,
 };
 use super::logging::LogArguments;
-use super::signals::{StopSignal, shutdown_signal};
+use super::signals::StopSignal;
 
 /// Threads of the executor. Few are enough, because disk work has its own
 /// threads.
@@ -62,15 +61,7 @@ pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
     end_with_parent()?;
-    allow_open_files();
-    let runtime = executor(threads().min(MOST_THREADS))?;
-    let served = runtime.block_on(async {
-        let stop = shutdown_signal().context("cannot listen for signals")?;
-        serve(source, stop).await
-    });
-    // A disk that does not answer must not keep the process from ending.
-    runtime.shutdown_background();
-    served
+    run_service(threads().min(MOST_THREADS), |stop| serve(source, stop))
 }
 
 /// Runs the service until `stop` completes, or until the cluster manager

@@ -3,15 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::client::ClientSource;
-use super::files::FileReader;
-use super::problem::{ConfigErrors, Problem, warnings_or_errors};
-use super::properties::Properties;
+use super::problem::ConfigErrors;
+use super::service::LoadedService;
 use super::settings::SettingsReader;
-use super::system::SystemProperties;
 use super::typed::{self, HostPort, Wrong};
 use super::{InForce, Source, keys};
-use corona_model::files::FileSystemSettings;
 
 /// Everything that the proxy job tracker can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,35 +84,12 @@ fn clean_up(text: &str) -> Result<CleanUp, Wrong> {
 }
 
 /// A configuration of the proxy job tracker that can be used.
-#[derive(Clone, Debug)]
-pub struct LoadedProxyJobTracker {
-    pub settings: ProxyJobTrackerSettings,
-    /// How files are read.
-    pub file_systems: FileSystemSettings,
-    /// What may not be meant so.
-    pub warnings: Vec<Problem>,
-    /// The keys that were looked at, with the values in force.
-    pub in_force: Vec<InForce>,
-}
+pub type LoadedProxyJobTracker = LoadedService<ProxyJobTrackerSettings>;
 
 impl Source<'_> {
     /// Reads the property files as the proxy job tracker does. The errors are all that is wrong.
     pub fn load_proxy_job_tracker(&self) -> Result<LoadedProxyJobTracker, ConfigErrors> {
-        let mut problems = Vec::new();
-        let mut files = FileReader::default();
-        let system = SystemProperties::of_process();
-        let properties =
-            Properties::load(self.conf_dir, &[], self.overrides, system, &mut files, &mut problems);
-        let reader = SettingsReader::new(self, &properties, &mut problems);
-        let (settings, in_force) = reader.read_proxy_job_tracker();
-        let warnings = warnings_or_errors(problems)?;
-        let source = ClientSource {
-            conf_dir: self.conf_dir,
-            overrides: self.overrides,
-            ..ClientSource::default()
-        };
-        let file_systems = source.load_file_systems()?;
-        Ok(LoadedProxyJobTracker { settings, file_systems, warnings, in_force })
+        self.load_service(|reader| reader.read_proxy_job_tracker())
     }
 }
 
