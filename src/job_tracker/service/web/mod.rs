@@ -43,7 +43,7 @@ use self::pages::end::Target;
 use self::pages::job_path;
 use super::Shared;
 use super::job::{AskError, Job, now};
-use crate::engine::JobInput;
+use crate::engine::{JobInput, JobReply};
 
 /// What is sent back.
 type Answer = exchange::Answer;
@@ -632,6 +632,11 @@ impl Pages {
         };
         for input in inputs {
             match job.apply(input).await {
+                Ok(JobReply::Killed(false)) if matches!(target, Target::Attempt(_)) => {
+                    let sentence =
+                        "The attempt has not reported yet, or is ending. Nothing was ended.";
+                    return Err(Nothing::Other(StatusCode::CONFLICT, sentence.to_owned()).into());
+                }
                 Ok(_) | Err(AskError::Refused(crate::engine::JobRefusal::Ended)) => {}
                 Err(AskError::Refused(crate::engine::JobRefusal::UnknownAttempt)) => {
                     return Err(NO_ATTEMPT.into());
