@@ -427,6 +427,8 @@ fn a_slow_reader_gets_every_byte_and_the_relay_stays_small() {
     });
     let directory = tempfile::tempdir().unwrap();
     let relay = Relay::start(upstream, directory.path(), &["--max-buffer", "4m"]);
+    // Pages of the program itself count, too, and those of an unoptimised one are many.
+    let at_start = peak_kib(&relay.id());
     let mut client = relay.connect();
     let mut first = [0; 1];
     client.read_exact(&mut first).unwrap();
@@ -450,7 +452,7 @@ fn a_slow_reader_gets_every_byte_and_the_relay_stays_small() {
     }
     assert_eq!(count, BYTES);
     let peak = peak_kib(&relay.id());
-    assert!(peak < 64 * 1024, "the relay took {peak} KiB");
+    assert!(peak < at_start + 40 * 1024, "the relay took {at_start} and then {peak} KiB");
     drop(client);
     let file = relay.file.clone();
     let end = relay.end("TERM");
