@@ -20,6 +20,9 @@ use corona_hadoop::io::formats::Writable;
 use corona_hadoop::io::{DecodeError, Reader};
 use corona_hadoop::writables::{Block, DatanodeInfo};
 
+/// Packets without data that may follow each other. Servers of the original send none; without a limit
+/// one that sends nothing else would occupy its reader for ever.
+const MAX_EMPTY_PACKETS: usize = 16;
 /// Bytes that there is room for when more is read.
 const LEAST_READ_BYTES: usize = 64 << 10;
 /// Bytes that the inbox holds at least.
@@ -47,6 +50,8 @@ pub(super) struct BlockReader {
     wanted: std::ops::Range<u64>,
     /// Whether a packet has ended within a chunk: it must be the last one.
     is_ragged: bool,
+    /// Packets without data since the last one that had some.
+    empty_packets: usize,
     is_done: bool,
 }
 
@@ -86,6 +91,7 @@ impl BlockReader {
             expected: (0, 0),
             wanted: part.range.clone(),
             is_ragged: false,
+            empty_packets: 0,
             is_done: false,
         };
         let request = request_bytes(&Request::Read(request));
@@ -218,6 +224,10 @@ impl BlockReader {
         };
         if (header.offset.unsigned_abs(), header.seqno) != self.expected {
             return Err(self.malformed("a packet is out of order"));
+        }
+        self.empty_packets = if header.data > 0 { 0 } else { self.empty_packets + 1 };
+        if self.empty_packets > MAX_EMPTY_PACKETS {
+            return Err(self.malformed("packets without data do not end"));
         }
         if self.is_ragged && header.data > 0 {
             return Err(self.malformed("a packet continues a chunk"));

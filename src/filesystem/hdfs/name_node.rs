@@ -168,6 +168,8 @@ impl NameNode {
         };
         let (mut number, mut client) = idle.unwrap_or_else(|| (first, make(first)));
         if count > 1 && !client.client().is_connected() {
+            // One that has lost its connection would not try it again before its next call.
+            client = make(number);
             let mut tried = 1;
             while let Err(error) = client.greet().await {
                 if !error.is_connect() || tried == count {

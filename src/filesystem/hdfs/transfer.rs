@@ -10,6 +10,8 @@ use corona_hadoop::writables::{Block, DatanodeInfo};
 pub const VERSION: i16 = 30;
 /// The oldest version that the data nodes accept.
 pub const OLDEST_VERSION: i16 = 23;
+/// The oldest version in which packets are written: headers of earlier ones have another form.
+pub const OLDEST_WRITTEN_VERSION: i16 = 28;
 /// Packets say how they are laid out from this version on.
 const VERSIONED_PACKETS: i16 = 28;
 /// Bytes of a checksum.

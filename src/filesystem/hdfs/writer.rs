@@ -15,7 +15,7 @@ use super::kept::Kept;
 use super::lease::Held;
 use super::pipeline::{Failure, Packet, Pipeline, Target};
 use super::transfer::{
-    HEADER_BYTES, Layout, OLDEST_VERSION, PacketHeader, SUM_BYTES, SumKind, Sums, VERSION,
+    HEADER_BYTES, Layout, OLDEST_WRITTEN_VERSION, PacketHeader, SUM_BYTES, SumKind, Sums, VERSION,
     WriteKind,
 };
 use crate::{Answer, ErrorKind, FileWriter, FsError, FsPath, Replay};
@@ -293,7 +293,7 @@ impl HdfsWriter {
     ) -> Result<(), FsError> {
         let version = i16::try_from(data_version).unwrap_or(i16::MAX).min(VERSION);
         self.current = Some(Current { namespace, version, block, nodes, pipeline: None });
-        if version < OLDEST_VERSION {
+        if version < OLDEST_WRITTEN_VERSION {
             let message = format!("data transfer of version {data_version} is not supported");
             return Err(FsError::new(ErrorKind::Unsupported, "write", &self.path, message));
         }

@@ -39,6 +39,8 @@ pub struct Faults {
     pub corrupt: Option<usize>,
     /// Readers get nothing, writers no acknowledgement.
     pub is_stuck: bool,
+    /// Readers get packets without data, and no end.
+    pub sends_nothing: bool,
     /// A writer's connection is closed before this packet is acknowledged.
     pub die_at_packet: Option<usize>,
     /// This packet is answered with a failure.
@@ -244,6 +246,7 @@ impl DataNode {
         let (mut at, mut seqno, mut left) = (first, 0, faults.close_after.unwrap_or(usize::MAX));
         while at < until {
             let length = packet.next_multiple_of(sums.covered).min(until - at);
+            let length = if faults.sends_nothing { 0 } else { length };
             let header = PacketHeader {
                 payload: 0,
                 layout,
@@ -255,7 +258,8 @@ impl DataNode {
             self.add_packet(&mut answer, read.block, header, sums, faults.corrupt);
             (at, seqno) = (at + length, seqno + 1);
             // Several small packets at a time.
-            if answer.len() >= SENT_TOGETHER && !send(stream, &mut answer, &mut left).await? {
+            let is_enough = answer.len() >= SENT_TOGETHER || faults.sends_nothing;
+            if is_enough && !send(stream, &mut answer, &mut left).await? {
                 return Ok(());
             }
         }

@@ -70,6 +70,20 @@ async fn a_stuck_data_node_costs_a_reader_a_time_out_and_others_nothing() {
 }
 
 #[tokio::test]
+async fn a_data_node_that_sends_no_data_for_ever_is_left_for_another_one() {
+    let world = World::new(2).await;
+    let bytes = content(5000);
+    world.write("/a", &bytes).await.unwrap();
+    for node in 0..2 {
+        let nothing = Faults { sends_nothing: true, ..Faults::default() };
+        world.cluster.data_nodes[node].set_faults(nothing);
+        world.cluster.data_nodes[1 - node].set_faults(Faults::default());
+        assert!(world.read("/a").await.unwrap() == bytes);
+    }
+    assert!(world.systems.counters().failed_reads.get() >= 1);
+}
+
+#[tokio::test]
 async fn blocks_without_replicas_are_waited_for() {
     let world =
         World::with(1, |settings| settings.acquire_window = Duration::from_millis(100)).await;
@@ -507,6 +521,28 @@ async fn the_second_address_of_a_name_node_is_tried_where_the_configuration_name
     let settings = FileSystemSettings { hdfs_class: class.to_owned(), ..settings };
     let (files, path) = FileSystems::new(settings).unwrap().resolve("/a").unwrap();
     assert_eq!(soon(files.status(&path)).await.unwrap().bytes, 1);
+}
+
+#[tokio::test]
+async fn the_second_address_is_tried_when_the_first_name_node_has_ended() {
+    let (first, second) = (World::new(1).await, World::new(1).await);
+    first.write("/a", b"x").await.unwrap();
+    second.write("/a", b"xy").await.unwrap();
+    let settings = FileSystemSettings {
+        name_nodes: vec![second.cluster.address()],
+        hdfs_class: "org.apache.hadoop.hdfs.DistributedAvatarFileSystem".to_owned(),
+        ..first.cluster.settings()
+    };
+    let (files, path) = FileSystems::new(settings).unwrap().resolve("/a").unwrap();
+    assert_eq!(soon(files.status(&path)).await.unwrap().bytes, 1);
+    let address = first.cluster.address();
+    drop(first);
+    until(|| std::net::TcpStream::connect(&address).is_err()).await;
+    // The client has seen the end of its idle connection.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(soon(files.status(&path)).await.unwrap().bytes, 2);
 }
 
 #[tokio::test]
