@@ -1,6 +1,6 @@
 //! The name node of the small cluster.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -135,6 +135,13 @@ impl NameNode {
             }
         }
         Err(Fault::of(COMMITTED, format!("blk_{} is already commited", block.id)))
+    }
+
+    /// The different names of clients that have files open.
+    pub fn writers(&self) -> BTreeSet<String> {
+        let state = self.lock();
+        let files = state.entries.values().filter_map(|entry| entry.file.as_ref());
+        files.filter_map(|file| file.writer.clone()).collect()
     }
 
     /// Begins or ends safe mode.

@@ -371,6 +371,38 @@ async fn the_lease_is_renewed_while_a_file_is_open_and_ends_with_it() {
     assert!(world.cluster.name_node.count("renewLease") <= most, "nobody renews for nobody");
 }
 
+/// The original refuses renewals in safe mode, which ends by itself. Spec: hdfs/01 §1.9 (18).
+#[tokio::test]
+async fn a_file_that_is_open_survives_safe_mode() {
+    let world = World::with(1, |settings| {
+        settings.lease_renewal = Duration::from_millis(5);
+        settings.lease_renewal_retries = 2;
+    })
+    .await;
+    let path = world.path("/a");
+    let mut writer = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    world.cluster.name_node.set_safe_mode(true);
+    let begun = world.cluster.name_node.count("renewLease");
+    until(|| world.cluster.name_node.count("renewLease") >= begun + 8).await;
+    world.cluster.name_node.set_safe_mode(false);
+    soon(writer.write(b"after")).await.unwrap();
+    soon(writer.close()).await.unwrap();
+    assert_eq!(world.read("/a").await.unwrap(), b"after");
+}
+
+/// Two programs with one name could end each other's files. Spec: hdfs/01 §1.9 (17).
+#[tokio::test]
+async fn each_client_writes_under_a_name_of_its_own() {
+    let world = World::new(1).await;
+    let other = FileSystems::new(world.cluster.settings()).unwrap();
+    let (other, path) = other.resolve("/a").unwrap();
+    let mine = soon(world.files.create(&path, CreateOptions::default())).await.unwrap();
+    let theirs = soon(other.create(&world.path("/b"), CreateOptions::default())).await.unwrap();
+    let names = world.cluster.name_node.writers();
+    assert_eq!(names.len(), 2, "{names:?}");
+    drop((mine, theirs));
+}
+
 #[tokio::test]
 async fn a_lease_that_cannot_be_renewed_ends_the_files() {
     let world = World::with(1, |settings| {

@@ -199,6 +199,7 @@ async fn directories_renames_and_attributes() {
     files.mkdirs(&path("a/b"), None).await.unwrap();
     world.write("/user/alice/f", b"12345").await.unwrap();
     files.rename(&path("f"), &path("a/b")).await.unwrap();
+    assert_eq!(files.status(&path("a")).await.unwrap().bytes, 0, "a directory has no bytes");
     let summary = files.summary(&path("a")).await.unwrap();
     assert_eq!(summary, Summary { bytes: 5, files: 1, directories: 2 });
     files.set_permission(&path("a/b/f"), 0o600).await.unwrap();
