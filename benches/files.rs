@@ -5,7 +5,7 @@
 //!
 //! The name nodes, the data nodes and the plain servers are in a process of their own. The data nodes
 //! that reads and writes are measured with do no more than the plain servers: they use blocking
-//! threads, make up what is read and keep nothing of what is written. The files of a job are on the
+//! threads, generate the bytes that are read, and keep nothing of what is written. The files of a job are on the
 //! data nodes of the tests, which keep them.
 
 #![expect(clippy::print_stdout, reason = "the result is for a person")]
@@ -150,7 +150,7 @@ async fn serve() {
 
 const CHECKSUMS: Sums = Sums { kind: SumKind::Crc32, covered: COVERED };
 
-/// Starts a data node that makes up what is read and keeps nothing.
+/// Starts a data node that generates the bytes that are read, and keeps none.
 fn lean_node(number: usize, name_node: &Arc<NameNode>, inline: &Arc<AtomicBool>) -> DatanodeInfo {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = listener.local_addr().expect("its address").port();
@@ -316,7 +316,7 @@ fn check_sums_of((sums, data): (&[u8], &[u8])) {
 }
 
 /// Sends or receives packets. An order has three numbers: the operation, the number of packets, and the
-/// nodes that what is taken is passed on to.
+/// number of nodes that the data is passed on to.
 fn serve_plain(mut stream: TcpStream, behind: SocketAddr) {
     stream.set_nodelay(true).expect("an option of sockets");
     let mut order = [0; 6];

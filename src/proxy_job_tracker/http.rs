@@ -22,6 +22,8 @@ use super::sessions::Target;
 use corona_mapreduce::JobId;
 use corona_net::connections::{Connections, accept};
 use corona_net::http;
+use corona_web::exchange::POLICY;
+pub(super) use corona_web::exchange::Parameters;
 use corona_web::{compression, files, prometheus};
 
 /// The body of a reply. Its errors end the connection.
@@ -32,10 +34,6 @@ pub(super) type Page = Response<PageBody>;
 /// The largest form, in bytes, and how long it may take to arrive.
 const MAX_FORM: usize = 64 << 10;
 const FORM_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Everything comes from this server, and nothing stands in a page itself.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
-                      img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 /// Serves pages until `stop` becomes true.
 pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, stop: watch::Receiver<bool>) {
@@ -61,38 +59,11 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, stop: watc
     .await;
 }
 
-/// The parameters of a request, decoded.
-#[derive(Clone)]
-pub(super) struct Parameters(Vec<(String, String)>);
-
-impl Parameters {
-    pub(super) fn of(query: &[u8]) -> Parameters {
-        Parameters(form_urlencoded::parse(query).into_owned().collect())
-    }
-
-    /// The first value.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| &**value)
-    }
-
-    /// The first values of all parameters but these.
-    pub(super) fn others(&self, than: &[&str]) -> Vec<(&str, &str)> {
-        let mut others: Vec<(&str, &str)> = Vec::new();
-        for (name, value) in &self.0 {
-            let is_new = !others.iter().any(|(own, _)| own == name);
-            if is_new && !than.contains(&&**name) {
-                others.push((name, value));
-            }
-        }
-        others
-    }
-}
-
 impl Shared {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Page {
         let takes_gzip = compression::is_accepted(request.headers());
         let path = request.uri().path().to_owned();
-        let query = Parameters::of(request.uri().query().unwrap_or_default().as_bytes());
+        let query = Parameters::parse(request.uri().query().unwrap_or_default().as_bytes());
         match (&*path, request.method()) {
             ("/healthz" | "/readyz", _) => text(StatusCode::OK, "ok\n"),
             ("/proxy", &Method::GET | &Method::HEAD) => self.proxy(&query).await,
@@ -196,7 +167,7 @@ impl Shared {
             );
         };
         let mut query = query;
-        query.0.extend(Parameters::of(&form).0);
+        query.extend(Parameters::parse(&form));
         let (Some(host), Some(port), Some(path)) =
             (query.get("host"), query.get("port"), query.get("path"))
         else {
@@ -349,10 +320,10 @@ mod tests {
     #[test]
     fn parameters_are_passed_on_once_and_encoded() {
         let query =
-            Parameters::of(b"host=h&port=1&path=a.jsp&jobid=j&x=a%26b&x=c&jobhistoryfileloc=/f");
+            Parameters::parse(b"host=h&port=1&path=a.jsp&jobid=j&x=a%26b&x=c&jobhistoryfileloc=/f");
         let than = ["host", "port", "path", "jobhistoryfileloc"];
         assert_eq!(relayed_path(&query, &than), "/a.jsp?jobid=j&x=a%26b");
-        let query = Parameters::of(b"path=//a.jsp%3Fb=c%20d%0D%0AX:+y");
+        let query = Parameters::parse(b"path=//a.jsp%3Fb=c%20d%0D%0AX:+y");
         assert_eq!(relayed_path(&query, &["path"]), "/a.jsp?b=c%20d%0D%0AX:%20y");
     }
 

@@ -27,7 +27,7 @@ const FORM_BYTES: usize = 64 * 1024;
 const FORM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// All resources come from this server, and none is inline.
-const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+pub const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
                       img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The parameters of a query or a form, in order.
@@ -71,6 +71,23 @@ impl Parameters {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// Adds the parameters of a form.
+    pub fn extend(&mut self, more: Parameters) {
+        self.0.extend(more.0);
+    }
+
+    /// The first values of all parameters but these.
+    pub fn others(&self, than: &[&str]) -> Vec<(&str, &str)> {
+        let mut others: Vec<(&str, &str)> = Vec::new();
+        for (name, value) in self.iter() {
+            let is_new = !others.iter().any(|(own, _)| *own == name);
+            if is_new && !than.contains(&name) {
+                others.push((name, value));
+            }
+        }
+        others
     }
 }
 

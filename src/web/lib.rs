@@ -9,6 +9,7 @@ pub mod exchange;
 pub mod files;
 pub mod histogram;
 pub mod hosts;
+pub mod making;
 pub mod operator;
 pub mod process;
 pub mod prometheus;

@@ -109,7 +109,7 @@ async fn acknowledged(leader: &Instance) -> u64 {
     status["ha"]["standbys"][0]["acknowledged_record"].as_u64().unwrap_or_default()
 }
 
-/// Without ZooKeeper nobody knows who leads, so nobody does.
+/// Without ZooKeeper no instance leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_leads_without_zookeeper() {
     if !ZooKeeper::is_installed() {
@@ -254,7 +254,7 @@ async fn strangers_at_the_port_for_instances_disturb_no_standby() {
         let _ = stranger.write_all(&opening).await;
         open.push(stranger);
     }
-    // Those that send what is too long or nonsense are closed, and allocate nothing.
+    // Connections that send nonsense, or too much, are closed and allocate nothing.
     let frame = |length: u32| {
         let mut bytes = b"CORONA-COPY\n".to_vec();
         bytes.extend(length.to_le_bytes());
@@ -303,7 +303,7 @@ fn resident_bytes(process: u32) -> u64 {
     kilobytes * 1024
 }
 
-/// Both machines are lost, and come back in either order: one of those that have everything leads.
+/// Both machines are lost and restarted in either order: one with a complete journal leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_instances_come_back_in_either_order() {
     if !ZooKeeper::is_installed() {

@@ -111,7 +111,7 @@ impl MiniCluster {
         let child = &mut self.child;
         let status = until("the end of the cluster", || child.try_wait().ok().flatten());
         assert!(status.success(), "{status}");
-        // What is left of this value is the directory.
+        // Only the directory is used from here on.
         std::mem::replace(&mut self.root, tempfile::tempdir().unwrap())
     }
 }

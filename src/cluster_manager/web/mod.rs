@@ -23,10 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Body;
 use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use maud::Markup;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::interval;
@@ -60,16 +59,12 @@ use corona_net::Counters;
 use corona_net::connections::Connections;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::hosts::Hosts;
+use corona_web::making::{REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::{compression, files};
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
 const MAKERS: usize = 2;
-/// The least pause between two looks of one browser at the same page.
-const REFRESH_MS: u64 = 1000;
-/// The same for a page that is sorted out of more rows than [`MANY_ROWS`].
-const SLOW_REFRESH_MS: u64 = 5000;
-const MANY_ROWS: usize = 5000;
 /// The driving task is taken for dead when it was not seen for longer than this.
 const BEAT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -203,28 +198,7 @@ impl Pages {
         let is_accepted = compression::is_accepted(request.headers());
         let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
         let answer = self.clone().answer_plain(request, peer, stop).await;
-        self.compress(answer, is_accepted, makers).await
-    }
-
-    /// Compresses whole answers where it is worthwhile; streams of events stay as they are. The work
-    /// is done where pages are made, and so takes no more threads than they.
-    async fn compress(&self, answer: Answer, is_accepted: bool, makers: &Semaphore) -> Answer {
-        let (mut head, body) = answer.into_parts();
-        let Either::Left(body) = body else { return Response::from_parts(head, body) };
-        let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes);
-        compression::mark_varying(&mut head.headers);
-        let kind = compression::content_type(&head.headers);
-        if !is_accepted || !compression::is_worthwhile(kind, plain.len()) {
-            return Response::from_parts(head, Either::Left(Full::new(plain)));
-        }
-        make_answer(makers, move || match compression::gzip(&plain) {
-            Ok(packed) => {
-                compression::mark_compressed(&mut head.headers);
-                Response::from_parts(head, Either::Left(Full::new(packed)))
-            }
-            Err(_) => Response::from_parts(head, Either::Left(Full::new(plain))),
-        })
-        .await
+        compress(answer, is_accepted, makers).await
     }
 
     async fn answer_plain<B>(
@@ -819,16 +793,6 @@ impl Pages {
     }
 }
 
-/// Makes an answer on a thread that may take its time, when there is a place for it.
-async fn make_answer(makers: &Semaphore, make: impl FnOnce() -> Answer + Send + 'static) -> Answer {
-    let Ok(_place) = makers.acquire().await else {
-        return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
-    };
-    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
-        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be made\n")
-    })
-}
-
 /// Why an operator's action is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Denial {
@@ -885,10 +849,6 @@ fn fine_or(fine: &'static str, why_not: Option<&'static str>) -> Answer {
         None => exchange::text(StatusCode::OK, fine),
         Some(why_not) => exchange::text(StatusCode::SERVICE_UNAVAILABLE, why_not),
     }
-}
-
-fn refresh_ms(rows: usize) -> u64 {
-    if rows > MANY_ROWS { SLOW_REFRESH_MS } else { REFRESH_MS }
 }
 
 /// A host name up to its first dot; an address as it is.

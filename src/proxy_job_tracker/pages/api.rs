@@ -47,7 +47,7 @@ pub(super) async fn answer(
             read(shared, job).await.map(|contents| tasks(&contents, query, offset, limit))
         }
         ["jobs", job, "configuration"] => {
-            match place_of(shared, Some(job), &Parameters::of(b"")).await {
+            match place_of(shared, Some(job), &Parameters::parse(b"")).await {
                 Ok(place) => shared.histories.conf(&place).await.map(|properties| {
                     let properties: serde_json::Map<String, Value> =
                         properties.into_iter().map(|(name, value)| (name, value.into())).collect();
@@ -74,7 +74,7 @@ pub(super) async fn answer(
 }
 
 async fn read(shared: &Arc<Shared>, job: &str) -> Result<Arc<Contents>, HistoryError> {
-    let place = place_of(shared, Some(job), &Parameters::of(b"")).await?;
+    let place = place_of(shared, Some(job), &Parameters::parse(b"")).await?;
     shared.histories.read(&place).await
 }
 

@@ -16,7 +16,7 @@ use crate::histories::Contents;
 pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
     let given = |name: &str| query.get(name).unwrap_or_default().trim().to_owned();
     let (a, b) = (given("a"), given("b"));
-    let nothing = Parameters::of(b"");
+    let nothing = Parameters::parse(b"");
     let content = if a.is_empty() || b.is_empty() {
         html! { h1 { "Compare two runs" } (form(&a, &b)) (runs(shared, &a)) }
     } else {

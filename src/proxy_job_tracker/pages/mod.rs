@@ -188,7 +188,7 @@ async fn page_of_job(
 
 /// The page of a job at the address `/proxy`.
 pub(super) async fn job_page(shared: &Arc<Shared>, place: Place) -> Page {
-    show(shared, What::Job, place, None, &Parameters::of(b"")).await
+    show(shared, What::Job, place, None, &Parameters::parse(b"")).await
 }
 
 async fn show(

@@ -73,7 +73,7 @@ async fn waiting(world: &World, client: &mut JobSubmissionClient, name: &str) ->
     let notes = world.notes(&job);
     let first = job.map(0).to_string();
     until("a map that waits", || notes.of(&first, "waits").into_iter().next()).await;
-    // The service learns that from the next heartbeat, unless nobody may see the job.
+    // The next heartbeat reports it. The API refuses where jobs are not shown to everybody.
     let path = format!("/api/v1/jobs/{}/attempts/{first}", job.id);
     until("a map that is known to run", || {
         let (status, _, body) = get(world, &path);
@@ -100,7 +100,7 @@ fn a_job_can_be_followed_on_pages_and_as_json() {
         }
         let job = waiting(&world, &mut client, HOSTILE).await;
         let id = job.id.to_string();
-        // What clients are told leads to the page, also by the original's address.
+        // The tracking URL leads to the page, as the original's address does.
         let profile = client.get_job_profile(job.id.clone()).await.unwrap().unwrap();
         let expected = format!("{}/jobdetails.jsp?jobid={id}", world.job_tracker.pages());
         assert_eq!(profile.url, expected);
@@ -309,7 +309,7 @@ fn an_attacker_of_the_pages_delays_nobody_else() {
         let mut client = world.client("alice");
         let job = waiting(&world, &mut client, "an innocent job").await;
         let authority = world.job_tracker.pages().strip_prefix("http://").unwrap().to_owned();
-        // Requests that never end, and answers that nobody reads.
+        // Requests that never end, and answers that are never read.
         let mut held = Vec::new();
         for number in 0..40 {
             let Ok(mut stream) = TcpStream::connect(&authority) else { continue };
@@ -415,7 +415,7 @@ fn all_pages_of_jobs_fit_and_survive_refreshes() {
         }
         assert_eq!(browser.value("window.harmed === undefined"), true);
 
-        // A page patches itself: what is focused stays, and a click during a refresh arrives.
+        // A page patches itself: the focus stays, and a click during a refresh is not lost.
         browser.look_through(1400, false);
         browser.open(&format!("{address}/jobs/{id}"));
         browser.value(

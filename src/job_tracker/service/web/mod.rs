@@ -27,9 +27,9 @@ use corona_net::connections::Connections;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::exchange::{self, Parameters};
 use corona_web::hosts::Hosts;
+use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
 use corona_web::{compression, files as static_files, prometheus};
-use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode};
 use maud::Markup;
@@ -50,11 +50,6 @@ type Answer = exchange::Answer;
 
 /// Answers that are made at a time: each may hold a copy of all tasks of a large job.
 const MAKERS: usize = 2;
-/// The least pause between two looks of one browser at the same page.
-const REFRESH_MS: u64 = 1000;
-/// The same for a page that is made of more rows than [`MANY_ROWS`].
-const SLOW_REFRESH_MS: u64 = 5000;
-const MANY_ROWS: usize = 5000;
 /// Completion events in one answer.
 const MOST_EVENTS: usize = 2000;
 
@@ -149,22 +144,7 @@ impl Pages {
         let is_accepted = compression::is_accepted(request.headers());
         let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
         let answer = self.clone().answer_plain(request, peer, &stop).await;
-        let (mut head, body) = answer.into_parts();
-        let (Either::Left(body) | Either::Right(body)) = body;
-        let Ok(plain) = body.collect().await.map(http_body_util::Collected::to_bytes);
-        compression::mark_varying(&mut head.headers);
-        let kind = compression::content_type(&head.headers);
-        if !is_accepted || !compression::is_worthwhile(kind, plain.len()) {
-            return Answer::from_parts(head, Either::Left(Full::new(plain)));
-        }
-        make_answer(makers, move || match compression::gzip(&plain) {
-            Ok(packed) => {
-                compression::mark_compressed(&mut head.headers);
-                Answer::from_parts(head, Either::Left(Full::new(packed)))
-            }
-            Err(_) => Answer::from_parts(head, Either::Left(Full::new(plain))),
-        })
-        .await
+        compress(answer, is_accepted, makers).await
     }
 
     async fn answer_plain<B>(
@@ -757,20 +737,6 @@ fn section(row: &Row) -> Section {
         Some(Millis(_)) => Section::Ended,
         None => Section::Running,
     }
-}
-
-/// Makes an answer on a thread that may take its time, when there is a place for it.
-async fn make_answer(makers: &Semaphore, make: impl FnOnce() -> Answer + Send + 'static) -> Answer {
-    let Ok(_place) = makers.acquire().await else {
-        return exchange::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
-    };
-    tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| {
-        exchange::text(StatusCode::INTERNAL_SERVER_ERROR, "the response could not be made\n")
-    })
-}
-
-fn refresh_ms(rows: usize) -> u64 {
-    if rows > MANY_ROWS { SLOW_REFRESH_MS } else { REFRESH_MS }
 }
 
 /// A host name up to its first dot; an address as it is.
