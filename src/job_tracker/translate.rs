@@ -87,6 +87,22 @@ fn counter(counter: wire::Counter) -> Counter {
     Counter { name, display_name, value: counter.value }
 }
 
+/// Counters as they travel.
+pub fn counters_to_wire(counters: &Counters) -> wire::Counters {
+    let counter = |counter: &Counter| wire::Counter {
+        name: counter.name.to_string(),
+        display_name: (counter.display_name != counter.name)
+            .then(|| counter.display_name.to_string()),
+        value: counter.value,
+    };
+    let groups = counters.groups.iter().map(|group| wire::CounterGroup {
+        name: group.name.to_string(),
+        display_name: group.display_name.to_string(),
+        counters: group.counters.iter().map(counter).collect(),
+    });
+    wire::Counters { groups: groups.collect() }
+}
+
 /// The group of counters with which a task is launched: its child reports counters only if there are some.
 const TASK_COUNTERS: &str = "org.apache.hadoop.mapred.Task$Counter";
 

@@ -6,7 +6,7 @@ use corona_mapreduce::{
     AttemptKey, CompletionEvent, HistoryRecord, JobId, JobSettings, JobState, PerKind,
     SortedRanges, Split, TaskKind, TaskStatus,
 };
-use corona_model::types::{ResourceRequest, ResourceType, SessionPriority, SessionStatus};
+use corona_model::types::{Millis, ResourceRequest, ResourceType, SessionPriority, SessionStatus};
 use serde::{Deserialize, Serialize};
 
 /// The id of a request, which is also that of the grant that answers it. Unique within the session,
@@ -117,6 +117,51 @@ pub enum JobInput {
     Resumed,
     /// Time has passed. Due at [`super::JobEngine::next_deadline`].
     Tick,
+    /// The job begins, in place of [`JobInput::Submitted`], with what an earlier job tracker left of it:
+    /// finished work counts, attempts that ran are killed and run again.
+    Restored {
+        /// Job trackers that ran the job before.
+        fail_overs: u32,
+        /// What happened, in the order of time.
+        events: Vec<(Millis, SavedEvent)>,
+    },
+}
+
+/// Something that an earlier job tracker left of a job. Spec: mapreduce/09 §I.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum SavedEvent {
+    /// An attempt, or its clean-up, was launched.
+    Launched {
+        /// The attempt.
+        attempt: AttemptKey,
+        /// The node's name.
+        node: Arc<str>,
+        /// The node's host.
+        host: Arc<str>,
+        /// Where its task tracker takes orders: `host:port`.
+        address: Arc<str>,
+    },
+    /// A task tracker reported for the first time, or from a new address.
+    Tracker {
+        /// The node's name.
+        node: Arc<str>,
+        /// The host under which its map output can be fetched.
+        host: Arc<str>,
+        /// The port for that.
+        http_port: i32,
+    },
+    /// An attempt ended, wants to commit, or must be cleaned up after.
+    Reported {
+        /// The node's name.
+        node: Arc<str>,
+        /// The status.
+        report: TaskStatus,
+    },
+    /// An attempt on a node was not heard of in time.
+    TimedOut {
+        /// The node's name.
+        node: Arc<str>,
+    },
 }
 
 /// A slot that was granted.
@@ -330,6 +375,12 @@ pub struct JobTotals {
     pub failed_attempts: PerKind<u32>,
     /// Attempts that were killed, of the job's work.
     pub killed_attempts: PerKind<u32>,
+    /// Job trackers that ran the job before this one.
+    pub fail_overs: u32,
+    /// Finished tasks that were taken over from them, and need not run again.
+    pub saved: PerKind<u32>,
+    /// The time that these tasks had taken, in milliseconds.
+    pub saved_millis: PerKind<i64>,
 }
 
 /// The type of slot that tasks of a kind take.

@@ -26,6 +26,7 @@ mod nodes;
 mod outlines;
 mod records;
 mod reports;
+mod restore;
 mod skipping;
 mod slots;
 mod speculation;
@@ -47,10 +48,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::input::{
     GrantedSlot, JobEffect, JobInput, JobOutcome, JobRefusal, JobReply, JobSpec, JobTotals, Launch,
-    NodeUsage, Order, RequestId, Tracker, Work,
+    NodeUsage, Order, RequestId, SavedEvent, Tracker, Work,
 };
 use self::nodes::{HostIdx, Hosts, NodeIdx, Nodes};
 pub use self::outlines::{AttemptSpan, AttemptTimes, NodeOutline, TaskOutline, TaskStanding};
+pub use self::reports::TIMEOUT_TEXTS;
 use self::speculation::Statistics;
 use self::tasks::{Attempt, Slot, Task};
 pub use self::views::{AttemptView, JobProgress, TaskView};
@@ -219,7 +221,12 @@ impl JobEngine {
     fn dispatch(&mut self, input: JobInput, turn: &mut Turn) -> Result<JobReply, JobRefusal> {
         match (self.stage, &input) {
             (JobStage::New, JobInput::Submitted) => self.submit(turn),
-            (_, JobInput::Submitted) => return Err(JobRefusal::AlreadySubmitted),
+            (JobStage::New, JobInput::Restored { fail_overs, events }) => {
+                self.restore(*fail_overs, events, turn);
+            }
+            (_, JobInput::Submitted | JobInput::Restored { .. }) => {
+                return Err(JobRefusal::AlreadySubmitted);
+            }
             (JobStage::Over(_), JobInput::KillJob | JobInput::SessionLost { .. }) => {}
             (JobStage::Over(_), JobInput::Granted { .. } | JobInput::Revoked { .. }) => {}
             (JobStage::Over(_), JobInput::NodeLost { .. } | JobInput::Tick) => {}
@@ -237,7 +244,7 @@ impl JobEngine {
         turn: &mut Turn,
     ) -> Result<JobReply, JobRefusal> {
         match input {
-            JobInput::Submitted => {}
+            JobInput::Submitted | JobInput::Restored { .. } => {}
             JobInput::Granted { slots } => {
                 slots.iter().for_each(|slot| self.granted(slot, turn));
             }
@@ -280,6 +287,14 @@ impl JobEngine {
 
     /// Makes the tasks and requests slots. Spec: mapreduce/05 §5.3, mapreduce/09 §D.
     fn submit(&mut self, turn: &mut Turn) {
+        self.make_tasks(turn);
+        self.requested.map = true;
+        for number in 0..self.sizes.map {
+            self.request(TaskKey { kind: TaskKind::Map, number }, turn);
+        }
+    }
+
+    fn make_tasks(&mut self, turn: &mut Turn) {
         self.submitted = self.last;
         for split in mem::take(&mut self.spec.splits) {
             let hosts = split.hosts.iter().map(|host| self.hosts.number(host)).collect();
@@ -291,10 +306,6 @@ impl JobEngine {
         }
         self.stage = JobStage::Prep;
         self.record_start(turn);
-        self.requested.map = true;
-        for number in 0..self.sizes.map {
-            self.request(TaskKey { kind: TaskKind::Map, number }, turn);
-        }
         if !self.spec.settings.setup_cleanup_needed {
             self.begin_work(turn);
         }

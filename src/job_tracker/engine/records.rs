@@ -169,7 +169,7 @@ impl JobEngine {
     pub(super) fn own_counters(&self) -> Counters {
         let totals = &self.totals;
         let [copy, sort, reduce] = totals.reduce_phase_millis;
-        let own: [(&str, &str, i64); 11] = [
+        let own: [(&str, &str, i64); 16] = [
             ("TOTAL_LAUNCHED_MAPS", "Launched map tasks", totals.launched.map.into()),
             ("TOTAL_LAUNCHED_REDUCES", "Launched reduce tasks", totals.launched.reduce.into()),
             ("NUM_FAILED_MAPS", "Failed map tasks", totals.failed_tasks.map.into()),
@@ -181,6 +181,15 @@ impl JobEngine {
             ("SLOTS_MILLIS_REDUCES_REDUCE", "Total time spent by all reduce phase", reduce),
             ("DATA_LOCAL_MAPS", "Data-local map tasks", totals.data_local.into()),
             ("RACK_LOCAL_MAPS", "Rack-local map tasks", totals.rack_local.into()),
+            ("NUM_RJT_FAILOVER", "NUM_RJT_FAILOVER", totals.fail_overs.into()),
+            ("NUM_SAVED_MAPPERS", "NUM_SAVED_MAPPERS", totals.saved.map.into()),
+            ("NUM_SAVED_REDUCERS", "NUM_SAVED_REDUCERS", totals.saved.reduce.into()),
+            ("SAVED_MAP_WALLCLOCK_MILLIS", "SAVED_MAP_WALLCLOCK_MILLIS", totals.saved_millis.map),
+            (
+                "SAVED_REDUCE_WALLCLOCK_MILLIS",
+                "SAVED_REDUCE_WALLCLOCK_MILLIS",
+                totals.saved_millis.reduce,
+            ),
         ];
         let counted = own.into_iter().filter(|(.., value)| *value != 0);
         let counters = counted.map(|(name, display_name, value)| Counter {

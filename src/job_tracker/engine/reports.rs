@@ -16,6 +16,9 @@ use super::{JobEffect, JobEngine, JobRefusal, JobStage, Order, Turn};
 /// Spec: mapreduce/09 §A.
 const FETCH_FAILURES: u32 = 3;
 
+/// The ends of the texts of attempts that were not heard of in time: not launched, or silent.
+pub const TIMEOUT_TEXTS: [&str; 2] = ["Error launching task", "Timeout running task"];
+
 /// Why an attempt ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -54,7 +57,7 @@ impl JobEngine {
         }
     }
 
-    fn report(&mut self, key: AttemptKey, report: &TaskStatus, turn: &mut Turn) {
+    pub(super) fn report(&mut self, key: AttemptKey, report: &TaskStatus, turn: &mut Turn) {
         let attempt = self.attempt(key);
         if attempt.state.is_final() {
             if attempt.state != TaskState::Succeeded {
@@ -311,7 +314,7 @@ impl JobEngine {
         }
     }
 
-    fn avoid_host_of(&mut self, key: AttemptKey) {
+    pub(super) fn avoid_host_of(&mut self, key: AttemptKey) {
         let host = self.nodes[self.attempt(key).node].host;
         let task = self.task_mut(key.task);
         if !task.avoided.contains(&host) && !task.last_resort {
@@ -374,7 +377,7 @@ impl JobEngine {
         *failures = failures.saturating_add(orders.len() as u32);
         for order in orders {
             let (key, text) = match order {
-                Order::Launch(key) => (*key, "Error launching task"),
+                Order::Launch(key) => (*key, TIMEOUT_TEXTS[0]),
                 Order::Kill(key) => (*key, "TaskTracker is dead"),
                 Order::Commit(_) | Order::KillJob => continue,
             };
@@ -432,8 +435,8 @@ impl JobEngine {
                 continue;
             }
             let text = match attempt.state {
-                TaskState::Unassigned => "Error launching task",
-                _ => "Timeout running task",
+                TaskState::Unassigned => TIMEOUT_TEXTS[0],
+                _ => TIMEOUT_TEXTS[1],
             };
             let at = self.nodes[attempt.node].tracker();
             turn.effects.push(JobEffect::Kill { attempt: key, at });

@@ -391,14 +391,19 @@ impl JobEngine {
         let ranges = task.skipping.as_deref().cloned().unwrap_or_default();
         let work =
             Work::Task { skip: ranges.skipped(), skipping, write_skipped: !ranges.is_testing() };
-        self.counts[key.kind].live += 1;
-        self.statistics[key.kind].launched();
-        self.totals.launched[key.kind] += 1;
-        self.count_locality(key, node);
+        self.count_launch(key, node);
         let task = self.task_mut(key);
         task.candidate = false;
         task.wanted_again = false;
         self.launch(key, id, node, work, turn);
+    }
+
+    /// Counts an attempt at a task of the work.
+    pub(super) fn count_launch(&mut self, key: TaskKey, node: NodeIdx) {
+        self.counts[key.kind].live += 1;
+        self.statistics[key.kind].launched();
+        self.totals.launched[key.kind] += 1;
+        self.count_locality(key, node);
     }
 
     fn launch(&mut self, key: TaskKey, id: RequestId, node: NodeIdx, work: Work, turn: &mut Turn) {

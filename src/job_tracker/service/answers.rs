@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use corona_hadoop::writables as wire;
 use corona_mapreduce::{
-    CompletionEvent, Counters, EventStatus, JobId, JobState, TaskKey, TaskKind, TaskRole, TaskState,
+    CompletionEvent, EventStatus, JobId, JobState, TaskKey, TaskKind, TaskRole, TaskState,
 };
 use corona_model::types::SessionPriority;
 
@@ -67,22 +67,6 @@ fn priority(priority: SessionPriority) -> wire::JobPriority {
         SessionPriority::High => wire::JobPriority::High,
         SessionPriority::VeryHigh => wire::JobPriority::VeryHigh,
     }
-}
-
-/// Counters as they travel.
-pub(super) fn counters(counters: &Counters) -> wire::Counters {
-    let counter = |counter: &corona_mapreduce::Counter| wire::Counter {
-        name: counter.name.to_string(),
-        display_name: (counter.display_name != counter.name)
-            .then(|| counter.display_name.to_string()),
-        value: counter.value,
-    };
-    let groups = counters.groups.iter().map(|group| wire::CounterGroup {
-        name: group.name.to_string(),
-        display_name: group.display_name.to_string(),
-        counters: group.counters.iter().map(counter).collect(),
-    });
-    wire::Counters { groups: groups.collect() }
 }
 
 /// The events from a place on.
@@ -147,7 +131,7 @@ fn report(job: &JobId, task: &TaskView, is_done: bool) -> Option<wire::TaskRepor
             wire::TaskReportState::Running(live.iter().filter_map(|view| id(view)).collect())
         }
     };
-    let counted = succeeded.or(ahead).map(|view| counters(&view.counters));
+    let counted = succeeded.or(ahead).map(|view| translate::counters_to_wire(&view.counters));
     let said = task.attempts.iter().map(|view| view.diagnostics.clone());
     Some(wire::TaskReport {
         task: first.task,
@@ -168,6 +152,14 @@ fn report(job: &JobId, task: &TaskView, is_done: bool) -> Option<wire::TaskRepor
 
 fn attempt(task: &TaskView, key: TaskKey, number: u32) -> Option<&AttemptView> {
     task.attempts.iter().find(|view| view.attempt == key.attempt(number))
+}
+
+/// The diagnostics of an attempt, if it has any.
+pub(super) fn diagnostics(job: &JobEngine, id: &wire::TaskAttemptId) -> Option<String> {
+    let key = translate::attempt_key(job.id(), id)?;
+    let task = job.task_view(key.task)?;
+    let view = task.attempts.into_iter().find(|view| view.attempt == key)?;
+    Some(view.diagnostics).filter(|text| !text.is_empty())
 }
 
 /// The statuses of a job's attempts that run, by the places of their nodes in a sorted list.

@@ -164,9 +164,9 @@ impl JobSubmission for Shared {
         job: wire::JobId,
     ) -> Result<Option<wire::Counters>, Fault> {
         if let Some(Known::Retired(retired)) = self.visible(caller, &job)? {
-            return Ok(Some(answers::counters(&retired.counters)));
+            return Ok(Some(translate::counters_to_wire(&retired.counters)));
         }
-        self.look(caller, &job, |job| answers::counters(&job.counters())).await
+        self.look(caller, &job, |job| translate::counters_to_wire(&job.counters())).await
     }
 
     async fn get_map_task_reports(
@@ -221,12 +221,7 @@ impl JobSubmission for Shared {
         attempt: TaskAttemptId,
     ) -> Result<Option<Vec<Option<String>>>, Fault> {
         let job = attempt.job().clone();
-        let look = move |job: &JobEngine| {
-            let key = translate::attempt_key(job.id(), &attempt)?;
-            let task = job.task_view(key.task)?;
-            let view = task.attempts.into_iter().find(|view| view.attempt == key)?;
-            Some(view.diagnostics).filter(|text| !text.is_empty())
-        };
+        let look = move |job: &JobEngine| answers::diagnostics(job, &attempt);
         let text = self.look(caller, &job, look).await?.flatten();
         Ok(Some(text.into_iter().map(Some).collect()))
     }

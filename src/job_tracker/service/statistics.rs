@@ -8,9 +8,9 @@ use corona_hadoop::rpc::{ClientOptions, User};
 use corona_hadoop::writables::{InetAddress, JobStats};
 use corona_mapreduce::{JobId, PerKind};
 
-use super::answers;
 use super::job::Job;
 use crate::engine::{JobEngine, JobTotals};
+use crate::translate;
 
 /// For a connection. Spec: mapreduce/03 §3.8.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,7 +29,10 @@ impl Report {
     /// Looks at the job while its details are there, and sends the report later.
     pub(super) async fn make(self, job: &Job) {
         let look = |job: &JobEngine| {
-            (figures(job.totals(), job.progress().finished), answers::counters(&job.counters()))
+            (
+                figures(job.totals(), job.progress().finished),
+                translate::counters_to_wire(&job.counters()),
+            )
         };
         let Ok((figures, counters)) = job.look(look).await else { return };
         tokio::spawn(async move {

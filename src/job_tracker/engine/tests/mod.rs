@@ -8,6 +8,7 @@ mod image;
 mod large;
 mod life;
 mod nodes;
+mod restore;
 mod slow;
 mod traps;
 
