@@ -2,11 +2,12 @@
 //!
 //! Uses the calls of the original's clients only.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf};
+use corona::config::{ClientSource, ConfigErrors, HostPort, JobConf, LoadedJobTracker};
 use corona::filesystem::FileSystemSettings;
 use corona::hadoop::protocols::job_submission::JobSubmissionClient;
 use corona::hadoop::rpc::{CallError, ClientOptions, User};
@@ -15,7 +16,7 @@ use corona::hadoop::writables::{
 };
 use serde::Serialize;
 
-use super::arguments::{Override, existing_conf_dir, pairs, parse_override};
+use super::arguments::{FoundSource, Override, existing_conf_dir, pairs, parse_override};
 use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
 use super::sessions::explain;
@@ -238,6 +239,20 @@ impl Which {
         self.with_source(|source| source.job_conf())
     }
 
+    /// The configuration of a job in a file, over what the configuration says of jobs.
+    pub(super) fn job_conf_over(&self, job_xml: &Path) -> anyhow::Result<JobConf> {
+        let site = self.service()?.site;
+        usable(JobConf::read(&site, job_xml))
+    }
+
+    /// The settings of a job tracker service with this configuration.
+    pub(super) fn service(&self) -> anyhow::Result<LoadedJobTracker> {
+        let conf_dir = existing_conf_dir(self.conf_dir.clone(), |name| std::env::var_os(name))?;
+        let overrides = self.settings();
+        let source = FoundSource { conf_dir, overrides };
+        usable(source.of_service().load_job_tracker())
+    }
+
     /// How files are read and written.
     pub(super) fn file_systems(&self) -> anyhow::Result<FileSystemSettings> {
         self.with_source(|source| source.load_file_systems())
@@ -264,6 +279,11 @@ impl Which {
             Some(address) => address.clone(),
             None => self.with_source(|source| source.load())?.job_tracker,
         };
+        self.caller_at(address)
+    }
+
+    /// A caller of the job tracker at an address.
+    pub(super) fn caller_at(&self, address: HostPort) -> anyhow::Result<Caller> {
         let files = self.file_systems()?;
         let mut groups = files.groups;
         if groups.is_empty() {

@@ -59,6 +59,8 @@ pub struct JobTrackerServiceSettings {
     pub finished_jobs: usize,
     /// Tasks of finished jobs whose reports are kept, all together.
     pub finished_tasks: usize,
+    /// Bytes of state that a remote job tracker may leave for the next one.
+    pub max_remote_state_bytes: usize,
     /// MiB of Java heap that a task may ask for.
     pub max_java_heap_mib: u64,
     /// How long a connection to a task tracker is tried.
@@ -171,6 +173,7 @@ impl SettingsReader<'_> {
             max_queued_inputs: self.number(&keys::JT_MAX_QUEUED),
             finished_jobs: self.number(&keys::JT_FINISHED_JOBS),
             finished_tasks: self.number(&keys::JT_FINISHED_TASKS),
+            max_remote_state_bytes: self.number(&keys::JT_MAX_REMOTE_STATE),
             max_java_heap_mib: self.number(&keys::JT_MAX_HEAP),
             launch_connect_timeout: self.span(&keys::JT_CONNECT_TIMEOUT),
             launch_call_timeout: self.span(&keys::JT_CALL_TIMEOUT),

@@ -783,6 +783,8 @@ keys! {
         "Finished jobs whose status and counters clients can ask for.";
     JT_FINISHED_TASKS = "corona.jt.finished.tasks", int(0), "100000", "tasks", JobServiceOwn,
         "Tasks of finished jobs, all together, whose reports, events and diagnostics clients can ask for. The oldest jobs lose theirs first.";
+    JT_MAX_REMOTE_STATE = "corona.jt.max.remote.state.bytes", long(1024), "1073741824", "bytes", JobServiceOwn,
+        "Maximum bytes that a remote job tracker may leave for the next one. A job that needs more ends with its remote job tracker.";
     JT_MAX_HEAP = "mapred.child.java.max.memory.mb", int(1), "4096", "MiB", JobService,
         "Largest Java heap (-Xmx) that the options of a job's tasks may name. Jobs with a larger one are refused.";
     JT_CONNECT_TIMEOUT = "corona.jt.launch.connect.timeout.ms", span(1), "10000", "ms", JobServiceOwn,
@@ -821,6 +823,20 @@ keys! {
         "The job's name for people.";
     JOB_PRIORITY = "mapred.job.priority", Text, "NORMAL", "", JobTracker,
         "The priority of the job's session: VERY_LOW, LOW, NORMAL, HIGH or VERY_HIGH.";
+    JOB_FORCE_REMOTE = "mapred.coronajobtracker.forceremote", Boolean, "false", "", JobTracker,
+        "Whether the job is run by a remote job tracker, which runs on a node, however few maps it has.";
+    JOB_REMOTE_THRESHOLD = "mapred.coronajobtracker.remote.threshold", int(0), "", "maps", JobTracker,
+        "A job with more maps is run by a remote job tracker. Unset: none is.";
+    JOB_REMOTE_RESTARTS = "mapred.coronajobtracker.restart.count", int(0), "0", "times", JobTracker,
+        "How often a remote job tracker that is lost is replaced.";
+    JOB_REMOTE_RESTORES = "mapred.coronajobtracker.remote.state.restoring", Boolean, "true", "", JobTracker,
+        "Whether the next one continues the job. Otherwise none is started.";
+    JOB_REMOTE_STARTS = "mapred.coronajobtracker.remotejobtracker.attempts", int(1), "4", "attempts", JobTracker,
+        "How often a remote job tracker is started that does not report.";
+    JOB_REMOTE_START_TIMEOUT = "mapred.coronajobtracker.remotejobtracker.wait", int(1), "60", "s", JobTracker,
+        "How long a remote job tracker may take until it reports.";
+    JOB_REMOTE_EXCLUDES = "mpared.coronajobtracker.remotejobtracker.exclude", Boolean, "true", "", JobTracker,
+        "Whether a host where one was lost, or did not start, is avoided. Its name is written like this in the original.";
     JOB_END_URL = "job.end.notification.url", Text, "", "", JobTracker,
         "An http address that is fetched when the job has ended, $jobId and $jobStatus replaced.";
     JOB_HISTORY_LOCATION = "hadoop.job.history.user.location", Text, "", "", JobTracker,

@@ -72,7 +72,8 @@ pub fn status(job: &JobId, status: wire::TaskStatus) -> Option<TaskStatus> {
     })
 }
 
-fn counters(counters: wire::Counters) -> Counters {
+/// Counters of a peer.
+pub fn counters(counters: wire::Counters) -> Counters {
     let groups = counters.groups.into_iter().map(|group| CounterGroup {
         name: group.name.into(),
         display_name: group.display_name.into(),
@@ -157,6 +158,32 @@ pub fn task(
         extra_data: Vec::new(),
         kind,
     })
+}
+
+/// The task that stands for a remote job tracker: a map without input. Spec: mapreduce/05 §5.7.
+pub fn job_tracker_task(
+    attempt: wire::TaskAttemptId,
+    conf: &str,
+    user: &str,
+    split: wire::Split,
+) -> wire::Task {
+    let work = Work::Task { skip: SortedRanges::default(), skipping: false, write_skipped: true };
+    wire::Task {
+        job_file: conf.to_owned(),
+        partition: attempt.task.number,
+        slots: 1,
+        status: new_status(&attempt, &work),
+        attempt,
+        skip: wire::SkipRanges::default(),
+        skipping: false,
+        job_cleanup: None,
+        job_setup: false,
+        user: user.to_owned(),
+        write_skipped: true,
+        task_cleanup: false,
+        extra_data: Vec::new(),
+        kind: wire::TaskKind::Map { split: Some(split) },
+    }
 }
 
 fn new_status(attempt: &wire::TaskAttemptId, work: &Work) -> wire::TaskStatus {

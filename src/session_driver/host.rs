@@ -174,7 +174,7 @@ impl Drop for Registered {
 
 /// The address of this machine on the way to the cluster manager; IPv4 where there is one, as Java
 /// programs have it. Nothing is sent.
-async fn address_towards(cluster_manager: &Endpoint) -> io::Result<IpAddr> {
+pub async fn address_towards(cluster_manager: &Endpoint) -> io::Result<IpAddr> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     let mut addresses: Vec<_> = lookup_host(cluster_manager.pair()).await?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);

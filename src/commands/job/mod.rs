@@ -2,11 +2,13 @@
 //!
 //! It does what the original's streaming client does: it cuts the input into splits, puts the files of the
 //! job where the job tracker finds them, submits, and follows the job to its end. `inputs.rs` has the
-//! splits, `conf.rs` the configuration, `follow.rs` the rest of the job's life.
+//! splits, `conf.rs` the configuration, `follow.rs` the rest of the job's life, and `submit.rs` a job whose
+//! configuration is ready.
 
 mod conf;
 mod follow;
 mod inputs;
+mod submit;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,8 @@ Examples:
   With a script of your own:
     corona job run --input in --output out --file map.py \\
       --mapper 'python3 map.py' --reduces 0
+  A job of Java or of native tasks whose configuration is ready:
+    corona job submit job.xml --jar wordcount.jar
   What it would read:
     corona job run --input in --output out --mapper cat --dry-run
 
@@ -68,6 +72,9 @@ enum Action {
     /// Run a job and wait for its end
     #[command(after_help = RUN_HELP)]
     Run(Box<Run>),
+    /// Run a job whose configuration is ready and wait for its end
+    #[command(after_help = submit::HELP)]
+    Submit(Box<submit::Submit>),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -171,14 +178,18 @@ struct Steps {
 /// # Errors
 /// When it cannot be submitted, or followed to its end.
 pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
-    let Action::Run(run) = arguments.action;
     // A second thread reads and checks what the first one sends.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("cannot start")?;
-    let ended = runtime.block_on(run.run(console));
+    let ended = runtime.block_on(async {
+        match arguments.action {
+            Action::Run(run) => run.run(console).await,
+            Action::Submit(submit) => submit.run(console).await,
+        }
+    });
     // A name look-up that hangs must not delay the end.
     runtime.shutdown_background();
     ended

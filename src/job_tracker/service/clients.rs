@@ -15,10 +15,12 @@ use corona_mapreduce::{TaskKind, TaskRole};
 use super::access::Access;
 use super::inter_tracker::known_id;
 use super::job::AskError;
+use super::remote::RemoteJob;
 use super::store::Known;
 use super::submission::priority;
 use super::{Shared, answers};
 use crate::engine::{JobEngine, JobInput, JobProgress, JobRefusal, JobReply};
+use crate::parent::ParentInput;
 use crate::translate;
 
 /// Events in one reply to a client.
@@ -28,6 +30,16 @@ const DEFAULT_QUEUE: &str = "default";
 const NO_SCHEDULING_INFO: &str = "N/A";
 /// The operations on queues, as the original names them.
 const OPERATIONS: [&str; 2] = ["acl-submit-job", "acl-administer-jobs"];
+
+/// Forwards a call to the remote job tracker of a job, if one runs it.
+macro_rules! forward {
+    ($shared:ident, $caller:ident, $job:expr, $client:ident => $call:expr) => {
+        if let Some(Known::Remote(remote)) = $shared.visible($caller, $job)? {
+            let mut $client = remote.client().await?;
+            return remote.checked($call.await);
+        }
+    };
+}
 
 impl Shared {
     /// What is known of a job that the caller may see.
@@ -163,6 +175,7 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<wire::Counters>, Fault> {
+        forward!(self, caller, &job, client => client.get_job_counters(job));
         if let Some(Known::Retired(retired)) = self.visible(caller, &job)? {
             return Ok(Some(translate::counters_to_wire(&retired.counters)));
         }
@@ -174,6 +187,7 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        forward!(self, caller, &job, client => client.get_map_task_reports(job));
         self.task_reports(caller, &job, |job| answers::work_reports(job, TaskKind::Map)).await
     }
 
@@ -182,6 +196,7 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        forward!(self, caller, &job, client => client.get_reduce_task_reports(job));
         self.task_reports(caller, &job, |job| answers::work_reports(job, TaskKind::Reduce)).await
     }
 
@@ -190,6 +205,7 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        forward!(self, caller, &job, client => client.get_setup_task_reports(job));
         self.task_reports(caller, &job, |job| answers::reports_for_the_job(job, TaskRole::Setup))
             .await
     }
@@ -199,6 +215,7 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        forward!(self, caller, &job, client => client.get_cleanup_task_reports(job));
         self.task_reports(caller, &job, |job| answers::reports_for_the_job(job, TaskRole::Cleanup))
             .await
     }
@@ -210,6 +227,7 @@ impl JobSubmission for Shared {
         from: i32,
         max: i32,
     ) -> Result<Option<Vec<TaskCompletionEvent>>, Fault> {
+        forward!(self, caller, &job, client => client.get_task_completion_events(job, from, max));
         self.visible(caller, &job)?;
         let most = usize::try_from(max).unwrap_or(0).min(MAX_EVENTS);
         Ok(Some(self.events(&job, from, most).await?.unwrap_or_default()))
@@ -220,6 +238,7 @@ impl JobSubmission for Shared {
         caller: &Caller,
         attempt: TaskAttemptId,
     ) -> Result<Option<Vec<Option<String>>>, Fault> {
+        forward!(self, caller, attempt.job(), client => client.get_task_diagnostics(attempt));
         let job = attempt.job().clone();
         let look = move |job: &JobEngine| answers::diagnostics(job, &attempt);
         let text = self.look(caller, &job, look).await?.flatten();
@@ -229,6 +248,9 @@ impl JobSubmission for Shared {
     async fn kill_job(&self, caller: &Caller, job: wire::JobId) -> Result<(), Fault> {
         let user = Access::user(caller)?;
         tracing::info!(%job, user = user.name, peer = %caller.peer, "a client kills a job");
+        if let Some(Known::Remote(remote)) = self.changeable(caller, &job)? {
+            return change_remote(&remote, ParentInput::KillJob).await;
+        }
         self.change(caller, &job, JobInput::KillJob).await.map(drop)
     }
 
@@ -238,6 +260,10 @@ impl JobSubmission for Shared {
         attempt: TaskAttemptId,
         should_fail: bool,
     ) -> Result<bool, Fault> {
+        if let Some(Known::Remote(remote)) = self.changeable(caller, attempt.job())? {
+            let mut client = remote.client().await?;
+            return remote.checked(client.kill_task(attempt, should_fail).await);
+        }
         let Some(job) = known_id(attempt.job()) else { return Ok(false) };
         let Some(key) = translate::attempt_key(&job, &attempt) else { return Ok(false) };
         let input = JobInput::KillAttempt { attempt: key, fail: should_fail };
@@ -256,6 +282,12 @@ impl JobSubmission for Shared {
             Fault::unexpected("java.lang.IllegalArgumentException", text)
         };
         let priority = priority(&name).ok_or_else(unknown)?;
+        if let Some(Known::Remote(remote)) = self.changeable(caller, &job)? {
+            change_remote(&remote, ParentInput::SetPriority { priority }).await?;
+            // The slots of its tasks are those of the remote job tracker's session.
+            let mut client = remote.client().await?;
+            return remote.checked(client.set_job_priority(job, name).await);
+        }
         self.change(caller, &job, JobInput::SetPriority { priority }).await.map(drop)
     }
 
@@ -402,6 +434,14 @@ impl Shared {
         }
         let entries = names.iter().cloned().zip(of_trackers);
         entries.map(|(tracker, tasks)| TrackerTasks { tracker, tasks }).collect()
+    }
+}
+
+/// An input for the parent of a job; nothing for one that has ended.
+async fn change_remote(job: &RemoteJob, input: ParentInput) -> Result<(), Fault> {
+    match job.apply(input).await {
+        Ok(_) | Err(AskError::Gone) => Ok(()),
+        Err(error) => Err(Fault::io(error.to_string())),
     }
 }
 

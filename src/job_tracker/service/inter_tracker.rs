@@ -10,12 +10,14 @@ use corona_hadoop::protocols::inter_tracker::InterTracker;
 use corona_hadoop::rpc::{Caller, Fault};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{HeartbeatResponse, InetAddress, TaskTrackerStatus};
-use corona_mapreduce::JobId;
+use corona_mapreduce::{AttemptKey, JobId};
 
 use super::job::{AskError, Job};
+use super::remote::{RemoteJob, saved_update};
 use super::store::Known;
 use super::{Shared, answers};
 use crate::engine::{JobInput, JobRefusal};
+use crate::parent::{ParentInput, ParentReply, Remote};
 use crate::translate;
 
 /// Reports of task trackers that are welcome in a second, and the shortest time between two of one.
@@ -23,6 +25,8 @@ const REPORTS_PER_SECOND: u32 = 1000;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(300);
 /// The longest text of a task tracker that is logged, in characters.
 const MAX_LOGGED: usize = 1000;
+/// The longest name of a host or a session, in bytes.
+const MAX_NAME: usize = 1000;
 
 /// When a task tracker reports on a job again. What a task has finished waits for that, so few task trackers
 /// report often; many share what the service takes. Each reports on each of its jobs separately.
@@ -42,7 +46,7 @@ impl Shared {
     pub(super) fn job(&self, id: &wire::JobId) -> Option<Job> {
         match self.store.get(&known_id(id)?)? {
             Known::Job(job) => Some(job),
-            Known::Arriving(_) | Known::Retired(_) => None,
+            Known::Arriving(_) | Known::Remote(_) | Known::Retired(_) => None,
         }
     }
 }
@@ -160,35 +164,75 @@ impl Shared {
     }
 }
 
-/// Task trackers and reduces that do not reach the job tracker ask here, at the same address, whether
-/// there is a new one: so they wait while the service restarts, instead of giving its jobs up.
+impl Shared {
+    /// The job of a remote job tracker, and the number of its attempt.
+    fn remote_job(&self, attempt: &wire::TaskAttemptId) -> Result<(RemoteJob, u32), Fault> {
+        let known = known_id(attempt.job()).and_then(|id| self.store.get(&id));
+        let found = match known {
+            Some(Known::Remote(job)) => {
+                let key = translate::attempt_key(&job.description().id, attempt);
+                key.and_then(|key| job.attempt(key)).map(|number| (job, number))
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            Fault::io(format!("there is no remote job tracker {attempt} of this one"))
+        })
+    }
+}
+
+/// Remote job trackers report here. Task trackers and reduces that do not reach their job tracker ask here
+/// whether there is a new one: those of a remote job tracker get the address of the next one, and all
+/// others this address, so they wait while the service restarts, instead of giving its jobs up.
 impl InterCoronaJobTracker for Shared {
     async fn report_remote_corona_job_tracker(
         &self,
         _caller: &Caller,
         attempt: String,
-        _host: String,
-        _port: i32,
-        _session: String,
+        host: String,
+        port: i32,
+        session: String,
     ) -> Result<(), Fault> {
-        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+        let wrong = |what: &str| Fault::io(format!("{what} of a job tracker"));
+        let id = attempt.parse().map_err(|_| wrong("not the name"))?;
+        let (job, attempt) = self.remote_job(&id)?;
+        let port = u16::try_from(port).map_err(|_| wrong("not the port"))?;
+        if host.len() > MAX_NAME || session.len() > MAX_NAME {
+            return Err(wrong("too long a name"));
+        }
+        job.reported(Remote { attempt, host: host.into(), port, session: session.into() }).await
     }
 
     async fn get_new_job_tracker_address(
         &self,
         _caller: &Caller,
-        _failed: InetAddress,
+        failed: InetAddress,
     ) -> Result<Option<InetAddress>, Fault> {
-        Ok(Some(self.address.clone()))
+        let remotes = self.store.all().into_iter().filter_map(|known| match known {
+            Known::Remote(job) => Some(job),
+            _ => None,
+        });
+        let mut answers = remotes.filter_map(|job| job.successor(&failed));
+        // A port may have been used by one job after the other.
+        let first = answers.next();
+        let best = answers.find(|answer| matches!(answer, Ok(Some(_))));
+        match best.or(first) {
+            Some(answer) => answer,
+            None => Ok(Some(self.address.clone())),
+        }
     }
 
     async fn push_corona_job_tracker_state_update(
         &self,
         _caller: &Caller,
         attempt: wire::TaskAttemptId,
-        _updates: Vec<wire::StateUpdate>,
+        updates: Vec<wire::StateUpdate>,
     ) -> Result<(), Fault> {
-        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+        let (job, attempt) = self.remote_job(&attempt)?;
+        let id = &job.description().id;
+        let updates = updates.iter().map(|update| saved_update(id, update));
+        let updates = updates.collect::<Result<_, Fault>>()?;
+        job.asked(ParentInput::Pushed { attempt, updates }).await.map(drop)
     }
 
     async fn get_corona_job_tracker_state(
@@ -196,16 +240,30 @@ impl InterCoronaJobTracker for Shared {
         _caller: &Caller,
         attempt: wire::TaskAttemptId,
     ) -> Result<wire::JobTrackerState, Fault> {
-        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+        let (job, attempt) = self.remote_job(&attempt)?;
+        job.saved(attempt).await
     }
 
     async fn get_and_set_committing(
         &self,
         _caller: &Caller,
         attempt: wire::TaskAttemptId,
-        _to_commit: Vec<wire::TaskAttemptId>,
+        to_commit: Vec<wire::TaskAttemptId>,
     ) -> Result<Vec<Option<wire::TaskAttemptId>>, Fault> {
-        Err(Fault::io(format!("there is no remote job tracker {attempt} of this one")))
+        let (job, attempt) = self.remote_job(&attempt)?;
+        let id = job.description().id.clone();
+        let tasks = to_commit.iter().map(|task| {
+            let other = || Fault::io(format!("{task} is of another job"));
+            translate::attempt_key(&id, task).ok_or_else(other)
+        });
+        let tasks = tasks.collect::<Result<_, Fault>>()?;
+        match job.asked(ParentInput::Committing { attempt, tasks }).await? {
+            ParentReply::Committed(before) => {
+                let name = |key: Option<AttemptKey>| translate::attempt_id(&id, key?);
+                Ok(before.into_iter().map(name).collect())
+            }
+            ParentReply::Done => Ok(Vec::new()),
+        }
     }
 }
 

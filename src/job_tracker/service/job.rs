@@ -24,11 +24,11 @@ use crate::engine::{
 /// Messages that are taken at a time, so that they share a wait for the disk.
 const BATCH: usize = 64;
 /// How long a call waits for room in the queue of its job.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const ROOM_TIMEOUT: Duration = Duration::from_secs(10);
 /// Progress is published at most this often, unless the state changes: it takes a look at each task.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(200);
 /// A job without a deadline looks again after this time.
-const NO_DEADLINE: Duration = Duration::from_secs(3600);
+pub(super) const NO_DEADLINE: Duration = Duration::from_secs(3600);
 
 /// Why a job does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -341,7 +341,7 @@ impl Task {
     }
 }
 
-async fn next_event(events: &mut Option<SessionEvents>) -> Event {
+pub(super) async fn next_event(events: &mut Option<SessionEvents>) -> Event {
     match events {
         Some(events) => match events.next().await {
             Some(event) => event,
@@ -351,7 +351,7 @@ async fn next_event(events: &mut Option<SessionEvents>) -> Event {
     }
 }
 
-fn granted(grant: &Grant) -> GrantedSlot {
+pub(super) fn granted(grant: &Grant) -> GrantedSlot {
     GrantedSlot {
         id: RequestId(grant.id),
         node: grant.node_name.clone(),

@@ -173,7 +173,7 @@ fn only_to_forget(orders: &[Order]) -> bool {
     orders.iter().all(|order| *order == Order::KillJob)
 }
 
-fn parse(address: &str) -> Option<InetAddress> {
+pub(super) fn parse(address: &str) -> Option<InetAddress> {
     let (host, port) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     (!host.is_empty()).then_some(())?;

@@ -254,7 +254,7 @@ fn state(status: SessionStatus) -> JobState {
     }
 }
 
-async fn remove(files: &FileSystems, path: &str) -> Result<(), FsError> {
+pub(super) async fn remove(files: &FileSystems, path: &str) -> Result<(), FsError> {
     let (files, path) = files.resolve(path)?;
     files.delete(&path, true).await.map(drop)
 }

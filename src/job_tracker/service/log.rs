@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::submission::Description;
 use crate::engine::{JobInput, JobSpec};
+use crate::parent::{Parent, ParentInput, ParentSettings};
 
 /// A record. **Its form is a promise** to later versions: new variants come last.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,6 +24,10 @@ pub(super) enum Entry {
     Input(Millis, JobInput),
     /// Everything about the job is done: nothing of it has to be kept.
     Closed,
+    /// The second record of a job that a remote job tracker runs.
+    Handed(ParentSettings),
+    /// An input of its parent, and its time.
+    Parent(Millis, Box<ParentInput>),
 }
 
 /// What a job was when it began.
@@ -46,6 +51,8 @@ pub(super) struct SessionBase {
 pub(super) struct Found {
     pub(super) base: Option<Box<Base>>,
     pub(super) inputs: Vec<(Millis, JobInput)>,
+    /// The parent, with all its inputs, of a job that a remote job tracker runs.
+    pub(super) parent: Option<Parent>,
     pub(super) closed: bool,
 }
 
@@ -88,6 +95,12 @@ impl Log {
                 Entry::Base(base) => found.base = Some(base),
                 Entry::Input(at, input) => found.inputs.push((at, input)),
                 Entry::Closed => found.closed = true,
+                Entry::Handed(settings) => found.parent = Some(Parent::new(settings)),
+                Entry::Parent(at, input) => {
+                    if let Some(parent) = &mut found.parent {
+                        parent.apply(at, *input);
+                    }
+                }
             }
             Ok(())
         })?;

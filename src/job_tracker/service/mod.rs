@@ -11,6 +11,7 @@
 //! * `submission`, `answers`, `outlet`, `access`: pure;
 //! * `job`: the task of one job, which owns its engine;
 //! * `live`, `launcher`: what carries out its decisions;
+//! * `remote`: the same for a job whose job tracker runs on a node;
 //! * `log`: the journal of a job, from which a restart goes on; `history`, `end_notice`, `statistics`: for others;
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and goes on;
 //! * `hosts`: which hosts there are; `http`: requests to others;
@@ -34,6 +35,7 @@ mod live;
 mod log;
 mod meter;
 mod outlet;
+mod remote;
 mod statistics;
 mod store;
 mod submission;

@@ -11,6 +11,7 @@ use corona_mapreduce::{Counters, JobId};
 use tokio::time::Instant;
 
 use super::job::Job;
+use super::remote::RemoteJob;
 use super::submission::Description;
 use crate::engine::JobProgress;
 
@@ -60,6 +61,8 @@ pub(super) enum Known {
     Arriving(Arc<str>),
     /// It runs, or has ended and its details are kept.
     Job(Job),
+    /// A remote job tracker runs it, or has run it a moment ago.
+    Remote(RemoteJob),
     /// It has ended.
     Retired(Arc<Retired>),
 }
@@ -106,6 +109,7 @@ impl Known {
         match self {
             Known::Arriving(_) => None,
             Known::Job(job) => Some(job.description()),
+            Known::Remote(job) => Some(job.description()),
             Known::Retired(retired) => Some(&retired.description),
         }
     }
@@ -115,6 +119,7 @@ impl Known {
         match self {
             Known::Arriving(_) => None,
             Known::Job(job) => Some(job.progress()),
+            Known::Remote(job) => Some(job.progress()),
             Known::Retired(retired) => Some(retired.progress.clone()),
         }
     }
@@ -123,6 +128,7 @@ impl Known {
         match self {
             Known::Arriving(user) => user,
             Known::Job(job) => &job.description().user,
+            Known::Remote(job) => &job.description().user,
             Known::Retired(retired) => &retired.description.user,
         }
     }
@@ -131,6 +137,7 @@ impl Known {
         match self {
             Known::Arriving(_) => true,
             Known::Job(job) => job.progress().finished_at.is_none(),
+            Known::Remote(job) => job.progress().finished_at.is_none(),
             Known::Retired(_) => false,
         }
     }
@@ -201,11 +208,29 @@ impl Store {
 
     /// The job runs.
     pub(super) fn begin(&self, job: Job) {
-        let mut state = self.lock();
         let id = job.description().id.clone();
+        self.begin_known(id, Known::Job(job));
+    }
+
+    /// The job runs, by a remote job tracker.
+    pub(super) fn begin_remote(&self, job: RemoteJob) {
+        let id = job.description().id.clone();
+        self.begin_known(id, Known::Remote(job));
+    }
+
+    fn begin_known(&self, id: JobId, known: Known) {
+        let mut state = self.lock();
         state.ids.remove(&id);
-        if state.jobs.insert(id, Known::Job(job)).is_none() {
+        if state.jobs.insert(id, known).is_none() {
             state.running += 1;
+        }
+    }
+
+    /// The job that a remote job tracker ran has ended. It is asked until the job is retired.
+    pub(super) fn remote_ended(&self, id: &JobId) {
+        let mut state = self.lock();
+        if matches!(state.jobs.get(id), Some(Known::Remote(_))) {
+            state.running -= 1;
         }
     }
 

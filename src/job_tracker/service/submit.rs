@@ -10,23 +10,25 @@ use corona_filesystem::FsError;
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo, SessionTrackers};
-use corona_mapreduce::JobId;
-use corona_model::types::SessionStatus;
+use corona_mapreduce::{JobId, PerKind};
+use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
 use thiserror::Error;
 use tokio::time::timeout;
 
 use super::history::{self, History, UserCopy};
 use super::inter_tracker::known_id;
-use super::job::{AskError, Job, Parts};
+use super::job::{self, AskError, Job, Parts};
 use super::live::{Ending, Live, ToJob};
 use super::log::{Base, Entry, Found, Log, LogError, SessionBase};
 use super::outlet::Outlet;
+use super::remote::{self, RemoteJob};
 use super::statistics::Report;
 use super::store::{Known, Place, Retired};
 use super::submission::{Bounds, Description, Refused, SplitStore, Submission};
 use super::{Shared, answers, endpoint};
-use crate::engine::{JobEffect, JobEngine, JobInput, JobSpec, NodeUsage};
+use crate::engine::{GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, NodeUsage, RequestId};
+use crate::parent::{Parent, ParentInput, ParentSettings};
 
 /// The largest `job.xml`, in bytes.
 const MAX_CONF_BYTES: u64 = 16 << 20;
@@ -89,9 +91,9 @@ impl Shared {
             }
             Ok(Place::Taken(known)) => known,
             Ok(Place::Free) => match self.start(&id, user).await {
-                Ok(job) => {
+                Ok(known) => {
                     self.meter.jobs_submitted.add(1);
-                    Known::Job(job)
+                    known
                 }
                 Err(error) => {
                     self.meter.jobs_refused.add(1);
@@ -109,8 +111,13 @@ impl Shared {
         status.ok_or_else(|| Fault::io(format!("{id} is being submitted; try again")))
     }
 
-    async fn start(&self, id: &JobId, user: &str) -> Result<Job, SubmitError> {
+    async fn start(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
         let submission = self.fetch(id, user).await?;
+        let most = self.settings.max_remote_state_bytes;
+        let maps = submission.splits.count();
+        if let Some(settings) = ParentSettings::of(&submission.conf, maps, most) {
+            return self.hand_over(submission, settings).await.map(Known::Remote);
+        }
         let Submission { description, spec, splits, conf } = submission;
         let options = self.session_options(&description);
         let handle = session_of(id).ok_or_else(|| SubmitError::Id(id.clone()))?;
@@ -137,7 +144,102 @@ impl Shared {
         self.store.begin(job.clone());
         // Its first input is safe when it answers.
         job.look(|_| ()).await?;
+        Ok(Known::Job(job))
+    }
+
+    /// Starts the parent of a job that a remote job tracker is to run.
+    async fn hand_over(
+        &self,
+        submission: Submission,
+        settings: ParentSettings,
+    ) -> Result<RemoteJob, SubmitError> {
+        let Submission { description, mut spec, .. } = submission;
+        // Only the remote job tracker uses them.
+        spec.splits.clear();
+        let total = PerKind { map: settings.maps, reduce: spec.reduces };
+        let handle = session_of(&description.id);
+        let handle = handle.ok_or_else(|| SubmitError::Id(description.id.clone()))?;
+        let options = self.session_options(&description);
+        let session = timeout(Shared::PATIENCE, self.host.start_named(handle.clone(), options));
+        let (driver, events) = session.await.map_err(|_| SubmitError::NoReply)??;
+        let session = SessionBase {
+            handle,
+            pool: driver.pool().clone(),
+            log_path: driver.session_log().to_owned(),
+        };
+        let base = Base { description: description.clone(), spec, session };
+        let directory = self.data_dir(description.id.as_str()).join(JOURNAL);
+        let (sync, handed) = (self.settings.journal_sync, Entry::Handed(settings.clone()));
+        let log = blocking(move || {
+            let (log, _) = Log::open(&directory, sync)?;
+            log.append(&Entry::Base(Box::new(base)))?;
+            log.append(&handed)?;
+            Ok::<_, LogError>(log)
+        });
+        let log = log.await??;
+        let parent = Parent::new(settings);
+        let parts = self.remote_parts(description, parent, log, driver, Some(events), total);
+        let job = RemoteJob::start(parts, ParentInput::Submitted);
+        self.store.begin_remote(job.clone());
+        // Its first input is safe when it answers.
+        let _ = job.apply(ParentInput::Tick).await?;
         Ok(job)
+    }
+
+    fn remote_parts(
+        &self,
+        description: Description,
+        parent: Parent,
+        log: Log,
+        driver: SessionDriver,
+        events: Option<SessionEvents>,
+        total: PerKind<u32>,
+    ) -> remote::Parts {
+        let id = description.id.as_str();
+        let user = &self.access.service_user;
+        remote::Parts {
+            parent,
+            log,
+            driver: Arc::new(driver),
+            events,
+            meter: self.meter.clone(),
+            ending: remote::Ending {
+                store: self.store.clone(),
+                finished: self.finished.clone(),
+                files: self.files.clone(),
+                job_dir: self.job_dir(id),
+                data_dir: self.data_dir(id),
+            },
+            total,
+            submitted: job::now(),
+            address: self.address.clone(),
+            service_user: User { name: user.clone(), groups: vec![user.clone()] },
+            connect_timeout: self.settings.launch_connect_timeout,
+            call_timeout: self.settings.launch_call_timeout,
+            max_queued: self.settings.max_queued_inputs,
+            stop: self.stop.subscribe(),
+            description: Arc::new(description),
+        }
+    }
+
+    /// Goes on with a job that a remote job tracker runs.
+    async fn resume_remote(&self, base: Base, parent: Parent, log: Log) -> Result<(), SubmitError> {
+        let Base { description, spec, session } = base;
+        let (last_id, open) = parent.open_request();
+        let open = open.map(|(id, slot)| open_request(id, slot));
+        let resumed = Resumed {
+            handle: session.handle,
+            pool: session.pool,
+            session_log: session.log_path,
+            last_id,
+            open: open.into_iter().collect(),
+        };
+        let options = self.session_options(&description);
+        let (driver, events) = self.host.resume(resumed, options).await?;
+        let total = PerKind { map: parent.maps(), reduce: spec.reduces };
+        let parts = self.remote_parts(description, parent, log, driver, Some(events), total);
+        self.store.begin_remote(RemoteJob::start(parts, ParentInput::Resumed));
+        Ok(())
     }
 
     /// Brings the files of a job here and reads them.
@@ -333,19 +435,30 @@ impl Shared {
             let directory = directory.clone();
             let found = blocking(move || {
                 let (log, found) = Log::open(&directory.join(JOURNAL), sync)?;
-                let Found { base: Some(base), inputs, closed: false } = found else {
+                let Found { base: Some(base), inputs, parent, closed: false } = found else {
                     // Nobody was told that it was submitted, or nothing is left to be done for it.
                     drop(log);
                     std::fs::remove_dir_all(&directory)?;
                     return Ok(None);
                 };
+                if let Some(parent) = parent {
+                    return Ok(Some(Left::Remote(base, Box::new(parent), log)));
+                }
                 let splits = SplitStore::read(std::fs::read(directory.join(SPLITS))?);
                 let (splits, _) = splits.map_err(Refused::from)?;
                 let conf = JobConf::read(&site, &directory.join(CONF)).map_err(Refused::from)?;
-                Ok::<_, SubmitError>(Some((base, inputs, log, splits, conf)))
+                let left = Left::Here { base, inputs, log, splits, conf: Box::new(conf) };
+                Ok::<_, SubmitError>(Some(left))
             });
             match found.await?? {
-                Some(found) => found,
+                Some(Left::Here { base, inputs, log, splits, conf }) => {
+                    (base, inputs, log, splits, conf)
+                }
+                Some(Left::Remote(base, parent, log)) => {
+                    self.resume_remote(*base, *parent, log).await?;
+                    tracing::info!(job = name, "a job of an earlier run goes on, on a node");
+                    return Ok(true);
+                }
                 None => return Ok(false),
             }
         };
@@ -417,6 +530,36 @@ impl Shared {
             tracing::warn!("some jobs did not stop in time");
         }
     }
+}
+
+/// What an earlier run has left of a job.
+enum Left {
+    /// The service runs it.
+    Here {
+        base: Box<Base>,
+        inputs: Vec<(Millis, JobInput)>,
+        log: Log,
+        splits: SplitStore,
+        conf: Box<JobConf>,
+    },
+    /// A remote job tracker does.
+    Remote(Box<Base>, Box<Parent>, Log),
+}
+
+/// The request of a parent, as its session must know it after a restart.
+fn open_request(id: RequestId, slot: Option<&GrantedSlot>) -> (ResourceRequest, Option<Grant>) {
+    let kind = ResourceType::JobTracker;
+    let (hosts, exclude_hosts) = (Vec::new(), Vec::new());
+    let request = ResourceRequest { id: id.0, hosts, specs: None, kind, exclude_hosts };
+    let grant = slot.map(|slot| Grant {
+        id: id.0,
+        node_name: slot.node.clone(),
+        address: Address { host: slot.host.clone(), port: 0 },
+        granted_at: Millis(0),
+        kind,
+        app_info: slot.address.clone(),
+    });
+    (request, grant)
 }
 
 /// What the task of a job needs.

@@ -3,6 +3,7 @@
 
 mod jobs;
 mod pages;
+mod parent;
 mod recorded;
 mod recorded_jobs;
 mod restarts;

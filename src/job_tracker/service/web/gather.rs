@@ -125,6 +125,12 @@ impl Shared {
                 let row = Row { description: job.description().clone(), progress: job.progress() };
                 Some(Found::Whole(row, job))
             }
+            // Its tasks are known to its remote job tracker only.
+            Known::Remote(job) => Some(Found::Retired(Arc::new(Retired {
+                description: job.description().clone(),
+                progress: job.progress(),
+                counters: Counters::default(),
+            }))),
             Known::Retired(retired) => Some(Found::Retired(retired)),
         }
     }

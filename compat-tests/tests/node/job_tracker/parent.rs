@@ -1,0 +1,428 @@
+//! Jobs that the service hands to a job tracker on a node. The node starts a script in its place, which
+//! writes down its arguments, and the test answers and reports as a remote job tracker does.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use corona::hadoop::protocols::inter_corona_job_tracker::InterCoronaJobTrackerClient;
+use corona::hadoop::protocols::job_submission::{JobSubmission, Served};
+use corona::hadoop::rpc::{Caller, Fault, Limits, Server, Services};
+use corona::hadoop::writables::{
+    ClusterStatus, Counter, CounterGroup, Counters, EventStatus, JobPriority, JobProfile,
+    JobQueueInfo, QueueAclsInfo, StateUpdate, TaskAttemptId, TaskCompletionEvent, TaskLaunch,
+    TaskReport, Update,
+};
+use corona::wire::server::{ListenOn, listen};
+use tokio::sync::watch;
+
+use super::super::task_tracker::block_on;
+use super::*;
+
+const PARTITIONING: &str = r#"{"1":{"MAP":1,"REDUCE":1,"JOBTRACKER":1}}"#;
+
+/// A cluster whose node starts job trackers, and the file in which each leaves its arguments.
+async fn world() -> (World, PathBuf) {
+    let root = tempfile::tempdir().expect("a directory");
+    let history = root.path().join("history").display().to_string();
+    let manager = start_with(&[
+        ("corona.sessions.log.dir", &history),
+        ("cm.cpu.to.resource.partitioning", PARTITIONING),
+    ]);
+    let started = root.path().join("started");
+    let script = root.path().join("start-job-tracker");
+    let text = format!(
+        "echo \"$@\" >> {started}\nwhile [ -e {root} ] && [ ! -e {started}.$2 ]; do sleep 0.05; done\n",
+        started = started.display(),
+        root = root.path().display()
+    );
+    fs::write(&script, text).expect("a script");
+    let nobody = ([127, 0, 0, 1], 1).into();
+    let home = Home::new(root.path(), manager.thrift(), nobody)
+        .with("cm.cpu.to.resource.partitioning", PARTITIONING)
+        .with("corona.tt.job.trackers", "true")
+        .with("corona.tt.job.tracker.command", &format!("/bin/sh {}", script.display()));
+    let node = home.start().await;
+    let job_tracker = JobTracker::start(root.path(), &manager, &[]);
+    (World { job_tracker, node, home, manager, root }, started)
+}
+
+/// The state of a remote job tracker of the test.
+#[derive(Debug, Default)]
+struct State {
+    run_state: i32,
+    submitted: usize,
+    killed: bool,
+    priority: Option<String>,
+}
+
+/// A remote job tracker that the test plays.
+struct Remote {
+    attempt: TaskAttemptId,
+    state: Arc<Shared>,
+    parent: InterCoronaJobTrackerClient,
+    address: InetAddress,
+    stop: watch::Sender<bool>,
+    /// Ends the process on the node.
+    process: PathBuf,
+}
+
+#[derive(Debug, Default)]
+struct Shared(Mutex<State>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self, job: JobId) -> JobStatus {
+        JobStatus {
+            job,
+            setup_progress: 1.0,
+            map_progress: 0.5,
+            reduce_progress: 0.0,
+            cleanup_progress: 0.0,
+            run_state: self.lock().run_state,
+            start_time_ms: 1,
+            user: "nobody".into(),
+            priority: JobPriority::Normal,
+            scheduling_info: "NA".into(),
+        }
+    }
+}
+
+fn not_asked<T>() -> Result<T, Fault> {
+    Err(Fault::io("a remote job tracker is not asked this"))
+}
+
+impl JobSubmission for Shared {
+    async fn submit_job(&self, _: &Caller, job: JobId) -> Result<Option<JobStatus>, Fault> {
+        self.lock().submitted += 1;
+        Ok(Some(self.status(job)))
+    }
+    async fn get_job_profile(&self, _: &Caller, _: JobId) -> Result<Option<JobProfile>, Fault> {
+        not_asked()
+    }
+    async fn get_job_status(&self, _: &Caller, job: JobId) -> Result<Option<JobStatus>, Fault> {
+        Ok(Some(self.status(job)))
+    }
+    async fn get_job_counters(&self, _: &Caller, _: JobId) -> Result<Option<Counters>, Fault> {
+        let counter = Counter { name: "N".into(), display_name: None, value: 42 };
+        let (name, display_name) = ("test".to_owned(), "test".to_owned());
+        let group = CounterGroup { name, display_name, counters: vec![counter] };
+        Ok(Some(Counters { groups: vec![group] }))
+    }
+    async fn get_map_task_reports(
+        &self,
+        _: &Caller,
+        _: JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        Ok(Some(Vec::new()))
+    }
+    async fn get_reduce_task_reports(
+        &self,
+        _: &Caller,
+        _: JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        Ok(Some(Vec::new()))
+    }
+    async fn get_setup_task_reports(
+        &self,
+        _: &Caller,
+        _: JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        Ok(Some(Vec::new()))
+    }
+    async fn get_cleanup_task_reports(
+        &self,
+        _: &Caller,
+        _: JobId,
+    ) -> Result<Option<Vec<TaskReport>>, Fault> {
+        Ok(Some(Vec::new()))
+    }
+    async fn get_task_completion_events(
+        &self,
+        _: &Caller,
+        job: JobId,
+        from: i32,
+        _: i32,
+    ) -> Result<Option<Vec<TaskCompletionEvent>>, Fault> {
+        let attempt = format!("attempt_{}_0001_m_000000_0", job.tracker).parse().expect("an id");
+        let event = TaskCompletionEvent {
+            attempt,
+            id_within_job: 0,
+            is_map: true,
+            status: EventStatus::Succeeded,
+            tracker_http: None,
+            run_time_ms: 1,
+            event_id: 0,
+        };
+        Ok(Some([event].into_iter().skip(from as usize).collect()))
+    }
+    async fn get_task_diagnostics(
+        &self,
+        _: &Caller,
+        attempt: TaskAttemptId,
+    ) -> Result<Option<Vec<Option<String>>>, Fault> {
+        Ok(Some(vec![Some(format!("what is known of {attempt}"))]))
+    }
+    async fn kill_job(&self, _: &Caller, _: JobId) -> Result<(), Fault> {
+        let mut state = self.lock();
+        state.killed = true;
+        state.run_state = KILLED;
+        Ok(())
+    }
+    async fn kill_task(&self, _: &Caller, _: TaskAttemptId, fail: bool) -> Result<bool, Fault> {
+        Ok(fail)
+    }
+    async fn set_job_priority(&self, _: &Caller, _: JobId, name: String) -> Result<(), Fault> {
+        self.lock().priority = Some(name);
+        Ok(())
+    }
+    async fn get_new_job_id(&self, _: &Caller) -> Result<Option<JobId>, Fault> {
+        not_asked()
+    }
+    async fn get_system_dir(&self, _: &Caller) -> Result<Option<String>, Fault> {
+        not_asked()
+    }
+    async fn get_filesystem_name(&self, _: &Caller) -> Result<Option<String>, Fault> {
+        not_asked()
+    }
+    async fn jobs_to_complete(&self, _: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
+        not_asked()
+    }
+    async fn get_all_jobs(&self, _: &Caller) -> Result<Option<Vec<JobStatus>>, Fault> {
+        not_asked()
+    }
+    async fn get_queues(&self, _: &Caller) -> Result<Option<Vec<JobQueueInfo>>, Fault> {
+        not_asked()
+    }
+    async fn get_queue_info(&self, _: &Caller, _: String) -> Result<Option<JobQueueInfo>, Fault> {
+        not_asked()
+    }
+    async fn get_jobs_from_queue(
+        &self,
+        _: &Caller,
+        _: String,
+    ) -> Result<Option<Vec<JobStatus>>, Fault> {
+        not_asked()
+    }
+    async fn get_queue_acls_for_current_user(
+        &self,
+        _: &Caller,
+    ) -> Result<Option<Vec<QueueAclsInfo>>, Fault> {
+        not_asked()
+    }
+    async fn get_cluster_status(
+        &self,
+        _: &Caller,
+        _: bool,
+    ) -> Result<Option<ClusterStatus>, Fault> {
+        not_asked()
+    }
+}
+
+impl Remote {
+    /// Waits until the node has started the job tracker with this number, and plays it.
+    async fn started(started: &Path, number: usize) -> Remote {
+        let line = until("the start of a remote job tracker", || {
+            let lines = fs::read_to_string(started).ok()?;
+            lines.lines().nth(number).map(str::to_owned)
+        });
+        let line = line.await;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, attempt, host, port, ..] = words[..] else { panic!("{line}") };
+        let parent = InetAddress { host: host.to_owned(), port: port.parse().expect("a port") };
+        let listener = listen(ListenOn::Address(([127, 0, 0, 1], 0).into())).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = Arc::new(Shared::default());
+        state.lock().run_state = RUNNING;
+        let services = Services::new().offer(Served::new(state.clone()));
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(Server::new(listener, services, Limits::default()).run(stopped));
+        let user = User { name: "alice".to_owned(), groups: vec!["users".to_owned()] };
+        let options = ClientOptions { call_timeout: Some(PATIENCE), ..ClientOptions::new(user) };
+        Remote {
+            attempt: attempt.parse().expect("the id of an attempt"),
+            state,
+            parent: InterCoronaJobTrackerClient::new(parent, options),
+            address: InetAddress { host: "127.0.0.1".to_owned(), port },
+            stop,
+            process: PathBuf::from(format!("{}.{attempt}", started.display())),
+        }
+    }
+
+    async fn report(&mut self) -> Result<(), String> {
+        let (host, port) = (self.address.host.clone(), self.address.port.into());
+        let (attempt, session) = (self.attempt.to_string(), "202611210043.77".to_owned());
+        let called = self.parent.report_remote_corona_job_tracker(attempt, host, port, session);
+        called.await.map_err(|error| error.to_string())
+    }
+
+    async fn push(&mut self, at_ms: i64) -> Result<(), String> {
+        let update = Update::Launch(TaskLaunch {
+            attempt: self.attempt.clone(),
+            tracker: Some("tracker_a:1".to_owned()),
+            address: self.address.clone(),
+            grant: 7,
+        });
+        let updates = vec![StateUpdate { update, at_ms }];
+        let called =
+            self.parent.push_corona_job_tracker_state_update(self.attempt.clone(), updates);
+        called.await.map_err(|error| error.to_string())
+    }
+
+    async fn until_submitted(&self) {
+        until("the submission", || (self.state.lock().submitted > 0).then_some(())).await;
+    }
+
+    /// It ends at once, with its process.
+    async fn dies(self) -> (TaskAttemptId, InetAddress) {
+        self.stop.send_replace(true);
+        fs::write(&self.process, "").expect("a file");
+        let address = (self.address.host.as_str(), self.address.port);
+        until("the end of a remote job tracker", || {
+            std::net::TcpStream::connect(address).is_err().then_some(())
+        })
+        .await;
+        (self.attempt, self.address)
+    }
+}
+
+fn remote(job: Job) -> Job {
+    job.with("mapred.coronajobtracker.forceremote", "true")
+}
+
+#[test]
+fn a_job_is_handed_to_a_node_and_its_calls_are_forwarded() {
+    block_on(async {
+        let (world, started) = world().await;
+        let mut client = world.client("alice");
+        let above = |job: Job| job.with("mapred.coronajobtracker.remote.threshold", "2");
+        let job = world.prepare(&mut client, 3, 1, above).await;
+        let status = client.submit_job(job.id.clone()).await.unwrap().unwrap();
+        assert_eq!((status.run_state, &*status.user), (4, "alice"), "{status:?}");
+        let mut remote = Remote::started(&started, 0).await;
+        // The number of its task is that of the maps and 100000.
+        let name = format!("attempt_{}_0001_m_100003_0", job.id.tracker);
+        assert_eq!(remote.attempt.to_string(), name);
+        remote.report().await.unwrap();
+        remote.until_submitted().await;
+        until_progress(&mut client, &job, 0.5).await;
+        let id = || job.id.clone();
+        let events = client.get_task_completion_events(id(), 0, 10).await.unwrap().unwrap();
+        assert_eq!(events.len(), 1);
+        let attempt = events[0].attempt.clone();
+        assert!(client.kill_task(attempt.clone(), true).await.unwrap());
+        let texts = client.get_task_diagnostics(attempt.clone()).await.unwrap().unwrap();
+        assert_eq!(texts, [Some(format!("what is known of {attempt}"))]);
+        client.set_job_priority(id(), "HIGH".to_owned()).await.unwrap();
+        assert_eq!(remote.state.lock().priority.as_deref(), Some("HIGH"));
+        let listed = client.jobs_to_complete().await.unwrap().unwrap();
+        assert_eq!((listed.len(), &listed[0].priority), (1, &JobPriority::High));
+        // Nobody else's job.
+        let mut bob = world.client("bob");
+        assert!(bob.kill_job(id()).await.is_err() && !remote.state.lock().killed);
+        // What another remote job tracker says is refused.
+        let other = TaskAttemptId { number: 1, ..remote.attempt.clone() };
+        let own = std::mem::replace(&mut remote.attempt, other);
+        let refused = remote.report().await.unwrap_err();
+        assert!(refused.contains("does not match current attempt"), "{refused}");
+        remote.attempt = own;
+        // No restart is allowed, so nothing is kept.
+        assert!(remote.push(1).await.unwrap_err().contains("state restoring is disabled"));
+
+        remote.state.lock().run_state = SUCCEEDED;
+        let status = world.ended(&mut client, &job).await;
+        assert_eq!(status.run_state, SUCCEEDED, "{}", world.job_tracker.log());
+        let counters = client.get_job_counters(id()).await.unwrap().unwrap();
+        assert_eq!(counters.get("test", "N"), Some(42));
+        remote.dies().await;
+        world.home.nothing_left().await;
+    });
+}
+
+#[test]
+fn a_killed_job_ends_on_its_node() {
+    block_on(async {
+        let (world, started) = world().await;
+        let mut client = world.client("alice");
+        let job = world.prepare(&mut client, 1, 0, remote).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let mut remote = Remote::started(&started, 0).await;
+        remote.report().await.unwrap();
+        remote.until_submitted().await;
+        client.kill_job(job.id.clone()).await.unwrap();
+        assert_eq!(world.ended(&mut client, &job).await.run_state, KILLED);
+        assert!(remote.state.lock().killed);
+        remote.dies().await;
+    });
+}
+
+#[test]
+fn a_remote_job_tracker_that_is_lost_ends_the_job_if_no_restart_is_allowed() {
+    block_on(async {
+        let (world, started) = world().await;
+        let mut client = world.client("alice");
+        let job = world.prepare(&mut client, 1, 0, remote).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let mut remote = Remote::started(&started, 0).await;
+        remote.report().await.unwrap();
+        remote.until_submitted().await;
+        remote.dies().await;
+        assert_eq!(world.ended(&mut client, &job).await.run_state, FAILED);
+        let log = world.job_tracker.log();
+        assert!(log.contains("1 remote job trackers were lost, and 0 may be replaced"), "{log}");
+        assert_eq!(fs::read_to_string(&started).unwrap().lines().count(), 1);
+    });
+}
+
+#[test]
+fn the_next_remote_job_tracker_gets_what_the_last_one_left_even_if_the_service_was_killed() {
+    block_on(async {
+        let (mut world, started) = world().await;
+        let mut client = world.client("alice");
+        let restarts = |job: Job| remote(job).with("mapred.coronajobtracker.restart.count", "1");
+        let job = world.prepare(&mut client, 2, 0, restarts).await;
+        client.submit_job(job.id.clone()).await.unwrap();
+        let mut first = Remote::started(&started, 0).await;
+        first.report().await.unwrap();
+        first.until_submitted().await;
+        first.push(20).await.unwrap();
+        first.push(10).await.unwrap();
+        let committing: TaskAttemptId =
+            format!("attempt_{}_0001_m_000001_0", job.id.tracker).parse().unwrap();
+        let (attempt, tasks) = (first.attempt.clone(), vec![committing.clone()]);
+        let before = first.parent.get_and_set_committing(attempt, tasks).await.unwrap();
+        assert_eq!(before, [None]);
+
+        // The service is killed: the remote job tracker goes on, and reports to the next one.
+        world.job_tracker.crash();
+        world.job_tracker = JobTracker::start(world.root.path(), &world.manager, &[]);
+        assert!(world.job_tracker.ready.contains("jobs resumed 1"), "{}", world.job_tracker.ready);
+        first.report().await.unwrap();
+        let mut client = world.client("alice");
+        until_progress(&mut client, &job, 0.5).await;
+        assert_eq!(first.state.lock().submitted, 2, "a second submission returns the status");
+
+        // The remote job tracker is lost.
+        let (_, address) = first.dies().await;
+        let mut second = Remote::started(&started, 1).await;
+        assert!(second.attempt.to_string().ends_with("_m_100002_1"), "{}", second.attempt);
+        let asked = second.parent.get_new_job_tracker_address(address.clone()).await.unwrap();
+        assert_eq!(asked, None, "it has not reported");
+        second.report().await.unwrap();
+        let asked = second.parent.get_new_job_tracker_address(address.clone()).await.unwrap();
+        assert_eq!(asked, Some(second.address.clone()));
+        let attempt = || second.attempt.clone();
+        let left = second.parent.get_corona_job_tracker_state(attempt()).await.unwrap();
+        let times: Vec<i64> = left.updates.iter().map(|update| update.at_ms).collect();
+        assert_eq!((times, left.restarts), (vec![10, 20], 1));
+        let next = TaskAttemptId { number: 1, ..committing.clone() };
+        let before = second.parent.get_and_set_committing(second.attempt.clone(), vec![next]).await;
+        assert_eq!(before.unwrap(), [Some(committing)]);
+        second.until_submitted().await;
+        second.state.lock().run_state = SUCCEEDED;
+        assert_eq!(world.ended(&mut client, &job).await.run_state, SUCCEEDED);
+        second.dies().await;
+        world.home.nothing_left().await;
+    });
+}

@@ -1,0 +1,319 @@
+//! `corona job submit`: runs a job whose configuration is ready, as `hadoop job -submit` does.
+//!
+//! The splits are those that lie beside the configuration, or are cut here for jobs that read lines. The
+//! job is run by the job tracker service, or by one in this process that runs no other job.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::Args;
+use corona::config::JobConf;
+use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
+use corona::hadoop::io::Reader;
+use corona::hadoop::io::formats::Writable;
+use corona::hadoop::writables::{JobId, SplitFile};
+use corona::job_tracker::service::JobTracker;
+use corona::session_driver::{Endpoint, address_towards};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::follow::{Follower, again};
+use super::inputs::Inputs;
+use super::{conf, split_file, write};
+use crate::commands::EXIT_FAILED;
+use crate::commands::jobs::{Caller, Which};
+use crate::commands::terminal::console::{Console, printable};
+
+pub(super) const HELP: &str = "\
+JOB_XML is a configuration as a client of Hadoop writes it. The splits are read
+from --splits, or from the file job.split beside JOB_XML. Without one the files
+of mapred.input.dir are cut into splits, which is right for jobs whose input
+format is TextInputFormat or KeyValueTextInputFormat.
+-D and the files of --conf-dir do not change what JOB_XML says.
+Ctrl-C kills the job; again, it stops this program at once.";
+
+/// The file of splits beside a configuration.
+const SPLITS: &str = "job.split";
+/// How long the end of a job tracker in this process may take.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+const END_PAUSE: Duration = Duration::from_millis(50);
+/// The largest split file, in bytes.
+const MAX_SPLIT_BYTES: u64 = 256 << 20;
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct Submit {
+    /// Configuration of the job
+    #[arg(value_name = "JOB_XML")]
+    conf: PathBuf,
+
+    /// Jar of the job, in place of the one that JOB_XML names
+    #[arg(long, value_name = "FILE")]
+    jar: Option<PathBuf>,
+
+    /// Split file of the job [default: job.split beside JOB_XML, if it exists]
+    #[arg(long, value_name = "FILE")]
+    splits: Option<PathBuf>,
+
+    /// Return when the job is submitted, and print its id
+    #[arg(long, conflicts_with = "in_process")]
+    no_wait: bool,
+
+    /// Run the job tracker of this job in this process, without a service
+    #[arg(long, conflicts_with = "job_tracker")]
+    in_process: bool,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    which: Which,
+}
+
+/// A job that was submitted, as JSON.
+#[derive(Serialize)]
+struct Submitted {
+    job: String,
+    page: String,
+}
+
+/// A job that can be submitted.
+struct Ready {
+    conf: JobConf,
+    splits: Vec<u8>,
+    maps: usize,
+    bytes: u64,
+    jar: Option<PathBuf>,
+}
+
+/// A job tracker in this process.
+struct Own {
+    stop: watch::Sender<bool>,
+    served: tokio::task::JoinHandle<()>,
+    caller: Caller,
+    /// The directory of its state, removed at the end.
+    home: tempfile::TempDir,
+}
+
+impl Submit {
+    pub(super) async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
+        let systems = FileSystems::new(self.which.file_systems()?)?;
+        let ready = self.ready(&systems).await?;
+        // Where the success of a job is seen that the job tracker has forgotten.
+        let output = ready.conf.get("mapred.output.dir").filter(|dir| !dir.is_empty());
+        let (out_files, out_path) =
+            systems.resolve(output.as_deref().unwrap_or("file:/nonexistent"))?;
+        if output.is_some() && out_files.find(&out_path).await?.is_some() {
+            bail!("Output directory {out_path} already exists; delete it, or change JOB_XML");
+        }
+        if !self.in_process {
+            let mut caller = self.which.caller()?;
+            let has_succeeded =
+                self.run_by(&mut caller, ready, &systems, &*out_files, &out_path, console).await?;
+            return Ok(status(has_succeeded));
+        }
+        let mut own = Own::start(&self.which).await?;
+        let ended =
+            self.run_by(&mut own.caller, ready, &systems, &*out_files, &out_path, console).await;
+        own.end().await;
+        Ok(status(ended?))
+    }
+
+    /// Submits the job and follows it to its end. Returns whether it succeeded.
+    async fn run_by(
+        &self,
+        caller: &mut Caller,
+        ready: Ready,
+        systems: &FileSystems,
+        out_files: &dyn FileSystem,
+        output: &FsPath,
+        console: &mut Console<'_>,
+    ) -> anyhow::Result<bool> {
+        let (maps, bytes) = (ready.maps, ready.bytes);
+        let reduces = conf::reduces(&ready.conf);
+        let shown = ready.conf.get("mapred.output.dir").unwrap_or_default();
+        let id = self.submit(caller, systems, ready).await?;
+        if self.no_wait {
+            let client = &mut caller.client;
+            let profile = again(async || client.get_job_profile(id.clone()).await).await;
+            let page = caller.checked(profile)?.map(|profile| profile.url).unwrap_or_default();
+            match self.json {
+                true => console.print_json(&Submitted { job: id.to_string(), page })?,
+                false => console.print(&format!("{id}\n"))?,
+            }
+            return Ok(true);
+        }
+        let output_text = if shown.is_empty() { "none".to_owned() } else { output.to_string() };
+        let follower = Follower { id, maps, reduces, bytes, output: output_text, json: self.json };
+        follower.follow(caller, out_files, output, console).await
+    }
+
+    /// Reads the configuration, and reads or cuts the splits.
+    async fn ready(&self, systems: &FileSystems) -> anyhow::Result<Ready> {
+        let path = &self.conf;
+        ensure!(path.is_file(), "{}: there is no such file", path.display());
+        let mut conf = self.which.job_conf_over(path)?;
+        let beside = path.with_file_name(SPLITS);
+        let file = self.splits.clone().or_else(|| beside.is_file().then_some(beside));
+        let (splits, maps, bytes) = match file {
+            Some(file) => read_splits(&file)?,
+            None => cut(systems, &conf).await?,
+        };
+        conf.set("mapred.map.tasks", &maps.to_string());
+        let settings = self.which.file_systems()?;
+        for (key, value) in [("user.name", settings.user.clone())] {
+            conf.set(key, &value);
+        }
+        if conf.get("mapred.working.dir").is_none()
+            && let Ok(directory) = std::env::current_dir()
+        {
+            conf.set("mapred.working.dir", &format!("file:{}", directory.display()));
+        }
+        let named = conf.get("mapred.jar").filter(|jar| !jar.is_empty());
+        let local = named.map(|jar| PathBuf::from(jar.strip_prefix("file:").unwrap_or(&jar)));
+        let jar = self.jar.clone().or(local.filter(|jar| jar.is_absolute() || jar.exists()));
+        if let Some(jar) = &jar {
+            ensure!(jar.is_file(), "the jar {}: there is no such file", jar.display());
+        }
+        Ok(Ready { conf, splits, maps, bytes, jar })
+    }
+
+    /// Puts the files of the job where the job tracker finds them, and submits it.
+    async fn submit(
+        &self,
+        caller: &mut Caller,
+        systems: &FileSystems,
+        mut ready: Ready,
+    ) -> anyhow::Result<JobId> {
+        let client = &mut caller.client;
+        let id = again(async || client.get_new_job_id().await).await;
+        let id = caller.checked(id)?.ok_or_else(|| anyhow!("{} gives no id", caller.who))?;
+        let client = &mut caller.client;
+        let system = again(async || client.get_system_dir().await).await;
+        let system = caller.checked(system)?;
+        let system = system.ok_or_else(|| anyhow!("{} has no system directory", caller.who))?;
+        let (files, system) = systems.resolve(&system)?;
+        let directory = system.join(&id.to_string());
+        let written = async {
+            files.mkdirs(&directory, None).await?;
+            files.set_permission(&directory, 0o700).await?;
+            if let Some(jar) = &ready.jar {
+                let target = directory.join("job.jar");
+                let local = LocalFiles::new(&self.which.file_systems()?);
+                put(jar, &*files, &target, &local, CreateOptions::default(), &mut |_| ())
+                    .await
+                    .with_context(|| format!("the jar {}", jar.display()))?;
+                ready.conf.set("mapred.jar", &target.to_string());
+            }
+            let splits = directory.join(SPLITS);
+            write(&*files, &splits, &ready.splits).await?;
+            ready.conf.set("mapred.job.split.file", &splits.to_string());
+            let xml = ready.conf.to_xml().context("the configuration of the job")?;
+            write(&*files, &directory.join("job.xml"), xml.as_bytes()).await
+        };
+        let written: anyhow::Result<()> = written.await;
+        let submitted = match written {
+            Ok(()) => {
+                let client = &mut caller.client;
+                let submitted = again(async || client.submit_job(id.clone()).await).await;
+                caller.checked(submitted).map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = submitted {
+            // What cannot be deleted is removed by an operator; the error matters more.
+            let _ = files.delete(&directory, true).await;
+            return Err(error);
+        }
+        Ok(id)
+    }
+}
+
+fn status(has_succeeded: bool) -> ExitCode {
+    if has_succeeded { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILED) }
+}
+
+/// The bytes of a split file, the number of its splits, and the bytes that they name.
+fn read_splits(file: &Path) -> anyhow::Result<(Vec<u8>, usize, u64)> {
+    let read = || -> anyhow::Result<(Vec<u8>, usize, u64)> {
+        let length = std::fs::metadata(file)?.len();
+        ensure!(
+            length <= MAX_SPLIT_BYTES,
+            "it has {length} bytes; at most {MAX_SPLIT_BYTES} are allowed"
+        );
+        let bytes = std::fs::read(file)?;
+        let splits = SplitFile::decode(&mut Reader::new(&bytes))?.splits;
+        let lengths = splits.iter().map(|split| u64::try_from(split.length).unwrap_or(0));
+        let total = lengths.fold(0, u64::saturating_add);
+        let count = splits.len();
+        Ok((bytes, count, total))
+    };
+    read().with_context(|| format!("the splits in {}", file.display()))
+}
+
+/// Cuts the input of a job that reads lines.
+async fn cut(systems: &FileSystems, conf: &JobConf) -> anyhow::Result<(Vec<u8>, usize, u64)> {
+    const OF_LINES: [&str; 2] = [
+        "org.apache.hadoop.mapred.TextInputFormat",
+        "org.apache.hadoop.mapred.KeyValueTextInputFormat",
+    ];
+    let format = conf.get("mapred.input.format.class");
+    let format = format.unwrap_or_else(|| OF_LINES[0].to_owned());
+    ensure!(
+        OF_LINES.contains(&format.as_str()),
+        "the splits of {} cannot be made without Java; name a split file with --splits",
+        printable(&format)
+    );
+    let inputs = conf.get("mapred.input.dir").unwrap_or_default();
+    let inputs: Vec<String> =
+        inputs.split(',').filter(|input| !input.is_empty()).map(str::to_owned).collect();
+    ensure!(!inputs.is_empty(), "JOB_XML names no mapred.input.dir, and there is no split file");
+    let inputs = Inputs::find(systems, &inputs, None).await?;
+    Ok((split_file(&inputs.splits)?, inputs.splits.len(), inputs.bytes))
+}
+
+impl Own {
+    async fn start(which: &Which) -> anyhow::Result<Own> {
+        let home = tempfile::tempdir().context("cannot make a directory for the job tracker")?;
+        let mut loaded = which.service()?;
+        let manager = &loaded.settings.cluster_manager;
+        // Nodes reach this machine as the cluster manager does.
+        let endpoint = Endpoint::new(manager.host.to_string(), manager.port);
+        let ip = address_towards(&endpoint)
+            .await
+            .with_context(|| format!("the cluster manager at {manager} cannot be reached"))?;
+        let any = SocketAddr::new(ip, 0).to_string();
+        loaded.settings.address = any.parse().map_err(|wrong| anyhow!("{wrong}"))?;
+        loaded.settings.http_address = loaded.settings.address.clone();
+        loaded.settings.notification_port = 0;
+        loaded.settings.data_dir = home.path().to_owned();
+        let tracker = JobTracker::bind(loaded).await?;
+        let address = tracker.addresses().rpc.parse().map_err(|wrong| anyhow!("{wrong}"))?;
+        let caller = which.caller_at(address)?;
+        let (stop, stopped) = watch::channel(false);
+        let served = tokio::spawn(async move {
+            let ending = tracker.run(stopped).await;
+            tracing::debug!(?ending, "the job tracker in this process has ended");
+        });
+        Ok(Own { stop, served, caller, home })
+    }
+
+    /// Ends it when everything that follows the end of its job is done.
+    async fn end(self) {
+        let due = Instant::now() + END_TIMEOUT;
+        let is_empty = || {
+            let left = std::fs::read_dir(self.home.path().join("jobs"));
+            left.is_ok_and(|mut left| left.next().is_none())
+        };
+        while !is_empty() && Instant::now() < due {
+            sleep(END_PAUSE).await;
+        }
+        self.stop.send_replace(true);
+        // A job that does not end in time is left: its session expires.
+        let _ = tokio::time::timeout(END_TIMEOUT, self.served).await;
+    }
+}

@@ -1,0 +1,611 @@
+//! The parent of a job whose job tracker runs on a node: a pure state machine. It requests a slot of type
+//! `JOBTRACKER`, has a job tracker started there, replaces it by another one when it is lost, and keeps
+//! what the next one needs. Spec: mapreduce/05 §5.7, mapreduce/09 §I.
+//!
+//! [`Parent::apply`] takes one input with the time and returns a reply and effects. It has no network,
+//! clock or files: the service carries out the effects, and journals the inputs, which lead back to the
+//! same parent after a restart.
+//!
+//! A *remote* is a job tracker on a node; its *attempt* is its number within the job. Only the current
+//! attempt is listened to, so a lost remote that is still running is refused, and ends.
+
+mod saved;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind};
+use corona_model::types::{ComputeSpecs, Millis, ResourceRequest, ResourceType, SessionPriority};
+use serde::{Deserialize, Serialize};
+
+pub use self::saved::{SavedState, SavedUpdate};
+pub use self::settings::ParentSettings;
+use crate::engine::{GrantedSlot, RequestId};
+
+/// The number of the task by which nodes know the first remote of a job without maps.
+/// Spec: mapreduce/05 §5.7.
+const FIRST_TASK: u32 = 100_000;
+
+/// The parent of one job. See the module's text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parent {
+    settings: ParentSettings,
+    stage: Stage,
+    /// The latest time of an input.
+    last: Millis,
+    last_request: i32,
+    /// The number of the current remote.
+    attempt: u32,
+    /// Remotes that did not start, since one was lost or the job began.
+    not_started: u32,
+    /// Remotes that were lost.
+    lost: u32,
+    /// The hosts of those that did not start, and of the last one that was lost.
+    excluded: BTreeSet<Arc<str>>,
+    /// A user wants the job killed.
+    is_killed: bool,
+    priority: SessionPriority,
+    /// The session of the last remote that reported.
+    last_session: Arc<str>,
+    /// The addresses of all remotes that reported.
+    addresses: Vec<(Arc<str>, u16)>,
+    saved: SavedState,
+    /// The attempt at each task that was the last to be allowed to commit.
+    committing: BTreeMap<TaskKey, AttemptKey>,
+}
+
+/// How far the parent is.
+#[derive(Clone, Debug, PartialEq)]
+enum Stage {
+    /// The job was not submitted.
+    New,
+    /// A slot is requested.
+    Waiting { request: RequestId, since: Millis },
+    /// A remote was started, and has not reported.
+    Starting { slot: GrantedSlot, since: Millis },
+    /// A remote has reported.
+    Working { slot: GrantedSlot, remote: Remote },
+    /// The job has ended.
+    Over(JobState),
+}
+
+/// A job tracker on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remote {
+    /// The number of its attempt.
+    pub attempt: u32,
+    /// Its host, as it reports it.
+    pub host: Arc<str>,
+    /// The port of its Hadoop RPC.
+    pub port: u16,
+    /// The session in which it runs the job.
+    pub session: Arc<str>,
+}
+
+/// One thing that happens to a parent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ParentInput {
+    /// The job begins.
+    Submitted,
+    /// The cluster manager has granted slots.
+    Granted {
+        /// The slots.
+        slots: Vec<GrantedSlot>,
+    },
+    /// The cluster manager takes slots back.
+    Revoked {
+        /// The ids of the requests.
+        ids: Vec<RequestId>,
+    },
+    /// The cluster manager has given up a node.
+    NodeLost {
+        /// The node's name.
+        node: Arc<str>,
+    },
+    /// A task tracker could not be ordered to start a remote.
+    StartFailed {
+        /// The number of its attempt.
+        attempt: u32,
+    },
+    /// A remote reports. Reports that repeat the one before need no input.
+    Reported(Remote),
+    /// A remote cannot be called, or has been silent for too long.
+    Unreachable {
+        /// The number of its attempt.
+        attempt: u32,
+    },
+    /// A remote leaves what the next one needs.
+    Pushed {
+        /// The number of its attempt.
+        attempt: u32,
+        /// In the order in which they came.
+        updates: Vec<SavedUpdate>,
+    },
+    /// Attempts at tasks are about to commit. Reply: [`ParentReply::Committed`].
+    Committing {
+        /// The number of the remote's attempt.
+        attempt: u32,
+        /// The attempts at tasks.
+        tasks: Vec<AttemptKey>,
+    },
+    /// A remote reports that the job has ended.
+    Ended {
+        /// The number of its attempt.
+        attempt: u32,
+        /// How.
+        state: JobState,
+    },
+    /// A user ends the job.
+    KillJob,
+    /// A user changes the priority of the job.
+    SetPriority {
+        /// The new priority.
+        priority: SessionPriority,
+    },
+    /// The session with the cluster manager is lost, and with it the remote's slot.
+    SessionLost,
+    /// The parent was away, and is there again.
+    Resumed,
+    /// Time has passed. Due at [`Parent::next_deadline`].
+    Tick,
+}
+
+/// Something that must be done after an input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParentEffect {
+    /// Request a slot from the cluster manager.
+    Request(ResourceRequest),
+    /// Give a slot back, or withdraw a request.
+    Release(RequestId),
+    /// Order a task tracker to start a remote.
+    Start {
+        /// The number of its attempt.
+        attempt: u32,
+        /// Where.
+        slot: GrantedSlot,
+    },
+    /// Submit the job to a remote, and watch it.
+    Watch(Remote),
+    /// Order a remote to kill the job.
+    Kill(Remote),
+    /// End the session of a remote that is lost, as timed out.
+    EndRemoteSession(Arc<str>),
+    /// Notify the cluster manager of the priority.
+    UpdatePriority(SessionPriority),
+    /// The job has ended. Nothing follows.
+    End {
+        /// How.
+        state: JobState,
+        /// Why the parent has ended it; none if the remote has, or a user.
+        reason: Option<EndReason>,
+    },
+}
+
+/// Why a parent ends a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndReason {
+    /// More remotes were lost than the job allows.
+    #[error(
+        "{lost} remote job trackers were lost, and {allowed} may be replaced \
+         (mapred.coronajobtracker.restart.count)"
+    )]
+    RestartLimit {
+        /// How many were lost.
+        lost: u32,
+        /// How many may be.
+        allowed: u32,
+    },
+    /// The state that a remote left is not complete.
+    #[error("a remote job tracker was lost, and its state is larger than {0} bytes")]
+    StateTooLarge(usize),
+    /// No remote could be started.
+    #[error(
+        "{0} remote job trackers did not start (mapred.coronajobtracker.remotejobtracker.attempts)"
+    )]
+    NotStarted(u32),
+    /// The session with the cluster manager is lost.
+    #[error("the session with the cluster manager is lost")]
+    SessionLost,
+}
+
+/// The answer to an input that is not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParentReply {
+    /// Done.
+    Done,
+    /// For each attempt the one at the same task that was recorded before.
+    Committed(Vec<Option<AttemptKey>>),
+}
+
+/// Why an input is refused. It has changed nothing, but where it says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParentRefusal {
+    /// Another remote has taken its place.
+    #[error("Attempt {attempt} does not match current attempt {current}")]
+    NotCurrent {
+        /// The number of the attempt that asks.
+        attempt: u32,
+        /// The number of the current one.
+        current: u32,
+    },
+    /// The job allows no other remote, so nothing is kept for it.
+    #[error("Logic error: got state update but state restoring is disabled")]
+    NotRestoring,
+    /// The state is too large. No remote replaces this one.
+    #[error("the state of the job tracker is larger than {0} bytes")]
+    StateTooLarge(usize),
+    /// The job has ended, or was submitted before.
+    #[error("the job has ended")]
+    Ended,
+}
+
+/// The outcome of one input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParentOutcome {
+    /// The reply to the caller.
+    pub reply: Result<ParentReply, ParentRefusal>,
+    /// The effects, in order.
+    pub effects: Vec<ParentEffect>,
+}
+
+impl Parent {
+    /// The parent of a job that was not submitted yet.
+    pub fn new(settings: ParentSettings) -> Parent {
+        Parent {
+            settings,
+            stage: Stage::New,
+            last: Millis(i64::MIN),
+            last_request: 0,
+            attempt: 0,
+            not_started: 0,
+            lost: 0,
+            excluded: BTreeSet::new(),
+            is_killed: false,
+            priority: SessionPriority::Normal,
+            last_session: "".into(),
+            addresses: Vec::new(),
+            saved: SavedState::default(),
+            committing: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one input at the time `now`. A time before that of an earlier input counts as that time.
+    pub fn apply(&mut self, now: Millis, input: ParentInput) -> ParentOutcome {
+        self.last = self.last.max(now);
+        let mut effects = Vec::new();
+        let reply = self.dispatch(input, &mut effects);
+        ParentOutcome { reply, effects }
+    }
+
+    /// When time alone changes something, [`ParentInput::Tick`] is due.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        match &self.stage {
+            Stage::Waiting { since, .. } if !self.excluded.is_empty() => {
+                Some(since.plus_ms(self.settings.exclusion_wait_ms))
+            }
+            Stage::Starting { since, .. } => Some(since.plus_ms(self.settings.start_timeout_ms)),
+            _ => None,
+        }
+    }
+
+    /// The key by which nodes know a remote: a map that the job does not have.
+    pub fn key(&self, attempt: u32) -> AttemptKey {
+        let number = self.settings.maps.saturating_add(FIRST_TASK);
+        TaskKey { kind: TaskKind::Map, number }.attempt(attempt)
+    }
+
+    /// The remote that works, if one does.
+    pub fn remote(&self) -> Option<&Remote> {
+        match &self.stage {
+            Stage::Working { remote, .. } => Some(remote),
+            _ => None,
+        }
+    }
+
+    /// Maps of the job.
+    pub fn maps(&self) -> u32 {
+        self.settings.maps
+    }
+
+    /// The number of the current remote.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// How the job has ended, if it has.
+    pub fn end(&self) -> Option<JobState> {
+        match self.stage {
+            Stage::Over(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// Remotes that were lost.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// The priority of the job's session.
+    pub fn priority(&self) -> SessionPriority {
+        self.priority
+    }
+
+    /// The addresses at which remotes of this job were, the latest last.
+    pub fn addresses(&self) -> &[(Arc<str>, u16)] {
+        &self.addresses
+    }
+
+    /// Whether a remote that is lost is replaced.
+    pub fn may_restart(&self) -> bool {
+        self.settings.max_restarts > 0
+    }
+
+    /// What was left for the current remote. Errors: it is not the current one, or nothing is kept.
+    pub fn saved(&self, attempt: u32) -> Result<(&SavedState, &str), ParentRefusal> {
+        self.must_be_current(attempt)?;
+        self.must_restore()?;
+        Ok((&self.saved, &self.last_session))
+    }
+
+    /// The last id of a request, and the request that is not released with its grant: what a session
+    /// must know after a restart.
+    pub fn open_request(&self) -> (i32, Option<(RequestId, Option<&GrantedSlot>)>) {
+        let open = match &self.stage {
+            Stage::Waiting { request, .. } => Some((*request, None)),
+            Stage::Starting { slot, .. } | Stage::Working { slot, .. } => {
+                Some((slot.id, Some(slot)))
+            }
+            Stage::New | Stage::Over(_) => None,
+        };
+        (self.last_request, open)
+    }
+
+    fn dispatch(
+        &mut self,
+        input: ParentInput,
+        effects: &mut Vec<ParentEffect>,
+    ) -> Result<ParentReply, ParentRefusal> {
+        if (self.stage == Stage::New) != (input == ParentInput::Submitted) || self.end().is_some() {
+            return Err(ParentRefusal::Ended);
+        }
+        match input {
+            ParentInput::Submitted => self.request(effects),
+            ParentInput::Granted { slots } => {
+                slots.into_iter().for_each(|slot| self.granted(slot, effects));
+            }
+            ParentInput::Revoked { ids } => {
+                if self.slot().is_some_and(|slot| ids.contains(&slot.id)) {
+                    self.lose_slot(effects);
+                }
+            }
+            ParentInput::NodeLost { node } => {
+                if self.slot().is_some_and(|slot| slot.node == node) {
+                    self.lose_slot(effects);
+                }
+            }
+            ParentInput::StartFailed { attempt } => {
+                if attempt == self.attempt && matches!(self.stage, Stage::Starting { .. }) {
+                    self.start_failed(effects);
+                }
+            }
+            ParentInput::Reported(remote) => self.reported(remote, effects)?,
+            ParentInput::Unreachable { attempt } => {
+                if attempt == self.attempt && self.remote().is_some() {
+                    self.lose_remote(effects);
+                }
+            }
+            ParentInput::Pushed { attempt, updates } => {
+                self.must_be_current(attempt)?;
+                self.must_restore()?;
+                let most = self.settings.max_state_bytes;
+                self.saved.add(updates, most).map_err(|_| ParentRefusal::StateTooLarge(most))?;
+            }
+            ParentInput::Committing { attempt, tasks } => {
+                self.must_be_current(attempt)?;
+                self.must_restore()?;
+                let record = |key: AttemptKey| self.committing.insert(key.task, key);
+                return Ok(ParentReply::Committed(tasks.into_iter().map(record).collect()));
+            }
+            ParentInput::Ended { attempt, state } => {
+                if attempt == self.attempt && self.remote().is_some() {
+                    self.end_as(state, None, effects);
+                }
+            }
+            ParentInput::KillJob => match self.remote() {
+                Some(remote) => {
+                    effects.push(ParentEffect::Kill(remote.clone()));
+                    self.is_killed = true;
+                }
+                None => self.end_as(JobState::Killed, None, effects),
+            },
+            ParentInput::SetPriority { priority } => {
+                self.priority = priority;
+                effects.push(ParentEffect::UpdatePriority(priority));
+            }
+            ParentInput::SessionLost => {
+                self.end_remote_session(effects);
+                let state = if self.is_killed { JobState::Killed } else { JobState::Failed };
+                self.end_as(state, Some(EndReason::SessionLost), effects);
+            }
+            ParentInput::Resumed => self.resume(effects),
+            ParentInput::Tick => self.tick(effects),
+        }
+        Ok(ParentReply::Done)
+    }
+
+    fn slot(&self) -> Option<&GrantedSlot> {
+        match &self.stage {
+            Stage::Starting { slot, .. } | Stage::Working { slot, .. } => Some(slot),
+            _ => None,
+        }
+    }
+
+    fn must_be_current(&self, attempt: u32) -> Result<(), ParentRefusal> {
+        let current = self.attempt;
+        let is_there = matches!(self.stage, Stage::Starting { .. } | Stage::Working { .. });
+        match attempt == current && is_there {
+            true => Ok(()),
+            false => Err(ParentRefusal::NotCurrent { attempt, current }),
+        }
+    }
+
+    fn must_restore(&self) -> Result<(), ParentRefusal> {
+        match self.settings.max_restarts > 0 {
+            true => Ok(()),
+            false => Err(ParentRefusal::NotRestoring),
+        }
+    }
+
+    /// Requests a slot.
+    fn request(&mut self, effects: &mut Vec<ParentEffect>) {
+        self.last_request += 1;
+        let id = self.last_request;
+        self.stage = Stage::Waiting { request: RequestId(id), since: self.last };
+        effects.push(ParentEffect::Request(ResourceRequest {
+            id,
+            hosts: Vec::new(),
+            specs: Some(ComputeSpecs { num_cpus: 1, ..ComputeSpecs::default() }),
+            kind: ResourceType::JobTracker,
+            exclude_hosts: self.excluded.iter().cloned().collect(),
+        }));
+    }
+
+    fn granted(&mut self, slot: GrantedSlot, effects: &mut Vec<ParentEffect>) {
+        let is_wanted =
+            matches!(&self.stage, Stage::Waiting { request, .. } if *request == slot.id);
+        if is_wanted {
+            let attempt = self.attempt;
+            effects.push(ParentEffect::Start { attempt, slot: slot.clone() });
+            self.stage = Stage::Starting { slot, since: self.last };
+        }
+    }
+
+    fn reported(
+        &mut self,
+        remote: Remote,
+        effects: &mut Vec<ParentEffect>,
+    ) -> Result<(), ParentRefusal> {
+        self.must_be_current(remote.attempt)?;
+        if let Stage::Starting { slot, .. } = &self.stage {
+            let slot = slot.clone();
+            self.not_started = 0;
+            self.last_session = remote.session.clone();
+            self.addresses.push((remote.host.clone(), remote.port));
+            effects.push(ParentEffect::Watch(remote.clone()));
+            self.stage = Stage::Working { slot, remote };
+        }
+        Ok(())
+    }
+
+    /// The slot is taken back, or its node is lost.
+    fn lose_slot(&mut self, effects: &mut Vec<ParentEffect>) {
+        match self.stage {
+            Stage::Working { .. } => self.lose_remote(effects),
+            _ => self.start_failed(effects),
+        }
+    }
+
+    /// A remote did not start: the next one is tried elsewhere.
+    fn start_failed(&mut self, effects: &mut Vec<ParentEffect>) {
+        self.not_started += 1;
+        self.leave_host(effects);
+        if self.not_started >= self.settings.start_attempts {
+            let reason = EndReason::NotStarted(self.not_started);
+            return self.end_as(JobState::Failed, Some(reason), effects);
+        }
+        self.request(effects);
+    }
+
+    /// A remote is lost: the next one goes on with its state, if that is allowed.
+    fn lose_remote(&mut self, effects: &mut Vec<ParentEffect>) {
+        self.end_remote_session(effects);
+        self.lost += 1;
+        self.excluded.clear();
+        self.leave_host(effects);
+        let (lost, allowed) = (self.lost, self.settings.max_restarts);
+        if self.is_killed {
+            self.end_as(JobState::Killed, None, effects);
+        } else if lost > allowed {
+            let reason = EndReason::RestartLimit { lost, allowed };
+            self.end_as(JobState::Failed, Some(reason), effects);
+        } else if self.saved.is_cut() {
+            let reason = EndReason::StateTooLarge(self.settings.max_state_bytes);
+            self.end_as(JobState::Failed, Some(reason), effects);
+        } else {
+            self.request(effects);
+        }
+    }
+
+    fn end_remote_session(&self, effects: &mut Vec<ParentEffect>) {
+        if let Some(remote) = self.remote() {
+            effects.push(ParentEffect::EndRemoteSession(remote.session.clone()));
+        }
+    }
+
+    /// Gives the slot back. The next remote has another number, and another host if there is one.
+    fn leave_host(&mut self, effects: &mut Vec<ParentEffect>) {
+        if let Some(slot) = self.slot() {
+            let (id, host) = (slot.id, slot.host.clone());
+            effects.push(ParentEffect::Release(id));
+            if self.settings.exclude_failed {
+                self.excluded.insert(host);
+            }
+        }
+        self.attempt += 1;
+    }
+
+    fn end_as(
+        &mut self,
+        state: JobState,
+        reason: Option<EndReason>,
+        effects: &mut Vec<ParentEffect>,
+    ) {
+        self.stage = Stage::Over(state);
+        self.saved = SavedState::default();
+        self.committing.clear();
+        effects.push(ParentEffect::End { state, reason });
+    }
+
+    /// It is not known which requests and orders went out, and which grants were missed.
+    fn resume(&mut self, effects: &mut Vec<ParentEffect>) {
+        match &self.stage {
+            Stage::Waiting { request, .. } => {
+                effects.push(ParentEffect::Release(*request));
+                self.request(effects);
+            }
+            Stage::Starting { slot, .. } => {
+                // The host has not failed.
+                effects.push(ParentEffect::Release(slot.id));
+                self.attempt += 1;
+                self.request(effects);
+            }
+            Stage::Working { remote, .. } => {
+                effects.push(ParentEffect::Watch(remote.clone()));
+                if self.is_killed {
+                    effects.push(ParentEffect::Kill(remote.clone()));
+                }
+            }
+            Stage::New | Stage::Over(_) => {}
+        }
+    }
+
+    fn tick(&mut self, effects: &mut Vec<ParentEffect>) {
+        if self.next_deadline().is_none_or(|due| self.last < due) {
+            return;
+        }
+        match &self.stage {
+            // No other host has a slot: the one that failed is better than none.
+            Stage::Waiting { request, .. } => {
+                let request = *request;
+                self.excluded.clear();
+                self.request(effects);
+                effects.push(ParentEffect::Release(request));
+            }
+            Stage::Starting { .. } => self.start_failed(effects),
+            _ => {}
+        }
+    }
+}

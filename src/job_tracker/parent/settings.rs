@@ -1,0 +1,51 @@
+//! What a job's configuration says of its remote job trackers.
+
+use corona_config::{JobConf, keys};
+use serde::{Deserialize, Serialize};
+
+/// How long other hosts than those that failed are waited for, in milliseconds.
+const EXCLUSION_WAIT_MS: i64 = 3_000;
+
+/// The settings of a parent. Spec: mapreduce/05 §5.7.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParentSettings {
+    /// Maps of the job.
+    pub maps: u32,
+    /// Remotes that may be lost without ending the job.
+    pub max_restarts: u32,
+    /// Remotes that may fail to start, one after the other.
+    pub start_attempts: u32,
+    /// How long a remote may take until it reports, in milliseconds.
+    pub start_timeout_ms: i64,
+    /// Whether hosts where a remote failed are left out.
+    pub exclude_failed: bool,
+    /// How long other hosts are waited for, in milliseconds.
+    pub exclusion_wait_ms: i64,
+    /// Bytes of state that are kept for the next remote.
+    pub max_state_bytes: usize,
+}
+
+impl ParentSettings {
+    /// The settings of a job that is to be run by a remote job tracker; none for one that is not. At
+    /// most `max_state_bytes` of state are kept for it.
+    pub fn of(conf: &JobConf, maps: u32, max_state_bytes: usize) -> Option<ParentSettings> {
+        let number = |key| conf.number(key).unwrap_or(0);
+        let count = |key| u32::try_from(number(key).max(0)).unwrap_or(u32::MAX);
+        let threshold = conf.number(&keys::JOB_REMOTE_THRESHOLD);
+        let is_large = threshold.is_some_and(|threshold| i64::from(maps) > threshold);
+        if !is_large && !conf.is_true(&keys::JOB_FORCE_REMOTE) {
+            return None;
+        }
+        // A job that would start over needs another id, which its users do not know.
+        let restores = conf.is_true(&keys::JOB_REMOTE_RESTORES);
+        Some(ParentSettings {
+            maps,
+            max_restarts: if restores { count(&keys::JOB_REMOTE_RESTARTS) } else { 0 },
+            start_attempts: count(&keys::JOB_REMOTE_STARTS),
+            start_timeout_ms: number(&keys::JOB_REMOTE_START_TIMEOUT).saturating_mul(1000),
+            exclude_failed: conf.is_true(&keys::JOB_REMOTE_EXCLUDES),
+            exclusion_wait_ms: EXCLUSION_WAIT_MS,
+            max_state_bytes,
+        })
+    }
+}

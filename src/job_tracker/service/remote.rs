@@ -1,0 +1,872 @@
+//! A job whose job tracker runs on a node: its parent at work. The task of the job owns the pure
+//! [`Parent`], journals its inputs and carries out its effects; another task submits the job to the
+//! remote job tracker and watches it. Calls of clients are forwarded.
+//! Spec: mapreduce/05 §5.7, mapreduce/03 §3.4.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use corona_hadoop::io::Reader;
+use corona_hadoop::io::formats::Writable;
+use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
+use corona_hadoop::protocols::job_submission::JobSubmissionClient;
+use corona_hadoop::rpc::{CallError, ClientOptions, Fault, User};
+use corona_hadoop::writables as wire;
+use corona_hadoop::writables::{InetAddress, SessionInfo, SessionTrackers};
+use corona_mapreduce::{AttemptKey, Counters, JobId, JobState, PerKind};
+use corona_model::types::{Millis, ResourceRequest, SessionPriority, SessionStatus};
+use corona_process::panics::caught;
+use corona_session_driver::{Event, InfoUpdate, SessionDriver, SessionEvents, SlotRequest};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::answers;
+use super::job::{AskError, NO_DEADLINE, ROOM_TIMEOUT, granted, next_event, now};
+use super::launcher::parse;
+use super::live::remove;
+use super::log::{Entry, Log, LogError};
+use super::meter::Meter;
+use super::store::{Retired, Store};
+use super::submission::Description;
+use super::{end_notice, finished::Finished};
+use crate::engine::{GrantedSlot, JobProgress, RequestId};
+use crate::parent::{
+    Parent, ParentEffect, ParentInput, ParentOutcome, ParentRefusal, ParentReply, Remote,
+    SavedUpdate,
+};
+use crate::translate;
+
+/// Messages that are taken at a time, so that they share a wait for the disk.
+const BATCH: usize = 64;
+/// How long a forwarded call waits while the remote job tracker is replaced.
+const REPLACED: Duration = Duration::from_secs(10);
+/// The pause between two looks at the job, which grows from the first to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Calls of a remote job tracker that may fail in a row, with longer and longer pauses.
+/// Spec: mapreduce/05 §5.7.
+const TRIES: u32 = 10;
+const TRY_PAUSE: Duration = Duration::from_secs(1);
+/// A remote job tracker reports each second. One that is silent for so long is lost.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long one call may take: the remote job tracker closes a job before it says that it has ended.
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the details of a job that has ended can be asked for: the remote job tracker stays.
+const LINGER: Duration = Duration::from_secs(30);
+/// The class by which a node knows the task that stands for a job tracker. Spec: mapreduce/05 §5.7.
+const SPLIT_CLASS: &str = "org.apache.hadoop.mapred.JobClient$RawSplit";
+/// The largest update of a state, in bytes.
+const MAX_UPDATE_BYTES: usize = 16 << 20;
+
+/// A job that a remote job tracker runs. Copies are the same job.
+#[derive(Clone, Debug)]
+pub(super) struct RemoteJob {
+    description: Arc<Description>,
+    inbox: mpsc::Sender<Message>,
+    progress: watch::Receiver<Arc<JobProgress>>,
+    place: watch::Receiver<Place>,
+    heard: Heard,
+    options: ClientOptions,
+}
+
+/// Where the remote job tracker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The key by which nodes know the current remote job tracker.
+    key: AttemptKey,
+    remote: Option<Remote>,
+    /// All addresses that the job has had.
+    addresses: Vec<(Arc<str>, u16)>,
+    may_restart: bool,
+}
+
+/// When the remote job tracker was last heard of.
+type Heard = Arc<Mutex<Instant>>;
+type Reply = oneshot::Sender<Result<ParentReply, ParentRefusal>>;
+/// What a remote job tracker left, the session in which it ran the job, and how many were lost.
+type Left = (Vec<SavedUpdate>, String, u32);
+
+/// A message for the task of a job.
+#[derive(Debug)]
+pub(super) enum Message {
+    Input(ParentInput, Option<Reply>),
+    /// What was left for the remote job tracker of this attempt.
+    Saved(u32, oneshot::Sender<Result<Left, ParentRefusal>>),
+    /// How the job stands, as the remote job tracker of this attempt reports it.
+    Status(u32, Box<wire::JobStatus>),
+    /// It reports that the job has ended.
+    Ended(u32, JobState, Counters),
+}
+
+/// What the task of a job is made of.
+pub(super) struct Parts {
+    pub(super) description: Arc<Description>,
+    pub(super) parent: Parent,
+    pub(super) log: Log,
+    pub(super) driver: Arc<SessionDriver>,
+    pub(super) events: Option<SessionEvents>,
+    pub(super) meter: Arc<Meter>,
+    pub(super) ending: Ending,
+    /// Maps and reduces.
+    pub(super) total: PerKind<u32>,
+    pub(super) submitted: Millis,
+    /// The address of this service, for nodes and for the remote job tracker.
+    pub(super) address: InetAddress,
+    /// For calls of task trackers.
+    pub(super) service_user: User,
+    pub(super) connect_timeout: Duration,
+    pub(super) call_timeout: Duration,
+    pub(super) max_queued: usize,
+    /// Becomes true when the program ends.
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What remains to be done when a job is over.
+pub(super) struct Ending {
+    pub(super) store: Arc<Store>,
+    pub(super) finished: Arc<Finished>,
+    pub(super) files: Arc<corona_filesystem::FileSystems>,
+    /// The job's directory in the system directory.
+    pub(super) job_dir: String,
+    /// What the service keeps of it on this machine.
+    pub(super) data_dir: std::path::PathBuf,
+}
+
+impl RemoteJob {
+    /// Starts the task of a job with this first input.
+    pub(super) fn start(parts: Parts, first: ParentInput) -> RemoteJob {
+        let (inbox, messages) = mpsc::channel(parts.max_queued.max(1));
+        let progress = Arc::new(JobProgress {
+            state: JobState::Prep,
+            setup: 0.0,
+            work: PerKind::default(),
+            cleanup: 0.0,
+            total: parts.total,
+            finished: PerKind::default(),
+            failed: PerKind::default(),
+            live: PerKind::default(),
+            requested: 0,
+            submitted: parts.submitted,
+            finished_at: None,
+            priority: parts.description.priority,
+        });
+        let (publish, progress) = watch::channel(progress);
+        let (publish_place, place) = watch::channel(place_of(&parts.parent));
+        let heard: Heard = Arc::new(Mutex::new(Instant::now()));
+        // The calls are those of the job's user: a remote job tracker serves nobody else.
+        let user = parts.description.user.to_string();
+        let options = ClientOptions {
+            attempt_timeout: parts.connect_timeout,
+            connect_patience: Duration::ZERO,
+            call_timeout: Some(CALL_TIMEOUT),
+            ..ClientOptions::new(User { groups: vec![user.clone()], name: user })
+        };
+        let job = RemoteJob {
+            description: parts.description.clone(),
+            inbox: inbox.clone(),
+            progress,
+            place,
+            heard: heard.clone(),
+            options: options.clone(),
+        };
+        let id = parts.description.id.clone();
+        let task = Task {
+            parts,
+            messages,
+            inbox: inbox.downgrade(),
+            publish,
+            publish_place,
+            heard,
+            options,
+            next: vec![first],
+            counters: Counters::default(),
+            is_over: false,
+        };
+        tokio::spawn(async move {
+            if let Err(panic) = caught(task.run()).await {
+                tracing::error!(job = %id, %panic, "the job is lost because of a bug; its session ends");
+            }
+        });
+        job
+    }
+
+    pub(super) fn description(&self) -> &Arc<Description> {
+        &self.description
+    }
+
+    /// How far it was a moment ago.
+    pub(super) fn progress(&self) -> Arc<JobProgress> {
+        self.progress.borrow().clone()
+    }
+
+    /// Gives its parent an input. Returns when that cannot be lost any more.
+    pub(super) async fn apply(
+        &self,
+        input: ParentInput,
+    ) -> Result<Result<ParentReply, ParentRefusal>, AskError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Input(input, Some(reply))).await?;
+        answer.await.map_err(|_| AskError::Gone)
+    }
+
+    async fn send(&self, message: Message) -> Result<(), AskError> {
+        match timeout(ROOM_TIMEOUT, self.inbox.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(AskError::Gone),
+            Err(_) => Err(AskError::Busy),
+        }
+    }
+
+    /// A client of the remote job tracker. While that is replaced the call waits.
+    pub(super) async fn client(&self) -> Result<JobSubmissionClient, Fault> {
+        let mut place = self.place.clone();
+        let found = timeout(REPLACED, place.wait_for(|place| place.remote.is_some())).await;
+        let remote = match found {
+            Ok(Ok(place)) => place.remote.clone(),
+            _ => None,
+        };
+        let id = &self.description.id;
+        let absent =
+            || Fault::io(format!("the remote job tracker of {id} is being started; try again"));
+        Ok(client(&remote.ok_or_else(absent)?, self.options.clone()))
+    }
+
+    /// The result of a forwarded call.
+    pub(super) fn checked<T>(&self, result: Result<T, CallError>) -> Result<T, Fault> {
+        result.map_err(|error| match error {
+            CallError::Remote(error) => Fault::io(error.message().to_owned()),
+            other => {
+                let id = &self.description.id;
+                Fault::io(format!("the remote job tracker of {id}: {other}; try again"))
+            }
+        })
+    }
+
+    /// The number of the attempt that a remote job tracker names, if it can be one of this job.
+    pub(super) fn attempt(&self, key: AttemptKey) -> Option<u32> {
+        (key.task == self.place.borrow().key.task).then_some(key.number)
+    }
+
+    /// A remote job tracker reports.
+    pub(super) async fn reported(&self, remote: Remote) -> Result<(), Fault> {
+        let attempt = remote.attempt;
+        let is_known = self.place.borrow().remote.as_ref().is_some_and(|it| it.attempt == attempt);
+        if !is_known {
+            self.asked(ParentInput::Reported(remote)).await?;
+        }
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        Ok(())
+    }
+
+    /// Gives its parent an input that a remote job tracker has sent.
+    pub(super) async fn asked(&self, input: ParentInput) -> Result<ParentReply, Fault> {
+        let reply = self.apply(input).await.map_err(|error| Fault::io(error.to_string()))?;
+        reply.map_err(|refusal| self.refused(&refusal))
+    }
+
+    /// What was left for a remote job tracker.
+    pub(super) async fn saved(&self, attempt: u32) -> Result<wire::JobTrackerState, Fault> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.send(Message::Saved(attempt, reply)).await;
+        sent.map_err(|error| Fault::io(error.to_string()))?;
+        let answer = answer.await.map_err(|_| Fault::io(AskError::Gone.to_string()))?;
+        let (updates, session, lost) = answer.map_err(|refusal| self.refused(&refusal))?;
+        let read = |update: SavedUpdate| wire::StateUpdate::decode(&mut Reader::new(&update.bytes));
+        let updates: Result<Vec<wire::StateUpdate>, _> = updates.into_iter().map(read).collect();
+        let updates = updates.map_err(|error| Fault::io(format!("the saved state: {error}")))?;
+        let restarts = i32::try_from(lost).unwrap_or(i32::MAX);
+        Ok(wire::JobTrackerState { updates, session, restarts })
+    }
+
+    fn refused(&self, refusal: &ParentRefusal) -> Fault {
+        match refusal {
+            // As the original words it, with the whole names.
+            ParentRefusal::NotCurrent { attempt, current } => {
+                let task = self.place.borrow().key.task;
+                let name = |number: &u32| self.description.id.attempt(task.attempt(*number));
+                Fault::io(format!(
+                    "Attempt {} does not match current attempt {}",
+                    name(attempt),
+                    name(current)
+                ))
+            }
+            other => Fault::io(other.to_string()),
+        }
+    }
+
+    /// Where a peer of this job finds the remote job tracker that replaced the one at an address; the
+    /// outer `None`: no remote job tracker of this job was there. Errors: none replaces it.
+    pub(super) fn successor(
+        &self,
+        failed: &InetAddress,
+    ) -> Option<Result<Option<InetAddress>, Fault>> {
+        let place = self.place.borrow();
+        let is_at = |(host, port): &(Arc<str>, u16)| **host == *failed.host && *port == failed.port;
+        place.addresses.iter().find(|address| is_at(address))?;
+        if !place.may_restart {
+            return Some(Err(Fault::io("Restarting remote JT is disabled.")));
+        }
+        let current = place.remote.as_ref().filter(|it| !is_at(&(it.host.clone(), it.port)));
+        Some(Ok(current.map(address)))
+    }
+}
+
+/// An update as it is kept.
+pub(super) fn saved_update(job: &JobId, update: &wire::StateUpdate) -> Result<SavedUpdate, Fault> {
+    let bytes = wire::to_bytes(update, MAX_UPDATE_BYTES)
+        .map_err(|error| Fault::io(format!("an update has {error}")))?;
+    let status = match &update.update {
+        wire::Update::StatusUpdate(update) => Some(&update.status),
+        _ => None,
+    };
+    Ok(SavedUpdate {
+        status_of: status.and_then(|status| translate::attempt_key(job, &status.attempt)),
+        is_passing: status.is_some_and(|it| it.state == wire::TaskState::CommitPending),
+        at_ms: update.at_ms,
+        bytes,
+    })
+}
+
+fn place_of(parent: &Parent) -> Place {
+    Place {
+        key: parent.key(parent.attempt()),
+        remote: parent.remote().cloned(),
+        addresses: parent.addresses().to_vec(),
+        may_restart: parent.may_restart(),
+    }
+}
+
+fn address(remote: &Remote) -> InetAddress {
+    InetAddress { host: remote.host.to_string(), port: remote.port }
+}
+
+fn client(remote: &Remote, options: ClientOptions) -> JobSubmissionClient {
+    JobSubmissionClient::new(address(remote), options)
+}
+
+/// What runs a job.
+struct Task {
+    parts: Parts,
+    messages: mpsc::Receiver<Message>,
+    inbox: mpsc::WeakSender<Message>,
+    publish: watch::Sender<Arc<JobProgress>>,
+    publish_place: watch::Sender<Place>,
+    heard: Heard,
+    options: ClientOptions,
+    /// Inputs of its own making.
+    next: Vec<ParentInput>,
+    /// Those of the job when it has ended.
+    counters: Counters,
+    is_over: bool,
+}
+
+/// What waits until the inputs before it are safe.
+struct Waiting(Reply, Result<ParentReply, ParentRefusal>);
+
+impl Task {
+    async fn run(mut self) {
+        let mut messages = Vec::with_capacity(BATCH);
+        if let Some(state) = self.parts.parent.end() {
+            // Only what follows the end of the job was missing.
+            let status = match state {
+                JobState::Succeeded => SessionStatus::Successful,
+                JobState::Failed => SessionStatus::Failed,
+                _ => SessionStatus::Killed,
+            };
+            self.end(state, status).await;
+        }
+        while !self.is_over {
+            if self.next.is_empty() {
+                let mut stop = self.parts.stop.clone();
+                let wake = self.wake();
+                tokio::select! {
+                    biased;
+                    // Its sender lives as long as the service.
+                    _ = stop.wait_for(|stop| *stop) => return self.parts.driver.leave(),
+                    event = next_event(&mut self.parts.events) => self.event(event),
+                    count = self.messages.recv_many(&mut messages, BATCH) => if count == 0 { return },
+                    () = sleep_until(wake) => self.next.push(ParentInput::Tick),
+                }
+            }
+            self.turn(&mut messages).await;
+        }
+        self.linger().await;
+    }
+
+    fn wake(&self) -> Instant {
+        let due = self.parts.parent.next_deadline();
+        let pause = due.map(|due| due.since(now()).max(0).unsigned_abs());
+        Instant::now() + pause.map_or(NO_DEADLINE, Duration::from_millis).min(NO_DEADLINE)
+    }
+
+    fn event(&mut self, event: Event) {
+        let ids = |lost: Vec<corona_session_driver::Lost>| {
+            lost.into_iter().map(|lost| RequestId(lost.request.id)).collect()
+        };
+        self.next.push(match event {
+            Event::Granted(grants) => {
+                ParentInput::Granted { slots: grants.iter().map(granted).collect() }
+            }
+            Event::Revoked(lost) => ParentInput::Revoked { ids: ids(lost) },
+            Event::DeadNode { node, .. } => ParentInput::NodeLost { node },
+            Event::Ended(ending) => {
+                self.parts.events = None;
+                let job = &self.parts.description.id;
+                tracing::info!(%job, %ending, "the session of a job has ended");
+                ParentInput::SessionLost
+            }
+        });
+    }
+
+    /// Applies what has come, waits until it is safe, and lets out what follows from it.
+    async fn turn(&mut self, messages: &mut Vec<Message>) {
+        let (mut effects, mut waiting, mut last) = (Vec::new(), Vec::new(), None);
+        for input in std::mem::take(&mut self.next) {
+            // Nobody waits for the reply to what the parent itself noticed.
+            let _ = self.apply(input, &mut effects, &mut last);
+        }
+        for message in messages.drain(..) {
+            match message {
+                Message::Input(input, reply) => {
+                    let result = self.apply(input, &mut effects, &mut last);
+                    waiting.extend(reply.map(|reply| Waiting(reply, result)));
+                }
+                Message::Saved(attempt, reply) => {
+                    let left = self.parts.parent.saved(attempt).map(|(saved, session)| {
+                        let updates = saved.in_order().into_iter().cloned().collect();
+                        (updates, session.to_owned(), self.parts.parent.lost())
+                    });
+                    // The remote job tracker may be gone.
+                    drop(reply.send(left));
+                }
+                Message::Status(attempt, status) => self.show(attempt, &status),
+                Message::Ended(attempt, state, counters) => {
+                    if attempt == self.parts.parent.attempt() {
+                        self.counters = counters;
+                    }
+                    let ended = ParentInput::Ended { attempt, state };
+                    let _ = self.apply(ended, &mut effects, &mut last);
+                }
+            }
+        }
+        self.make_safe(last).await;
+        let place = place_of(&self.parts.parent);
+        if self.parts.parent.end().is_none() {
+            self.publish_place.send_if_modified(|known| {
+                let is_new = *known != place;
+                *known = place;
+                is_new
+            });
+        }
+        for Waiting(reply, result) in waiting {
+            // The peer may have given up.
+            drop(reply.send(result));
+        }
+        for effect in effects {
+            self.carry_out(effect).await;
+        }
+    }
+
+    fn apply(
+        &mut self,
+        input: ParentInput,
+        effects: &mut Vec<ParentEffect>,
+        last: &mut Option<u64>,
+    ) -> Result<ParentReply, ParentRefusal> {
+        let at = now();
+        match self.parts.log.append(&Entry::Parent(at, Box::new(input.clone()))) {
+            Ok(number) => *last = Some(number),
+            Err(error) => self.without_log(&error),
+        }
+        let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
+        effects.extend(more);
+        reply
+    }
+
+    async fn make_safe(&mut self, last: Option<u64>) {
+        let Some(number) = last else { return };
+        if let Err(error) = self.parts.log.committed(number).await {
+            self.without_log(&error);
+        }
+    }
+
+    fn without_log(&self, error: &LogError) {
+        let job = &self.parts.description.id;
+        tracing::error!(%job, %error, "the journal of a job failed; a restart will not know the job");
+    }
+
+    async fn carry_out(&mut self, effect: ParentEffect) {
+        let job = self.parts.description.id.clone();
+        match effect {
+            ParentEffect::Request(request) => self.request(request),
+            ParentEffect::Release(id) => {
+                if let Err(error) = self.parts.driver.release([id.0]) {
+                    tracing::warn!(%job, %error, "cannot release the slot of a remote job tracker");
+                }
+            }
+            ParentEffect::Start { attempt, slot } => self.start_remote(attempt, slot),
+            ParentEffect::Watch(remote) => {
+                self.name(format!("Launched session {}", remote.session));
+                self.watch(remote);
+            }
+            ParentEffect::Kill(remote) => self.kill(remote),
+            ParentEffect::EndRemoteSession(session) => {
+                tracing::warn!(%job, %session, "the remote job tracker of a job is lost");
+                if let Err(error) = self.parts.driver.end_other(session) {
+                    tracing::warn!(%job, %error, "cannot end the session of a lost job tracker");
+                }
+            }
+            ParentEffect::UpdatePriority(priority) => self.update_priority(priority),
+            ParentEffect::End { state, reason } => {
+                let status = match (&reason, state) {
+                    (Some(_), JobState::Failed) => SessionStatus::FailedJobtracker,
+                    (_, JobState::Succeeded) => SessionStatus::Successful,
+                    (_, JobState::Failed) => SessionStatus::Failed,
+                    _ => SessionStatus::Killed,
+                };
+                if let Some(reason) = reason {
+                    tracing::error!(%job, %reason, "a job ends without its job tracker");
+                }
+                self.end(state, status).await;
+            }
+        }
+    }
+
+    fn request(&mut self, request: ResourceRequest) {
+        self.name(format!("Launch pending for {}", self.parts.description.name));
+        let job = &self.parts.description.id;
+        let id = request.id;
+        let slot = SlotRequest {
+            kind: request.kind,
+            hosts: request.hosts,
+            exclude_hosts: request.exclude_hosts,
+            specs: request.specs.unwrap_or_default(),
+        };
+        match self.parts.driver.request(vec![slot]) {
+            Ok(given) if given == [id] => return,
+            Ok(given) => tracing::error!(%job, id, ?given, "request ids differ"),
+            Err(error) => tracing::warn!(%job, %error, "cannot request a slot; the job ends"),
+        }
+        self.next.push(ParentInput::SessionLost);
+    }
+
+    fn name(&self, name: String) {
+        self.update(InfoUpdate { name: Some(name), ..InfoUpdate::default() });
+    }
+
+    fn update_priority(&self, priority: SessionPriority) {
+        self.update(InfoUpdate { priority: Some(priority), ..InfoUpdate::default() });
+        self.publish.send_modify(|progress| Arc::make_mut(progress).priority = priority);
+    }
+
+    fn update(&self, update: InfoUpdate) {
+        if let Err(error) = self.parts.driver.update_info(update) {
+            let job = &self.parts.description.id;
+            tracing::warn!(%job, %error, "cannot update the session of a job");
+        }
+    }
+
+    /// Orders a task tracker to start a remote job tracker. Spec: mapreduce/05 §5.7.
+    fn start_remote(&self, attempt: u32, slot: GrantedSlot) {
+        let job = self.parts.description.id.clone();
+        let task = self.order(attempt);
+        let session = SessionInfo {
+            handle: Some(self.parts.driver.handle().to_string()),
+            trackers: SessionTrackers {
+                job_tracker: self.parts.address.clone(),
+                secondary: Some(self.parts.address.clone()),
+            },
+        };
+        let options = ClientOptions {
+            attempt_timeout: self.parts.connect_timeout,
+            connect_patience: self.parts.connect_timeout,
+            call_timeout: Some(self.parts.call_timeout),
+            ..ClientOptions::new(self.parts.service_user.clone())
+        };
+        let inbox = self.inbox.clone();
+        tokio::spawn(async move {
+            let started = async {
+                let task = task.ok_or("a number is too large")?;
+                let to = parse(&slot.address).ok_or("the node's address is not host:port")?;
+                let mut tracker = CoronaTaskTrackerClient::new(to, options);
+                let called = tracker.start_corona_job_tracker(task, session).await;
+                called.map_err(|error| error.to_string())
+            };
+            let started: Result<(), String> = started.await;
+            match started {
+                Ok(()) => {
+                    tracing::info!(%job, attempt, node = %slot.node, "started a remote job tracker");
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        %job, attempt, node = %slot.node, error,
+                        "cannot start a remote job tracker; another host is tried"
+                    );
+                    tell(&inbox, Message::Input(ParentInput::StartFailed { attempt }, None)).await;
+                }
+            }
+        });
+    }
+
+    /// The task that stands for a job tracker.
+    fn order(&self, attempt: u32) -> Option<wire::Task> {
+        let description = &self.parts.description;
+        let attempt = translate::attempt_id(&description.id, self.parts.parent.key(attempt))?;
+        let split = wire::Split { class: SPLIT_CLASS.to_owned(), data: Vec::new() };
+        Some(translate::job_tracker_task(attempt, &description.conf, &description.user, split))
+    }
+
+    /// Submits the job to a remote job tracker and watches it.
+    fn watch(&self, remote: Remote) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let Some(job) = answers::job_id(&self.parts.description.id) else { return };
+        let watcher = Watcher {
+            client: client(&remote, self.options.clone()),
+            job,
+            remote,
+            inbox: self.inbox.clone(),
+            place: self.publish_place.subscribe(),
+            heard: self.heard.clone(),
+        };
+        tokio::spawn(watcher.run());
+    }
+
+    fn kill(&self, remote: Remote) {
+        let Some(id) = answers::job_id(&self.parts.description.id) else { return };
+        let mut client = client(&remote, self.options.clone());
+        tokio::spawn(async move {
+            for tries in 1..=TRIES {
+                match client.kill_job(id.clone()).await {
+                    Ok(()) => return,
+                    // The watcher notices one that is lost.
+                    Err(error) if is_gone(&error) => return,
+                    Err(error) => {
+                        tracing::info!(job = %id, %error, tries, "cannot kill a job");
+                        sleep(TRY_PAUSE * tries).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Publishes how the job stands.
+    fn show(&self, attempt: u32, status: &wire::JobStatus) {
+        if attempt != self.parts.parent.attempt() {
+            return;
+        }
+        let part = |part: f32| if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
+        self.publish.send_modify(|progress| {
+            let progress = Arc::make_mut(progress);
+            progress.state = match status.run_state {
+                PREPARING => JobState::Prep,
+                _ => JobState::Running,
+            };
+            progress.setup = part(status.setup_progress);
+            progress.cleanup = part(status.cleanup_progress);
+            let work =
+                PerKind { map: part(status.map_progress), reduce: part(status.reduce_progress) };
+            progress.work = work;
+            // The parent sees no tasks: as many as the progress comes to.
+            let total = progress.total;
+            progress.finished =
+                PerKind::of(|kind| (f64::from(work[kind]) * f64::from(total[kind])) as u32);
+        });
+    }
+
+    /// Everything that follows the end of a job.
+    async fn end(&mut self, state: JobState, status: SessionStatus) {
+        self.is_over = true;
+        match state {
+            JobState::Succeeded => self.parts.meter.jobs_succeeded.add(1),
+            JobState::Failed => self.parts.meter.jobs_failed.add(1),
+            _ => self.parts.meter.jobs_killed.add(1),
+        }
+        let ended = self.parts.driver.end(status).await;
+        let job = &self.parts.description.id;
+        tracing::info!(%job, session = %self.parts.driver.handle(), %ended, "a job is over");
+        self.publish.send_modify(|progress| {
+            let progress = Arc::make_mut(progress);
+            progress.state = state;
+            progress.cleanup = 1.0;
+            // Spec: mapreduce/09 §H.
+            progress.work = PerKind { map: 1.0, reduce: 1.0 };
+            if state == JobState::Succeeded {
+                progress.finished = progress.total;
+            }
+            progress.finished_at = Some(now());
+        });
+        let Parts { description, ending, .. } = &self.parts;
+        ending.store.remote_ended(&description.id);
+        let (finished, retired) = (ending.finished.clone(), self.retired());
+        let kept = tokio::task::spawn_blocking(move || finished.keep(&retired)).await;
+        if let Ok(Err(error)) = kept {
+            tracing::warn!(%job, %error, "a restart will not know this job, which has ended");
+        }
+        if let Some(notice) = description.end_notice.clone() {
+            let job = job.clone();
+            tokio::spawn(async move { end_notice::notify(&notice, &job, state).await });
+        }
+        if let Err(error) = remove(&ending.files, &ending.job_dir).await {
+            tracing::warn!(directory = ending.job_dir, %error, "cannot remove the files of a job");
+        }
+        if let Ok(number) = self.parts.log.append(&Entry::Closed) {
+            // If it cannot be written the next start does all this again.
+            let _ = self.parts.log.committed(number).await;
+        }
+    }
+
+    fn retired(&self) -> Retired {
+        Retired {
+            description: self.parts.description.clone(),
+            progress: self.publish.borrow().clone(),
+            counters: self.counters.clone(),
+        }
+    }
+
+    /// Lets the remote job tracker answer a while longer, then forgets it.
+    async fn linger(mut self) {
+        let place = self.publish_place.borrow().remote.clone();
+        let mut stop = self.parts.stop.clone();
+        if place.is_some() {
+            let until = Instant::now() + LINGER;
+            let mut messages = Vec::with_capacity(BATCH);
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|stop| *stop) => break,
+                    () = sleep_until(until) => break,
+                    count = self.messages.recv_many(&mut messages, BATCH) => if count == 0 { break },
+                }
+                for message in messages.drain(..) {
+                    if let Message::Input(_, Some(reply)) = message {
+                        drop(reply.send(Err(ParentRefusal::Ended)));
+                    }
+                }
+            }
+        }
+        let retired = self.retired();
+        let Ending { store, data_dir, .. } = self.parts.ending;
+        // From now on the reports of the remote job tracker are refused, so it ends.
+        store.retire(retired);
+        drop(self.parts.log);
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(data_dir)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(%error, "cannot remove what was kept of a job; the next start will");
+        }
+    }
+}
+
+/// A state of a job on the wire: it has not begun.
+const PREPARING: i32 = 4;
+
+/// How a job has ended, by its state on the wire; none if it has not.
+fn end_of(run_state: i32) -> Option<JobState> {
+    match run_state {
+        2 => Some(JobState::Succeeded),
+        3 => Some(JobState::Failed),
+        5 => Some(JobState::Killed),
+        _ => None,
+    }
+}
+
+/// Whether nobody listens where the remote job tracker was.
+fn is_gone(error: &CallError) -> bool {
+    matches!(error, CallError::Connect { error, .. } if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+async fn tell(inbox: &mpsc::WeakSender<Message>, message: Message) {
+    // A job that is over does not mind.
+    if let Some(inbox) = inbox.upgrade() {
+        let _ = inbox.send(message).await;
+    }
+}
+
+/// What submits a job to one remote job tracker, and watches it until it is lost or the job has ended.
+struct Watcher {
+    client: JobSubmissionClient,
+    job: wire::JobId,
+    remote: Remote,
+    inbox: mpsc::WeakSender<Message>,
+    place: watch::Receiver<Place>,
+    heard: Heard,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        let (remote, mut place, heard) =
+            (self.remote.clone(), self.place.clone(), self.heard.clone());
+        let replaced = place.wait_for(|place| place.remote.as_ref() != Some(&remote));
+        let message = tokio::select! {
+            message = self.follow() => message,
+            () = silent(&heard) => self.lost("it does not report any more"),
+            _ = replaced => return,
+        };
+        tell(&self.inbox, message).await;
+    }
+
+    /// Returns what the parent must know: that the job has ended, or that the remote is lost.
+    async fn follow(&mut self) -> Message {
+        let attempt = self.remote.attempt;
+        let mut failed = 0;
+        let mut is_submitted = false;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let status = match is_submitted {
+                false => self.client.submit_job(self.job.clone()).await,
+                true => self.client.get_job_status(self.job.clone()).await,
+            };
+            match status {
+                Ok(status) => {
+                    (is_submitted, failed) = (true, 0);
+                    let ended = status.as_ref().and_then(|status| end_of(status.run_state));
+                    if let Some(status) = status {
+                        tell(&self.inbox, Message::Status(attempt, Box::new(status))).await;
+                    }
+                    if let Some(state) = ended {
+                        return Message::Ended(attempt, state, self.counters().await);
+                    }
+                }
+                Err(error) if is_gone(&error) => return self.lost(&error.to_string()),
+                Err(error) => {
+                    failed += 1;
+                    if failed >= TRIES {
+                        return self.lost(&error.to_string());
+                    }
+                    tracing::info!(job = %self.job, %error, failed, "a remote job tracker does not answer");
+                    pause = TRY_PAUSE * failed;
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 5 / 4).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// The counters of a job that has ended; none if they cannot be had any more.
+    async fn counters(&mut self) -> Counters {
+        match self.client.get_job_counters(self.job.clone()).await {
+            Ok(counters) => counters.map(translate::counters).unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(job = %self.job, %error, "the counters of a job are not known");
+                Counters::default()
+            }
+        }
+    }
+
+    fn lost(&self, why: &str) -> Message {
+        let Remote { attempt, host, port, .. } = &self.remote;
+        tracing::warn!(job = %self.job, attempt, %host, port, why, "a remote job tracker is lost");
+        Message::Input(ParentInput::Unreachable { attempt: *attempt }, None)
+    }
+}
+
+/// Returns when a remote job tracker has been silent for too long.
+async fn silent(heard: &Heard) {
+    loop {
+        let due = *heard.lock().unwrap_or_else(PoisonError::into_inner) + SILENCE;
+        if due <= Instant::now() {
+            return;
+        }
+        sleep_until(due).await;
+    }
+}
