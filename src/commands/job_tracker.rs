@@ -3,8 +3,12 @@
 //! Wiring only: which directory, which overrides, which log, which signals, which status.
 
 use std::future::Future;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::Args;
+use corona::job_tracker::service::standalone::{self, RemoteJobTracker};
 use corona::job_tracker::service::{Ending, JobTracker};
 use sd_notify::NotifyState;
 use tokio::sync::watch;
@@ -23,11 +27,15 @@ Examples:
       -D corona.jt.address=jt.example.com:8021
   Submit to it with any Hadoop client:
     hadoop jar examples.jar pi -D mapred.job.tracker=jt.example.com:8021 2 100
+  As task trackers start it for one job of a parent elsewhere:
+    corona job-tracker --remote job_202611210044.1_0001 \
+      attempt_202611210044.1_0001_m_100003_0 client.example.com 33271
 
 SIGTERM and SIGINT stop the service. Its jobs go on when it is started again
 with the same corona.jt.data.dir, also after a kill -9.
 Exit status: 0 stopped; 1 could not start, or a part of it failed, with one
-line on stderr that says so; 2 wrong usage.";
+line on stderr that says so; 2 wrong usage. With --remote: 0 the job was over
+for an hour; 1 also if the parent is gone; 143 stopped.";
 
 /// Run jobs for Hadoop clients: the job tracker as a service
 ///
@@ -43,17 +51,67 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     log: LogArguments,
+
+    /// Run one job for a parent, as a task tracker starts it
+    ///
+    /// The job's configuration is in the file <JOB>.xml of the working
+    /// directory.
+    #[arg(long)]
+    remote: bool,
+
+    /// With --remote: JOB ATTEMPT PARENT_HOST PARENT_PORT NODE_HOST NODE_PORT
+    #[arg(requires = "remote", value_name = "ARGS", trailing_var_arg = true)]
+    #[arg(allow_hyphen_values = true)]
+    words: Vec<String>,
 }
+
+/// The exit status of a process that SIGTERM has ended, as shells report it.
+const TERMINATED: u8 = 143;
+/// Threads of a remote job tracker.
+const REMOTE_THREADS: usize = 2;
 
 /// Runs the job tracker until a signal stops it.
 ///
 /// # Errors
 /// When it cannot start or continue; the text says what is missing or wrong.
-pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(super) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
     end_with_parent()?;
-    run_service(threads(), |stop| serve(source, stop))
+    if arguments.remote {
+        let words = standalone::Arguments::parse(&arguments.words)?;
+        let mut status = ExitCode::FAILURE;
+        let ran =
+            run_service(REMOTE_THREADS, |stop| serve_parent(words, source, stop, &mut status));
+        return ran.map(|()| status);
+    }
+    run_service(threads(), |stop| serve(source, stop)).map(|()| ExitCode::SUCCESS)
+}
+
+/// Runs one job for a parent.
+async fn serve_parent(
+    arguments: standalone::Arguments,
+    source: FoundSource,
+    stop: impl Future<Output = StopSignal>,
+    status: &mut ExitCode,
+) -> anyhow::Result<()> {
+    let job_xml = PathBuf::from(format!("{}.xml", arguments.job));
+    ensure!(job_xml.exists(), "{} is not in the working directory", job_xml.display());
+    let loaded = usable(source.of_service().load_remote_job_tracker(&job_xml))?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!("STARTUP_MSG: Starting CoronaJobTracker, corona {}", env!("CARGO_PKG_VERSION"));
+    let tracker = RemoteJobTracker::start(arguments, loaded, job_xml).await?;
+    tracing::info!("CoronaJobTracker up at {}, session {}", tracker.address(), tracker.session());
+    let (stop_sender, stop_receiver) = watch::channel(false);
+    let serving = tracker.run(stop_receiver);
+    *status = match serve_until("CoronaJobTracker", serving, stop, &stop_sender).await? {
+        standalone::Ending::Lingered => ExitCode::SUCCESS,
+        standalone::Ending::Stopped => ExitCode::from(TERMINATED),
+        standalone::Ending::ParentGone | standalone::Ending::Panicked => ExitCode::FAILURE,
+    };
+    Ok(())
 }
 
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {

@@ -147,9 +147,7 @@ impl Command {
             Command::TaskTracker(arguments) => {
                 task_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
             }
-            Command::JobTracker(arguments) => {
-                job_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
-            }
+            Command::JobTracker(arguments) => job_tracker::run(arguments),
             Command::ProxyJobTracker(arguments) => {
                 proxy_job_tracker::run(arguments).map(|()| ExitCode::SUCCESS)
             }

@@ -2,7 +2,7 @@
 //!
 //! Settings of a job are in [`JobConf`](super::JobConf). It reads no file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::problem::ConfigErrors;
@@ -10,7 +10,7 @@ use super::service::LoadedService;
 use super::settings::SettingsReader;
 use super::typed::{self, HostPort};
 use super::web::{self, Secret};
-use super::{InForce, JournalSync, Networks, Source, access, journal, keys};
+use super::{InForce, JobConf, JournalSync, Networks, Source, access, journal, keys};
 
 /// Everything that the job tracker service can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,12 @@ pub struct JobTrackerServiceSettings {
     pub launch_connect_timeout: Duration,
     /// How long a task tracker may take for a call.
     pub launch_call_timeout: Duration,
+    /// How long a remote job tracker tries to connect to its parent.
+    pub parent_connect_timeout: Duration,
+    /// How long the parent may take for a call.
+    pub parent_call_timeout: Duration,
+    /// How long a remote job tracker answers when its job is over.
+    pub linger: Duration,
     /// Bytes of unfinished calls that the server holds at most.
     pub rpc_max_total_inflight_bytes: usize,
     /// Users and groups that may submit.
@@ -145,6 +151,27 @@ impl Source<'_> {
     }
 }
 
+impl Source<'_> {
+    /// Reads the settings of a remote job tracker: those of the service, with what the configuration of
+    /// its job says about the cluster above the files of this node. The errors are all that is wrong.
+    pub fn load_remote_job_tracker(
+        &self,
+        job_xml: &Path,
+    ) -> Result<LoadedJobTracker, ConfigErrors> {
+        let node = self.load_job_tracker()?;
+        let conf = JobConf::read(&node.site, job_xml)?;
+        let of_cluster = keys::ALL.iter().filter(|key| {
+            let usage =
+                matches!(key.usage, keys::Use::Used | keys::Use::Files | keys::Use::JobService);
+            (usage || key.name == keys::TT_DEFAULT_FS.name) && key.kind != keys::Kind::Secret
+        });
+        let of_job = of_cluster.filter_map(|key| Some((key.name.to_owned(), conf.get(key.name)?)));
+        let overrides: Vec<(String, String)> =
+            self.overrides.iter().cloned().chain(of_job).collect();
+        Source { overrides: &overrides, ..*self }.load_job_tracker()
+    }
+}
+
 impl SettingsReader<'_> {
     fn read_job_tracker(mut self) -> (JobTrackerServiceSettings, Vec<InForce>) {
         let reports = self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address);
@@ -177,6 +204,9 @@ impl SettingsReader<'_> {
             max_java_heap_mib: self.number(&keys::JT_MAX_HEAP),
             launch_connect_timeout: self.span(&keys::JT_CONNECT_TIMEOUT),
             launch_call_timeout: self.span(&keys::JT_CALL_TIMEOUT),
+            parent_connect_timeout: self.span(&keys::JT_PARENT_CONNECT_TIMEOUT),
+            parent_call_timeout: self.span(&keys::JT_PARENT_CALL_TIMEOUT),
+            linger: self.span(&keys::JT_LINGER),
             rpc_max_total_inflight_bytes: self.number(&keys::JT_RPC_TOTAL),
             submitters: list(self.text(&keys::JT_SUBMITTERS)),
             viewers: list(self.text(&keys::JT_VIEWERS)),
@@ -242,6 +272,9 @@ mod tests {
             ("mapred.child.java.max.memory.mb", "7", "max_java_heap_mib: 7"),
             ("corona.jt.launch.connect.timeout.ms", "1234", "launch_connect_timeout: 1.234s"),
             ("corona.jt.launch.call.timeout.ms", "1234", "launch_call_timeout: 1.234s"),
+            ("corona.jt.parent.connect.timeout.ms", "1234", "parent_connect_timeout: 1.234s"),
+            ("corona.jt.parent.call.timeout.ms", "1234", "parent_call_timeout: 1.234s"),
+            ("corona.jt.linger.ms", "1234", "linger: 1.234s"),
             ("corona.jt.rpc.max.total.inflight.bytes", "70000", "inflight_bytes: 70000"),
             ("corona.jt.submitters", "seven", "users: [\"seven\"]"),
             ("corona.jt.viewers", "seven", "users: [\"seven\"]"),

@@ -487,10 +487,10 @@ keys! {
         "Maximum of bytes of calls of job trackers, or of tasks, that wait for their reply. Above it, the connections that hold most of them are closed.";
     TT_NATIVE_TASKS = "corona.tt.native.tasks", Text, "none", "", TrackerOwn,
         "Which jobs run without Java: `none`; `jobs`: those that set `corona.task.native`; `streaming`: also streaming jobs that native tasks can run.";
-    TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "false", "", TrackerOwn,
+    TT_JOB_TRACKERS = "corona.tt.job.trackers", Boolean, "true", "", TrackerOwn,
         "Whether this node runs remote job trackers. Without it no JOBTRACKER slots are offered.";
     TT_JOB_TRACKER_COMMAND = "corona.tt.job.tracker.command", Text, "", "", TrackerOwn,
-        "A program to run instead of the Java job tracker, with its first arguments separated by blanks.";
+        "The program of remote job trackers, with its first arguments separated by blanks; `java`: the original's, from the Hadoop installation; unset: this program.";
 
     JOB_JAR = "mapred.jar", Text, "", "", Job,
         "The jar of the job: fetched, unpacked, and replaced by its local path.";
@@ -740,6 +740,8 @@ keys! {
         "Failed attempts after which a task skips.";
     JOB_EXCLUSION_WAIT = "corona.jt.exclusion.wait.ms", span(1), "60000", "ms", JobTracker,
         "How long a request waits with excluded hosts while it is not known which hosts there are; then any host will do.";
+    JOB_USER = "user.name", Text, "", "", JobTracker,
+        "The user of the job, whose session a remote job tracker opens.";
     JOB_KILLED_CLEANUP = "corona.jt.killed.cleanup.ms", span(0), "60000", "ms", JobTracker,
         "How long the clean-up of a killed job may take, from the kill on; then the job ends without it. 0: a killed job ends at once, as in Java.";
     JOB_MAX_COUNTER_GROUPS = "corona.jt.max.counter.groups", int(1), "200", "groups", JobTracker,
@@ -791,6 +793,12 @@ keys! {
         "How long a connection to a task tracker is tried.";
     JT_CALL_TIMEOUT = "corona.jt.launch.call.timeout.ms", span(1), "60000", "ms", JobServiceOwn,
         "How long a task tracker may take for a call with orders.";
+    JT_PARENT_CONNECT_TIMEOUT = "corona.jt.parent.connect.timeout.ms", span(0), "11000", "ms", JobServiceOwn,
+        "How long a remote job tracker tries to connect to its parent before it ends.";
+    JT_PARENT_CALL_TIMEOUT = "corona.jt.parent.call.timeout.ms", span(1), "120000", "ms", JobServiceOwn,
+        "How long the parent of a remote job tracker may take for a call.";
+    JT_LINGER = "corona.jt.linger.ms", span(1), "3600000", "ms", JobServiceOwn,
+        "How long a remote job tracker answers its parent when its job is over.";
     JT_RPC_TOTAL = "corona.jt.rpc.max.total.inflight.bytes", long(1024), "1073741824", "bytes", JobServiceOwn,
         "Maximum bytes of unfinished calls of all connections together. Above it, the connections that hold the most are closed.";
     JT_SUBMITTERS = "corona.jt.submitters", Text, "*", "", JobServiceOwn,

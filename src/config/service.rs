@@ -23,6 +23,8 @@ pub struct LoadedService<S> {
     pub warnings: Vec<Problem>,
     /// The keys that were looked at, with the values in force.
     pub in_force: Vec<InForce>,
+    /// The options with which another process of this program reads the same configuration.
+    pub arguments: Vec<String>,
 }
 
 impl Source<'_> {
@@ -51,6 +53,17 @@ impl Source<'_> {
             ..ClientSource::default()
         };
         let file_systems = source.load_file_systems()?;
-        Ok(LoadedService { settings, site, file_systems, user, warnings, in_force })
+        let arguments = self.arguments();
+        Ok(LoadedService { settings, site, file_systems, user, warnings, in_force, arguments })
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let absolute = |dir: &std::path::Path| {
+            std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned()).display().to_string()
+        };
+        let conf_dir = self.conf_dir.map(|dir| ["--conf-dir".to_owned(), absolute(dir)]);
+        let overrides =
+            self.overrides.iter().map(|(key, value)| ["-D".to_owned(), format!("{key}={value}")]);
+        conf_dir.into_iter().chain(overrides).flatten().collect()
     }
 }

@@ -152,8 +152,19 @@ pub enum NativeTasks {
 /// How remote job trackers are run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteJobTrackerSettings {
-    /// A program instead of Java, with its first arguments; empty for Java.
-    pub command: Vec<String>,
+    /// Which program is one.
+    pub command: JobTrackerCommand,
+}
+
+/// The program of a remote job tracker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobTrackerCommand {
+    /// This one.
+    Own,
+    /// The original's, in Java.
+    Java,
+    /// Another one, with its first arguments.
+    Program(Vec<String>),
 }
 
 /// How logs of tasks are kept.
@@ -272,7 +283,12 @@ impl SettingsReader<'_> {
 
     fn remote_job_trackers(&mut self) -> Option<RemoteJobTrackerSettings> {
         let command = self.text(&keys::TT_JOB_TRACKER_COMMAND);
-        let command = command.split_whitespace().map(str::to_owned).collect();
+        let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        let command = match command.as_slice() {
+            [] => JobTrackerCommand::Own,
+            [java] if java == "java" => JobTrackerCommand::Java,
+            _ => JobTrackerCommand::Program(command),
+        };
         self.value(&keys::TT_JOB_TRACKERS, typed::boolean)
             .then_some(RemoteJobTrackerSettings { command })
     }
@@ -336,7 +352,8 @@ mod tests {
         assert_eq!(settings.heartbeat_interval, Duration::from_secs(3));
         assert_eq!(settings.num_cpus, None);
         assert_eq!(settings.host, None);
-        assert_eq!(settings.remote_job_trackers, None);
+        let own = RemoteJobTrackerSettings { command: JobTrackerCommand::Own };
+        assert_eq!(settings.remote_job_trackers, Some(own));
         assert_eq!(settings.callback_timeout, Duration::from_secs(30));
         assert_eq!(settings.node_expiry, Duration::from_secs(600));
         let http = &settings.http;
@@ -435,15 +452,19 @@ mod tests {
     }
 
     #[test]
-    fn job_trackers_run_only_where_they_are_wanted() {
+    fn job_trackers_run_unless_they_are_not_wanted() {
         let command = ("corona.tt.job.tracker.command", " /opt/jt  --fast ");
-        assert_eq!(load(&[command]).unwrap().settings.remote_job_trackers, None);
-        let wanted = ("corona.tt.job.trackers", "true");
-        for (set, words) in
-            [(vec![wanted], vec![]), (vec![wanted, command], vec!["/opt/jt", "--fast"])]
-        {
+        let unwanted = ("corona.tt.job.trackers", "false");
+        assert_eq!(load(&[command, unwanted]).unwrap().settings.remote_job_trackers, None);
+        let java = ("corona.tt.job.tracker.command", "java");
+        let program = JobTrackerCommand::Program(vec!["/opt/jt".into(), "--fast".into()]);
+        for (set, expected) in [
+            (vec![], JobTrackerCommand::Own),
+            (vec![java], JobTrackerCommand::Java),
+            (vec![command], program),
+        ] {
             let found = load(&set).unwrap().settings.remote_job_trackers.unwrap();
-            assert_eq!(found.command, words);
+            assert_eq!(found.command, expected);
         }
     }
 

@@ -30,7 +30,7 @@ const MAX_NAME: usize = 1000;
 
 /// When a task tracker reports on a job again. What a task has finished waits for that, so few task trackers
 /// report often; many share what the service takes. Each reports on each of its jobs separately.
-fn report_interval(longest: Duration, trackers: usize, jobs: usize) -> Duration {
+pub(super) fn report_interval(longest: Duration, trackers: usize, jobs: usize) -> Duration {
     let reports = u32::try_from(trackers.saturating_mul(jobs)).unwrap_or(u32::MAX);
     let shared = Duration::from_secs(reports.into()) / REPORTS_PER_SECOND;
     shared.max(SHORTEST_INTERVAL).min(longest)
@@ -137,13 +137,18 @@ impl InterTracker for Shared {
         error_class: Option<String>,
         message: Option<String>,
     ) -> Result<(), Fault> {
-        let cut = |text: Option<String>| -> String {
-            text.unwrap_or_default().chars().take(MAX_LOGGED).collect()
-        };
-        let (tracker, class, message) = (cut(tracker), cut(error_class), cut(message));
-        tracing::warn!(%tracker, %class, %message, "a task tracker reports an error");
+        log_error(tracker, error_class, message);
         Ok(())
     }
+}
+
+/// Logs the error of a task tracker.
+pub(super) fn log_error(tracker: Option<String>, class: Option<String>, message: Option<String>) {
+    let cut = |text: Option<String>| -> String {
+        text.unwrap_or_default().chars().take(MAX_LOGGED).collect()
+    };
+    let (tracker, class, message) = (cut(tracker), cut(class), cut(message));
+    tracing::warn!(%tracker, %class, %message, "a task tracker reports an error");
 }
 
 impl Shared {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use corona_hadoop::protocols::corona_task_tracker::CoronaTaskTrackerClient;
 use corona_hadoop::rpc::{CallError, ClientOptions, User};
 use corona_hadoop::writables::{InetAddress, TaskTrackerAction};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::engine::{Order, Tracker};
@@ -42,6 +42,8 @@ pub(super) struct Launcher {
 struct Shared {
     options: ClientOptions,
     trackers: Mutex<HashMap<Arc<str>, Arc<Queue>>>,
+    /// Batches that wait or are being delivered.
+    pending: watch::Sender<usize>,
 }
 
 /// What waits for one task tracker.
@@ -67,7 +69,8 @@ impl Launcher {
             call_timeout: Some(call),
             ..ClientOptions::new(user)
         };
-        Launcher { shared: Arc::new(Shared { options, trackers: Mutex::default() }) }
+        let pending = watch::Sender::new(0);
+        Launcher { shared: Arc::new(Shared { options, trackers: Mutex::default(), pending }) }
     }
 
     /// Sends orders of a job, in this order and behind those that it sent before.
@@ -87,7 +90,16 @@ impl Launcher {
         });
         // Under the lock of the map, so that a queue that ends has nothing in it.
         queue.lock().push_back(batch);
+        self.shared.pending.send_modify(|pending| *pending += 1);
         queue.wake.notify_one();
+    }
+
+    /// Waits until all orders are delivered or given up, for at most so long. Orders that are tried again
+    /// after a pause do not count.
+    pub(super) async fn drained(&self, patience: Duration) {
+        let mut pending = self.shared.pending.subscribe();
+        // Who waits goes on either way.
+        let _ = timeout(patience, pending.wait_for(|pending| *pending == 0)).await;
     }
 
     /// Task trackers that orders were sent to lately.
@@ -111,6 +123,7 @@ impl Launcher {
                 continue;
             };
             self.deliver_batch(&address, &queue, &mut client, batch).await;
+            self.shared.pending.send_modify(|pending| *pending -= 1);
         }
     }
 
@@ -126,6 +139,7 @@ impl Launcher {
             let Batch { node, sender, tries, .. } = &batch;
             let (node, sender, tries) = (node.clone(), sender.clone(), *tries);
             queue.lock().push_front(Batch { node, sender, orders: rest, tries });
+            self.shared.pending.send_modify(|pending| *pending += 1);
         }
         let orders: Vec<Order> = batch.orders.iter().map(|dispatch| dispatch.order).collect();
         let actions: Vec<TaskTrackerAction> =

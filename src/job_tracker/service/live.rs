@@ -259,7 +259,7 @@ pub(super) async fn remove(files: &FileSystems, path: &str) -> Result<(), FsErro
     files.delete(&path, true).await.map(drop)
 }
 
-fn usage(usage: NodeUsage) -> Usage {
+pub(super) fn usage(usage: NodeUsage) -> Usage {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     Usage {
         total_tasks: count(usage.total),

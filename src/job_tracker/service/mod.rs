@@ -16,6 +16,7 @@
 //! * `store`: which jobs there are; `finished`: which of them have ended, for the next run; `submit`: how one begins and goes on;
 //! * `hosts`: which hosts there are; `http`: requests to others;
 //! * `clients`, `inter_tracker`: the calls of Hadoop RPC;
+//! * `standalone`: one job, for a parent elsewhere;
 //! * `web`: pages, JSON and metrics; `meter`: what they count.
 
 mod access;
@@ -36,6 +37,7 @@ mod log;
 mod meter;
 mod outlet;
 mod remote;
+pub mod standalone;
 mod statistics;
 mod store;
 mod submission;

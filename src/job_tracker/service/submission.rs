@@ -170,7 +170,7 @@ pub(super) fn priority(name: &str) -> Option<SessionPriority> {
 }
 
 /// The pool of a job's session. Spec: mapreduce/05 §5.2, mapreduce/07 §7.7.
-fn pool(conf: &JobConf, user: &str, queue: &str) -> PoolName {
+pub(super) fn pool(conf: &JobConf, user: &str, queue: &str) -> PoolName {
     let explicit = conf.text_if_set(&keys::CLIENT_POOL);
     let queue = (queue != keys::JOB_QUEUE.default && !queue.is_empty()).then(|| queue.to_owned());
     let named = explicit.or(queue).or_else(|| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use corona_config::{JobConf, JournalSync, keys};
-use corona_filesystem::FsError;
+use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo, SessionTrackers};
@@ -31,7 +31,7 @@ use crate::engine::{GrantedSlot, JobEffect, JobEngine, JobInput, JobSpec, NodeUs
 use crate::parent::{Parent, ParentInput, ParentSettings};
 
 /// The largest `job.xml`, in bytes.
-const MAX_CONF_BYTES: u64 = 16 << 20;
+pub(super) const MAX_CONF_BYTES: u64 = 16 << 20;
 /// Its name, and that of the split file, in the system directory and here.
 const CONF: &str = "job.xml";
 const SPLITS: &str = "job.split";
@@ -257,8 +257,8 @@ impl Shared {
         .await??;
         let conf_uri = format!("{from}/{CONF}");
         let splits = format!("{from}/{SPLITS}");
-        let splits = self.read_whole(&splits, self.settings.max_split_bytes).await?;
-        let conf = self.read_whole(&conf_uri, MAX_CONF_BYTES).await?;
+        let splits = read_whole(&self.files, &splits, self.settings.max_split_bytes).await?;
+        let conf = read_whole(&self.files, &conf_uri, MAX_CONF_BYTES).await?;
         let site = self.site.clone();
         let (id, user) = (id.clone(), user.to_owned());
         let bounds = Bounds {
@@ -276,21 +276,6 @@ impl Shared {
             Ok(read?)
         })
         .await?
-    }
-
-    /// A whole file of the system directory.
-    async fn read_whole(&self, path: &str, most: u64) -> Result<Vec<u8>, SubmitError> {
-        let (files, path) = self.files.resolve(path)?;
-        let mut reader = files.open(&path).await?;
-        let length = reader.length();
-        if length > most {
-            let message = format!("it has {length} bytes; at most {most} are allowed");
-            let kind = corona_filesystem::ErrorKind::Invalid;
-            return Err(FsError::new(kind, "read", &path, message).into());
-        }
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        reader.read_exact_at(0, &mut bytes).await?;
-        Ok(bytes)
     }
 
     fn session_options(&self, job: &Description) -> Options {
@@ -560,6 +545,25 @@ fn open_request(id: RequestId, slot: Option<&GrantedSlot>) -> (ResourceRequest, 
         app_info: slot.address.clone(),
     });
     (request, grant)
+}
+
+/// A whole file of the system directory, of at most so many bytes.
+pub(super) async fn read_whole(
+    files: &FileSystems,
+    path: &str,
+    most: u64,
+) -> Result<Vec<u8>, FsError> {
+    let (files, path) = files.resolve(path)?;
+    let mut reader = files.open(&path).await?;
+    let length = reader.length();
+    if length > most {
+        let message = format!("it has {length} bytes; at most {most} are allowed");
+        let kind = corona_filesystem::ErrorKind::Invalid;
+        return Err(FsError::new(kind, "read", &path, message));
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    reader.read_exact_at(0, &mut bytes).await?;
+    Ok(bytes)
 }
 
 /// What the task of a job needs.

@@ -33,7 +33,7 @@ use super::node::link::Link;
 use super::node::lock::{DirLocks, LockError};
 use super::pages::{About, NodePages};
 use super::tracker::{Identity, NoJobTrackers, Parts, SlotCounts, Tracker, TrackerSettings};
-use corona_config::{HostPort, LoadedTaskTracker, TaskTrackerSettings};
+use corona_config::{HostPort, JobTrackerCommand, LoadedTaskTracker, TaskTrackerSettings};
 use corona_hadoop::rpc;
 use corona_model::types::ResourceType;
 use corona_process::Boxed;
@@ -177,7 +177,7 @@ impl TaskTracker {
                         .saturating_mul(settings.slot_multiplier),
                 )
                 .unwrap_or(usize::MAX),
-                program: remote.command.clone(),
+                program: job_tracker_program(&remote.command, &loaded.arguments),
                 install: install.clone(),
                 site: loaded.site.clone(),
                 dirs: dirs.clone(),
@@ -225,6 +225,7 @@ impl TaskTracker {
         });
         let keeper = tracker.clone();
         let keep_logs = Box::new(move |id: &AttemptId| Some(keeper.keep_logs(id)));
+        let runs_job_trackers = job_trackers.as_ref().is_some_and(|parts| parts.limit > 0);
         let job_trackers = job_trackers.map(|parts| JobTrackers::new(parts, keep_logs));
         let services = match &job_trackers {
             Some(job_trackers) => tracker.action_services(Arc::new(job_trackers.clone())),
@@ -236,7 +237,7 @@ impl TaskTracker {
             callback_port: addresses.callbacks.port(),
             applications: applications(
                 &host.application_address(addresses.actions.port()),
-                job_trackers.is_some(),
+                runs_job_trackers,
             ),
         };
         let pauses = Pauses::new(settings.heartbeat_interval);
@@ -403,6 +404,20 @@ fn slots_of(settings: &TaskTrackerSettings, kind: ResourceType) -> Result<u32, S
     let cpus = machine_stats::cpus(settings.num_cpus, &Machine::now());
     let slots = settings.partitioning.slots(cpus).ok_or(StartError::Slots { cpus })?;
     Ok(slots[kind])
+}
+
+/// The program of remote job trackers with its first words; none for Java. `options` lead this program to the
+/// configuration that the task tracker has.
+fn job_tracker_program(command: &JobTrackerCommand, options: &[String]) -> Vec<String> {
+    match command {
+        JobTrackerCommand::Java => Vec::new(),
+        JobTrackerCommand::Program(words) => words.clone(),
+        JobTrackerCommand::Own => {
+            let own = std::env::current_exe().unwrap_or_else(|_| "corona".into());
+            let words = [own.display().to_string(), "job-tracker".into(), "--remote".into()];
+            words.into_iter().chain(options.iter().cloned()).collect()
+        }
+    }
 }
 
 /// How many attempts are accepted at a time: the slots times the multiplier, so that the cluster

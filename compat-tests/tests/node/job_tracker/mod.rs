@@ -6,6 +6,8 @@ mod pages;
 mod parent;
 mod recorded;
 mod recorded_jobs;
+mod recorded_remote;
+mod remote;
 mod restarts;
 
 use std::fs::{self, File};
@@ -170,30 +172,7 @@ impl World {
     ) -> Job {
         let system = client.get_system_dir().await.expect("a directory").expect("a directory");
         let system = system.strip_prefix("file:").expect("a local directory").to_owned();
-        let directory = Path::new(&system).join(id.to_string());
-        let notes = self.root.path().join("notes").join(id.to_string());
-        fs::create_dir_all(&notes).expect("a directory for notes");
-        let task = Path::new(env!("CARGO_BIN_EXE_test-task"));
-        let job = Job::new(&id.tracker, &directory, task).expect("a directory for a job");
-        let job = job
-            .sized(maps, reduces)
-            .with("test.directory", &notes.display().to_string())
-            .with("mapred.job.name", "a job of a test")
-            .with("user.name", "alice");
-        let job = change(job);
-        let split = |number: i32| RawSplit {
-            class: "test.Split".to_owned(),
-            length: i64::from(100 - number),
-            data: job.map(number).to_string().into_bytes(),
-            hosts: vec!["localhost".to_owned()],
-        };
-        let splits = SplitFile { splits: (0..maps).map(split).collect() };
-        let mut writer = Writer::new(1 << 20);
-        splits.encode(&mut writer);
-        let bytes = writer.finish().expect("a small file");
-        fs::write(directory.join("job.split"), bytes).expect("a split file");
-        job.write().expect("a configuration");
-        job
+        write_files(self.root.path(), Path::new(&system), id, maps, reduces, change)
     }
 
     /// Where the tasks of a job leave notes.
@@ -204,16 +183,57 @@ impl World {
 
     /// Follows a job as a client does, until its state is not the one of preparing or running.
     async fn ended(&self, client: &mut JobSubmissionClient, job: &Job) -> JobStatus {
-        let deadline = std::time::Instant::now() + PATIENCE;
-        loop {
-            let status = client.get_job_status(job.id.clone()).await.expect("a status");
-            let status = status.expect("a job that is known");
-            if ![RUNNING, 4].contains(&status.run_state) {
-                return status;
-            }
-            assert!(std::time::Instant::now() < deadline, "{status:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        follow(client, job).await
+    }
+}
+
+/// The files of a job below a system directory, as the original's client leaves them; tasks leave their
+/// notes below `root`.
+fn write_files(
+    root: &Path,
+    system: &Path,
+    id: JobId,
+    maps: i32,
+    reduces: i32,
+    change: impl FnOnce(Job) -> Job,
+) -> Job {
+    let directory = system.join(id.to_string());
+    let notes = root.join("notes").join(id.to_string());
+    fs::create_dir_all(&notes).expect("a directory for notes");
+    let task = Path::new(env!("CARGO_BIN_EXE_test-task"));
+    let job = Job::new(&id.tracker, &directory, task).expect("a directory for a job");
+    let job = job
+        .sized(maps, reduces)
+        .with("test.directory", &notes.display().to_string())
+        .with("mapred.job.name", "a job of a test")
+        .with("user.name", "alice");
+    let job = change(job);
+    let split = |number: i32| RawSplit {
+        class: "test.Split".to_owned(),
+        length: i64::from(100 - number),
+        data: job.map(number).to_string().into_bytes(),
+        hosts: vec!["localhost".to_owned()],
+    };
+    let splits = SplitFile { splits: (0..maps).map(split).collect() };
+    let mut writer = Writer::new(1 << 20);
+    splits.encode(&mut writer);
+    let bytes = writer.finish().expect("a small file");
+    fs::write(directory.join("job.split"), bytes).expect("a split file");
+    job.write().expect("a configuration");
+    job
+}
+
+/// Follows a job as a client does, until its state is not the one of preparing or running.
+async fn follow(client: &mut JobSubmissionClient, job: &Job) -> JobStatus {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let status = client.get_job_status(job.id.clone()).await.expect("a status");
+        let status = status.expect("a job that is known");
+        if ![RUNNING, 4].contains(&status.run_state) {
+            return status;
         }
+        assert!(std::time::Instant::now() < deadline, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

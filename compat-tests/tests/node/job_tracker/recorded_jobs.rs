@@ -32,33 +32,35 @@ const REDUCE: i32 = wire::ResourceType::REDUCE.0;
 
 /// What a job tracker did about one job.
 #[derive(Debug, Default, PartialEq)]
-struct Deeds {
+pub(super) struct Deeds {
     /// In the order in which they were filed.
-    requests: Vec<String>,
+    pub(super) requests: Vec<String>,
     /// Ids of requests.
-    released: BTreeSet<i32>,
+    pub(super) released: BTreeSet<i32>,
     /// By attempt and purpose: where, and the object that was sent.
-    launches: BTreeMap<String, (String, Task)>,
+    pub(super) launches: BTreeMap<String, (String, Task)>,
     /// Attempts and where they were, once each.
-    kills: BTreeSet<String>,
-    commits: BTreeSet<String>,
+    pub(super) kills: BTreeSet<String>,
+    pub(super) commits: BTreeSet<String>,
     /// Task trackers that were to forget the job.
-    forgets: BTreeSet<String>,
+    pub(super) forgets: BTreeSet<String>,
     /// Of each node: launched, succeeded, killed, failed, timed out, failed connections.
-    feedback: BTreeMap<String, [i32; 6]>,
-    end: Option<SessionStatus>,
+    pub(super) feedback: BTreeMap<String, [i32; 6]>,
+    pub(super) end: Option<SessionStatus>,
 }
 
 /// What one recorded session heard, in the order of time, and what it did.
-struct Recorded {
-    job: JobId,
+pub(super) struct Recorded {
+    pub(super) job: JobId,
     /// The job file and the user that its launches name.
     conf: String,
-    user: String,
-    hosts: Vec<Vec<Arc<str>>>,
-    reduces: u32,
-    heard: Vec<(Duration, JobInput)>,
-    deeds: Deeds,
+    pub(super) user: String,
+    pub(super) hosts: Vec<Vec<Arc<str>>>,
+    pub(super) reduces: u32,
+    pub(super) heard: Vec<(Duration, JobInput)>,
+    /// The reports as they travelled.
+    pub(super) statuses: Vec<(Duration, TaskTrackerStatus)>,
+    pub(super) deeds: Deeds,
 }
 
 #[test]
@@ -209,19 +211,19 @@ fn note(deeds: &mut Deeds, spec: &JobSpec, theirs: &Deeds, effects: Vec<JobEffec
     }
 }
 
-fn request(id: i32, kind: i32, near: &[Arc<str>], not: &[Arc<str>]) -> String {
+pub(super) fn request(id: i32, kind: i32, near: &[Arc<str>], not: &[Arc<str>]) -> String {
     format!("{id} of type {kind} near {near:?} not {not:?}")
 }
 
 /// The counters of a new task lie in a hash table in Java: their order says nothing.
-fn sorted(mut task: Task) -> Task {
+pub(super) fn sorted(mut task: Task) -> Task {
     for group in task.status.counters.iter_mut().flat_map(|counters| &mut counters.groups) {
         group.counters.sort_by(|one, other| one.name.cmp(&other.name));
     }
     task
 }
 
-fn launch_name(task: &Task) -> String {
+pub(super) fn launch_name(task: &Task) -> String {
     let purpose = match (task.job_setup, task.job_cleanup.is_some(), task.task_cleanup) {
         (true, ..) => " sets up",
         (_, true, _) => " cleans up",
@@ -232,7 +234,7 @@ fn launch_name(task: &Task) -> String {
 }
 
 /// A session of a recording.
-fn recorded(name: &str, session: &str) -> Recorded {
+pub(super) fn recorded(name: &str, session: &str) -> Recorded {
     let directory = repository().join("fixtures/recordings/jobs").join(name);
     let setup = RecordedSetup::read(&directory).expect("the recorded configuration");
     let file = File::open(directory.join("traffic.pcap")).expect("the recorded traffic");
@@ -265,11 +267,13 @@ fn recorded(name: &str, session: &str) -> Recorded {
     let (_, task) = deeds.launches.values().next().expect("it launches something");
     let job: JobId = task.attempt.job().to_string().parse().unwrap();
     let (conf, user) = (task.job_file.clone(), task.user.clone());
+    let mut statuses = Vec::new();
     for talk in &talks {
-        reports(talk, &job, &mut heard);
+        reports(talk, &job, &mut heard, &mut statuses);
     }
     heard.sort_by_key(|(at, _)| *at);
-    Recorded { job, conf, user, hosts, reduces, heard, deeds }
+    statuses.sort_by_key(|(at, _)| *at);
+    Recorded { job, conf, user, hosts, reduces, heard, statuses, deeds }
 }
 
 /// What the session heard from the cluster manager, and what it wanted there.
@@ -400,16 +404,23 @@ fn orders(talk: &HadoopConversation, session: &str, deeds: &mut Deeds) {
 }
 
 /// What task trackers reported about the job.
-fn reports(talk: &HadoopConversation, job: &JobId, heard: &mut Vec<(Duration, JobInput)>) {
+fn reports(
+    talk: &HadoopConversation,
+    job: &JobId,
+    heard: &mut Vec<(Duration, JobInput)>,
+    statuses: &mut Vec<(Duration, TaskTrackerStatus)>,
+) {
     for (at, call) in calls(talk, "heartbeat") {
         let mut parameters = Parameters::new(call.parameters.clone());
         let status: TaskTrackerStatus = parameters.take().expect("a recorded report");
+        let whole = status.clone();
         let reports: Vec<_> =
             status.tasks.into_iter().filter_map(|it| translate::status(job, it)).collect();
         if !reports.is_empty() {
             let (node, host) = (status.name.into(), status.host.into());
             let http_port = status.http_port;
             heard.push((at, JobInput::Heartbeat { node, host, http_port, reports }));
+            statuses.push((at, whole));
         }
     }
 }
