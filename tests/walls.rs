@@ -38,7 +38,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("hadoop", &["net"]),
     ("filesystem", &["hadoop", "model"]),
     ("journal", &[]),
-    ("web", &["model", "process"]),
+    ("web", &["model", "net", "process"]),
     ("standby", &["model"]),
     (
         "cluster_manager",

@@ -52,8 +52,16 @@ pub(super) fn threads() -> usize {
 /// # Errors
 /// Its threads cannot be started.
 pub(super) fn executor(threads: usize) -> anyhow::Result<Runtime> {
+    executor_with(threads, MAX_BLOCKING)
+}
+
+/// The default of tokio.
+const MAX_BLOCKING: usize = 512;
+
+fn executor_with(threads: usize, blocking: usize) -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
+        .max_blocking_threads(blocking)
         .enable_all()
         .build()
         .context("cannot start the threads of the service")
@@ -70,8 +78,23 @@ pub(super) fn run_service<F>(
 where
     F: Future<Output = anyhow::Result<()>>,
 {
+    run_service_with(threads, MAX_BLOCKING, serve)
+}
+
+/// The same with at most so many threads that wait for disks.
+///
+/// # Errors
+/// Those of [`run_service`].
+pub(super) fn run_service_with<F>(
+    threads: usize,
+    blocking: usize,
+    serve: impl FnOnce(Pin<Box<dyn Future<Output = StopSignal>>>) -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
     allow_open_files();
-    let runtime = executor(threads)?;
+    let runtime = executor_with(threads, blocking)?;
     let served = runtime.block_on(async {
         let stop = shutdown_signal().context("cannot listen for signals")?;
         serve(Box::pin(stop)).await

@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::arguments::{FoundSource, Override, existing_conf_dir, pairs, parse_override};
 use super::cluster::{WebArguments, block_on};
 use super::daemon::usable;
+use super::finished_jobs::{self, Finished, Wanted};
 use super::sessions::explain;
 use super::terminal::console::{Console, Form, OutputArguments, printable};
 use super::terminal::table::{Cell, Column, Table, Tone};
@@ -32,6 +33,8 @@ Examples:
     corona jobs list --all --output json
   Why a job gets no slots:
     corona jobs explain job_202611221033.7_0001
+  The jobs of alice that failed, from their histories:
+    corona jobs list --finished --user alice --state failed
   What the reduces of a job do:
     corona jobs tasks job_202611221033.7_0001 --type reduce
 
@@ -40,8 +43,10 @@ Exit status: 0 done; 1 failed, with one line on stderr; 2 wrong usage.";
 /// List, describe, explain and kill jobs of a job tracker
 ///
 /// Asks the job tracker at corona.jt.address: 'corona job-tracker', or a Java
-/// job tracker of the classic kind. 'history' requires the pages of 'corona
-/// job-tracker', and 'explain' those of a cluster manager of this program.
+/// job tracker of the classic kind. 'history' and 'list --finished' ask the
+/// proxy job tracker at mapred.job.tracker.corona.proxyaddr; without one, or if
+/// it fails, they ask 'corona job-tracker'. 'explain' requires the pages of a
+/// cluster manager of this program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 #[command(subcommand_value_name = "ACTION", subcommand_help_heading = "Actions")]
@@ -63,7 +68,7 @@ enum Action {
     /// Kill a job
     Kill(One),
     /// Print the history file of a job
-    History(One),
+    History(History),
     /// Explain why a job waits for slots
     Explain(Explain),
 }
@@ -95,11 +100,40 @@ struct List {
     #[arg(long)]
     all: bool,
 
+    /// Those that have ended, from their histories
+    #[arg(long, conflicts_with = "all")]
+    finished: bool,
+
+    #[command(flatten)]
+    wanted: Wanted,
+
+    #[command(flatten)]
+    histories: Histories,
+
     #[command(flatten)]
     output: OutputArguments,
 
     #[command(flatten)]
     which: Which,
+}
+
+/// Which proxy job tracker.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Proxy job tracker")]
+struct Histories {
+    /// Address of the proxy job tracker's pages, overriding
+    /// mapred.job.tracker.corona.proxyaddr
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    proxy_job_tracker: Option<HostPort>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct History {
+    #[command(flatten)]
+    one: One,
+
+    #[command(flatten)]
+    histories: Histories,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -218,7 +252,7 @@ pub(super) fn run(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Re
         Action::Tasks(tasks) => tasks.run(console)?,
         Action::Counters(one) => one.counters(console)?,
         Action::Kill(one) => one.kill(console)?,
-        Action::History(one) => one.history(console)?,
+        Action::History(history) => history.run(console)?,
         // The session of a job is the middle part of its id.
         Action::Explain(Explain { job, grants, output, web }) => {
             return explain(job.tracker, grants, output, web, console);
@@ -316,8 +350,26 @@ impl Caller {
     }
 }
 
+impl Histories {
+    /// The pages of the proxy job tracker, if its address is known.
+    fn pages(&self, which: &Which) -> anyhow::Result<Option<Web>> {
+        let address = match &self.proxy_job_tracker {
+            Some(address) => Some(address.clone()),
+            None => which.with_source(|source| source.load())?.finished_jobs,
+        };
+        let due = std::time::Duration::from_secs(which.timeout.into());
+        Ok(address.map(|address| finished_jobs::pages(address, due)))
+    }
+}
+
+const NO_PROXY: &str = "mapred.job.tracker.corona.proxyaddr is not set: name the pages of the \
+                        proxy job tracker with --proxy-job-tracker";
+
 impl List {
     fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        if self.finished {
+            return self.finished(console);
+        }
         let mut caller = self.which.caller()?;
         let all = self.all;
         let jobs = block_on(async {
@@ -335,6 +387,83 @@ impl List {
             }
             Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
             Form::Table => Ok(console.print(&jobs_table(&jobs).render(console, self.output.wide))?),
+        }
+    }
+}
+
+impl List {
+    fn finished(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let (jobs, total) = match self.histories.pages(&self.which)? {
+            None if self.wanted.needs_histories() => bail!(NO_PROXY),
+            None => {
+                console.complain(&format!("{NO_PROXY}; asking the job tracker\n"));
+                self.finished_of_the_job_tracker()?
+            }
+            Some(pages) => match self.wanted.list(&pages) {
+                Err(error) if !self.wanted.needs_histories() => {
+                    console.complain(&format!("{error:#}; asking the job tracker\n"));
+                    self.finished_of_the_job_tracker()?
+                }
+                listed => listed?,
+            },
+        };
+        match self.output.output {
+            Form::Json => console.print_json(&jobs),
+            Form::Table if jobs.is_empty() => Ok(console.print("No jobs.\n")?),
+            Form::Table => {
+                let table = finished_jobs::table(&jobs).render(console, self.output.wide);
+                console.print(&table)?;
+                if total > jobs.len() as u64 {
+                    console.print(&format!("{} of {total} jobs; see --limit\n", jobs.len()))?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Those that the job tracker remembers, the last submitted first, and how many there are.
+    fn finished_of_the_job_tracker(&self) -> anyhow::Result<(Vec<Finished>, u64)> {
+        let mut caller = self.which.caller()?;
+        let jobs = block_on(async {
+            let jobs = caller.client.get_all_jobs().await;
+            Ok(caller.checked(jobs)?.unwrap_or_default())
+        })?;
+        let mut ended: Vec<JobStatus> =
+            jobs.into_iter().filter(|status| is_over(status.run_state)).collect();
+        ended.sort_by_key(|status| std::cmp::Reverse(status.start_time_ms));
+        let mut jobs: Vec<Finished> = ended
+            .iter()
+            .map(|status| Finished {
+                id: status.job.to_string(),
+                state: state(status.run_state).to_lowercase(),
+                user: status.user.clone(),
+                history: None,
+            })
+            .filter(|job| self.wanted.wants(job))
+            .collect();
+        let total = jobs.len() as u64;
+        jobs.truncate(self.wanted.limit());
+        Ok((jobs, total))
+    }
+}
+
+impl History {
+    fn run(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+        let History { one, histories } = self;
+        let text = match histories.pages(&one.which)? {
+            None => one.history()?,
+            Some(pages) => match finished_jobs::history(&pages, &one.job.to_string()) {
+                Ok(text) => text,
+                Err(error) => {
+                    console.complain(&format!("{error:#}; asking the job tracker\n"));
+                    one.history()?
+                }
+            },
+        };
+        let lines: Vec<String> = text.lines().map(|line| printable(line).to_string()).collect();
+        match one.output.output {
+            Form::Json => console.print_json(&serde_json::json!({ "history": lines })),
+            Form::Table => Ok(console.print(&format!("{}\n", lines.join("\n")))?),
         }
     }
 }
@@ -413,7 +542,7 @@ impl One {
     }
 
     /// The history is on the pages of the service, whose address is in the profile of the job.
-    fn history(self, console: &mut Console<'_>) -> anyhow::Result<()> {
+    fn history(&self) -> anyhow::Result<String> {
         let due = std::time::Duration::from_secs(self.which.timeout.into());
         let mut caller = self.which.caller()?;
         let profile = block_on(async {
@@ -424,13 +553,8 @@ impl One {
         let pages = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
         let pages = pages.and_then(|pages| pages.parse::<HostPort>().ok());
         let pages = pages.with_context(|| format!("the page of the job is at {url:?}"))?;
-        let web = Web::new(pages, due);
-        let text = block_on(web.page(&format!("/jobs/{}/history", self.job)))?;
-        let lines: Vec<String> = text.lines().map(|line| printable(line).to_string()).collect();
-        match self.output.output {
-            Form::Json => console.print_json(&serde_json::json!({ "history": lines })),
-            Form::Table => Ok(console.print(&format!("{}\n", lines.join("\n")))?),
-        }
+        let web = Web::of("job tracker", pages, due);
+        block_on(web.page(&format!("/jobs/{}/history", self.job)))
     }
 
     fn kill(self, console: &mut Console<'_>) -> anyhow::Result<()> {

@@ -35,8 +35,9 @@ Examples:
       --output /tmp/words --mapper builtin:wc --reducer builtin:wc
 
 All daemons listen on loopback addresses only: the cluster manager on port 8888,
-its pages on 8889, the job tracker on 8021, its pages on 50030, and node N on
-port 50060 of 127.0.0.N. If one of them is taken, all are 100 higher, or 200,
+its pages on 8889, the job tracker on 8021, its pages on 50030, the proxy job
+tracker on 50035 and 50036, its pages on 50032, and node N on port 50060 of
+127.0.0.N. If one of them is taken, all are 100 higher, or 200,
 and so on. The directory keeps them: started again on it, the cluster has the
 same ports, and its jobs go on.
 A daemon that ends is started again; its log is in DIR/logs, the number of its
@@ -63,9 +64,9 @@ const MOST_LOG_BYTES: u64 = 64 << 20;
 
 /// Run a whole cluster on this machine, for a first try and for tests
 ///
-/// Starts a cluster manager, nodes that run jobs without Java, and a job
-/// tracker, each in a process of its own, and keeps all their files in one
-/// directory. DIR/conf is the --conf-dir of every other command. When the
+/// Starts a cluster manager, nodes that run jobs without Java, a job tracker,
+/// and a proxy job tracker, which shows finished jobs, each in a process of its
+/// own, and keeps all their files in one directory. DIR/conf is the --conf-dir of every other command. When the
 /// cluster is ready it prints one line with the URL that leads to all pages.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -156,7 +157,9 @@ async fn serve(arguments: Arguments, console: &mut Console<'_>) -> anyhow::Resul
 async fn start(cluster: &mut Cluster, home: &Home, ports: &Ports, nodes: u8) -> anyhow::Result<()> {
     cluster.launch("cluster-manager", "cluster-manager", home, &[])?;
     cluster.until_ready(&["cluster-manager".to_owned()]).await?;
-    let mut awaited = vec!["job-tracker".to_owned()];
+    // The nodes and job trackers ask it whether the cluster manager is in safe mode.
+    cluster.launch("proxy-job-tracker", "proxy-job-tracker", home, &[])?;
+    let mut awaited = vec!["proxy-job-tracker".to_owned(), "job-tracker".to_owned()];
     for number in 1..=nodes {
         let name = format!("node-{number}");
         let dir = home.root.join(&name);
@@ -190,21 +193,36 @@ struct Ports {
     job_pages: u16,
     /// Of each node, on an address of its own.
     nodes: u16,
+    #[serde(flatten)]
+    proxy: Option<ProxyPorts>,
+}
+
+/// Those of the proxy job tracker, which a directory of an earlier version does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ProxyPorts {
+    proxy_thrift: u16,
+    proxy_rpc: u16,
+    proxy_pages: u16,
 }
 
 impl Ports {
-    const DOCUMENTED: Ports =
-        Ports { thrift: 8888, pages: 8889, job_tracker: 8021, job_pages: 50030, nodes: 50060 };
-
     fn shifted(by: u16) -> Ports {
-        let Ports { thrift, pages, job_tracker, job_pages, nodes } = Ports::DOCUMENTED;
+        let [thrift, pages, job_tracker, job_pages, nodes] = [8888, 8889, 8021, 50030, 50060];
+        let proxy =
+            ProxyPorts { proxy_thrift: 50036 + by, proxy_rpc: 50035 + by, proxy_pages: 50032 + by };
         Ports {
+            proxy: Some(proxy),
             thrift: thrift + by,
             pages: pages + by,
             job_tracker: job_tracker + by,
             job_pages: job_pages + by,
             nodes: nodes + by,
         }
+    }
+
+    fn write(&self, path: &Path) -> anyhow::Result<()> {
+        fs::write(path, serde_json::to_vec(self)?)
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// The addresses that a cluster of so many nodes listens on, each with what it is for.
@@ -216,6 +234,11 @@ impl Ports {
             ("the job tracker", own, self.job_tracker),
             ("the pages of the job tracker", own, self.job_pages),
         ];
+        if let Some(ProxyPorts { proxy_thrift, proxy_rpc, proxy_pages }) = self.proxy {
+            all.push(("the proxy job tracker", own, proxy_thrift));
+            all.push(("the proxy job tracker", own, proxy_rpc));
+            all.push(("the pages of the proxy job tracker", own, proxy_pages));
+        }
         let of_node = |number| ("a node", Ipv4Addr::new(127, 0, 0, number), self.nodes);
         all.extend((1..=nodes).map(of_node));
         all
@@ -243,6 +266,11 @@ impl Ports {
                 job_tracker: choose()?,
                 job_pages: choose()?,
                 nodes: choose()?,
+                proxy: Some(ProxyPorts {
+                    proxy_thrift: choose()?,
+                    proxy_rpc: choose()?,
+                    proxy_pages: choose()?,
+                }),
             };
             if (2..=nodes).all(|node| is_free(Ipv4Addr::new(127, 0, 0, node), ports.nodes)) {
                 return Ok(ports);
@@ -279,7 +307,16 @@ impl Home {
             }
             Err(error) => return Err(error).context(format!("cannot lock {shown}/lock")),
         }
-        for name in ["conf", "logs", "run", "cluster-manager", "job-tracker", "history", "tmp"] {
+        for name in [
+            "conf",
+            "logs",
+            "run",
+            "cluster-manager",
+            "job-tracker",
+            "proxy-job-tracker",
+            "history",
+            "tmp",
+        ] {
             let made = root.join(name);
             fs::create_dir_all(&made)
                 .with_context(|| format!("cannot make the directory {}", made.display()))?;
@@ -296,9 +333,13 @@ impl Home {
         let path = self.root.join("ports.json");
         match fs::read(&path) {
             Ok(kept) => {
-                let ports: Ports = serde_json::from_slice(&kept).with_context(|| {
+                let mut ports: Ports = serde_json::from_slice(&kept).with_context(|| {
                     format!("{} cannot be read; delete it to get other ports", path.display())
                 })?;
+                if ports.proxy.is_none() {
+                    ports.proxy = Ports::free(nodes)?.proxy;
+                    ports.write(&path)?;
+                }
                 if let Some((what, host, port)) = ports.taken(nodes) {
                     bail!(
                         "{host}:{port}, the address of {what} in {}, is taken; stop the program \
@@ -321,8 +362,7 @@ impl Home {
                 anyhow!("all documented ports are taken; use --free-ports for any others")
             })?
         };
-        fs::write(&path, serde_json::to_vec(&ports)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        ports.write(&path)?;
         Ok(ports)
     }
 
@@ -352,10 +392,19 @@ impl Home {
             ("corona.cm.journal.dir", at("cluster-manager/journal")),
             ("corona.sessions.log.dir", at("history")),
             ("corona.jt.data.dir", at("job-tracker")),
+            ("corona.pjt.data.dir", at("proxy-job-tracker")),
             ("corona.system.dir", format!("file:{}", at("system"))),
             ("mapred.system.dir", format!("file:{}", at("system"))),
             ("corona.tt.native.tasks", "streaming".to_owned()),
         ];
+        if let Some(ProxyPorts { proxy_thrift, proxy_rpc, proxy_pages }) = ports.proxy {
+            let of_proxy = [
+                ("corona.proxy.job.tracker.thriftaddr", proxy_thrift),
+                ("corona.proxy.job.tracker.rpcaddr", proxy_rpc),
+                ("mapred.job.tracker.corona.proxyaddr", proxy_pages),
+            ];
+            settings.extend(of_proxy.map(|(key, port)| (key, format!("{own}:{port}"))));
+        }
         settings.extend(FAST.iter().map(|(key, value)| (*key, (*value).to_owned())));
         for Override { key, value } in &arguments.overrides {
             settings.retain(|(known, _)| known != key);
@@ -394,6 +443,7 @@ const FAST: &[(&str, &str)] = &[
     ("corona.jobtracker.heartbeat.interval", "200"),
     ("mapreduce.tasktracker.outofband.heartbeat", "true"),
     ("mapred.event.sleep.ms", "100"),
+    ("corona.pjt.index.interval.ms", "500"),
     ("corona.task.report.ms", "500"),
     ("corona.task.shuffle.retry.ms", "1000"),
     ("mapred.tasktracker.tasks.sleeptime.before.sigkill", "1000"),
@@ -515,7 +565,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the daemons: job tracker, nodes, cluster manager. Jobs that run go on at the next start.
+    /// Stops the daemons: job tracker, nodes, proxy job tracker, cluster manager. Jobs that run go on at the next start.
     async fn stop(mut self) {
         while let Some(Daemon { stop, keeper }) = self.daemons.pop() {
             stop.send_replace(true);

@@ -13,6 +13,7 @@ mod completions;
 mod daemon;
 mod demo;
 mod events;
+mod finished_jobs;
 mod fs;
 mod gateway;
 mod import;

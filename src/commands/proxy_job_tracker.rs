@@ -10,7 +10,7 @@ use sd_notify::NotifyState;
 use tokio::sync::watch;
 
 use super::arguments::{FoundSource, SourceArguments};
-use super::daemon::{announce, run_service, serve_until, tell_systemd, threads, usable};
+use super::daemon::{announce, run_service_with, serve_until, tell_systemd, threads, usable};
 use super::logging::LogArguments;
 use super::signals::StopSignal;
 
@@ -26,6 +26,10 @@ SIGTERM and SIGINT stop the service. The flag of safe mode is not kept: the
 cluster manager sets it when it changes, and clears it when it starts.
 Exit status: 0 stopped; 1 could not start, or a part of it failed, with one
 line on stderr that says so; 2 wrong usage.";
+
+/// Threads that wait for disks: more than the index, the pages and the clean-up use together when none of
+/// their file systems answers. Each keeps memory of its own.
+const BLOCKING: usize = 32;
 
 /// Run the proxy job tracker: finished jobs, the safe mode flag, statistics
 ///
@@ -50,7 +54,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _log = arguments.log.init()?;
     let source = arguments.source.found()?;
-    run_service(threads(), |stop| serve(source, stop))
+    run_service_with(threads(), BLOCKING, |stop| serve(source, stop))
 }
 
 async fn serve(source: FoundSource, stop: impl Future<Output = StopSignal>) -> anyhow::Result<()> {

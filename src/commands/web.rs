@@ -22,6 +22,8 @@ const MAX_PAGE_BYTES: usize = 64 << 20;
 /// The pages of a cluster manager.
 #[derive(Clone, Debug)]
 pub(super) struct Web {
+    /// The service whose pages they are.
+    service: &'static str,
     address: HostPort,
     timeout: Duration,
 }
@@ -49,7 +51,12 @@ pub(super) enum Answer<T> {
 
 impl Web {
     pub(super) fn new(address: HostPort, timeout: Duration) -> Web {
-        Web { address, timeout }
+        Web::of("cluster manager", address, timeout)
+    }
+
+    /// The pages of another service.
+    pub(super) fn of(service: &'static str, address: HostPort, timeout: Duration) -> Web {
+        Web { service, address, timeout }
     }
 
     /// The address of the pages.
@@ -59,12 +66,12 @@ impl Web {
 
     /// The same pages with a shorter timeout.
     pub(super) fn within(&self, most: Duration) -> Web {
-        Web { address: self.address.clone(), timeout: self.timeout.min(most) }
+        Web { timeout: self.timeout.min(most), ..self.clone() }
     }
 
     /// Where the pages are, for errors.
     pub(super) fn who(&self) -> String {
-        format!("the pages of the cluster manager at {}", self.address)
+        format!("the pages of the {} at {}", self.service, self.address)
     }
 
     /// Reads JSON from a path of the API. The path is the encoded one of the request.
@@ -197,7 +204,8 @@ impl Web {
     /// A request without a response. A Thrift service reads the request as the
     /// length of a message that it does not allow, and closes the connection.
     fn failed(&self, error: hyper::Error) -> anyhow::Error {
-        if error.is_incomplete_message() || error.is_parse() {
+        let is_thrift = error.is_incomplete_message() || error.is_parse();
+        if self.service == "cluster manager" && is_thrift {
             return anyhow!(
                 "{} did not answer with HTTP ({error}): if this is the port of cm.server.address, \
                  name that of cm.server.http.address with --http-address",

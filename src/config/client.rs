@@ -26,6 +26,9 @@ pub struct ClientSettings {
     pub proxy_job_tracker_address: HostPort,
     /// The job tracker service.
     pub job_tracker: HostPort,
+    /// The pages of finished jobs, which the proxy job tracker serves; `None` if their address is not
+    /// configured.
+    pub finished_jobs: Option<HostPort>,
     /// Nodes that restart together by default, at least 1.
     pub restart_batch: u32,
 }

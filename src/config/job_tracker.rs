@@ -19,6 +19,8 @@ pub struct JobTrackerServiceSettings {
     pub cluster_manager: HostPort,
     /// Where its pages are.
     pub cluster_manager_pages: HostPort,
+    /// Where the proxy job tracker shows finished jobs; `None` if that is not configured.
+    pub finished_job_pages: Option<HostPort>,
     /// The proxy job tracker's Thrift service; `None` where none is set.
     pub proxy_job_tracker: Option<HostPort>,
     /// Where it takes reports of jobs that have ended, if that is configured.
@@ -180,6 +182,7 @@ impl SettingsReader<'_> {
         let settings = JobTrackerServiceSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
+            finished_job_pages: self.finished_jobs(),
             proxy_job_tracker: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT).then_some(proxy),
             proxy_job_tracker_reports: self.is_set(&keys::PROXY_JOB_TRACKER_RPC).then_some(reports),
             session_expiry: self.span(&keys::SESSION_EXPIRY),

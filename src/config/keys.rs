@@ -400,7 +400,7 @@ keys! {
     CLIENT_POOL_PROPERTY = "mapred.fairscheduler.poolnameproperty", Text, "user.name", "", Client,
         "The key whose value is the pool if none is set.";
     CLIENT_PROXY = "mapred.job.tracker.corona.proxyaddr", Address, "", "", Client,
-        "The proxy job tracker's web address. The proxy job tracker itself listens at 0.0.0.0 and any free port if it is unset.";
+        "The proxy job tracker's web address, to which the pages of the other services link. The proxy job tracker itself listens at 0.0.0.0 and any free port if it is unset.";
 
     TT_HEARTBEAT = "corona.clustermanager.heartbeat.interval", int(1), "3000", "ms", Tracker,
         "Time between the heartbeats of a task tracker. The cluster manager uses it to find late nodes.";
@@ -892,6 +892,10 @@ keys! {
         "Connections to the pages. Further ones are refused.";
     PJT_MAX_CONNECTIONS_PER_PEER = "corona.pjt.http.max.connections.per.peer", int(1), "100", "connections", ProxyOwn,
         "Connections of one peer to the pages. Further ones are refused.";
+    PJT_PROBES = "corona.pjt.http.probe.connections", int(1), "8", "connections", ProxyOwn,
+        "Further connections that may request only /healthz, /readyz and /metrics.";
+    PJT_HOSTS = "corona.pjt.http.hosts", List, "", "", ProxyOwn,
+        "Further host names under which pages are served, besides addresses, localhost and the machine's names; *: every name.";
 }
 
 /// The key with this name.

@@ -7,7 +7,7 @@ use super::problem::ConfigErrors;
 use super::service::LoadedService;
 use super::settings::SettingsReader;
 use super::typed::{self, HostPort, Wrong};
-use super::{InForce, Source, keys};
+use super::{InForce, Source, keys, web};
 
 /// Everything that the proxy job tracker can be configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,9 @@ pub struct ProxyJobTrackerSettings {
     pub cluster_manager_pages: HostPort,
     /// Port of the Thrift service.
     pub thrift: HostPort,
-    /// Whether that is configured: if not, only this machine reaches it.
-    pub thrift_is_set: bool,
+    /// Whether it listens on all addresses of this machine: if it is configured, and other machines may
+    /// reach it.
+    pub thrift_on_all: bool,
     /// Where Hadoop RPC listens.
     pub rpc: HostPort,
     /// Where the pages are.
@@ -52,6 +53,10 @@ pub struct ProxyJobTrackerSettings {
     pub max_connections: usize,
     /// Those of one peer.
     pub max_connections_per_peer: usize,
+    /// Connections beyond these for monitors of the program.
+    pub probe_connections: usize,
+    /// Host names under which the pages are served, besides the machine's.
+    pub hosts: Vec<Box<str>>,
     /// What is done with what has expired.
     pub clean_up: CleanUp,
     /// Directories of jobs: age and interval.
@@ -103,7 +108,8 @@ impl SettingsReader<'_> {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
             thrift: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
-            thrift_is_set: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT),
+            thrift_on_all: self.is_set(&keys::PROXY_JOB_TRACKER_THRIFT)
+                && !self.value(&keys::LOOPBACK_ONLY, typed::boolean),
             rpc: self.value(&keys::PROXY_JOB_TRACKER_RPC, typed::address),
             http,
             system_dir: self.text(&keys::JT_SYSTEM_DIR),
@@ -120,6 +126,8 @@ impl SettingsReader<'_> {
             max_relays: self.number(&keys::PJT_MAX_RELAYS),
             max_connections: self.number(&keys::PJT_MAX_CONNECTIONS),
             max_connections_per_peer: self.number(&keys::PJT_MAX_CONNECTIONS_PER_PEER),
+            probe_connections: self.number(&keys::PJT_PROBES),
+            hosts: self.value(&keys::PJT_HOSTS, web::hosts),
             clean_up: self.value(&keys::PJT_CLEAN_UP, clean_up),
             job_files: (
                 self.span(&keys::PJT_JOB_FILE_THRESHOLD),
@@ -188,6 +196,8 @@ mod tests {
             ("corona.pjt.relay.max.requests", "7", "max_relays: 7"),
             ("corona.pjt.http.max.connections", "7", "max_connections: 7"),
             ("corona.pjt.http.max.connections.per.peer", "7", "max_connections_per_peer: 7"),
+            ("corona.pjt.http.probe.connections", "7", "probe_connections: 7"),
+            ("corona.pjt.http.hosts", "seven", "hosts: [\"seven\"]"),
         ] {
             let shown = format!("{:?}", load(&[(key, value)]).unwrap().settings);
             assert!(shown.contains(effect), "{key}: {shown}");

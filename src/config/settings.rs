@@ -265,6 +265,13 @@ impl<'a> SettingsReader<'a> {
         (address.port != 0).then_some(address.port)
     }
 
+    /// The address of the pages of finished jobs, which the proxy job tracker serves; `None` if it
+    /// chooses a free port, or cannot read its address.
+    pub(super) fn finished_jobs(&self) -> Option<HostPort> {
+        let set = self.properties.get(keys::CLIENT_PROXY.name, &mut Vec::new()).ok().flatten()?;
+        typed::address(&set.value).ok().filter(|address| address.port != 0)
+    }
+
     /// The settings of a command-line tool; other keys are not read.
     pub(super) fn read_client(mut self) -> ClientSettings {
         ClientSettings {
@@ -272,6 +279,7 @@ impl<'a> SettingsReader<'a> {
             http_address: self.value(&keys::HTTP_ADDRESS, typed::address),
             proxy_job_tracker_address: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
             job_tracker: self.value(&keys::JT_ADDRESS, typed::address),
+            finished_jobs: self.finished_jobs(),
             restart_batch: self.number(&keys::RESTART_BATCH),
         }
     }
@@ -486,6 +494,7 @@ impl<'a> SettingsReader<'a> {
             hosts: self.value(&keys::WEB_HOSTS, web::hosts),
             max_subscribers: self.number(&keys::WEB_MAX_SUBSCRIBERS),
             tracker_port: self.port_beside(&keys::TT_HTTP_ADDRESS),
+            finished_jobs: self.finished_jobs(),
         }
     }
 

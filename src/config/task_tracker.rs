@@ -20,6 +20,8 @@ pub struct TaskTrackerSettings {
     pub cluster_manager: HostPort,
     /// Where its pages are, as this configuration has it.
     pub cluster_manager_pages: HostPort,
+    /// Where the proxy job tracker shows finished jobs; `None` if that is not configured.
+    pub finished_jobs: Option<HostPort>,
     /// The proxy job tracker's Thrift service, which reports the end of safe mode.
     pub proxy_job_tracker: HostPort,
     /// Slots by CPU count.
@@ -211,6 +213,7 @@ impl SettingsReader<'_> {
         let settings = TaskTrackerSettings {
             cluster_manager: self.value(&keys::SERVER_ADDRESS, typed::address),
             cluster_manager_pages: self.value(&keys::HTTP_ADDRESS, typed::address),
+            finished_jobs: self.finished_jobs(),
             proxy_job_tracker: self.value(&keys::PROXY_JOB_TRACKER_THRIFT, typed::address),
             partitioning: self.partitioning(),
             slot_multiplier: self.number(&keys::TT_SLOT_MULTIPLIER),

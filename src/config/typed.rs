@@ -31,6 +31,15 @@ impl fmt::Display for HostPort {
     }
 }
 
+impl HostPort {
+    /// The address of pages that are served here, for a link: `http://host:port/`. `None` if nobody can
+    /// know it: any free port, or all addresses of a machine.
+    pub fn page_address(&self) -> Option<String> {
+        let is_any = matches!(&*self.host, "0.0.0.0" | "::");
+        (self.port != 0 && !is_any).then(|| format!("http://{self}/"))
+    }
+}
+
 impl FromStr for HostPort {
     type Err = NotAnAddress;
 

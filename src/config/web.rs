@@ -4,7 +4,7 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Duration;
 
-use super::typed::Wrong;
+use super::typed::{HostPort, Wrong};
 
 /// Limits and costs of the pages. The original has none of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub struct WebSettings {
     /// Port of the task trackers' pages, as these files have it for them; `None` if they choose a free
     /// one. `mapred.task.tracker.http.address`
     pub tracker_port: Option<u16>,
+    /// Where the proxy job tracker shows finished jobs, as these files have it for it; `None` if it
+    /// chooses a free port. `mapred.job.tracker.corona.proxyaddr`
+    pub finished_jobs: Option<HostPort>,
 }
 
 /// A text that is not shown by accident.

@@ -453,9 +453,13 @@ impl LocalReader {
         let (file, sums, path) = (self.file.clone(), self.sums.clone(), self.path.clone());
         let covered = sums.as_ref().map_or(1, |(_, covered)| *covered);
         let from = self.position - self.position % covered as u64;
+        // As large as what is left of the file: many files are small. One that has grown has more steps.
+        let left = usize::try_from(self.length.saturating_sub(from)).unwrap_or(usize::MAX);
+        let step = if left == 0 { STEP_BYTES } else { left.min(STEP_BYTES) };
         let mut buffer = std::mem::take(&mut self.filled);
+        // Here, and not on the thread that reads: what many threads allocate stays with them.
+        buffer.resize(step.next_multiple_of(covered), 0);
         self.filled = blocking(move || {
-            buffer.resize(STEP_BYTES.next_multiple_of(covered), 0);
             let read = read_whole(&file, &mut buffer, from)
                 .map_err(|error| FsError::io("read", &path, &error))?;
             buffer.truncate(read);

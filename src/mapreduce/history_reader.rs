@@ -21,6 +21,8 @@ const MAX_PARTS: usize = 1_000_000;
 const MAX_TEXT: usize = 8 << 10;
 /// Bytes of errors and states of one job that are kept.
 const MAX_TEXTS: usize = 32 << 20;
+/// The key with the longest value of tasks and attempts, and the last one.
+const LONGEST: &str = "COUNTERS";
 /// Different hosts and task trackers that are kept once each.
 const MAX_NAMES: usize = 100_000;
 
@@ -65,10 +67,22 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// The keys with their values. It ends where a pair cannot be read.
     pub fn pairs(&self) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
+        self.pairs_before("")
+    }
+
+    /// The same up to this key, whose value is not looked at: it may be much longer than all others.
+    fn pairs_before(
+        &self,
+        end: &'static str,
+    ) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> + use<'a> {
         let is_escaped = self.is_escaped;
         let mut rest = self.pairs;
         std::iter::from_fn(move || {
-            let (key, raw, after) = pair(rest, is_escaped)?;
+            let (key, value) = key(rest)?;
+            if key == end {
+                return None;
+            }
+            let (raw, after) = value_of(value, is_escaped)?;
             rest = after;
             Some((key, text(raw, is_escaped)))
         })
@@ -89,14 +103,25 @@ impl<'a> Record<'a> {
 
 /// The first pair: its key, its raw value, and what follows.
 fn pair(bytes: &[u8], is_escaped: bool) -> Option<(&str, &[u8], &[u8])> {
+    let (key, value) = key(bytes)?;
+    let (raw, after) = value_of(value, is_escaped)?;
+    Some((key, raw, after))
+}
+
+/// The key of the first pair, and what follows the quote behind it.
+fn key(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let bytes = bytes.trim_ascii_start();
     let length = bytes.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_')?;
     let (key, rest) = bytes.split_at_checked(length)?;
     let value = rest.strip_prefix(b"=\"")?;
-    let end = end_of_value(value, is_escaped)?;
-    let (raw, after) = value.split_at_checked(end)?;
     let key = std::str::from_utf8(key).ok().filter(|key| !key.is_empty())?;
-    Some((key, raw, after.get(1..).unwrap_or_default()))
+    Some((key, value))
+}
+
+/// The raw value up to the quote that ends it, and what follows that.
+fn value_of(value: &[u8], is_escaped: bool) -> Option<(&[u8], &[u8])> {
+    let (raw, after) = value.split_at_checked(end_of_value(value, is_escaped)?)?;
+    Some((raw, after.get(1..).unwrap_or_default()))
 }
 
 /// Where the quote is that ends a value.
@@ -122,11 +147,16 @@ fn text(raw: &[u8], is_escaped: bool) -> Cow<'_, str> {
         return String::from_utf8_lossy(raw);
     }
     let mut out = Vec::with_capacity(raw.len());
-    let mut bytes = raw.iter();
-    while let Some(byte) = bytes.next() {
-        let byte = if *byte == b'\\' { bytes.next().unwrap_or(byte) } else { byte };
-        out.push(*byte);
+    let mut rest = raw;
+    while let Some((plain, escaped)) =
+        memchr::memchr(b'\\', rest).and_then(|at| rest.split_at_checked(at))
+    {
+        out.extend_from_slice(plain);
+        // A backslash at the end stands for itself.
+        out.push(escaped.get(1).copied().unwrap_or(b'\\'));
+        rest = escaped.get(2..).unwrap_or_default();
     }
+    out.extend_from_slice(rest);
     Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -477,7 +507,7 @@ impl JobHistory {
         let role = record.get("TASK_TYPE").and_then(|role| role_of(&role));
         let mut error = Box::default();
         let mut splits = Arc::default();
-        for (key, value) in record.pairs() {
+        for (key, value) in record.pairs_before(LONGEST) {
             match key {
                 "ERROR" => error = self.keep(&value),
                 "SPLITS" => splits = self.name(&cut(&value, MAX_TEXT)),
@@ -491,13 +521,11 @@ impl JobHistory {
         if !splits.is_empty() {
             task.splits = splits;
         }
-        for (key, value) in record.pairs() {
+        for (key, value) in record.pairs_before(LONGEST) {
             match key {
                 "START_TIME" => task.start_ms = number(&value),
                 "FINISH_TIME" => task.finish_ms = number(&value),
                 "TASK_STATUS" => task.state = PartState::of(&value),
-                // The longest value, and the last one.
-                "COUNTERS" => break,
                 _ => {}
             }
         }
@@ -509,7 +537,7 @@ impl JobHistory {
         let mut seen = Seen::default();
         let (mut tracker, mut host) = (None, None);
         let (mut error, mut state_text) = (None, None);
-        for (key, value) in record.pairs() {
+        for (key, value) in record.pairs_before(LONGEST) {
             match key {
                 "TASKID" => task_id = Some(value),
                 "TASK_ATTEMPT_ID" => id = Some(value),
@@ -524,8 +552,6 @@ impl JobHistory {
                 "HOSTNAME" => host = Some(self.name(&cut(&value, 512))),
                 "ERROR" => error = Some(self.keep(&value)),
                 "STATE_STRING" => state_text = Some(self.keep(&value)),
-                // The longest value, and the last one.
-                "COUNTERS" => break,
                 _ => {}
             }
         }

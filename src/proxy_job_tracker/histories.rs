@@ -12,7 +12,7 @@ use corona_filesystem::{ErrorKind, FileStatus, FileSystem, FileSystems, FsError,
 use corona_mapreduce::history_reader::{AttemptCounters, Record, Records};
 use corona_mapreduce::{JobHistory, JobId};
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 /// Files that are read at a time. Each may wait for a file system that does not answer.
@@ -23,6 +23,9 @@ const PIECE: usize = 1 << 20;
 const MAX_CONF: u64 = 16 << 20;
 /// The directory of the histories of jobs that have ended.
 pub(super) const DONE: &str = "done";
+
+/// A piece of a file, or why there is no further one.
+pub(super) type Piece = std::io::Result<hyper::body::Bytes>;
 
 /// Why a history cannot be shown.
 #[derive(Debug, Error)]
@@ -219,6 +222,51 @@ impl Histories {
             Ok(one.found)
         })
         .await
+    }
+
+    /// The bytes of a history, in pieces, as far as they may be read. Each piece is read in turn with
+    /// what others want, so that a slow reader keeps no turn.
+    pub(super) async fn pieces(
+        self: &Arc<Self>,
+        place: &Place,
+    ) -> Result<mpsc::Receiver<Piece>, HistoryError> {
+        let (system, root) = (self.system.clone(), self.root.clone());
+        let path = place.path(&self.root);
+        let mut reader = self
+            .work(async move {
+                status(&*system, &root, &path).await?;
+                Ok(system.open(&path).await?)
+            })
+            .await?;
+        let (sender, pieces) = mpsc::channel(1);
+        let histories = self.clone();
+        tokio::spawn(async move {
+            let mut left = histories.max_bytes;
+            while left > 0 {
+                let read = histories.work(async move {
+                    let room = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+                    let mut piece = vec![0; room];
+                    let read = reader.read(&mut piece).await?;
+                    piece.truncate(read);
+                    Ok((reader, piece))
+                });
+                match read.await {
+                    Ok((own, piece)) => {
+                        reader = own;
+                        left -= piece.len() as u64;
+                        if piece.is_empty() || sender.send(Ok(piece.into())).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        // The reader's connection ends with it.
+                        let _ = sender.send(Err(std::io::Error::other(error))).await;
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(pieces)
     }
 
     /// The names and values of a job's configuration.

@@ -1,85 +1,111 @@
 //! The web server: which page is at which address, for browsers, clients and scripts.
 //! Spec: mapreduce/08 §8.8.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use http_body_util::Full;
+use http_body_util::Either;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION,
-    ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
-use hyper::{Method, Request, Response, StatusCode};
-use tokio::net::TcpListener;
+use hyper::header::{HeaderMap, HeaderValue, LOCATION};
+use hyper::{Method, Request, StatusCode};
 use tokio::sync::watch;
 
 use super::Shared;
 use super::histories::HistoryError;
-use super::relay::{Failed, read_form};
+use super::relay::Failed;
 use super::sessions::Target;
+use corona_config::HostPort;
 use corona_mapreduce::JobId;
-use corona_net::connections::{Connections, accept};
-use corona_net::http;
-use corona_web::exchange::POLICY;
 pub(super) use corona_web::exchange::Parameters;
+use corona_web::exchange::{self, Answer, respond, text};
+use corona_web::making::{compress, make_answer};
+use corona_web::operator::read_own_form;
+use corona_web::server::{Admission, Site};
 use corona_web::{compression, files, prometheus};
 
-/// The body of a reply. Its errors end the connection.
+/// A body that is sent piece by piece. Its errors end the connection.
 pub(super) type PageBody = UnsyncBoxBody<Bytes, std::io::Error>;
 /// A reply.
-pub(super) type Page = Response<PageBody>;
+pub(super) type Page = Answer<PageBody>;
 
-/// The largest form, in bytes, and how long it may take to arrive.
-const MAX_FORM: usize = 64 << 10;
-const FORM_TIMEOUT: Duration = Duration::from_secs(30);
+impl Site for Shared {
+    type Stream = PageBody;
 
-/// Serves pages until `stop` becomes true.
-pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, stop: watch::Receiver<bool>) {
-    let settings = &shared.settings;
-    let connections = Connections::new(settings.max_connections, settings.max_connections_per_peer);
-    let admit = |peer: std::net::SocketAddr| match connections.admit(peer.ip()) {
-        Ok(place) => Some((place, ())),
-        Err(_) => {
-            tracing::warn!(%peer, "web connection refused: the limit of connections is reached");
-            None
-        }
-    };
-    accept(listener, stop, admit, |stream, _, place, ()| {
-        let shared = shared.clone();
-        async move {
-            let answer = |request| {
-                let shared = shared.clone();
-                async move { shared.answer(request).await }
-            };
-            http::serve(stream, &place, http::Limits::default(), answer).await;
-        }
-    })
-    .await;
+    fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    fn count_request(&self) {
+        self.web_requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_refused(&self) {
+        self.web_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        _: SocketAddr,
+        stop: watch::Receiver<bool>,
+    ) -> Page {
+        let is_accepted = compression::is_accepted(request.headers());
+        let makers = if request.uri().path() == "/metrics" { &self.scrapers } else { &self.makers };
+        let page = self.clone().answer_plain(request, &stop).await;
+        compress(page, is_accepted, makers).await
+    }
 }
 
 impl Shared {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Page {
-        let takes_gzip = compression::is_accepted(request.headers());
-        let path = request.uri().path().to_owned();
-        let query = Parameters::parse(request.uri().query().unwrap_or_default().as_bytes());
-        match (&*path, request.method()) {
-            ("/healthz" | "/readyz", _) => text(StatusCode::OK, "ok\n"),
-            ("/proxy", &Method::GET | &Method::HEAD) => self.proxy(&query).await,
-            ("/proxy", &Method::POST) => self.proxy_post(request, query).await,
-            ("/metrics", &Method::GET | &Method::HEAD) => {
-                let metrics = super::metrics::render(&self);
-                whole(StatusCode::OK, prometheus::CONTENT_TYPE, metrics, takes_gzip)
-            }
-            (_, &Method::GET | &Method::HEAD) => match path.strip_prefix("/static/") {
-                Some(name) => static_file(name, takes_gzip),
-                None => super::pages::answer(&self, &path, &query, takes_gzip)
-                    .await
-                    .unwrap_or_else(|| text(StatusCode::NOT_FOUND, "No such page\n")),
-            },
-            _ => text(StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are supported\n"),
+    async fn answer_plain(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        stop: &watch::Receiver<bool>,
+    ) -> Page {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        let own = ("proxy job tracker", "corona.pjt.http.hosts");
+        if let Some(refused) = self.admission.misdirected(path, &head.headers, own) {
+            return refused;
         }
+        let query = Parameters::parse(head.uri.query().unwrap_or_default().as_bytes());
+        match (path, &head.method) {
+            ("/proxy", &Method::POST) => self.proxy_post(&head.headers, body, query).await,
+            (_, &Method::GET | &Method::HEAD) => match path {
+                "/healthz" => text(StatusCode::OK, "ok\n"),
+                "/readyz" if *stop.borrow() => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+                "/readyz" => text(StatusCode::OK, "ready\n"),
+                "/proxy" => self.proxy(&query).await,
+                "/metrics" => {
+                    let shared = self.clone();
+                    make_answer(&self.scrapers, move || {
+                        let metrics = super::metrics::render(&shared);
+                        respond(StatusCode::OK, prometheus::CONTENT_TYPE, metrics)
+                    })
+                    .await
+                }
+                _ => match path.strip_prefix("/static/") {
+                    Some(name) => match files::file(name) {
+                        Some((kind, content)) => exchange::file(kind, content),
+                        None => no_page(),
+                    },
+                    None => super::pages::answer(&self, path, &query).await.unwrap_or_else(no_page),
+                },
+            },
+            _ => text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and HEAD are supported, and POST for /proxy\n",
+            ),
+        }
+    }
+
+    /// Where the cluster manager's pages are. They may listen on all addresses of its machine.
+    pub(super) fn cluster_pages(&self) -> Option<String> {
+        let pages = &self.settings.cluster_manager_pages;
+        let host = self.settings.cluster_manager.host.clone();
+        pages.page_address().or_else(|| HostPort { host, port: pages.port }.page_address())
     }
 
     /// A job, wherever it is: its job tracker's pages while it runs, then its history.
@@ -156,18 +182,18 @@ impl Shared {
     }
 
     /// Passes on a form: kill, priority, and what else a job tracker's pages offer.
-    async fn proxy_post(self: Arc<Self>, request: Request<Incoming>, query: Parameters) -> Page {
-        if is_of_another_site(&request) {
-            return text(StatusCode::FORBIDDEN, "The form is not of a page of this server.\n");
+    async fn proxy_post(
+        self: Arc<Self>,
+        headers: &HeaderMap,
+        body: Incoming,
+        mut query: Parameters,
+    ) -> Page {
+        match read_own_form(headers, body).await {
+            Ok(form) => query.extend(form),
+            Err(objection) => {
+                return text(objection.status(), format!("{}\n", objection.sentence()));
+            }
         }
-        let Some(form) = read_form(request.into_body(), MAX_FORM, FORM_TIMEOUT).await else {
-            return text(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "The form is too long, or did not arrive.\n",
-            );
-        };
-        let mut query = query;
-        query.extend(Parameters::parse(&form));
         let (Some(host), Some(port), Some(path)) =
             (query.get("host"), query.get("port"), query.get("path"))
         else {
@@ -230,15 +256,6 @@ fn slashed(path: &str) -> String {
     out
 }
 
-/// Whether a browser says that a form is of a page of another server.
-fn is_of_another_site(request: &Request<Incoming>) -> bool {
-    let header =
-        |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let Some(origin) = header(ORIGIN) else { return false };
-    let own = header(HOST).unwrap_or_default();
-    origin.split_once("://").is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(own))
-}
-
 /// The original's text.
 fn could_not_connect(host: &str, port: &str, is_announced: bool) -> Page {
     let unknown = if is_announced { "" } else { " No running job has announced this address." };
@@ -258,59 +275,13 @@ fn busy() -> Page {
     text(StatusCode::SERVICE_UNAVAILABLE, "Too many requests to this job tracker are waiting.\n")
 }
 
-fn static_file(name: &str, takes_gzip: bool) -> Page {
-    let Some((kind, content)) = files::file(name) else {
-        return text(StatusCode::NOT_FOUND, "No such file\n");
-    };
-    let mut page = whole(StatusCode::OK, kind, content, takes_gzip);
-    let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
-    page.headers_mut().insert(CACHE_CONTROL, forever);
-    page
+fn no_page() -> Page {
+    text(StatusCode::NOT_FOUND, "There is nothing at this address.\n")
 }
 
-/// A short text.
-pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> Page {
-    whole(status, "text/plain; charset=utf-8", text, false)
-}
-
-/// A reply whose body is there.
-pub(super) fn whole(
-    status: StatusCode,
-    kind: &'static str,
-    body: impl Into<Bytes>,
-    takes_gzip: bool,
-) -> Page {
-    let body = body.into();
-    let is_packed = takes_gzip && compression::is_worthwhile(kind, body.len());
-    let packed = is_packed.then(|| compression::gzip(&body)).and_then(Result::ok);
-    let is_packed = packed.is_some();
-    let body = Full::new(packed.unwrap_or(body));
-    let mut page = begun(status, kind, body_of(body));
-    if is_packed {
-        compression::mark_compressed(page.headers_mut());
-    }
-    compression::mark_varying(page.headers_mut());
-    page
-}
-
-fn body_of(body: Full<Bytes>) -> PageBody {
-    PageBody::new(http_body_util::BodyExt::map_err(body, |never| match never {}))
-}
-
-/// A reply with the headers of all pages of this program.
+/// A reply whose body is sent piece by piece.
 pub(super) fn begun(status: StatusCode, kind: &'static str, body: PageBody) -> Page {
-    let mut page = Response::new(body);
-    *page.status_mut() = status;
-    for (name, value) in [
-        (CONTENT_TYPE, kind),
-        (CACHE_CONTROL, "no-store"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (REFERRER_POLICY, "same-origin"),
-    ] {
-        page.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    page
+    respond(status, kind, Bytes::new()).map(|_: Either<_, PageBody>| Either::Right(body))
 }
 
 #[cfg(test)]

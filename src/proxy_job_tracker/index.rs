@@ -26,7 +26,7 @@ const TAIL: u64 = 128 << 10;
 const MAX_CONF: u64 = 1 << 20;
 /// Histories that are read at a time.
 const READERS: usize = 8;
-/// After so many new jobs the index is published.
+/// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
 /// The form of the stored index.
 const FORM: u32 = 1;
@@ -169,6 +169,8 @@ pub(super) struct Builder {
     file: PathBuf,
     entries: HashMap<Box<str>, Arc<Entry>>,
     listed: HashMap<String, i64>,
+    /// Jobs that are new since the index was published.
+    unpublished: usize,
 }
 
 /// Searches for new histories until the program ends.
@@ -194,7 +196,7 @@ impl Builder {
             tracing::info!(jobs = entries.len(), "the stored index of finished jobs is loaded");
             shared.index.publish(entries.values());
         }
-        Builder { shared, file, entries, listed: listed.into_iter().collect() }
+        Builder { shared, file, entries, listed: listed.into_iter().collect(), unpublished: 0 }
     }
 
     async fn search(&mut self) {
@@ -282,23 +284,18 @@ impl Builder {
             })
         };
         let new: Vec<(String, (FileStatus, bool))> = found.into_iter().filter(is_new).collect();
-        for batch in new.chunks(BATCH) {
-            self.read(&name, batch, changed).await;
-            if new.len() > BATCH {
-                self.shared.index.publish(self.entries.values());
-            }
-        }
+        self.read(&name, &new, changed).await;
         Ok(())
     }
 
     async fn read(
         &mut self,
         directory: &str,
-        batch: &[(String, (FileStatus, bool))],
+        new: &[(String, (FileStatus, bool))],
         changed: &mut usize,
     ) {
         let mut reading = JoinSet::new();
-        let mut waiting = batch.iter();
+        let mut waiting = new.iter();
         loop {
             while reading.len() < READERS
                 && let Some((id, (file, is_done))) = waiting.next()
@@ -320,6 +317,11 @@ impl Builder {
             if has_room || self.entries.contains_key(&entry.id) {
                 self.entries.insert(entry.id.clone(), Arc::new(entry));
                 *changed += 1;
+                self.unpublished += 1;
+                if self.unpublished >= BATCH {
+                    self.unpublished = 0;
+                    self.shared.index.publish(self.entries.values());
+                }
             } else {
                 self.shared.index.left_out.fetch_add(1, Ordering::Relaxed);
             }

@@ -32,7 +32,7 @@ mod thrift;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corona_config::{HostPort, InForce, LoadedProxyJobTracker, ProxyJobTrackerSettings};
@@ -43,13 +43,13 @@ use corona_model::types::Millis;
 use corona_net::{ListenOn, listen};
 use corona_process::Boxed;
 use corona_process::panics::{ServiceTasks, TaskPanicked, restart_on_panic};
+use corona_web::hosts::Hosts;
+use corona_web::server::{self as web, Admission, Room};
 use corona_wire::calls::ProxyJobTracker as Contract;
 use corona_wire::server::{self, Server};
 use thiserror::Error;
 use tokio::net::{TcpListener, lookup_host};
-use tokio::sync::watch;
-
-pub use self::metrics::names as metric_names;
+use tokio::sync::{Semaphore, watch};
 
 use self::clean_up::Cleaned;
 use self::histories::Histories;
@@ -88,7 +88,7 @@ struct Shared {
     /// The name of this service on its pages.
     host: String,
     files: Arc<FileSystems>,
-    histories: Histories,
+    histories: Arc<Histories>,
     index: Index,
     cleaned: Cleaned,
     /// The values of all keys.
@@ -101,6 +101,14 @@ struct Shared {
     sessions: Sessions,
     relay: Relay,
     calls: thrift::Calls,
+    admission: Admission,
+    web_requests: AtomicU64,
+    web_refused: AtomicU64,
+    /// A place for each page that is being made: it may go through all jobs of the index, or all
+    /// attempts of a large job.
+    makers: Semaphore,
+    /// The same for metrics, which do not wait behind pages.
+    scrapers: Semaphore,
 }
 
 /// Why a proxy job tracker cannot start.
@@ -179,7 +187,7 @@ impl ProxyJobTracker {
         let shared = Arc::new(Shared {
             host: HostPort { port: addresses.http.port(), ..settings.http.clone() }.to_string(),
             files: Arc::new(files),
-            histories,
+            histories: Arc::new(histories),
             index: Index::default(),
             cleaned: Cleaned::default(),
             in_force,
@@ -189,6 +197,11 @@ impl ProxyJobTracker {
             sessions: Sessions::new(settings.cluster_manager.clone()),
             relay: Relay::new(&settings),
             calls: thrift::Calls::default(),
+            admission: admission(&settings),
+            web_requests: AtomicU64::new(0),
+            web_refused: AtomicU64::new(0),
+            makers: Semaphore::new(MAKERS),
+            scrapers: Semaphore::new(1),
             settings,
         });
         Ok(ProxyJobTracker { shared, thrift, rpc, http, addresses })
@@ -214,7 +227,7 @@ impl ProxyJobTracker {
                 .know(ALL);
             let served = rpc::Server::new(rpc, services, rpc::Limits::default());
             tasks.spawn("the server of Hadoop RPC", served.run(stop.clone()));
-            tasks.spawn("the web server", http::serve(shared.clone(), http, stop.clone()));
+            tasks.spawn("the web server", web::serve(shared.clone(), http, stop.clone()));
             let (searching, cleaning) = (shared.clone(), shared);
             // Neither has an end: they stop with the servers.
             let background = tokio::spawn(async move {
@@ -233,14 +246,27 @@ impl ProxyJobTracker {
     }
 }
 
+/// Pages that are made at a time.
+const MAKERS: usize = 2;
+
+fn admission(settings: &ProxyJobTrackerSettings) -> Admission {
+    let room = Room {
+        connections: settings.max_connections,
+        of_peer: settings.max_connections_per_peer,
+        probes: settings.probe_connections,
+    };
+    let names = settings.hosts.iter().map(|name| &**name);
+    Admission::new(room, Hosts::of_machine(names.chain([&*settings.http.host])))
+}
+
 /// How long a connection of the Thrift service may be silent. The original closes after five seconds,
 /// and a Java job tracker's later calls on the connection then fail.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// On all interfaces if the address is configured, as the original.
+/// On all interfaces if the address is configured, as the original, unless no other machine may reach it.
 fn open_thrift(settings: &ProxyJobTrackerSettings) -> Result<TcpListener, StartError> {
     let port = settings.thrift.port;
-    let on = match settings.thrift_is_set {
+    let on = match settings.thrift_on_all {
         true => ListenOn::AnyAddress(port),
         false => ListenOn::Address((Ipv4Addr::LOCALHOST, port).into()),
     };

@@ -13,6 +13,9 @@ families! {
     SAFE_MODE = Gauge "corona_proxy_job_tracker_safe_mode" "1 while the cluster manager is in safe mode, as it has set the flag.";
     CALLS = Counter "corona_proxy_job_tracker_calls_total" "Calls of the Thrift service, by method.";
     SESSIONS = Gauge "corona_proxy_job_tracker_announced_addresses" "Addresses of pages that running sessions have announced, as far as they are known.";
+    WEB_CONNECTIONS = Gauge "corona_proxy_job_tracker_web_connections" "Open HTTP connections.";
+    WEB_REQUESTS = Counter "corona_proxy_job_tracker_web_requests_total" "HTTP requests.";
+    WEB_REFUSED = Counter "corona_proxy_job_tracker_web_refused_total" "HTTP connections and requests refused.";
     RELAYS = Gauge "corona_proxy_job_tracker_relayed_requests" "Requests to job trackers that are being relayed.";
     REPORTS = Counter "corona_proxy_job_tracker_job_reports_total" "Statistics of finished jobs that job trackers have reported.";
     ERROR_REPORTS = Counter "corona_proxy_job_tracker_error_reports_total" "Counters of task errors that job trackers have reported.";
@@ -28,32 +31,6 @@ families! {
     POOL_STATS = Counter "corona_proxy_job_tracker_pool_job_statistics_total" "Statistics of finished jobs, by pool.";
     POOL_COUNTERS = Counter "corona_proxy_job_tracker_pool_job_counters_total" "Counters of finished jobs, by pool.";
 }
-
-/// The names of all metrics, for a test of the documentation.
-pub fn names() -> Vec<&'static str> {
-    ALL.iter().map(|family| family.name).collect()
-}
-
-const ALL: &[corona_web::prometheus::Family] = &[
-    BUILD,
-    SAFE_MODE,
-    CALLS,
-    SESSIONS,
-    RELAYS,
-    REPORTS,
-    ERROR_REPORTS,
-    LEFT_OUT,
-    JOBS,
-    JOBS_LEFT_OUT,
-    UNREADABLE,
-    SEARCHED,
-    SEARCH_FAILED,
-    CLEANED,
-    STATS,
-    COUNTERS,
-    POOL_STATS,
-    POOL_COUNTERS,
-];
 
 /// Everything, as text. It reads files of the kernel.
 pub(super) fn render(shared: &Shared) -> String {
@@ -71,6 +48,9 @@ pub(super) fn render(shared: &Shared) -> String {
         samples.labelled(&[("method", method)], count.load(Ordering::Relaxed));
     }
     text.family(SESSIONS).value(shared.sessions.count());
+    text.family(WEB_CONNECTIONS).value(shared.admission.open());
+    text.family(WEB_REQUESTS).value(shared.web_requests.load(Ordering::Relaxed));
+    text.family(WEB_REFUSED).value(shared.web_refused.load(Ordering::Relaxed));
     text.family(RELAYS).value(shared.relay.running());
     let sums = shared.statistics.sums();
     text.family(REPORTS).value(sums.jobs);
@@ -132,8 +112,36 @@ mod tests {
     #[test]
     fn the_documentation_has_exactly_these_metrics() {
         let document = include_str!("../../docs/metrics.md");
-        for family in FAMILIES.iter().chain(ALL) {
+        for family in FAMILIES.iter() {
             assert!(document.contains(&format!("`{}`", family.name)), "{}", family.name);
         }
+    }
+
+    #[test]
+    fn the_dashboard_and_the_alerts_ask_for_what_there_is() {
+        let dashboard = include_str!("../../docs/grafana/corona-proxy-job-tracker.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap().iter();
+        let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+        let targets = targets.map(|target| target["expr"].as_str().unwrap());
+        let rules = include_str!("../../docs/prometheus/corona-proxy-job-tracker.rules.yml");
+        let rules = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+        let mut asked = std::collections::BTreeSet::new();
+        for expression in targets.chain(rules) {
+            let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            for word in expression.split(|c| !is_of_a_name(c)) {
+                if !word.starts_with("corona_") && !word.starts_with("process_") {
+                    continue;
+                }
+                let family = FAMILIES.iter().find(|family| family.name == word);
+                let family = family.unwrap_or_else(|| panic!("no metric {word}: {expression}"));
+                let before = expression.split(word).next().unwrap();
+                let is_rated = before.ends_with("rate(") || before.ends_with("increase(");
+                assert_eq!(is_rated, family.shape.name() == "counter", "{word}: {expression}");
+                asked.insert(word);
+            }
+        }
+        let own = FAMILIES.iter().filter(|family| family.name.contains("proxy_job_tracker_"));
+        assert!(asked.len() + 4 >= own.count(), "{asked:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode};
@@ -152,7 +152,7 @@ impl Relay {
             _turn: turn,
             _conversation: conversation,
         };
-        let mut response = Response::new(PageBody::new(body));
+        let mut response = Response::new(Either::Right(PageBody::new(body)));
         *response.status_mut() = head.status;
         let headers = response.headers_mut();
         let html = HeaderValue::from_static("text/html");
@@ -246,23 +246,6 @@ impl Body for Relayed {
 
 fn broken(why: &str) -> std::io::Error {
     std::io::Error::other(why.to_owned())
-}
-
-/// The whole of a form, at most so many bytes.
-pub(super) async fn read_form(mut body: Incoming, most: usize, due: Duration) -> Option<Vec<u8>> {
-    let reading = async {
-        let mut form = Vec::new();
-        while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame.ok()?.into_data() {
-                if form.len() + data.len() > most {
-                    return None;
-                }
-                form.extend_from_slice(&data);
-            }
-        }
-        Some(form)
-    };
-    timeout(due, reading).await.ok().flatten()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! What the pages of all services have in common: how numbers and times are written, the looks, tables,
-//! requests and responses, the form that Prometheus reads, and who may change something.
+//! requests and responses, the server, the form that Prometheus reads, and who may change something.
 //!
 //! It knows no service.
 
@@ -13,5 +13,6 @@ pub mod making;
 pub mod operator;
 pub mod process;
 pub mod prometheus;
+pub mod server;
 pub mod table;
 pub mod units;

@@ -298,6 +298,52 @@ fn a_job_of_programs_is_what_the_shell_makes_of_it() {
     cluster.stop();
 }
 
+/// The value of a key in the configuration of the cluster.
+fn configured(cluster: &MiniCluster, key: &str) -> String {
+    let xml = fs::read_to_string(cluster.path("cluster/conf/core-site.xml")).unwrap();
+    let rest = xml.split_once(&format!("<name>{key}</name><value>")).unwrap().1;
+    rest.split_once("</value>").unwrap().0.to_owned()
+}
+
+#[test]
+fn finished_jobs_are_found_from_the_one_url_and_safe_mode_can_be_set() {
+    let cluster = MiniCluster::start(&[]);
+    cluster.write("in", "a\nb\n");
+    let tool = |arguments: &[&str]| {
+        let mut command = corona();
+        command.args(arguments).args(["--conf-dir", "cluster/conf"]);
+        let output = command.current_dir(cluster.root.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    cluster.run(&["--input", "in", "--output", "out", "--mapper", "cat", "--name", "a name"]);
+    let found = until("the finished job", || {
+        let printed = tool(&["jobs", "list", "--finished", "--name", "A NAME", "--output", "json"]);
+        let jobs: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        jobs.get(0).filter(|job| job["state"] == "succeeded").cloned()
+    });
+    let id = found["id"].as_str().unwrap();
+    assert_eq!(found["history"]["maps"], 1, "{found}");
+    assert!(tool(&["jobs", "history", id]).contains("JOB_STATUS=\"SUCCESS\""));
+    // The pages of the cluster manager, to which the one URL leads, link to those of finished jobs.
+    let pages = format!("http://{}/", configured(&cluster, "mapred.job.tracker.corona.proxyaddr"));
+    let url = cluster.ready.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+    let page = |url: &str| shell(cluster.root.path(), &format!("curl -sf '{url}'")).join("\n");
+    assert!(page(url).contains(&format!("href=\"{pages}\"")), "{url} does not link to {pages}");
+    assert!(page(&pages).contains(id), "{pages} does not list {id}");
+    // A job that is started in safe mode waits, and goes on after it.
+    tool(&["admin", "set-safe-mode"]);
+    let mut job = cluster.job(&["--input", "in", "--output", "later", "--mapper", "cat"]);
+    let mut job = job.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let metric = format!("{pages}metrics");
+    until("safe mode", || page(&metric).contains("tracker_safe_mode 1\n").then_some(()));
+    assert!(!cluster.path("later/_SUCCESS").exists());
+    tool(&["admin", "unset-safe-mode"]);
+    until("the end of the job", || job.try_wait().unwrap()).success().then_some(()).unwrap();
+    assert!(!cluster.lines("later").is_empty());
+    cluster.stop();
+}
+
 #[test]
 fn a_job_that_fails_says_why() {
     let cluster = MiniCluster::start(&["mapred.map.max.attempts=2"]);

@@ -490,7 +490,7 @@ fn missed(piece: &mut String, count: Option<u64>) {
 
 /// The body of a response without an end.
 #[derive(Debug)]
-pub(super) struct Stream(mpsc::Receiver<Bytes>);
+pub(crate) struct Stream(mpsc::Receiver<Bytes>);
 
 impl Body for Stream {
     type Data = Bytes;

@@ -42,6 +42,8 @@ pub(super) struct Frame<'a> {
     pub(super) now: Millis,
     /// The least pause between two looks of one browser; `None` for a page that does not change.
     pub(super) refresh_ms: Option<u64>,
+    /// Where the proxy job tracker shows finished jobs.
+    pub(super) finished_jobs: Option<&'a str>,
 }
 
 /// A whole page.
@@ -78,6 +80,9 @@ fn head(frame: &Frame<'_>) -> Markup {
                                 (name)
                             }
                         }
+                    }
+                    @if let Some(address) = frame.finished_jobs {
+                        li { a href=(address) { "Finished jobs" } }
                     }
                 }
             }
@@ -121,6 +126,7 @@ mod tests {
             safe_mode: true,
             now: Millis(0),
             refresh_ms: Some(1000),
+            finished_jobs: None,
         };
         let page = notice(&frame, "a & b").into_string();
         assert!(page.contains("<title>&lt;title&gt; – h&quot;&lt; – Corona</title>"), "{page}");
@@ -129,5 +135,8 @@ mod tests {
         for unwanted in ["style=", "onclick", "<style", "http://", "https://", "javascript:"] {
             assert!(!page.contains(unwanted), "{unwanted}");
         }
+        let page =
+            notice(&Frame { finished_jobs: Some("http://pjt:1/"), ..frame }, "").into_string();
+        assert!(page.contains("<a href=\"http://pjt:1/\">Finished jobs</a>"), "{page}");
     }
 }

@@ -52,21 +52,26 @@ use super::operations::Operations;
 use super::persist::Persist;
 use super::reload::{ConfigStatus, Reloader};
 use super::safe_mode::SafeModeSwitch;
-use corona_config::{Secret, WebSettings};
+use corona_config::{HostPort, Secret, WebSettings};
 use corona_engine::{Input, Refusal, Reply};
 use corona_model::types::{Millis, ResourceType};
 use corona_net::Counters;
-use corona_net::connections::Connections;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
+use corona_web::server::{Admission, Room};
 use corona_web::{compression, files};
 
 /// Answers that are made at a time: each may hold a copy of all sessions or nodes.
 const MAKERS: usize = 2;
 /// The driving task is taken for dead when it was not seen for longer than this.
 const BEAT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The address of another service's pages, if a browser on another machine can use it.
+fn page_address(of: Option<&HostPort>) -> Option<Box<str>> {
+    Some(of?.page_address()?.into())
+}
 
 /// Everything that the pages show, and the ways to it.
 #[derive(Debug)]
@@ -90,12 +95,10 @@ pub(super) struct Pages {
     kill_token: Option<Secret>,
     /// The name of this cluster manager: that of its web address, up to the first dot.
     host: Box<str>,
-    /// The host names under which it is served.
-    hosts: Hosts,
+    /// Where the proxy job tracker shows finished jobs.
+    finished_jobs: Option<Box<str>>,
     attempts: Attempts,
-    connections: Arc<Connections>,
-    /// Extra connections, reserved for monitors of this program; they get no pages.
-    probes: Arc<Connections>,
+    admission: Admission,
     /// A place for each answer that is being made.
     makers: Semaphore,
     /// The same for metrics, which do not wait behind pages.
@@ -139,6 +142,11 @@ impl Pages {
         } = parts;
         let started = core.look(|_, now| now);
         let names = settings.hosts.iter().map(|name| &**name).chain([host]);
+        let room = Room {
+            connections: settings.max_connections,
+            of_peer: settings.max_connections_per_peer,
+            probes: settings.probe_connections,
+        };
         Pages {
             gather: Gather::new(core.clone(), settings.tracker_port),
             core,
@@ -157,13 +165,9 @@ impl Pages {
             history: History::new(settings.sample_period),
             kill_token: settings.kill_token.clone(),
             host: short_name(host).into(),
-            hosts: Hosts::of_machine(names),
+            finished_jobs: page_address(settings.finished_jobs.as_ref()),
             attempts: Attempts::default(),
-            connections: Connections::new(
-                settings.max_connections,
-                settings.max_connections_per_peer,
-            ),
-            probes: Connections::new(settings.probe_connections, settings.probe_connections),
+            admission: Admission::new(room, Hosts::of_machine(names)),
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
         }
@@ -186,7 +190,7 @@ impl Pages {
     }
 
     /// The answer to a request, compressed if the reader takes that.
-    async fn answer<B>(
+    async fn respond<B>(
         self: Arc<Self>,
         request: Request<B>,
         peer: SocketAddr,
@@ -215,17 +219,9 @@ impl Pages {
         let query = head.uri.query().unwrap_or_default().to_owned();
         let mut parameters = Parameters::parse(query.as_bytes());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
-        // Monitors may use any host name, and learn nothing else.
-        if !matches!(segments[..], ["healthz" | "readyz"])
-            && let Some(name) = self.hosts.foreign(&head.headers)
-        {
-            return exchange::text(
-                StatusCode::MISDIRECTED_REQUEST,
-                format!(
-                    "The request was rejected: {name:?} is not a name of this cluster manager. \
-                     If it is, add it to corona.cm.web.hosts.\n"
-                ),
-            );
+        let own = ("cluster manager", "corona.cm.web.hosts");
+        if let Some(refused) = self.admission.misdirected(&path, &head.headers, own) {
+            return refused;
         }
         match (&head.method, &segments[..]) {
             (&Method::POST, ["sessions", handle, "kill"]) => {
@@ -613,6 +609,7 @@ impl Pages {
         content: impl FnOnce(&Overview) -> Markup + Send + 'static,
     ) -> Answer {
         let (title, host) = (title.to_owned(), self.host.clone());
+        let finished_jobs = self.finished_jobs.clone();
         self.make_answer(move || {
             let content = content(&overview);
             let frame = Frame {
@@ -622,6 +619,7 @@ impl Pages {
                 safe_mode: overview.safe_mode,
                 now: overview.now,
                 refresh_ms,
+                finished_jobs: finished_jobs.as_deref(),
             };
             exchange::html(StatusCode::OK, layout::page(&frame, &content))
         })
@@ -641,6 +639,7 @@ impl Pages {
             safe_mode: self.metrics.safe_mode(),
             now: self.core.look(|_, now| now),
             refresh_ms: None,
+            finished_jobs: self.finished_jobs.as_deref(),
         };
         exchange::html(status, layout::notice(&frame, sentence))
     }
@@ -754,7 +753,7 @@ impl Pages {
                 loaded_seconds: loaded_at(&status).0 as f64 / 1000.0,
             },
             web: WebCounts {
-                connections: (self.connections.open() + self.probes.open()) as u64,
+                connections: self.admission.open() as u64,
                 subscribers: self.events.subscribers() as u64,
             },
         }

@@ -201,7 +201,7 @@ impl World {
     }
 
     async fn send_from(&self, peer: std::net::IpAddr, request: Request<Full<Bytes>>) -> Answer {
-        self.pages.clone().answer(request, (peer, 5).into(), self.stop.subscribe()).await
+        self.pages.clone().respond(request, (peer, 5).into(), self.stop.subscribe()).await
     }
 
     async fn get(&self, address: &str) -> Answer {

@@ -273,7 +273,7 @@ impl JobTracker {
         Box::pin(async move {
             let following = tokio::spawn(self.shared.clone().follow_hosts());
             let pages = Arc::new(Pages::new(self.shared.clone()));
-            let pages = tokio::spawn(pages.serve(self.listener, stop.clone()));
+            let pages = tokio::spawn(corona_web::server::serve(pages, self.listener, stop.clone()));
             let served =
                 run_essential("the server for clients and task trackers", self.server.run(stop));
             let ending = match served.await {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use corona_mapreduce::{Counters, HistoryAttempt, JobHistory, JobId, TaskKey};
+use corona_web::exchange;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::figures::{ROLES, counts, phases};
-use super::{Page, Parameters, Shared, bad_request, list_query, place_of, whole};
+use super::{Page, Parameters, Shared, bad_request, list_query, place_of, status_of};
 use crate::histories::{Contents, HistoryError};
 use crate::index::{Entry, state_name};
 
@@ -20,7 +21,6 @@ pub(super) async fn answer(
     shared: &Arc<Shared>,
     segments: &[&str],
     query: &Parameters,
-    takes_gzip: bool,
 ) -> Option<Page> {
     let number = |name: &str, usual: usize| match query.get(name).map(str::parse::<usize>) {
         None => Ok(usual),
@@ -61,16 +61,9 @@ pub(super) async fn answer(
     };
     let (status, value) = match value {
         Ok(value) => (StatusCode::OK, value),
-        Err(error) => {
-            let status = match error {
-                HistoryError::NotFound => StatusCode::NOT_FOUND,
-                HistoryError::Busy | HistoryError::Late => StatusCode::SERVICE_UNAVAILABLE,
-                HistoryError::Files(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            };
-            (status, json!({ "error": error.to_string() }))
-        }
+        Err(error) => (status_of(&error), json!({ "error": error.to_string() })),
     };
-    Some(whole(status, "application/json", value.to_string(), takes_gzip))
+    Some(exchange::json(status, value.to_string()))
 }
 
 async fn read(shared: &Arc<Shared>, job: &str) -> Result<Arc<Contents>, HistoryError> {

@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use maud::{Markup, html};
 
 use super::figures::{counts, phases, span};
-use super::{HTML, Page, Parameters, Shared, failed, frame, place_of, whole};
+use super::{Page, Parameters, Shared, failed, frame, page, place_of};
 use crate::histories::Contents;
 
 pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
@@ -40,8 +40,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
             _ => html! {},
         }
     };
-    let page = frame(shared, "Compare two runs", &content).into_string();
-    whole(StatusCode::OK, HTML, page, false)
+    page(StatusCode::OK, frame(shared, "Compare two runs", &content))
 }
 
 fn form(a: &str, b: &str) -> Markup {

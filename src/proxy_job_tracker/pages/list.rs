@@ -11,7 +11,7 @@ use crate::index::{Entry, Query};
 /// Jobs of one page.
 const ROWS: usize = 100;
 
-pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> String {
+pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> Markup {
     let found = shared.index.find(wanted);
     let pages = found.len().div_ceil(ROWS).max(1);
     let number = query.get("page").or(query.get("pageno")).and_then(|page| page.parse().ok());
@@ -47,7 +47,7 @@ pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> Strin
         }
         (pager(query, number, pages))
     };
-    frame(shared, "Finished jobs", &content).into_string()
+    frame(shared, "Finished jobs", &content)
 }
 
 /// What keeps the list from being complete.

@@ -13,19 +13,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use corona_mapreduce::JobId;
+use corona_web::exchange::{html as page, respond, text};
 use corona_web::files;
+use corona_web::making::make_answer;
 use corona_web::units::as_of;
 use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Frame};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::Shared;
-use super::histories::{Contents, HistoryError, Place};
-use super::http::{Page, PageBody, Parameters, begun, text, whole};
+use super::histories::{Contents, HistoryError, Piece, Place};
+use super::http::{Page, PageBody, Parameters, begun};
 use super::index::Query;
 
 const HTML: &str = "text/html; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
 
 /// What stands in a page until its content is there.
 const CONTENT: &str = "\u{0}";
@@ -58,21 +62,13 @@ enum What {
 }
 
 /// Answers with the page at an address, if there is one.
-pub(super) async fn answer(
-    shared: &Arc<Shared>,
-    path: &str,
-    query: &Parameters,
-    takes_gzip: bool,
-) -> Option<Page> {
+pub(super) async fn answer(shared: &Arc<Shared>, path: &str, query: &Parameters) -> Option<Page> {
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let show = async |what, job: Option<&str>, task: Option<&str>| {
         page_of_job(shared, what, job, task, query).await
     };
     Some(match segments[..] {
-        [""] | ["jobs"] => {
-            let page = list::page(shared, &list_query(query), query);
-            whole(StatusCode::OK, HTML, page, takes_gzip)
-        }
+        [""] | ["jobs"] => list_page(shared, list_query(query), query).await,
         ["coronajobhistory.jsp" | "jobhistory.jsp"] => {
             let mut wanted = list_query(query);
             // `user:name`, each may be missing.
@@ -80,13 +76,14 @@ pub(super) async fn answer(
                 let (user, name) = search.split_once(':').unwrap_or((search, ""));
                 (wanted.user, wanted.name) = (user.to_owned(), name.to_owned());
             }
-            whole(StatusCode::OK, HTML, list::page(shared, &wanted, query), takes_gzip)
+            list_page(shared, wanted, query).await
         }
         ["jobs", job] => show(What::Job, Some(job), None).await,
         ["jobs", job, "tasks"] => show(What::Tasks, Some(job), None).await,
         ["jobs", job, "tasks", task] => show(What::Task, Some(job), Some(task)).await,
         ["jobs", job, "counters", part] => show(What::Counters, Some(job), Some(part)).await,
         ["jobs", job, "analysis"] => show(What::Analysis, Some(job), None).await,
+        ["jobs", job, "history"] => history(shared, job, query).await,
         ["jobs", job, "configuration"] => configuration(shared, Some(job), query).await,
         ["coronajobdetailshistory.jsp" | "jobdetailshistory.jsp"] => {
             show(What::Job, None, None).await
@@ -106,11 +103,17 @@ pub(super) async fn answer(
         ["coronajobconf_history.jsp" | "jobconf_history.jsp"] => {
             configuration(shared, None, query).await
         }
-        ["conf"] => whole(StatusCode::OK, "text/xml; charset=utf-8", settings(shared), takes_gzip),
+        ["conf"] => respond(StatusCode::OK, "text/xml; charset=utf-8", settings(shared)),
         ["compare"] => compare::answer(shared, query).await,
-        ["api", "v1", ref rest @ ..] => api::answer(shared, rest, query, takes_gzip).await?,
+        ["api", "v1", ref rest @ ..] => api::answer(shared, rest, query).await?,
         _ => return None,
     })
+}
+
+async fn list_page(shared: &Arc<Shared>, wanted: Query, query: &Parameters) -> Page {
+    let (own, query) = (shared.clone(), query.clone());
+    make_answer(&shared.makers, move || page(StatusCode::OK, list::page(&own, &wanted, &query)))
+        .await
 }
 
 /// What the parameters of a list look for.
@@ -220,23 +223,49 @@ async fn show(
     let rest = tokio::spawn(async move {
         let content = match shared.histories.read(&place).await {
             Ok(contents) => {
-                let view = View { shared: &shared, contents: &contents };
-                match what {
-                    What::Job => job::content(&view),
-                    What::Tasks => tasks::list(&view, &query),
-                    What::Task => tasks::one(&view, part.as_deref().unwrap_or_default()),
-                    What::Counters => {
-                        let part = part.as_deref().unwrap_or_default();
-                        tasks::counters(&view, part, counters.as_deref().unwrap_or_default())
+                make(shared, move |shared| {
+                    let view = View { shared, contents: &contents };
+                    let part = part.as_deref().unwrap_or_default();
+                    match what {
+                        What::Job => job::content(&view),
+                        What::Tasks => tasks::list(&view, &query),
+                        What::Task => tasks::one(&view, part),
+                        What::Counters => {
+                            tasks::counters(&view, part, counters.as_deref().unwrap_or_default())
+                        }
+                        What::Analysis => job::analysis(&view, &query),
                     }
-                    What::Analysis => job::analysis(&view, &query),
-                }
+                })
+                .await
             }
             Err(error) => problem(&error),
         };
         Bytes::from(content.into_string() + &after)
     });
     begun(StatusCode::OK, HTML, PageBody::new(Late { first: Some(first), rest: Some(rest) }))
+}
+
+/// The file of a history as it is.
+async fn history(shared: &Arc<Shared>, job: &str, query: &Parameters) -> Page {
+    let pieces = match place_of(shared, Some(job), query).await {
+        Ok(place) => shared.histories.pieces(&place).await,
+        Err(error) => Err(error),
+    };
+    match pieces {
+        Ok(pieces) => begun(StatusCode::OK, TEXT, PageBody::new(Pieces(pieces))),
+        Err(error) => text(status_of(&error), format!("{error}\n")),
+    }
+}
+
+/// Makes the content of a page on a thread that may take its time.
+async fn make(
+    shared: Arc<Shared>,
+    make: impl FnOnce(&Shared) -> Markup + Send + 'static,
+) -> Markup {
+    let own = shared.clone();
+    let _place = own.makers.acquire().await;
+    let made = tokio::task::spawn_blocking(move || make(&shared)).await;
+    made.unwrap_or_else(|_| html! { p.problem.bad { "The page could not be made." } })
 }
 
 async fn configuration(shared: &Arc<Shared>, job: Option<&str>, query: &Parameters) -> Page {
@@ -273,18 +302,21 @@ async fn configuration(shared: &Arc<Shared>, job: Option<&str>, query: &Paramete
         }
     };
     let title = format!("Configuration of {}", place.job);
-    whole(StatusCode::OK, HTML, frame(shared, &title, &content).into_string(), false)
+    page(StatusCode::OK, frame(shared, &title, &content))
+}
+
+/// The status of a reply in place of a history.
+fn status_of(error: &HistoryError) -> StatusCode {
+    match error {
+        HistoryError::NotFound => StatusCode::NOT_FOUND,
+        HistoryError::Busy | HistoryError::Late => StatusCode::SERVICE_UNAVAILABLE,
+        HistoryError::Files(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
 }
 
 /// A page that says why there is no other.
 pub(super) fn failed(shared: &Shared, error: &HistoryError) -> Page {
-    let status = match error {
-        HistoryError::NotFound => StatusCode::NOT_FOUND,
-        HistoryError::Busy | HistoryError::Late => StatusCode::SERVICE_UNAVAILABLE,
-        HistoryError::Files(_) => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let page = frame(shared, "No history", &problem(error)).into_string();
-    whole(status, HTML, page, false)
+    page(status_of(error), frame(shared, "No history", &problem(error)))
 }
 
 fn problem(error: &HistoryError) -> Markup {
@@ -312,10 +344,8 @@ fn frame(shared: &Shared, title: &str, content: &Markup) -> Markup {
                         ul {
                             li { a href="/" { "Finished jobs" } }
                             li { a href="/compare" { "Compare" } }
-                            li {
-                                a href={ "http://" (shared.settings.cluster_manager_pages) "/" } {
-                                    "Cluster"
-                                }
+                            @if let Some(cluster) = shared.cluster_pages() {
+                                li { a href=(cluster) { "Cluster" } }
                             }
                         }
                     }
@@ -367,6 +397,21 @@ impl Body for Late {
                 Poll::Ready(Some(made))
             }
         }
+    }
+}
+
+/// A file as it is read.
+struct Pieces(mpsc::Receiver<Piece>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.0.poll_recv(context).map(|piece| Some(piece?.map(Frame::data)))
     }
 }
 

@@ -94,6 +94,27 @@ async fn the_page_of_a_job_shows_what_the_original_showed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_history_is_served_as_it_is_and_only_under_own_names() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("sessions"));
+    let job = "job_202611221049.2_0001";
+    let proxy = Running::start(root.path(), &[("corona.pjt.http.hosts", "jobs.example")]).await;
+    let recorded = fs::read_to_string(root.path().join("sessions/202611221049.0/done").join(job));
+    assert_eq!(proxy.get(&format!("/jobs/{job}/history")).await, (200, recorded.unwrap()));
+    assert_eq!(proxy.get("/jobs/job_1.1_0001/history").await.0, 404);
+    for (host, path, status) in [
+        ("jobs.example:80", "/jobs", 200),
+        ("localhost", "/jobs", 200),
+        ("evil.example", "/jobs", 421),
+        ("evil.example", "/metrics", 421),
+        ("evil.example", "/healthz", 200),
+        ("evil.example", "/readyz", 200),
+    ] {
+        assert_eq!(proxy.get_as(host, path).await.0, status, "{host} {path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_indexed_searched_and_known_at_once_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let sessions = root.path().join("sessions");

@@ -53,9 +53,14 @@ impl Running {
 
     /// Fetches a page: its status and its body.
     async fn get(&self, path: &str) -> (u16, String) {
+        self.get_as(&self.http.to_string(), path).await
+    }
+
+    /// The same under another host name.
+    async fn get_as(&self, host: &str, path: &str) -> (u16, String) {
         let asked = timeout(PATIENCE, async {
             let mut stream = TcpStream::connect(self.http).await.unwrap();
-            let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.http);
+            let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut reply = Vec::new();
             stream.read_to_end(&mut reply).await.unwrap();

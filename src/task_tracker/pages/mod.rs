@@ -47,6 +47,8 @@ pub struct About {
     pub cluster_manager: HostPort,
     /// The address of the cluster manager's pages, if it is known.
     pub cluster_manager_pages: Option<String>,
+    /// Where the proxy job tracker shows finished jobs.
+    pub finished_jobs: Option<String>,
     /// The slots of this machine, as the cluster manager grants them.
     pub granted: SlotCounts,
     /// Attempts that are accepted, in times of these slots.

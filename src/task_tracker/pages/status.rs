@@ -117,6 +117,9 @@ fn page(view: &View<'_>, title: &str, content: &Markup) -> Markup {
                 footer {
                     (as_of(Millis(since_epoch_ms(view.now))))
                     ul {
+                        @if let Some(pages) = &view.about.finished_jobs {
+                            li { a href=(pages) { "Finished jobs" } }
+                        }
                         li { a href="/api/v1/tracker" { "API" } }
                         li { a href="/metrics" { "Metrics" } }
                     }

@@ -256,6 +256,7 @@ impl TaskTracker {
             addresses,
             cluster_manager: settings.cluster_manager.clone(),
             cluster_manager_pages: pages_of(&settings),
+            finished_jobs: settings.finished_jobs.as_ref().and_then(HostPort::page_address),
             granted,
             slot_multiplier: settings.slot_multiplier,
             node_expiry: settings.node_expiry,

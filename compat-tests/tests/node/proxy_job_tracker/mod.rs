@@ -1,6 +1,7 @@
 //! The built program as a proxy job tracker, with the built cluster manager, sessions, and job trackers
 //! that a test stands for.
 
+mod commands;
 mod running;
 
 use std::fs::{self, File};

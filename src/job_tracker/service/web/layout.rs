@@ -37,6 +37,8 @@ pub(super) struct Frame<'a> {
     pub(super) refresh_ms: Option<u64>,
     /// Where the cluster manager's pages are.
     pub(super) cluster_manager: Option<&'a str>,
+    /// Where the proxy job tracker shows finished jobs.
+    pub(super) finished_jobs: Option<&'a str>,
 }
 
 /// A whole page.
@@ -54,6 +56,9 @@ pub(super) fn page(frame: &Frame<'_>, content: &Markup) -> Markup {
                     ul {
                         @if let Some(address) = frame.cluster_manager {
                             li { a href=(address) { "Cluster manager" } }
+                        }
+                        @if let Some(address) = frame.finished_jobs {
+                            li { a href=(address) { "Finished jobs" } }
                         }
                         li { a href="/api/v1" { "API" } }
                         li { a href="/metrics" { "Metrics" } }

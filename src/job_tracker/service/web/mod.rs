@@ -21,14 +21,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use corona_config::HostPort;
 use corona_mapreduce::{JobId, TaskKey};
 use corona_model::types::Millis;
-use corona_net::connections::Connections;
 use corona_web::attempts::{Attempts, Failed};
 use corona_web::exchange::{self, Parameters};
 use corona_web::hosts::Hosts;
 use corona_web::making::{REFRESH_MS, SLOW_REFRESH_MS, compress, make_answer, refresh_ms};
 use corona_web::operator::{Form, Objection, read_own_form};
+use corona_web::server::{Admission, Room};
 use corona_web::{compression, files as static_files, prometheus};
 use hyper::body::Body;
 use hyper::{Method, Request, StatusCode};
@@ -58,15 +59,13 @@ pub(super) struct Pages {
     shared: Arc<Shared>,
     /// The name of this service: that of its web address, up to the first dot.
     host: Box<str>,
-    /// The host names under which it is served.
-    hosts: Hosts,
     /// Where the cluster manager's pages are, as far as a browser may reach them.
     cluster_manager: Option<String>,
+    /// Where the proxy job tracker shows finished jobs.
+    finished_jobs: Option<String>,
     looks: Looks,
     attempts: Attempts,
-    connections: Arc<Connections>,
-    /// Connections beyond those, which get no page but what watches this program.
-    probes: Arc<Connections>,
+    admission: Admission,
     /// A place for each answer that is being made.
     makers: Semaphore,
     /// The same for metrics, which do not wait behind pages.
@@ -115,16 +114,22 @@ impl Pages {
         let web = &shared.settings.web;
         let own = &*shared.settings.http_address.host;
         let names = web.hosts.iter().map(|name| &**name).chain([own, &*shared.address.host]);
-        let manager = &shared.settings.cluster_manager_pages;
-        let is_reachable = manager.port != 0 && !matches!(&*manager.host, "0.0.0.0" | "::");
+        let room = Room {
+            connections: web.max_connections,
+            of_peer: web.max_connections_per_peer,
+            probes: web.probe_connections,
+        };
         Pages {
             host: short_name(&shared.pages_host()).into(),
-            hosts: Hosts::of_machine(names),
-            cluster_manager: is_reachable.then(|| format!("http://{manager}/")),
+            cluster_manager: shared.settings.cluster_manager_pages.page_address(),
+            finished_jobs: shared
+                .settings
+                .finished_job_pages
+                .as_ref()
+                .and_then(HostPort::page_address),
             looks: Looks::default(),
             attempts: Attempts::default(),
-            connections: Connections::new(web.max_connections, web.max_connections_per_peer),
-            probes: Connections::new(web.probe_connections, web.probe_connections),
+            admission: Admission::new(room, Hosts::of_machine(names)),
             makers: Semaphore::new(MAKERS),
             scrapers: Semaphore::new(1),
             shared,
@@ -132,7 +137,7 @@ impl Pages {
     }
 
     /// The answer to a request, compressed if the reader takes that.
-    async fn answer<B>(
+    async fn respond<B>(
         self: Arc<Self>,
         request: Request<B>,
         peer: SocketAddr,
@@ -165,17 +170,9 @@ impl Pages {
             .map(|segment| exchange::decode_segment(segment).into_owned())
             .collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        // What watches the program names it as it likes, and learns nothing else.
-        if !matches!(segments[..], ["healthz" | "readyz"])
-            && let Some(name) = self.hosts.foreign(&head.headers)
-        {
-            return exchange::text(
-                StatusCode::MISDIRECTED_REQUEST,
-                format!(
-                    "The request was rejected: {name:?} is not a name of this job tracker. \
-                     If it is, add it to corona.jt.web.hosts.\n"
-                ),
-            );
+        let own = ("job tracker", "corona.jt.web.hosts");
+        if let Some(refused) = self.admission.misdirected(&path, &head.headers, own) {
+            return refused;
         }
         match head.method {
             Method::GET | Method::HEAD => {}
@@ -223,7 +220,7 @@ impl Pages {
             started_ms: self.shared.started_ms,
             rows: self.shared.all_rows(),
             trackers: self.shared.cluster.trackers().len(),
-            connections: self.connections.open() + self.probes.open(),
+            connections: self.admission.open(),
             journals: self.shared.home.job_names().ok().map(|names| names.len()),
         };
         let meter = self.shared.meter.clone();
@@ -664,6 +661,7 @@ impl Pages {
     ) -> Answer {
         let (title, host) = (title.to_owned(), self.host.clone());
         let cluster_manager = self.cluster_manager.clone();
+        let finished_jobs = self.finished_jobs.clone();
         make_answer(&self.makers, move || {
             let content = content();
             let cluster_manager = cluster_manager.as_deref();
@@ -674,6 +672,7 @@ impl Pages {
                 now: now(),
                 refresh_ms,
                 cluster_manager,
+                finished_jobs: finished_jobs.as_deref(),
             };
             exchange::html(StatusCode::OK, layout::page(&frame, &content))
         })
@@ -693,6 +692,7 @@ impl Pages {
             now: now(),
             refresh_ms: None,
             cluster_manager: self.cluster_manager.as_deref(),
+            finished_jobs: self.finished_jobs.as_deref(),
         };
         exchange::html(status, layout::notice(&frame, sentence))
     }

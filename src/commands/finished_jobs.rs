@@ -1,0 +1,188 @@
+//! Finished jobs, as the proxy job tracker lists them from their histories.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use corona::config::HostPort;
+use serde::{Deserialize, Serialize};
+
+use super::cluster::block_on;
+use super::terminal::table::{Cell, Column, Table, Tone};
+use super::times::Date;
+use super::web::{Answer, Web};
+
+/// Which finished jobs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Finished jobs")]
+pub(super) struct Wanted {
+    /// Only jobs of this user
+    #[arg(long, requires = "finished")]
+    user: Option<String>,
+
+    /// Only jobs with this in their name
+    #[arg(long, requires = "finished")]
+    name: Option<String>,
+
+    /// Only jobs of this pool
+    #[arg(long, requires = "finished")]
+    pool: Option<String>,
+
+    /// Only jobs in this state: succeeded, failed, killed or incomplete
+    #[arg(long, requires = "finished")]
+    #[arg(value_parser = ["succeeded", "failed", "killed", "incomplete"])]
+    state: Option<String>,
+
+    /// Jobs at most, those that were submitted last
+    #[arg(long, value_name = "COUNT", default_value_t = 100, requires = "finished")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+}
+
+/// A finished job.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Finished {
+    pub(super) id: String,
+    pub(super) state: String,
+    pub(super) user: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) history: Option<Facts>,
+}
+
+/// What the history of a finished job says of it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Facts {
+    name: String,
+    pool: String,
+    submit_ms: i64,
+    finish_ms: i64,
+    maps: u64,
+    reduces: u64,
+    failed_maps: u64,
+    failed_reduces: u64,
+}
+
+/// A job in a reply of the proxy job tracker.
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+    state: String,
+    user: String,
+    #[serde(flatten)]
+    facts: Facts,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    total: u64,
+    jobs: Vec<Listed>,
+}
+
+impl Wanted {
+    /// Whether only histories can answer.
+    pub(super) fn needs_histories(&self) -> bool {
+        self.name.is_some() || self.pool.is_some()
+    }
+
+    /// Whether a job of a job tracker is one of these.
+    pub(super) fn wants(&self, job: &Finished) -> bool {
+        self.user.as_ref().is_none_or(|user| *user == job.user)
+            && self.state.as_ref().is_none_or(|state| *state == job.state)
+    }
+
+    /// Jobs at most.
+    pub(super) fn limit(&self) -> usize {
+        self.limit.into()
+    }
+
+    /// The jobs that the proxy job tracker lists, and how many there are.
+    ///
+    /// # Errors
+    /// It does not answer, or not with a list.
+    pub(super) fn list(&self, from: &Web) -> anyhow::Result<(Vec<Finished>, u64)> {
+        let limit = self.limit.to_string();
+        let fields = [
+            ("user", &self.user),
+            ("name", &self.name),
+            ("pool", &self.pool),
+            ("state", &self.state),
+            ("limit", &Some(limit)),
+        ];
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        for (name, value) in fields {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        let path = format!("/api/v1/jobs?{}", query.finish());
+        match block_on(from.api::<Page>(&path))? {
+            Answer::Found(Page { total, jobs }) => {
+                let jobs = jobs.into_iter().map(|Listed { id, state, user, facts }| Finished {
+                    id,
+                    state,
+                    user,
+                    history: Some(facts),
+                });
+                Ok((jobs.collect(), total))
+            }
+            Answer::NotFound(_) | Answer::NoApi => {
+                Err(anyhow!("{} list no finished jobs", from.who()))
+            }
+        }
+    }
+}
+
+/// The pages of the proxy job tracker at this address.
+pub(super) fn pages(address: HostPort, timeout: Duration) -> Web {
+    Web::of("proxy job tracker", address, timeout)
+}
+
+/// The history of a job.
+///
+/// # Errors
+/// The proxy job tracker does not answer, or has none.
+pub(super) fn history(from: &Web, job: &str) -> anyhow::Result<String> {
+    let text = block_on(from.page(&format!("/jobs/{job}/history")));
+    text.with_context(|| format!("no history of {job}"))
+}
+
+/// The jobs for people.
+pub(super) fn table(jobs: &[Finished]) -> Table {
+    let mut table = Table::new(&[
+        Column::whole("JOB"),
+        Column::whole("STATE"),
+        Column::text("USER", 8),
+        Column::text("POOL", 8),
+        Column::whole("SUBMITTED"),
+        Column::number("SECONDS"),
+        Column::number("MAPS"),
+        Column::number("REDUCES"),
+        Column::text("NAME", 12),
+    ]);
+    for job in jobs {
+        let tone = match &*job.state {
+            "failed" => Tone::Bad,
+            "succeeded" => Tone::Plain,
+            _ => Tone::Notable,
+        };
+        let of = |shown: fn(&Facts) -> String| job.history.as_ref().map(shown).unwrap_or_default();
+        table.row([
+            job.id.clone().into(),
+            Cell::new(job.state.clone(), tone),
+            job.user.clone().into(),
+            of(|facts| facts.pool.clone()).into(),
+            of(|facts| Date(facts.submit_ms).to_string()).into(),
+            of(seconds).into(),
+            of(|facts| facts.maps.to_string()).into(),
+            of(|facts| facts.reduces.to_string()).into(),
+            of(|facts| facts.name.clone()).into(),
+        ]);
+    }
+    table
+}
+
+/// From the submission to the end; nothing for a job without an end.
+fn seconds(facts: &Facts) -> String {
+    let took_ms = facts.finish_ms - facts.submit_ms;
+    if facts.finish_ms == 0 { String::new() } else { (took_ms / 1000).to_string() }
+}

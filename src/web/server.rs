@@ -1,0 +1,261 @@
+//! The HTTP server of all services with pages: admission of connections, the probes that are answered
+//! also when there is no room for pages, and the host names under which requests are served.
+//!
+//! It knows no page. Limits on a connection are those of [`corona_net::http`].
+
+use std::error::Error;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use corona_net::connections::{Connections, Place, accept};
+use corona_net::http::{self, Limits};
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
+use hyper::{Request, StatusCode};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::exchange::{Answer, text};
+use crate::hosts::Hosts;
+
+/// Paths that are served even when there are no places for pages.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// How many connections of a service may be open, and under which names it is served.
+#[derive(Debug)]
+pub struct Admission {
+    pages: Arc<Connections>,
+    /// Extra connections, reserved for monitors; they get no pages.
+    probes: Arc<Connections>,
+    hosts: Hosts,
+}
+
+/// The number of connections of a service at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Connections of browsers and scripts.
+    pub connections: usize,
+    /// Those of one peer.
+    pub of_peer: usize,
+    /// Connections beyond these, on which only probes are served.
+    pub probes: usize,
+}
+
+impl Admission {
+    /// Admits so many connections, and requests under these host names.
+    pub fn new(room: Room, hosts: Hosts) -> Admission {
+        Admission {
+            pages: Connections::new(room.connections, room.of_peer),
+            probes: Connections::new(room.probes, room.probes),
+            hosts,
+        }
+    }
+
+    /// Connections that are open.
+    pub fn open(&self) -> usize {
+        self.pages.open() + self.probes.open()
+    }
+
+    /// The refusal of a request under a host name that is none of this service's. Monitors may use any
+    /// name for the two addresses that reveal nothing. `service` and `key` are for the sentence: what
+    /// the name is not one of, and the setting that adds it.
+    pub fn misdirected<S>(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        (service, key): (&str, &str),
+    ) -> Option<Answer<S>> {
+        if matches!(path, "/healthz" | "/readyz") {
+            return None;
+        }
+        let name = self.hosts.foreign(headers)?;
+        Some(text(
+            StatusCode::MISDIRECTED_REQUEST,
+            format!(
+                "The request was rejected: {name:?} is not a name of this {service}. \
+                 If it is, add it to {key}.\n"
+            ),
+        ))
+    }
+
+    /// A place for a connection, and whether only probes are served on it: when there is no room for
+    /// pages, monitors of this program still have a place.
+    fn admit(&self, peer: SocketAddr) -> Option<(Place, bool)> {
+        let place = self.pages.admit(peer.ip()).map(|place| (place, false));
+        place.or_else(|_| self.probes.admit(peer.ip()).map(|place| (place, true))).ok()
+    }
+}
+
+/// A service with pages.
+pub trait Site: Send + Sync + 'static {
+    /// The bodies that are sent piece by piece.
+    type Stream: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Its connections.
+    fn admission(&self) -> &Admission;
+
+    /// Whether this peer may connect.
+    fn may_connect(&self, _peer: SocketAddr) -> bool {
+        true
+    }
+
+    /// A request has arrived.
+    fn count_request(&self);
+
+    /// A connection or a request was refused.
+    fn count_refused(&self);
+
+    /// The answer to a request. `stop` is true when the service is stopping.
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = Answer<Self::Stream>> + Send;
+}
+
+/// Serves until `stop` becomes true or its sender is dropped.
+pub async fn serve<S: Site>(site: Arc<S>, listener: TcpListener, stop: watch::Receiver<bool>) {
+    let stopped = stop.clone();
+    let admit = |peer: SocketAddr| {
+        let admitted = site.may_connect(peer).then(|| site.admission().admit(peer)).flatten();
+        if admitted.is_none() {
+            site.count_refused();
+        }
+        admitted
+    };
+    accept(listener, stop, admit, |stream, peer, place, probes_only| {
+        serve_connection(site.clone(), stream, peer, stopped.clone(), place, probes_only)
+    })
+    .await;
+}
+
+async fn serve_connection<S: Site>(
+    site: Arc<S>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    stopped: watch::Receiver<bool>,
+    place: Arc<Place>,
+    probes_only: bool,
+) {
+    let answer = |request: Request<Incoming>| {
+        let (site, stopped) = (site.clone(), stopped.clone());
+        async move {
+            site.count_request();
+            let is_probe = PROBES.contains(&request.uri().path());
+            let mut answer = if probes_only && !is_probe {
+                site.count_refused();
+                text(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open\n")
+            } else {
+                site.answer(request, peer, stopped).await
+            };
+            if probes_only {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            answer
+        }
+    };
+    http::serve(stream, &place, Limits::default(), answer).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    struct Echo {
+        admission: Admission,
+        refused: AtomicU64,
+    }
+
+    impl Site for Echo {
+        type Stream = Full<Bytes>;
+
+        fn admission(&self) -> &Admission {
+            &self.admission
+        }
+
+        fn count_request(&self) {}
+
+        fn count_refused(&self) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+
+        async fn answer(
+            self: Arc<Self>,
+            request: Request<Incoming>,
+            _: SocketAddr,
+            _: watch::Receiver<bool>,
+        ) -> Answer {
+            let path = request.uri().path();
+            let refused =
+                self.admission.misdirected(path, request.headers(), ("test", "corona.test"));
+            match refused {
+                Some(refused) => refused,
+                // Its request is answered for as long as the test runs.
+                None if path == "/wait" => std::future::pending().await,
+                None => text(StatusCode::OK, path),
+            }
+        }
+    }
+
+    async fn ask(address: SocketAddr, path: &str, host: &str) -> String {
+        let asked = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut reply = String::new();
+            // A connection that is refused may be reset.
+            let _ = stream.read_to_string(&mut reply).await;
+            reply
+        };
+        timeout(Duration::from_secs(30), asked).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn probes_are_answered_when_there_is_no_room_for_pages() {
+        let room = Room { connections: 1, of_peer: 1, probes: 1 };
+        let admission = Admission::new(room, Hosts::default());
+        let site = Arc::new(Echo { admission, refused: AtomicU64::new(0) });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(serve(site.clone(), listener, stopped));
+        assert!(ask(address, "/page", "localhost").await.ends_with("/page"));
+        assert!(ask(address, "/page", "evil.example").await.starts_with("HTTP/1.0 421"));
+        assert!(ask(address, "/healthz", "evil.example").await.ends_with("/healthz"));
+        assert_eq!(site.refused.load(Ordering::Relaxed), 0);
+        let mut waiting = TcpStream::connect(address).await.unwrap();
+        waiting.write_all(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        // Only once its request is served may its place not be taken.
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let page = ask(address, "/page", "localhost").await;
+            if page.contains("too many connections are open") {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{page}");
+            if page.is_empty() || page.ends_with("/page") {
+                // The waiting connection was closed for this one: it starts again.
+                waiting = TcpStream::connect(address).await.unwrap();
+                waiting.write_all(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+            }
+        }
+        assert!(ask(address, "/metrics", "localhost").await.ends_with("/metrics"));
+        assert!(site.refused.load(Ordering::Relaxed) > 0);
+        drop(waiting);
+        stop.send(true).unwrap();
+        timeout(Duration::from_secs(30), serving).await.unwrap().unwrap();
+    }
+}
