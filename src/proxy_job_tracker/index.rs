@@ -126,8 +126,10 @@ pub(super) struct Index {
     pub(super) has_failed: AtomicBool,
     /// Jobs for which there was no room.
     pub(super) left_out: AtomicU64,
-    /// Histories that could not be read.
+    /// Attempts to read a history that failed.
     pub(super) unreadable: AtomicU64,
+    /// Histories that the last search could not read.
+    pub(super) unreadable_now: AtomicU64,
 }
 
 impl Index {
@@ -169,6 +171,8 @@ pub(super) struct Builder {
     file: PathBuf,
     entries: HashMap<Box<str>, Arc<Entry>>,
     listed: HashMap<String, i64>,
+    /// Histories that cannot be read, by directory.
+    unreadable: HashMap<String, u64>,
     /// Jobs that are new since the index was published.
     unpublished: usize,
 }
@@ -196,7 +200,14 @@ impl Builder {
             tracing::info!(jobs = entries.len(), "the stored index of finished jobs is loaded");
             shared.index.publish(entries.values());
         }
-        Builder { shared, file, entries, listed: listed.into_iter().collect(), unpublished: 0 }
+        Builder {
+            shared,
+            file,
+            entries,
+            listed: listed.into_iter().collect(),
+            unreadable: HashMap::new(),
+            unpublished: 0,
+        }
     }
 
     async fn search(&mut self) {
@@ -228,6 +239,7 @@ impl Builder {
         let is_there = |name: &str| directories.iter().any(|entry| entry.path.name() == name);
         self.entries.retain(|_, entry| is_there(&entry.directory));
         self.listed.retain(|name, _| is_there(name));
+        self.unreadable.retain(|name, _| is_there(name));
         *changed += before - self.entries.len();
         // One directory that cannot be read keeps no other from being searched.
         let mut failed = Ok(());
@@ -236,6 +248,8 @@ impl Builder {
                 failed = Err(error);
             }
         }
+        let unreadable = self.unreadable.values().sum();
+        self.shared.index.unreadable_now.store(unreadable, Ordering::Relaxed);
         failed
     }
 
@@ -256,14 +270,13 @@ impl Builder {
         let list = entries(system, &directory.path).await?.unwrap_or_default();
         let is_known = self.listed.get(&name) == Some(&modified_ms);
         let has_done = done_status.is_some();
+        let mut may_be_listed = false;
         if has_done && !is_known {
             let settled = super::now().0 - modified_ms > SETTLED_MS;
             for file in entries(system, &done).await?.unwrap_or_default() {
                 found.insert(file.path.name().to_owned(), (file, true));
             }
-            if settled {
-                self.listed.insert(name.clone(), modified_ms);
-            }
+            may_be_listed = settled;
         }
         for file in list {
             found.entry(file.path.name().to_owned()).or_insert((file, false));
@@ -284,7 +297,15 @@ impl Builder {
             })
         };
         let new: Vec<(String, (FileStatus, bool))> = found.into_iter().filter(is_new).collect();
-        self.read(&name, &new, changed).await;
+        let unreadable = self.read(&name, &new, changed).await;
+        match unreadable {
+            0 => self.unreadable.remove(&name),
+            some => self.unreadable.insert(name.clone(), some),
+        };
+        // What could not be read is tried again.
+        if may_be_listed && unreadable == 0 {
+            self.listed.insert(name, modified_ms);
+        }
         Ok(())
     }
 
@@ -293,7 +314,8 @@ impl Builder {
         directory: &str,
         new: &[(String, (FileStatus, bool))],
         changed: &mut usize,
-    ) {
+    ) -> u64 {
+        let mut unreadable = 0;
         let mut reading = JoinSet::new();
         let mut waiting = new.iter();
         loop {
@@ -308,8 +330,9 @@ impl Builder {
                     entry(&*system, &root, directory, &id, &file, is_done).await
                 });
             }
-            let Some(read) = reading.join_next().await else { return };
+            let Some(read) = reading.join_next().await else { return unreadable };
             let Ok(Ok(entry)) = read else {
+                unreadable += 1;
                 self.shared.index.unreadable.fetch_add(1, Ordering::Relaxed);
                 continue;
             };

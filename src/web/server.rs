@@ -170,6 +170,7 @@ mod tests {
 
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
     use tokio::time::timeout;
 
     use super::*;
@@ -177,6 +178,7 @@ mod tests {
     struct Echo {
         admission: Admission,
         refused: AtomicU64,
+        arrived: Notify,
     }
 
     impl Site for Echo {
@@ -204,7 +206,10 @@ mod tests {
             match refused {
                 Some(refused) => refused,
                 // Its request is answered for as long as the test runs.
-                None if path == "/wait" => std::future::pending().await,
+                None if path == "/wait" => {
+                    self.arrived.notify_one();
+                    std::future::pending().await
+                }
                 None => text(StatusCode::OK, path),
             }
         }
@@ -227,7 +232,7 @@ mod tests {
     async fn probes_are_answered_when_there_is_no_room_for_pages() {
         let room = Room { connections: 1, of_peer: 1, probes: 1 };
         let admission = Admission::new(room, Hosts::default());
-        let site = Arc::new(Echo { admission, refused: AtomicU64::new(0) });
+        let site = Arc::new(Echo { admission, refused: AtomicU64::new(0), arrived: Notify::new() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
@@ -238,20 +243,10 @@ mod tests {
         assert_eq!(site.refused.load(Ordering::Relaxed), 0);
         let mut waiting = TcpStream::connect(address).await.unwrap();
         waiting.write_all(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-        // Only once its request is served may its place not be taken.
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-        loop {
-            let page = ask(address, "/page", "localhost").await;
-            if page.contains("too many connections are open") {
-                break;
-            }
-            assert!(tokio::time::Instant::now() < deadline, "{page}");
-            if page.is_empty() || page.ends_with("/page") {
-                // The waiting connection was closed for this one: it starts again.
-                waiting = TcpStream::connect(address).await.unwrap();
-                waiting.write_all(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-            }
-        }
+        // Until its request is served its place may be taken.
+        timeout(Duration::from_secs(30), site.arrived.notified()).await.unwrap();
+        let page = ask(address, "/page", "localhost").await;
+        assert!(page.contains("too many connections are open"), "{page}");
         assert!(ask(address, "/metrics", "localhost").await.ends_with("/metrics"));
         assert!(site.refused.load(Ordering::Relaxed) > 0);
         drop(waiting);

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use corona_mapreduce::Counters;
 use corona_mapreduce::history::TaskRole;
-use corona_model::types::Span;
 use corona_web::units::Count;
 use hyper::StatusCode;
 use maud::{Markup, html};
 
-use super::figures::{counts, phases, span};
-use super::{Page, Parameters, Shared, failed, frame, page, place_of};
+use super::figures::{Took, counts, phases, span};
+use super::{Page, Parameters, Shared, failed, frame_in, page, place_of};
 use crate::histories::Contents;
 
 pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
@@ -34,20 +33,24 @@ pub(super) async fn answer(shared: &Arc<Shared>, query: &Parameters) -> Page {
         match &found[..] {
             [one, other] => html! {
                 h1 { "Two runs side by side" }
+                p {
+                    "Of " a href={ "/jobs/" (one.place.job) } { (one.place.job) }
+                    " and " a href={ "/jobs/" (other.place.job) } { (other.place.job) } "."
+                }
                 (form(&a, &b))
                 (table(one, other))
             },
             _ => html! {},
         }
     };
-    page(StatusCode::OK, frame(shared, "Compare two runs", &content))
+    page(StatusCode::OK, frame_in(shared, Some("/compare"), "Compare two runs", &content))
 }
 
 fn form(a: &str, b: &str) -> Markup {
     html! {
         form.filter method="get" action="/compare" {
-            div { label for="f-a" { "Job" } input #f-a type="text" name="a" value=(a) placeholder="job_..."; }
-            div { label for="f-b" { "Other job" } input #f-b type="text" name="b" value=(b) placeholder="job_..."; }
+            div { label for="f-a" { "Job" } input #f-a type="text" size="28" name="a" value=(a) placeholder="job_..."; }
+            div { label for="f-b" { "Other job" } input #f-b type="text" size="28" name="b" value=(b) placeholder="job_..."; }
             div { button type="submit" { "Compare" } }
         }
     }
@@ -85,7 +88,7 @@ fn table(one: &Contents, other: &Contents) -> Markup {
     let both = [&one.history, &other.history];
     let time = |label: &str, values: [i64; 2]| Row {
         label: label.to_owned(),
-        shown: values.map(|ms| Span(ms).to_string()),
+        shown: values.map(|ms| Took(ms).to_string()),
         values,
     };
     let number = |label: String, values: [i64; 2]| Row {
@@ -116,6 +119,15 @@ fn table(one: &Contents, other: &Contents) -> Markup {
             rows.push(number(label, [counter.value, other]));
         }
     }
+    // Those that only the second run has.
+    for group in &second.groups {
+        for counter in &group.counters {
+            if first.get(&group.name, &counter.name).is_none() {
+                let label = format!("{}: {}", group.display_name, counter.display_name);
+                rows.push(number(label, [0, counter.value]));
+            }
+        }
+    }
     html! {
         div.scroll {
             table.rows #comparison {
@@ -123,7 +135,7 @@ fn table(one: &Contents, other: &Contents) -> Markup {
                     tr {
                         th { "What" }
                         @for contents in [one, other] {
-                            th.n { a href={ "/jobs/" (contents.place.job) } { (contents.place.job) } }
+                            th.n { (contents.place.job) }
                         }
                         th.n { "Change" }
                     }
@@ -132,7 +144,9 @@ fn table(one: &Contents, other: &Contents) -> Markup {
                     @for row in &rows {
                         tr {
                             th scope="row" { span.long { (row.label) } }
-                            @for shown in &row.shown { td.n { (shown) } }
+                            @for (shown, contents) in row.shown.iter().zip([one, other]) {
+                                td.n data-label=(contents.place.job) { (shown) }
+                            }
                             td.n data-label="Change" { (change(row.values)) }
                         }
                     }

@@ -183,10 +183,30 @@ pub(super) fn plot(
     }
 }
 
+/// How long something took: in tenths of a second where it was short.
+pub(super) struct Took(pub(super) i64);
+
+impl std::fmt::Display for Took {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("0 s"),
+            ms @ 1..10_000 => write!(f, "{:.1} s", ms as f64 / 1000.0),
+            ms => Span(ms).fmt(f),
+        }
+    }
+}
+
+impl maud::Render for Took {
+    fn render_to(&self, out: &mut String) {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{self}");
+    }
+}
+
 /// A span, or a dash where it is not known.
 pub(super) fn shown_span(from_ms: i64, to_ms: i64) -> String {
     match from_ms <= 0 || to_ms <= 0 {
         true => "–".to_owned(),
-        false => Span(span(from_ms, to_ms)).to_string(),
+        false => Took(span(from_ms, to_ms)).to_string(),
     }
 }

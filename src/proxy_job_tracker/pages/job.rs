@@ -8,7 +8,9 @@ use corona_model::types::{Millis, ResourceType, Span};
 use corona_web::units::{Count, Name, Time, bar};
 use maud::{Markup, html};
 
-use super::figures::{self, ROLES, counts, durations, phases, plot, running, shown_span, span};
+use super::figures::{
+    self, ROLES, Took, counts, durations, phases, plot, running, shown_span, span,
+};
 use super::list::badge;
 use super::{Parameters, View};
 use crate::index::state_name;
@@ -97,6 +99,7 @@ fn facts(view: &View<'_>) -> Markup {
                 dd {
                     a href=(view.link("/analysis")) { "Analyse This Job" } " · "
                     a href={ "/compare?a=" (view.job()) } { "Compare" } " · "
+                    a href=(view.link("/history")) { "History file" } " · "
                     a href={ "/api/v1/jobs/" (view.job()) } { "JSON" }
                 }
             }
@@ -188,7 +191,7 @@ fn plots(view: &View<'_>) -> Markup {
                                 &format!("{name} that took so long"),
                                 &format!("took-{name}"),
                                 &bars,
-                                ("0 s", &Span(longest).to_string()),
+                                ("0 s", &Took(longest).to_string()),
                             ))
                         }
                     }
@@ -201,7 +204,7 @@ fn plots(view: &View<'_>) -> Markup {
                         @for (name, kind, ms) in &phases {
                             tr {
                                 th scope="row" { (name) }
-                                td.n data-label="Time" { (Span(*ms)) }
+                                td.n data-label="Time" { (Took(*ms)) }
                                 td data-label="Part" { (bar(*kind, part(*ms), part(total))) }
                             }
                         }
@@ -310,7 +313,7 @@ pub(super) fn analysis(view: &View<'_>, query: &Parameters) -> Markup {
                 @let average = sum / i64::try_from(attempts.len()).unwrap_or(1).max(1);
                 h2 { "Time taken by " (name) " tasks" }
                 p {
-                    "Best " (Span(*best)) ", average " (Span(average)) ", worst " (Span(*worst)) ", of "
+                    "Best " (Took(*best)) ", average " (Took(average)) ", worst " (Took(*worst)) ", of "
                     (Count(attempts.len())) " tasks."
                 }
                 h3 { "Worst performing " (name) " tasks" }
@@ -323,7 +326,7 @@ pub(super) fn analysis(view: &View<'_>, query: &Parameters) -> Markup {
                                 tr {
                                     th scope="row" { a href=(view.link(&format!("/tasks/{task}"))) { (Name(&task)) } }
                                     td data-label="Host" { (Name(&attempt.host)) }
-                                    td.n data-label="Time taken" { (Span(*took)) }
+                                    td.n data-label="Time taken" { (Took(*took)) }
                                     td data-label="Of the worst" {
                                         (bar(
                                             figures_kind(role),

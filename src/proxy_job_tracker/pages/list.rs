@@ -5,7 +5,7 @@ use corona_web::units::{Count, Name, Time, plural};
 use maud::{Markup, html};
 
 use super::figures::shown_span;
-use super::{Parameters, Shared, frame};
+use super::{Parameters, Shared, frame_in};
 use crate::index::{Entry, Query};
 
 /// Jobs of one page.
@@ -47,7 +47,7 @@ pub(super) fn page(shared: &Shared, wanted: &Query, query: &Parameters) -> Marku
         }
         (pager(query, number, pages))
     };
-    frame(shared, "Finished jobs", &content)
+    frame_in(shared, Some("/"), "Finished jobs", &content)
 }
 
 /// What keeps the list from being complete.
@@ -55,7 +55,7 @@ fn state(shared: &Shared) -> Markup {
     use std::sync::atomic::Ordering::Relaxed;
     let index = &shared.index;
     let (failed, left_out) = (index.has_failed.load(Relaxed), index.left_out.load(Relaxed));
-    let unreadable = index.unreadable.load(Relaxed);
+    let unreadable = index.unreadable_now.load(Relaxed);
     html! {
         @if index.searched_ms.load(Relaxed) == 0 && !failed {
             p.note { "The index of jobs is being built; further jobs appear as they are found." }

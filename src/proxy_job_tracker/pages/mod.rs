@@ -6,6 +6,7 @@ mod compare;
 mod figures;
 mod job;
 mod list;
+mod statistics;
 mod tasks;
 
 use std::pin::Pin;
@@ -104,6 +105,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, path: &str, query: &Parameters)
             configuration(shared, None, query).await
         }
         ["conf"] => respond(StatusCode::OK, "text/xml; charset=utf-8", settings(shared)),
+        ["statistics"] => page(StatusCode::OK, statistics::page(shared, query)),
         ["compare"] => compare::answer(shared, query).await,
         ["api", "v1", ref rest @ ..] => api::answer(shared, rest, query).await?,
         _ => return None,
@@ -329,6 +331,15 @@ fn problem(error: &HistoryError) -> Markup {
 
 /// A whole page around its content.
 fn frame(shared: &Shared, title: &str, content: &Markup) -> Markup {
+    frame_in(shared, None, title, content)
+}
+
+/// The pages that every page leads to.
+const SECTIONS: [(&str, &str); 3] =
+    [("/", "Finished jobs"), ("/compare", "Compare"), ("/statistics", "Statistics")];
+
+/// The same for a page at the address of a section.
+fn frame_in(shared: &Shared, section: Option<&str>, title: &str, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -342,8 +353,13 @@ fn frame(shared: &Shared, title: &str, content: &Markup) -> Markup {
                     }
                     nav aria-label="Pages" {
                         ul {
-                            li { a href="/" { "Finished jobs" } }
-                            li { a href="/compare" { "Compare" } }
+                            @for (path, name) in SECTIONS {
+                                li {
+                                    a href=(path) aria-current=[(section == Some(path)).then_some("page")] {
+                                        (name)
+                                    }
+                                }
+                            }
                             @if let Some(cluster) = shared.cluster_pages() {
                                 li { a href=(cluster) { "Cluster" } }
                             }

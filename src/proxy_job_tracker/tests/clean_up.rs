@@ -5,6 +5,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use corona_filesystem::testing::MiniCluster;
+use corona_filesystem::{CreateOptions, FileSystems};
+
 use super::{PATIENCE, Running};
 
 /// An hour, in milliseconds.
@@ -153,4 +156,67 @@ async fn a_shared_cache_behind_a_link_is_left_alone() {
     let proxy = Running::start(root.path(), &settings("delete")).await;
     until_counted(&proxy, "deleted", 1).await;
     assert!(outside.join("precious").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_expired_on_hdfs_is_deleted_and_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let cluster = MiniCluster::start(2).await;
+    let files = FileSystems::new(cluster.settings()).unwrap();
+    let (system, _) = files.resolve("/").unwrap();
+    let now = i64::try_from(
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis(),
+    );
+    let old = now.unwrap() - 7_200_000;
+    let expired =
+        ["/system/job_1.2_0003", "/sessions/202611221049.0", "/system/CAR/libjars/old.jar"];
+    let kept = [
+        ("/system/job_1.2_0004", false),
+        ("/system/job_1_0003", true),
+        ("/system/elsewhere", true),
+        ("/sessions/202611221049.1", false),
+        ("/sessions/202611221049", true),
+        ("/system/CAR/libjars/new.jar", false),
+        ("/elsewhere/job_1.2_0003", true),
+    ];
+    for (path, is_old) in expired.iter().map(|path| (*path, true)).chain(kept) {
+        let (_, path) = files.resolve(path).unwrap();
+        if path.name().ends_with(".jar") {
+            let mut writer = system.create(&path, CreateOptions::default()).await.unwrap();
+            writer.write(b"x").await.unwrap();
+            writer.close().await.unwrap();
+        } else {
+            system.mkdirs(&path.join("inside"), None).await.unwrap();
+        }
+        if is_old {
+            let accessed = path.name().ends_with(".jar").then_some(old);
+            system.set_times(&path, Some(old), accessed).await.unwrap();
+        }
+    }
+    let default = format!("hdfs://{}/", cluster.address());
+    let of_hdfs = [
+        ("fs.default.name", &*default),
+        ("corona.sessions.log.dir", "/sessions"),
+        ("corona.system.dir", "/system"),
+    ];
+    // First only reported.
+    let settings_of = |mode| [&settings(mode)[..], &of_hdfs].concat();
+    let proxy = Running::start(root.path(), &settings_of("report")).await;
+    until_counted(&proxy, "reported", expired.len()).await;
+    drop(proxy);
+    let is_there = async |path: &str| {
+        let (system, path) = files.resolve(path).unwrap();
+        system.find(&path).await.unwrap().is_some()
+    };
+    for path in expired {
+        assert!(is_there(path).await, "{path}");
+    }
+    let proxy = Running::start(root.path(), &settings_of("delete")).await;
+    until_counted(&proxy, "deleted", expired.len()).await;
+    for path in expired {
+        assert!(!is_there(path).await, "{path}");
+    }
+    for (path, _) in kept {
+        assert!(is_there(path).await, "{path}");
+    }
 }

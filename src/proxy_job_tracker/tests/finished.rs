@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
 
-use corona_filesystem::testing::MiniCluster;
+use corona_filesystem::testing::{Faults, MiniCluster};
 use corona_filesystem::{CreateOptions, FileSystems};
 
 use super::{PATIENCE, Running, lay_out};
@@ -253,4 +253,89 @@ async fn one_directory_that_cannot_be_read_hides_no_other() {
     proxy.until_jobs("", ALL + 1).await;
     assert_eq!(proxy.get("/jobs/job_1.2_0001").await.0, 200);
     assert_eq!(proxy.get("/jobs/job_1.1_0001").await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_nodes_that_send_nothing_delay_only_what_needs_them() {
+    let root = tempfile::tempdir().unwrap();
+    lay_out(&root.path().join("local"));
+    let cluster = MiniCluster::start(2).await;
+    let files = FileSystems::new(cluster.settings()).unwrap();
+    let (known, other) = ("job_202611221049.2_0001", "job_202611221049.1_0001");
+    for name in [known, other] {
+        let (system, path) =
+            files.resolve(&format!("/sessions/202611221049.0/done/{name}")).unwrap();
+        let mut writer = system.create(&path, CreateOptions::default()).await.unwrap();
+        let recorded = fs::read(root.path().join("local/202611221049.0/done").join(name)).unwrap();
+        writer.write(&recorded).await.unwrap();
+        writer.close().await.unwrap();
+    }
+    let default = format!("hdfs://{}/", cluster.address());
+    let settings = [
+        ("fs.default.name", &*default),
+        ("corona.sessions.log.dir", "/sessions"),
+        ("corona.pjt.file.timeout.ms", "1000"),
+    ];
+    let proxy = Running::start(root.path(), &settings).await;
+    proxy.until_jobs("", 2).await;
+    let (_, page) = proxy.get(&format!("/jobs/{known}")).await;
+    assert!(page.contains("bad &quot;map&quot;"), "{page}");
+    for node in &cluster.data_nodes {
+        node.set_faults(Faults { is_stuck: true, ..Faults::default() });
+    }
+    let address = format!("/jobs/{other}");
+    let late = proxy.get(&address);
+    let innocent = async {
+        // It is in memory, and its file has not changed.
+        let (_, page) = proxy.get(&format!("/jobs/{known}")).await;
+        assert!(page.contains("bad &quot;map&quot;"), "{page}");
+        proxy.until_jobs("?name=map", 1).await;
+    };
+    let ((_, page), ()) = tokio::join!(late, innocent);
+    assert!(page.contains("does not answer in time"), "{page}");
+    for node in &cluster.data_nodes {
+        node.set_faults(Faults::default());
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while proxy.get(&address).await.1.contains("cannot be shown") {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipes_huge_directories_and_a_full_disk_stop_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let sessions = root.path().join("sessions");
+    lay_out(&sessions);
+    let done = sessions.join("202611221049.0/done");
+    // Whoever opens a pipe waits for a writer that never comes.
+    let pipe = done.join("job_202611221049.93_0001");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for number in 0..5000 {
+        fs::write(done.join(format!("junk-{number}")), "x").unwrap();
+    }
+    // A directory that cannot be made stands for a disk that takes nothing.
+    fs::write(root.path().join("data"), "a file").unwrap();
+    let proxy = Running::start(root.path(), &[("corona.pjt.file.timeout.ms", "1000")]).await;
+    proxy.until_jobs("", ALL).await;
+    let (_, page) = proxy.get("/jobs/job_202611221049.93_0001").await;
+    assert!(page.contains("cannot be shown"), "{page}");
+    let (_, page) = proxy.get("/jobs/job_202611221049.2_0001").await;
+    assert!(page.contains("bad &quot;map&quot;"), "{page}");
+    let (_, metrics) = proxy.get("/metrics").await;
+    assert!(metrics.contains("corona_proxy_job_tracker_index_failed 0\n"), "{metrics}");
+    // It is tried again, and counts once.
+    let deadline = Instant::now() + PATIENCE;
+    let tries = |metrics: &str| -> u64 {
+        let name = "\ncorona_proxy_job_tracker_unreadable_histories_total ";
+        metrics.split(name).nth(1).unwrap().lines().next().unwrap().parse().unwrap()
+    };
+    while tries(&proxy.get("/metrics").await.1) < 3 {
+        assert!(Instant::now() < deadline);
+    }
+    assert!(proxy.get("/jobs").await.1.contains("1 histories could not be read."));
+    fs::remove_file(pipe).unwrap();
+    fs::copy(done.join("job_202611221049.2_0001"), done.join("job_202611221049.93_0001")).unwrap();
+    proxy.until_jobs("", ALL + 1).await;
 }

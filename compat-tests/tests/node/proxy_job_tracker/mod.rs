@@ -2,6 +2,7 @@
 //! that a test stands for.
 
 mod commands;
+mod recorded;
 mod running;
 
 use std::fs::{self, File};

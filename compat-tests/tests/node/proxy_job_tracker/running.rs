@@ -194,6 +194,15 @@ async fn reports_of_job_trackers_become_metrics() {
     let counters = group("FileSystemCounters", "FILE_BYTES_READ");
     tracker.report_job_stats(job, Some("default.p".into()), stats, counters).await.unwrap();
     tracker.report_job_error_counters(group("TaskError", "UNKNOWN")).await.unwrap();
+    for (address, shown) in [
+        ("/statistics", "<td class=\"n\" data-label=\"Maps launched\">3</td>"),
+        ("/statistics", "href=\"/statistics?pool=default.p\""),
+        ("/statistics?pool=default.p", "filesystemcounters_file_bytes_read"),
+        ("/statistics?pool=none", "No job of the pool none has been reported."),
+    ] {
+        let (status, _, page) = proxy.get(address).await;
+        assert!(status == 200 && page.contains(shown), "{address}: {page}");
+    }
     let (_, _, metrics) = proxy.get("/metrics").await;
     let pjt = "corona_proxy_job_tracker";
     for line in [
