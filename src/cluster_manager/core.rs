@@ -18,6 +18,7 @@ use super::arrivals::Arrivals;
 use super::clock::Clock;
 use super::commits::Commits;
 use super::metrics::Metrics;
+use super::notifier::Wake;
 use super::outlet::Outlet;
 use corona_engine::{Effect, Engine, Input, Record, Refusal, Reply};
 use corona_model::types::Millis;
@@ -63,6 +64,15 @@ pub(super) struct Applied {
     pub(super) reply: Result<Reply, Refusal>,
     /// The record of the journal that must be committed before the reply leaves; 0 for none.
     pub(super) record: u64,
+}
+
+/// Effects of an input that are completed when the engine's mutex is free again.
+#[derive(Debug, Default)]
+struct Deferred {
+    /// Tasks to wake after [`Outlet::write`].
+    wakes: Vec<Wake>,
+    /// For [`Outlet::records`].
+    records: Vec<Record>,
 }
 
 /// A panic in the engine after which it cannot be used any more.
@@ -116,18 +126,30 @@ impl Core {
     /// Applies one input, and returns which record its reply has to wait for.
     pub(super) fn apply_recorded(&self, input: Input) -> Applied {
         let mut state = self.state();
-        let (applied, records) = self.apply_to(&mut state, input);
+        let (applied, deferred) = self.apply_to(&mut state, input);
         let sooner = match (state.engine.next_deadline(), state.wakes_at) {
             (Some(deadline), Some(wakes_at)) => deadline < wakes_at,
             (Some(_), None) => true,
             (None, _) => false,
         };
-        if sooner || state.engine.wants_pass() {
+        let is_due = sooner || state.engine.wants_pass();
+        drop(state);
+        // If the disk blocks this thread, it has woken no task that may have to run on it.
+        self.write(applied.record, deferred.wakes);
+        if is_due {
             self.due.notify_one();
         }
-        drop(state);
-        self.outlet.records(&records);
+        self.outlet.records(&deferred.records);
         applied
+    }
+
+    /// Has the journal written up to a record, and wakes the tasks that wait for it. The engine must
+    /// not be locked.
+    fn write(&self, record: u64, wakes: Vec<Wake>) {
+        self.outlet.write(record);
+        for wake in wakes {
+            wake.now();
+        }
     }
 
     /// Waits until every input applied so far is durable. Replies wait for this if they show the
@@ -224,8 +246,10 @@ impl Core {
 
     /// Has the outlet write entries that wait for a later record.
     pub(super) fn flush(&self) {
-        let _state = self.state();
-        self.outlet.flush();
+        let state = self.state();
+        let record = self.outlet.flush();
+        drop(state);
+        self.outlet.write(record);
     }
 
     /// Reports to the engine for how long inputs were not processed.
@@ -243,10 +267,11 @@ impl Core {
         }
         let started = Instant::now();
         // A pass is never refused outside safe mode, and not wanted in it.
-        let (_, records) = self.apply_to(&mut state, Input::Pass);
+        let (applied, Deferred { wakes, records }) = self.apply_to(&mut state, Input::Pass);
         let wants_another = state.engine.wants_pass();
         drop(state);
         let took = started.elapsed();
+        self.write(applied.record, wakes);
         self.outlet.records(&records);
         self.outlet.pass(&records, took);
         wants_another
@@ -254,7 +279,8 @@ impl Core {
 
     /// Applies an input of the driving task. In safe mode it is refused, and time stands still.
     fn apply_quietly(&self, input: Input) {
-        let (_, records) = self.apply_to(&mut self.state(), input);
+        let (applied, Deferred { wakes, records }) = self.apply_to(&mut self.state(), input);
+        self.write(applied.record, wakes);
         self.outlet.records(&records);
     }
 
@@ -265,9 +291,9 @@ impl Core {
         state.wakes_at
     }
 
-    /// Applies an input and hands its effects on. The engine's records are returned, for
-    /// [`Outlet::records`] when the mutex is free again.
-    fn apply_to(&self, state: &mut State, input: Input) -> (Applied, Vec<Record>) {
+    /// Applies an input and hands its effects on. What is left to do when the mutex is free again is
+    /// returned.
+    fn apply_to(&self, state: &mut State, input: Input) -> (Applied, Deferred) {
         let at = Instant::now();
         let now = self.clock.at(at);
         let concerns_others = concerns_others(&input);
@@ -286,21 +312,21 @@ impl Core {
         state.arrivals.note(state.engine.inputs(), at);
         let record = self.outlet.after(&outcome.reply);
         self.recorded.fetch_max(record, Ordering::AcqRel);
-        let mut records = Vec::new();
+        let mut deferred = Deferred::default();
         for effect in outcome.effects {
             match effect {
                 Effect::Notify { handle, to, notification } => {
-                    self.outlet.notify(handle, to, notification);
+                    deferred.wakes.extend(self.outlet.notify(handle, to, notification));
                 }
                 Effect::ForgetSession { handle } => self.outlet.forget_session(&handle),
                 Effect::ResumeNotifications => self.outlet.resume_notifications(),
                 Effect::Record(record) => {
                     self.outlet.record(now, &record, &state.arrivals);
-                    records.push(record);
+                    deferred.records.push(record);
                 }
             }
         }
-        (Applied { reply: outcome.reply, record }, records)
+        (Applied { reply: outcome.reply, record }, deferred)
     }
 
     /// Decides whether the engine can still be used after a panic in it, and resumes the panic,

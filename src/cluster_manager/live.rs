@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::arrivals::Arrivals;
 use super::log;
 use super::metrics::Metrics;
-use super::notifier::{JournalPosition, Notifier};
+use super::notifier::{JournalPosition, Notifier, Wake};
 use super::outlet::Outlet;
 use super::web::events::Events;
 use corona_engine::{Notification, Record};
@@ -34,15 +34,15 @@ impl Live {
         Live { notifier, events, metrics, kinds: kinds.into_iter().collect() }
     }
 
-    /// Notifies a session once a record is committed.
+    /// Notifies a session once a record is committed and the returned task was woken.
     pub(super) fn notify_from(
         &self,
         place: JournalPosition,
         handle: Arc<str>,
         to: Address,
         notification: Notification,
-    ) {
-        self.notifier.enqueue(&handle, to, notification, place);
+    ) -> Wake {
+        self.notifier.enqueue(&handle, to, notification, place)
     }
 
     /// Counts events, and publishes them once the record `committed` of the journal is.
@@ -64,8 +64,9 @@ impl Live {
 }
 
 impl Outlet for Live {
-    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) {
-        self.notify_from(JournalPosition::default(), handle, to, notification);
+    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) -> Option<Wake> {
+        self.notify_from(JournalPosition::default(), handle, to, notification).now();
+        None
     }
 
     fn forget_session(&self, handle: &Arc<str>) {

@@ -170,6 +170,18 @@ struct Signals {
     overflow: Notify,
 }
 
+/// The task of a session that has a call to deliver, to be woken.
+#[derive(Debug)]
+#[must_use = "the call is delivered when the task is woken"]
+pub(super) struct Wake(Arc<Signals>);
+
+impl Wake {
+    /// Wakes the task.
+    pub(super) fn now(self) {
+        self.0.arrived.notify_one();
+    }
+}
+
 impl Notifier {
     /// The receiver yields sessions that must be ended because they cannot be notified. While it is
     /// not read, their conversations wait.
@@ -208,14 +220,15 @@ impl Notifier {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a call to the session's pending notifications. Needs a tokio runtime.
+    /// Appends a call to the session's pending notifications. The returned task delivers it once it is
+    /// woken. Needs a tokio runtime.
     pub(super) fn enqueue(
         self: &Arc<Self>,
         handle: &Arc<str>,
         to: Address,
         call: Notification,
         place: JournalPosition,
-    ) {
+    ) -> Wake {
         let mut queues = self.queues();
         let queue = queues.entry(handle.clone()).or_insert_with(|| {
             let signals = Arc::new(Signals::default());
@@ -224,10 +237,10 @@ impl Notifier {
             Queue { to, calls: VecDeque::new(), signals, task }
         });
         queue.calls.push_back(Arc::new(Waiting { call, place, since: Instant::now() }));
-        queue.signals.arrived.notify_one();
         if queue.calls.len() > self.patience.max_queue {
             queue.signals.overflow.notify_one();
         }
+        Wake(queue.signals.clone())
     }
 
     /// Adds the pending notifications of another cluster manager. Needs a tokio runtime.
@@ -236,7 +249,7 @@ impl Notifier {
             for (serial, call) in pending.calls {
                 // Recovered notifications are committed.
                 let place = JournalPosition { record: 0, serial };
-                self.enqueue(&handle, pending.to.clone(), call, place);
+                self.enqueue(&handle, pending.to.clone(), call, place).now();
             }
         }
     }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::commits::Commits;
+use super::notifier::Wake;
 use corona_engine::{Engine, Input, Notification, Record, Refusal, Reply};
 use corona_model::types::{Address, Millis};
 
 /// Receives inputs and their effects.
 ///
-/// All functions but the last two are called while the engine is locked, in the order in which the
+/// All functions but the last three are called while the engine is locked, in the order in which the
 /// engine decided. They must not wait for anything.
 pub(super) trait Outlet: fmt::Debug + Send + Sync {
     /// How far records are committed. No consequence of a record may be sent before.
@@ -34,11 +35,15 @@ pub(super) trait Outlet: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Writes entries that wait for a later record. Called about once a second.
-    fn flush(&self) {}
+    /// Appends entries that wait for a later record. Called about once a second. Returns the number of
+    /// the record for [`Outlet::write`]; 0 for none.
+    fn flush(&self) -> u64 {
+        0
+    }
 
-    /// Notifies a session, after all earlier notifications.
-    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification);
+    /// Notifies a session, after all earlier notifications. If it cannot be sent yet, the returned task
+    /// is woken after [`Outlet::write`].
+    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) -> Option<Wake>;
 
     /// Drops the pending notifications of a session, which has ended.
     fn forget_session(&self, handle: &Arc<str>);
@@ -48,6 +53,9 @@ pub(super) trait Outlet: fmt::Debug + Send + Sync {
 
     /// Handles an event at `now`. `arrivals` has the instants of the last inputs.
     fn record(&self, now: Millis, record: &Record, arrivals: &Arrivals);
+
+    /// Has the journal written up to this record; 0 for none. The engine is not locked any more.
+    fn write(&self, _record: u64) {}
 
     /// Handles all records of an input. The engine is not locked any more.
     fn records(&self, records: &[Record]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::names::{Names, Resolver};
-use super::notifier::Reach;
+use super::notifier::{Reach, Wake};
 use super::outlet::Outlet;
 use corona_config::NameSettings;
 use corona_engine::{Notification, Record};
@@ -47,8 +47,9 @@ impl Effects {
 }
 
 impl Outlet for Effects {
-    fn notify(&self, handle: Arc<str>, _to: Address, notification: Notification) {
+    fn notify(&self, handle: Arc<str>, _to: Address, notification: Notification) -> Option<Wake> {
         self.push(SeenEffect::Notified(handle, notification));
+        None
     }
 
     fn forget_session(&self, handle: &Arc<str>) {

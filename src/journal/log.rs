@@ -76,10 +76,15 @@ impl Log {
         &self.segment
     }
 
+    /// Whether the next write starts another segment, which waits for the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        self.length >= self.segment_bytes && self.last >= self.first
+    }
+
     /// Writes records, the last of which is `last`. They are not durable yet, but those of earlier
     /// segments are.
     pub(crate) fn write(&mut self, records: &[u8], last: u64) -> Result<(), StorageError> {
-        if self.length >= self.segment_bytes && self.last >= self.first {
+        if self.is_full() {
             self.segment.sync()?;
             self.segment = start_segment(&*self.storage, self.last + 1)?;
             self.first = self.last + 1;

@@ -1,5 +1,6 @@
 //! The live journal: records are appended to memory, one thread writes many of them at once, another
-//! makes them durable in the background.
+//! makes them durable in the background. A thread that appends may also write its record itself
+//! ([`Journal::write_appended`]), which spares two switches of threads when nothing else waits.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,11 @@ use super::log::{Log, store_image};
 use super::recovery::{self, Entry, OpenError, Recovered, Rejected};
 use super::storage::{Storage, StorageError, StorageFile};
 use super::tap::{self, Feed, Tap, Tapped};
+
+/// Bytes that a thread that appends writes itself, at most. More go to the thread that writes.
+const MAX_OWN_WRITE: usize = 64 << 10;
+/// A write that took longer was slow: until one is faster, only the thread that writes does so.
+const SLOW_WRITE: Duration = Duration::from_millis(1);
 
 /// When a record counts as committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +95,8 @@ struct Shared {
     storage: Arc<dyn Storage>,
     options: Options,
     state: Mutex<State>,
+    /// Held while records are written. It is locked before `state`.
+    writer: Mutex<Writer>,
     /// There is something to write, or the end.
     to_write: Condvar,
     /// There is something to make durable, or the end.
@@ -101,9 +109,17 @@ struct Shared {
     imaging: Mutex<()>,
 }
 
+/// The files, and the records that are being written.
+struct Writer {
+    log: Log,
+    batch: Vec<u8>,
+}
+
 #[derive(Default)]
 struct State {
     buffer: Vec<u8>,
+    /// The last write was slow.
+    is_slow: bool,
     status: Status,
     /// Written and not durable yet: the file, and the number of the last record.
     unsynced: Option<(Arc<dyn StorageFile>, u64)>,
@@ -167,6 +183,7 @@ impl Journal {
             storage,
             options,
             state: Mutex::new(State { status, bytes, ..State::default() }),
+            writer: Mutex::new(Writer { log, batch: Vec::new() }),
             to_write: Condvar::new(),
             to_sync: Condvar::new(),
             synced: Condvar::new(),
@@ -181,7 +198,7 @@ impl Journal {
             })
         };
         let writing = shared.clone();
-        threads.push(spawn("journal-write", Box::new(move || writing.write_all(log)))?);
+        threads.push(spawn("journal-write", Box::new(move || writing.write_all()))?);
         if options.sync == Sync::Write {
             let syncing = shared.clone();
             threads.push(spawn("journal-sync", Box::new(move || syncing.sync_now_and_then()))?);
@@ -198,28 +215,35 @@ impl Journal {
     /// # Panics
     /// When the record has more than 1 GiB.
     pub fn append(&self, payload: &[u8]) -> Result<u64, Failed> {
-        assert!(payload.len() <= frame::MAX_PAYLOAD, "a record of {} bytes", payload.len());
-        let mut state = self.shared.lock();
-        if let Some(failed) = &state.failed {
-            return Err(failed.clone());
-        }
-        let number = state.status.appended + 1;
-        let durable = state.status.durable;
-        let was_empty = state.buffer.is_empty();
-        if state.waiting_since.is_none() {
-            state.waiting_since = Some(Instant::now());
-        }
-        frame::write_record(&mut state.buffer, number, durable, payload);
-        state.status.appended = number;
-        state.status.pending_bytes = state.buffer.len();
-        let bytes = (frame::RECORD_HEADER + payload.len()) as u64;
-        state.bytes += bytes;
-        state.status.tail_bytes += bytes;
-        drop(state);
+        let (number, was_empty) = self.shared.append(payload)?;
         if was_empty {
             self.shared.to_write.notify_one();
         }
         Ok(number)
+    }
+
+    /// Appends a record as [`Journal::append`] does, but does not have it written: the caller calls
+    /// [`Journal::write_appended`] as soon as it holds no lock that others wait for.
+    ///
+    /// # Errors
+    /// The journal has failed.
+    ///
+    /// # Panics
+    /// When the record has more than 1 GiB.
+    pub fn append_unwritten(&self, payload: &[u8]) -> Result<u64, Failed> {
+        Ok(self.shared.append(payload)?.0)
+    }
+
+    /// Has all appended records written. With [`Sync::Write`] this thread does so itself if it is a
+    /// matter of microseconds: little waits, no other thread is writing, no segment must be started and
+    /// the last write was fast. Otherwise the thread that writes does so, and this call returns at once.
+    ///
+    /// A disk that accepts nothing can block one caller at a time. A failure is reported as one of the
+    /// thread that writes: see [`Journal::failed`].
+    pub fn write_appended(&self) {
+        if !self.shared.write_now() {
+            self.shared.to_write.notify_one();
+        }
     }
 
     /// Reads along: every record that is not in a [`Journal::read`] made from now on, in order, when it is
@@ -356,7 +380,7 @@ impl Shared {
     }
 
     /// Ends the journal. The first failure counts.
-    fn fail(&self, error: &StorageError) -> Failed {
+    fn fail(&self, error: &dyn fmt::Display) -> Failed {
         let mut state = self.lock();
         let failed = state.failed.get_or_insert_with(|| Failed(error.to_string().into())).clone();
         drop(state);
@@ -367,59 +391,122 @@ impl Shared {
         failed
     }
 
+    /// Appends a record to those that wait. Returns its number, and whether no other waited.
+    fn append(&self, payload: &[u8]) -> Result<(u64, bool), Failed> {
+        assert!(payload.len() <= frame::MAX_PAYLOAD, "a record of {} bytes", payload.len());
+        let mut state = self.lock();
+        if let Some(failed) = &state.failed {
+            return Err(failed.clone());
+        }
+        let number = state.status.appended + 1;
+        let durable = state.status.durable;
+        let was_empty = state.buffer.is_empty();
+        if state.waiting_since.is_none() {
+            state.waiting_since = Some(Instant::now());
+        }
+        frame::write_record(&mut state.buffer, number, durable, payload);
+        state.status.appended = number;
+        state.status.pending_bytes = state.buffer.len();
+        let bytes = (frame::RECORD_HEADER + payload.len()) as u64;
+        state.bytes += bytes;
+        state.status.tail_bytes += bytes;
+        Ok((number, was_empty))
+    }
+
     /// The thread that writes: takes all that waits, writes it in one piece, and commits it.
-    fn write_all(&self, mut log: Log) {
-        let mut batch = Vec::new();
+    fn write_all(&self) {
         loop {
             let mut state = self.lock();
             while state.buffer.is_empty() && !state.closing && state.failed.is_none() {
                 state = self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if state.failed.is_some() || state.buffer.is_empty() {
+            drop(state);
+            // Another thread may be writing.
+            let Ok(mut writer) = self.writer.lock() else {
+                // What was written of its records is unknown.
+                self.fail(&"a thread panicked while it wrote");
+                return;
+            };
+            let mut state = self.lock();
+            if state.failed.is_some() || (state.buffer.is_empty() && state.closing) {
                 state.written_all = true;
                 drop(state);
                 self.to_sync.notify_all();
                 return;
             }
-            batch.clear();
-            std::mem::swap(&mut batch, &mut state.buffer);
-            state.status.pending_bytes = 0;
-            let last = state.status.appended;
-            drop(state);
+            if !state.buffer.is_empty() {
+                self.write_pending(&mut writer, state);
+            }
+        }
+    }
 
-            let is_durable = self.options.sync == Sync::Always;
-            let mut written = log.write(&batch, last);
-            if is_durable {
-                written = written.and_then(|()| log.segment().sync());
-            }
-            if let Err(error) = written {
-                self.fail(&error);
-                return;
-            }
-            let mut state = self.lock();
-            // While a record waits to be made durable, the other thread wakes up by itself.
-            let sync_is_due = !is_durable && state.unsynced.is_none();
-            state.status.committed = last;
-            state.waiting_since = (last < state.status.appended).then(Instant::now);
-            state.status.segment_bytes = log.segment_length();
-            state.status.writes += 1;
-            if is_durable {
-                state.status.durable = last;
-                state.status.syncs += 1;
-            } else {
-                state.unsynced = Some((log.segment().clone(), last));
-            }
-            if !state.taps.is_empty() {
-                let tapped = Tapped { last, bytes: batch.as_slice().into() };
-                state.taps.retain(|feed| feed.send(&tapped));
-            }
-            drop(state);
-            self.committed.send_replace(last);
-            if is_durable {
-                self.synced.notify_all();
-            } else if sync_is_due {
-                self.to_sync.notify_one();
-            }
+    /// Writes all that waits on this thread, if that is fast. Returns whether nothing is left to do.
+    fn write_now(&self) -> bool {
+        if self.options.sync == Sync::Always {
+            return false;
+        }
+        let Ok(mut writer) = self.writer.try_lock() else {
+            // What that thread has not taken must be written after it.
+            return self.lock().buffer.is_empty();
+        };
+        let state = self.lock();
+        if state.buffer.is_empty() {
+            return true;
+        }
+        let is_ending = state.closing || state.failed.is_some();
+        let is_much = state.buffer.len() > MAX_OWN_WRITE || writer.log.is_full();
+        if is_ending || is_much || state.is_slow {
+            return false;
+        }
+        self.write_pending(&mut writer, state);
+        true
+    }
+
+    /// Writes all that waits, and commits it. A failure ends the journal.
+    fn write_pending(&self, writer: &mut Writer, mut state: MutexGuard<'_, State>) {
+        let Writer { log, batch } = writer;
+        batch.clear();
+        std::mem::swap(batch, &mut state.buffer);
+        state.status.pending_bytes = 0;
+        let last = state.status.appended;
+        drop(state);
+
+        let is_durable = self.options.sync == Sync::Always;
+        let started = Instant::now();
+        let mut written = log.write(batch, last);
+        if is_durable {
+            written = written.and_then(|()| log.segment().sync());
+        }
+        if let Err(error) = written {
+            self.fail(&error);
+            return;
+        }
+        let took = started.elapsed();
+        let mut state = self.lock();
+        // While a record waits to be made durable, the other thread wakes up by itself.
+        let sync_is_due = !is_durable && state.unsynced.is_none();
+        state.is_slow = took > SLOW_WRITE;
+        state.status.committed = last;
+        state.waiting_since = (last < state.status.appended).then(Instant::now);
+        state.status.segment_bytes = log.segment_length();
+        state.status.writes += 1;
+        if is_durable {
+            state.status.durable = last;
+            state.status.syncs += 1;
+        } else {
+            state.unsynced = Some((log.segment().clone(), last));
+        }
+        if !state.taps.is_empty() {
+            let tapped = Tapped { last, bytes: batch.as_slice().into() };
+            state.taps.retain(|feed| feed.send(&tapped));
+        }
+        drop(state);
+        // The writer is still locked, so that numbers are committed in order.
+        self.committed.send_replace(last);
+        if is_durable {
+            self.synced.notify_all();
+        } else if sync_is_due {
+            self.to_sync.notify_one();
         }
     }
 

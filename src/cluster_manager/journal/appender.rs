@@ -9,7 +9,7 @@ use super::entry::encode_step;
 use crate::arrivals::Arrivals;
 use crate::commits::Commits;
 use crate::live::Live;
-use crate::notifier::JournalPosition;
+use crate::notifier::{JournalPosition, Wake};
 use crate::outlet::Outlet;
 use corona_engine::{Engine, Input, Notification, Record, Refusal, Reply};
 use corona_journal::Journal;
@@ -52,6 +52,8 @@ pub(crate) struct Journaled {
     journal: Arc<Journal>,
     commits: Commits,
     acknowledged: Arc<Acknowledged>,
+    /// Threads that have applied an input may write its record themselves.
+    writes: bool,
     pending: Mutex<Pending>,
 }
 
@@ -88,6 +90,8 @@ impl std::fmt::Debug for Journaled {
 
 impl Journaled {
     /// `commits` is how far replies may leave, `serial` the serial number of the last notification so far.
+    /// Within a runtime of several threads these write records themselves: one that is blocked by the
+    /// disk leaves the others.
     pub(crate) fn new(
         live: Live,
         journal: Arc<Journal>,
@@ -97,7 +101,9 @@ impl Journaled {
     ) -> Journaled {
         let number = journal.status().appended;
         let pending = Mutex::new(Pending { number, serial, ..Pending::default() });
-        Journaled { live, journal, commits, acknowledged, pending }
+        let runtime = tokio::runtime::Handle::try_current();
+        let writes = runtime.is_ok_and(|runtime| runtime.metrics().num_workers() > 1);
+        Journaled { live, journal, commits, acknowledged, writes, pending }
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -113,10 +119,14 @@ impl Journaled {
             encode_step(std::mem::take(record), heard, acknowledged, input).unwrap_or_default();
     }
 
-    /// Appends the record that was encoded. After a failure of the journal nothing is committed any
+    /// Appends the record that was encoded. `has_write` is whether [`Outlet::write`] follows. After a failure of the journal nothing is committed any
     /// more, so that nothing leaves, and the process ends.
-    fn append(&self, pending: &mut Pending) {
-        match self.journal.append(&pending.record) {
+    fn append(&self, pending: &mut Pending, has_write: bool) {
+        let appended = match self.writes && has_write {
+            true => self.journal.append_unwritten(&pending.record),
+            false => self.journal.append(&pending.record),
+        };
+        match appended {
             Ok(number) => pending.number = number,
             Err(_) => pending.number = u64::MAX,
         }
@@ -144,7 +154,7 @@ impl Outlet for Journaled {
             pending.heard.push((now, report.name.clone()));
             if pending.heard.len() >= HEARD_AT_ONCE {
                 self.encode(&mut pending, None);
-                self.append(&mut pending);
+                self.append(&mut pending, false);
             }
             return;
         }
@@ -158,17 +168,17 @@ impl Outlet for Journaled {
             return 0;
         }
         if !reply.as_ref().is_err_and(changes_nothing) {
-            self.append(&mut pending);
+            self.append(&mut pending, true);
         }
         pending.number
     }
 
-    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) {
+    fn notify(&self, handle: Arc<str>, to: Address, notification: Notification) -> Option<Wake> {
         let mut pending = self.pending();
         pending.serial += 1;
         let place = JournalPosition { record: pending.number, serial: pending.serial };
         drop(pending);
-        self.live.notify_from(place, handle, to, notification);
+        Some(self.live.notify_from(place, handle, to, notification))
     }
 
     fn forget_session(&self, handle: &Arc<str>) {
@@ -192,11 +202,19 @@ impl Outlet for Journaled {
         self.live.pass(records, took);
     }
 
-    fn flush(&self) {
+    fn flush(&self) -> u64 {
         let mut pending = self.pending();
         self.encode(&mut pending, None);
-        if !(pending.heard.is_empty() && pending.acknowledged.is_empty()) {
-            self.append(&mut pending);
+        if pending.heard.is_empty() && pending.acknowledged.is_empty() {
+            return 0;
+        }
+        self.append(&mut pending, true);
+        pending.number
+    }
+
+    fn write(&self, record: u64) {
+        if record > 0 && self.writes {
+            self.journal.write_appended();
         }
     }
 }

@@ -246,6 +246,47 @@ async fn a_reply_waits_for_its_own_record_only() {
     assert_eq!(*committed.borrow_and_update(), third);
 }
 
+/// Within several threads, a record is committed when the call returns, and its thread has waited for
+/// no other. A disk that accepts nothing blocks one thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_applies_an_input_writes_its_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let faults = Faults::default();
+    let world = World::on(&faults.disk(), &directory.path().join("journal"));
+    let committed = world.journal.committed();
+    let mut is_own = false;
+    // A busy machine can make any write slow, and then the thread of the journal does the next.
+    for turn in 0..1000 {
+        let record = world.core.apply_recorded(testing::heartbeat("n1", 2 + turn)).record;
+        is_own = *committed.borrow() == record;
+        if is_own {
+            break;
+        }
+        world.core.committed_up_to(record).await;
+    }
+    assert!(is_own);
+
+    faults.hold(true);
+    let before = *committed.borrow();
+    let core = world.core.clone();
+    let blocked =
+        std::thread::spawn(move || core.apply_recorded(testing::heartbeat("n2", 2)).record);
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while world.journal.status().appended == before {
+        assert!(std::time::Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // An innocent peer is not blocked.
+    let other = world.core.apply_recorded(testing::heartbeat("n3", 2)).record;
+    assert_eq!(other, before + 2);
+    world.core.settle(|| 0).await;
+    assert_eq!(*committed.borrow(), before, "the disk has accepted neither");
+    faults.hold(false);
+    world.core.committed_up_to(other).await;
+    assert_eq!(blocked.join().unwrap(), before + 1);
+    world.check().await;
+}
+
 /// The clock goes on from the image, even where the machine's clock was set back.
 #[tokio::test]
 async fn time_does_not_run_backwards_after_a_recovery() {

@@ -3,3 +3,4 @@
 mod crash;
 mod disk;
 mod memory;
+mod own_writes;

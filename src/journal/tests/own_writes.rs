@@ -1,0 +1,278 @@
+//! Records that the thread which appends them writes itself.
+
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::memory::Memory;
+use crate::{Entry, Journal, Options, Storage, StorageError, StorageFile, Sync};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const JOURNAL_THREAD: &str = "journal-write";
+
+/// Notes the thread of each write, and can block writes.
+#[derive(Clone, Default)]
+struct Observed {
+    memory: Memory,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+#[derive(Default)]
+struct State {
+    is_blocked: bool,
+    /// Writes that are blocked.
+    blocked: usize,
+    /// How long each write takes.
+    pause: Duration,
+    writers: Vec<String>,
+}
+
+struct ObservedFile(Observed, Arc<dyn StorageFile>);
+
+impl Observed {
+    fn open(&self, sync: Sync, segment_bytes: u64) -> Journal {
+        let options = Options { sync, segment_bytes, ..Options::default() };
+        let journal = Journal::open(self.clone(), options, |_| Ok(())).unwrap().0;
+        self.take_writers();
+        journal
+    }
+
+    /// The names of the threads that have written since the last call.
+    fn take_writers(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.0.lock().unwrap().writers)
+    }
+
+    fn block(&self, is_blocked: bool) {
+        self.state.0.lock().unwrap().is_blocked = is_blocked;
+        self.state.1.notify_all();
+    }
+
+    fn wait_until_blocked(&self) {
+        let (state, changed) = &*self.state;
+        let none = |state: &mut State| state.blocked == 0;
+        let waited = changed.wait_timeout_while(state.lock().unwrap(), PATIENCE, none).unwrap();
+        assert!(!waited.1.timed_out());
+    }
+
+    fn file(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(ObservedFile(self.clone(), file))
+    }
+}
+
+impl StorageFile for ObservedFile {
+    fn write(&self, bytes: &[u8]) -> Result<(), StorageError> {
+        let (state, changed) = &*self.0.state;
+        let mut locked = state.lock().unwrap();
+        locked.writers.push(thread::current().name().unwrap_or_default().to_owned());
+        locked.blocked += 1;
+        changed.notify_all();
+        let mut locked = changed.wait_while(locked, |state| state.is_blocked).unwrap();
+        locked.blocked -= 1;
+        let pause = locked.pause;
+        drop(locked);
+        thread::sleep(pause);
+        self.1.write(bytes)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.1.sync()
+    }
+}
+
+impl Storage for Observed {
+    fn list(&self) -> Result<Vec<String>, StorageError> {
+        self.memory.list()
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, StorageError> {
+        self.memory.read(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
+        Ok(self.file(self.memory.create(name)?))
+    }
+
+    fn append(&self, name: &str) -> Result<Arc<dyn StorageFile>, StorageError> {
+        Ok(self.file(self.memory.append(name)?))
+    }
+
+    fn truncate(&self, name: &str, length: u64) -> Result<(), StorageError> {
+        self.memory.truncate(name, length)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        self.memory.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        self.memory.remove(name)
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.memory.sync()
+    }
+}
+
+fn here() -> String {
+    thread::current().name().unwrap_or_default().to_owned()
+}
+
+async fn committed(journal: &Journal, number: u64) {
+    tokio::time::timeout(PATIENCE, journal.wait_for(number)).await.unwrap().unwrap();
+}
+
+/// The numbers of all records.
+fn records(memory: &Memory) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let visit = |entry: Entry<'_>| {
+        if let Entry::Record { number, .. } = entry {
+            numbers.push(number);
+        }
+        Ok(())
+    };
+    Journal::open(memory.after_process_crash(), Options::default(), visit).unwrap();
+    numbers
+}
+
+#[test]
+fn a_record_is_committed_when_the_thread_that_appended_it_has_written_it() {
+    let storage = Observed::default();
+    let journal = storage.open(Sync::Write, 1 << 20);
+    let first = journal.append_unwritten(b"first").unwrap();
+    let second = journal.append_unwritten(b"second").unwrap();
+    assert_eq!(journal.status().committed, 0);
+    journal.write_appended();
+    assert_eq!((first, second, journal.status().committed), (1, 2, 2));
+    assert_eq!(storage.take_writers(), [here()], "both with one write");
+    assert_eq!(records(&storage.memory), [1, 2], "a crash of the process does not lose them");
+    journal.write_appended();
+    assert_eq!(storage.take_writers(), [""; 0], "nothing was left to write");
+}
+
+#[tokio::test]
+async fn what_may_take_long_is_left_to_the_thread_of_the_journal() {
+    let storage = Observed::default();
+    let journal = storage.open(Sync::Write, 200_000);
+    let write = async |bytes: usize| {
+        let number = journal.append_unwritten(&vec![7; bytes]).unwrap();
+        journal.write_appended();
+        committed(&journal, number).await;
+        storage.take_writers()
+    };
+    // A busy machine can make any write slow, and then the thread of the journal does the next.
+    let write_own = async || {
+        let mut attempts = 0..1000;
+        while write(1).await != [here()] {
+            assert!(attempts.next().is_some());
+        }
+    };
+    write_own().await;
+    assert_eq!(write(100_000).await, [JOURNAL_THREAD], "many bytes");
+    write_own().await;
+    for _ in 0..2 {
+        write(60_000).await;
+    }
+    assert_eq!(write(1).await, [JOURNAL_THREAD; 2], "the header of a new segment, and the record");
+    write_own().await;
+    let pause = |pause| storage.state.0.lock().unwrap().pause = pause;
+    pause(Duration::from_millis(5));
+    write(1).await;
+    assert_eq!(write(1).await, [JOURNAL_THREAD], "the disk was slow the last time");
+    pause(Duration::ZERO);
+    assert_eq!(write(1).await, [JOURNAL_THREAD]);
+    write_own().await;
+
+    let storage = Observed::default();
+    let journal = storage.open(Sync::Always, 200_000);
+    let number = journal.append_unwritten(b"waits for the disk").unwrap();
+    journal.write_appended();
+    committed(&journal, number).await;
+    assert_eq!(storage.take_writers(), [JOURNAL_THREAD]);
+}
+
+/// One thread waits for a disk that accepts nothing. The others go on, and their records are written by
+/// the thread of the journal as soon as the disk is back.
+#[tokio::test]
+async fn a_blocked_disk_blocks_one_caller() {
+    let storage = Observed::default();
+    let journal = Arc::new(storage.open(Sync::Write, 1 << 20));
+    storage.block(true);
+    let (ended, end) = mpsc::channel();
+    let blocked = journal.clone();
+    thread::spawn(move || {
+        blocked.append_unwritten(b"blocked").unwrap();
+        blocked.write_appended();
+        ended.send(()).unwrap();
+    });
+    storage.wait_until_blocked();
+    for number in 2..100 {
+        assert_eq!(journal.append_unwritten(b"innocent").unwrap(), number);
+        journal.write_appended();
+    }
+    assert_eq!(journal.status().committed, 0);
+    assert!(end.try_recv().is_err());
+    storage.block(false);
+    committed(&journal, 99).await;
+    end.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(records(&storage.memory), (1..100).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn threads_that_write_together_lose_and_swap_nothing() {
+    let storage = Observed::default();
+    let journal = Arc::new(storage.open(Sync::Write, 4096));
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let journal = journal.clone();
+            thread::spawn(move || {
+                for turn in 0..500 {
+                    if (turn + thread) % 3 == 0 {
+                        journal.append(b"for the thread of the journal").unwrap();
+                    } else {
+                        journal.append_unwritten(b"for this thread").unwrap();
+                        journal.write_appended();
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    // Nobody appends any more: what is left is written without another call.
+    committed(&journal, 2_000).await;
+    let writers = storage.take_writers();
+    assert!(writers.iter().any(|name| name == JOURNAL_THREAD), "{writers:?}");
+    assert!(writers.iter().any(|name| name.is_empty()), "{writers:?}");
+    assert_eq!(records(&storage.memory), (1..=2_000).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_failure_of_a_thread_that_appends_ends_the_journal() {
+    let storage = Observed::default();
+    let journal = storage.open(Sync::Write, 1 << 20);
+    storage.memory.fail_after(0);
+    let number = journal.append_unwritten(b"lost").unwrap();
+    journal.write_appended();
+    let failed = tokio::time::timeout(PATIENCE, journal.failed()).await.unwrap().to_string();
+    assert_eq!(failed, "the journal failed: memory: cannot write: no");
+    assert_eq!(journal.wait_for(number).await.unwrap_err().to_string(), failed);
+    assert_eq!(journal.append_unwritten(b"more").unwrap_err().to_string(), failed);
+    journal.write_appended();
+    assert_eq!(storage.take_writers(), [here()], "it is not tried again");
+    assert!(journal.close().is_err());
+}
+
+#[test]
+fn a_closed_journal_has_what_was_appended_and_writes_no_more() {
+    let storage = Observed::default();
+    let journal = storage.open(Sync::Write, 1 << 20);
+    journal.append_unwritten(b"before").unwrap();
+    journal.close().unwrap();
+    assert_eq!(records(&storage.memory), [1]);
+    storage.take_writers();
+    journal.append_unwritten(b"after").unwrap();
+    journal.write_appended();
+    assert_eq!(storage.take_writers(), [""; 0]);
+    assert_eq!(records(&storage.memory), [1]);
+}
