@@ -468,9 +468,9 @@ async fn listen(arguments: &Arguments) -> Result<(TcpListener, InetAddress), Sta
         None => std::fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned(),
     };
     let failed = |error| StartError::Listen { host: host.clone(), error };
-    let mut found = lookup_host((host.as_str(), 0)).await.map_err(failed)?;
+    let found = lookup_host((host.as_str(), 0)).await.map_err(failed)?.next();
     let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let socket = found.next().ok_or_else(none).map_err(failed)?;
+    let socket = found.ok_or_else(none).map_err(failed)?;
     let listener = corona_net::listen(corona_net::ListenOn::Address(socket)).map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     Ok((listener, InetAddress { host, port }))
