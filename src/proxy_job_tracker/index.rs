@@ -110,7 +110,12 @@ impl Query {
 /// Whether a text has a part, whatever the case of its ASCII letters.
 fn contains(text: &str, part: &str) -> bool {
     let (text, part) = (text.as_bytes(), part.as_bytes());
-    part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+    let Some(first) = part.first() else { return true };
+    let mut places =
+        memchr::memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), text);
+    places.any(|at| {
+        text.get(at..at + part.len()).is_some_and(|found| found.eq_ignore_ascii_case(part))
+    })
 }
 
 /// All jobs, the last submitted first.
@@ -509,6 +514,8 @@ mod tests {
         for (query, expected) in [
             (Query { user: "alice".into(), ..query() }, &both[1..]),
             (Query { name: "word c".into(), ..query() }, &both[1..]),
+            (Query { name: "COUNT".into(), ..query() }, &both[1..]),
+            (Query { name: "counts".into(), ..query() }, &[]),
             (Query { text: "1.2_".into(), ..query() }, &both[..1]),
             (Query { pool: "hourly".into(), ..query() }, &both[1..]),
             (Query { pool: "default.bob".into(), ..query() }, &both[..1]),
