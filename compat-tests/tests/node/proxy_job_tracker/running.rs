@@ -158,7 +158,7 @@ async fn a_silent_job_tracker_delays_nobody_else() {
         session(manager.thrift(), &format!("http://{at}/jobdetails.jsp")).await;
     }
     let at = |of: SocketAddr| format!("/proxy?host={}&port={}&path=a", of.ip(), of.port());
-    let request = format!("GET {} HTTP/1.0\r\nHost: x\r\n\r\n", at(deaf));
+    let request = format!("GET {} HTTP/1.0\r\nHost: localhost\r\n\r\n", at(deaf));
     let mut waiting = Vec::new();
     for _ in 0..2 {
         let mut stream = tokio::net::TcpStream::connect(proxy.http).await.unwrap();
