@@ -144,8 +144,8 @@ fn table(one: &Contents, other: &Contents) -> Markup {
                     @for row in &rows {
                         tr {
                             th scope="row" { span.long { (row.label) } }
-                            @for (shown, contents) in row.shown.iter().zip([one, other]) {
-                                td.n data-label=(contents.place.job) { (shown) }
+                            @for (shown, run) in row.shown.iter().zip(["First", "Second"]) {
+                                td.n data-label=(run) { (shown) }
                             }
                             td.n data-label="Change" { (change(row.values)) }
                         }

@@ -183,14 +183,15 @@ pub(super) fn plot(
     }
 }
 
-/// How long something took: in tenths of a second where it was short.
+/// How long something took: more exact the shorter it was.
 pub(super) struct Took(pub(super) i64);
 
 impl std::fmt::Display for Took {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             0 => f.write_str("0 s"),
-            ms @ 1..10_000 => write!(f, "{:.1} s", ms as f64 / 1000.0),
+            ms @ 1..100 => write!(f, "{ms} ms"),
+            ms @ 100..10_000 => write!(f, "{:.1} s", ms as f64 / 1000.0),
             ms => Span(ms).fmt(f),
         }
     }

@@ -22,7 +22,7 @@ pub(super) fn content(view: &View<'_>) -> Markup {
     let history = &view.contents.history;
     html! {
         p.crumbs { a href="/" { "Jobs" } }
-        h1 { "Job " (view.job()) }
+        h1 { "Job " (Name(view.job().as_str())) }
         (problems(view))
         (facts(view))
         h2 { "Tasks" }

@@ -10,11 +10,11 @@ use crate::statistics::Sum;
 /// Statistics by which pools are compared, by the original's names.
 const OF_POOLS: [(&str, &str); 6] = [
     ("maps_launched", "Maps launched"),
-    ("maps_completed", "completed"),
-    ("maps_failed", "failed"),
+    ("maps_completed", "Maps completed"),
+    ("maps_failed", "Maps failed"),
     ("reduces_launched", "Reduces launched"),
-    ("reduces_completed", "completed"),
-    ("reduces_failed", "failed"),
+    ("reduces_completed", "Reduces completed"),
+    ("reduces_failed", "Reduces failed"),
 ];
 
 pub(super) fn page(shared: &Shared, query: &Parameters) -> Markup {
