@@ -273,10 +273,10 @@ impl Which {
         self.with_source(|source| source.job_conf())
     }
 
-    /// The configuration of a job in a file, over what the configuration says of jobs.
-    pub(super) fn job_conf_over(&self, job_xml: &Path) -> anyhow::Result<JobConf> {
-        let site = self.service()?.site;
-        usable(JobConf::read(&site, job_xml))
+    /// The configuration of a job in a file, over what the configuration says of jobs, below `-D`.
+    pub(super) fn job_conf_of(&self, job_xml: &Path) -> anyhow::Result<JobConf> {
+        let further = [job_xml.to_owned()];
+        self.with_source(|source| ClientSource { further: &further, ..source }.job_conf())
     }
 
     /// The settings of a job tracker service with this configuration.

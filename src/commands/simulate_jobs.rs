@@ -94,6 +94,9 @@ struct Report {
     dead_nodes: u64,
     lost_calls: u64,
     restored: u64,
+    lost_job_trackers: u64,
+    parent_restarts: u64,
+    saved_tasks: u64,
 }
 
 impl Report {
@@ -113,6 +116,9 @@ impl Report {
             dead_nodes: summary.lost_nodes,
             lost_calls: summary.lost_calls,
             restored: summary.restored,
+            lost_job_trackers: summary.lost_job_trackers,
+            parent_restarts: summary.parent_restarts,
+            saved_tasks: summary.saved,
         }
     }
 
@@ -122,6 +128,7 @@ impl Report {
              jobs succeeded {}, failed {}, killed {}\n\
              inputs {}, attempts launched {}, committed {}, slots revoked {}, notices of dead nodes {}, \
              calls lost {}, engines restored {}\n\
+             job trackers on nodes lost {}, their parents restarted {}, tasks taken over {}\n\
              {:.1} s, {:.0} inputs a second\n",
             self.seed,
             self.seed.wrapping_add(self.seeds.saturating_sub(1)),
@@ -135,6 +142,9 @@ impl Report {
             self.dead_nodes,
             self.lost_calls,
             self.restored,
+            self.lost_job_trackers,
+            self.parent_restarts,
+            self.saved_tasks,
             self.seconds,
             self.inputs as f64 / self.seconds.max(1e-9),
         )

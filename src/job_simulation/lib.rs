@@ -11,8 +11,11 @@
 //! * a job fails only if one of its tasks had as many failures as its settings allow;
 //! * an engine that is written and read again goes on as before.
 //!
+//! Then the same seed makes a job whose job tracker runs on a node, and dies there: see `fail_over`.
+//!
 //! It has no threads, clock or files; printing is the caller's.
 
+mod fail_over;
 mod ledger;
 #[cfg(test)]
 mod tests;
@@ -52,6 +55,12 @@ pub struct Summary {
     pub lost_calls: u64,
     /// Engines that were written and read again.
     pub restored: u64,
+    /// Job trackers on nodes that were lost.
+    pub lost_job_trackers: u64,
+    /// Restarts of parents of such job trackers.
+    pub parent_restarts: u64,
+    /// Tasks that one job tracker on a node took over from another one.
+    pub saved: u64,
 }
 
 impl Summary {
@@ -67,6 +76,9 @@ impl Summary {
         self.lost_nodes += other.lost_nodes;
         self.lost_calls += other.lost_calls;
         self.restored += other.restored;
+        self.lost_job_trackers += other.lost_job_trackers;
+        self.parent_restarts += other.parent_restarts;
+        self.saved += other.saved;
     }
 }
 
@@ -112,7 +124,12 @@ impl Subject for JobEngine {
 /// # Errors
 /// The first thing that does not hold.
 pub fn run(seed: u64) -> Result<Summary, Box<Failure>> {
-    run_with(seed, JobEngine::new)
+    let mut summary = run_with(seed, JobEngine::new)?;
+    let failed = |what| Box::new(Failure { seed, what, histories: Vec::new() });
+    let fail_over = catch_unwind(|| fail_over::run(seed));
+    let fail_over = fail_over.unwrap_or_else(|left| Err(Panic::of(&*left).to_string()));
+    summary.add(fail_over.map_err(failed)?);
+    Ok(summary)
 }
 
 fn run_with<S: Subject>(

@@ -507,3 +507,92 @@ fn daemons_end_with_the_cluster_that_was_killed() {
     let root = std::mem::replace(&mut cluster.root, tempfile::tempdir().unwrap());
     MiniCluster::start_in(root, &[]).stop();
 }
+
+/// A configuration that counts the words of a file, as a client has written it.
+fn word_count(cluster: &MiniCluster, name: &str, changes: &[(&str, &str)]) {
+    let mut properties = BTreeMap::from([
+        ("corona.task.native", "true".to_owned()),
+        ("corona.task.mapper", "wc".to_owned()),
+        ("corona.task.reducer", "wc".to_owned()),
+        ("mapred.input.format.class", "org.apache.hadoop.mapred.TextInputFormat".to_owned()),
+        ("mapred.output.format.class", "org.apache.hadoop.mapred.TextOutputFormat".to_owned()),
+        ("mapred.output.key.class", "org.apache.hadoop.io.Text".to_owned()),
+        ("mapred.output.value.class", "org.apache.hadoop.io.Text".to_owned()),
+        ("mapred.job.name", "words".to_owned()),
+        ("mapred.input.dir", format!("file:{}", cluster.path("in.txt").display())),
+        ("mapred.output.dir", format!("file:{}", cluster.path(name).display())),
+    ]);
+    properties.extend(changes.iter().map(|(key, value)| (*key, (*value).to_owned())));
+    let properties: String = properties
+        .iter()
+        .map(|(key, value)| {
+            format!("<property><name>{key}</name><value>{value}</value></property>")
+        })
+        .collect();
+    let xml = format!("<configuration>{properties}</configuration>");
+    cluster.write(&format!("{name}.xml"), xml);
+}
+
+#[test]
+fn a_job_whose_files_are_ready_is_submitted_and_followed() {
+    let cluster = MiniCluster::start(&[]);
+    cluster.write("in.txt", text());
+    let count = "tr -s ' ' '\\n' < in.txt | sort | uniq -c | awk '{print $2 \"\\t\" $1}'";
+    let expected = shell(cluster.root.path(), count);
+    let submit = |arguments: &[&str]| {
+        let mut command = corona();
+        command.args(["job", "submit", "--conf-dir", "cluster/conf"]).args(arguments);
+        command.current_dir(cluster.root.path()).output().unwrap()
+    };
+    word_count(&cluster, "words", &[]);
+    let output = submit(&["words.xml", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let end: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&end["state"], &end["maps"]), (&"SUCCEEDED".into(), &1.into()), "{end}");
+    assert_eq!(cluster.lines("words"), expected);
+    // The output is not overwritten.
+    let output = submit(&["words.xml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("already exists"), "{}", stderr(&output));
+
+    // Without waiting, and its jar goes with it.
+    let jar = cluster.path("job.jar").display().to_string();
+    cluster.write("job.jar", "PK");
+    word_count(&cluster, "later", &[("mapred.jar", &jar)]);
+    let output = submit(&["later.xml", "--no-wait", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let submitted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let id = submitted["job"].as_str().unwrap();
+    assert!(id.starts_with("job_") && submitted["page"].as_str().unwrap().starts_with("http://"));
+    until("the output", || cluster.path("later/_SUCCESS").exists().then_some(()));
+    assert_eq!(cluster.lines("later"), expected);
+
+    // By a job tracker in this process, which leaves nothing behind.
+    word_count(&cluster, "own", &[]);
+    let output = submit(&["own.xml", "--in-process"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(cluster.lines("own"), expected);
+    until("the end of its session", || {
+        let mut command = corona();
+        command.args(["sessions", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
+        let listed = command.current_dir(cluster.root.path()).output().unwrap();
+        let sessions: serde_json::Value = serde_json::from_slice(&listed.stdout).ok()?;
+        sessions.as_array().is_some_and(Vec::is_empty).then_some(())
+    });
+
+    // A job that fails, splits that are none, and splits that cannot be made.
+    word_count(&cluster, "failing", &[("corona.task.mapper", "sh exit 3")]);
+    let output = submit(&["failing.xml", "-D", "mapred.map.max.attempts=1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(" failed"), "{}", stderr(&output));
+    word_count(&cluster, "java", &[("mapred.input.format.class", "org.example.Input")]);
+    let output = submit(&["java.xml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cannot be made without Java"), "{}", stderr(&output));
+    let output = submit(&["java.xml", "--splits", "in.txt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the splits in in.txt"), "{}", stderr(&output));
+    let output = submit(&["nothing.xml"]);
+    assert!(stderr(&output).contains("there is no such file"), "{}", stderr(&output));
+    drop(cluster.stop());
+}

@@ -33,7 +33,7 @@ JOB_XML is a configuration as a client of Hadoop writes it. The splits are read
 from --splits, or from the file job.split beside JOB_XML. Without one the files
 of mapred.input.dir are cut into splits, which is right for jobs whose input
 format is TextInputFormat or KeyValueTextInputFormat.
--D and the files of --conf-dir do not change what JOB_XML says.
+-D overrides what JOB_XML says; the files of --conf-dir do not.
 Ctrl-C kills the job; again, it stops this program at once.";
 
 /// The file of splits beside a configuration.
@@ -156,7 +156,7 @@ impl Submit {
     async fn ready(&self, systems: &FileSystems) -> anyhow::Result<Ready> {
         let path = &self.conf;
         ensure!(path.is_file(), "{}: there is no such file", path.display());
-        let mut conf = self.which.job_conf_over(path)?;
+        let mut conf = self.which.job_conf_of(path)?;
         let beside = path.with_file_name(SPLITS);
         let file = self.splits.clone().or_else(|| beside.is_file().then_some(beside));
         let (splits, maps, bytes) = match file {
@@ -165,9 +165,7 @@ impl Submit {
         };
         conf.set("mapred.map.tasks", &maps.to_string());
         let settings = self.which.file_systems()?;
-        for (key, value) in [("user.name", settings.user.clone())] {
-            conf.set(key, &value);
-        }
+        conf.set("user.name", &settings.user);
         if conf.get("mapred.working.dir").is_none()
             && let Ok(directory) = std::env::current_dir()
         {

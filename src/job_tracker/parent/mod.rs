@@ -17,7 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use corona_mapreduce::{AttemptKey, JobState, TaskKey, TaskKind};
+use corona_mapreduce::{AttemptKey, JobState, PerKind, TaskKey, TaskKind};
 use corona_model::types::{ComputeSpecs, Millis, ResourceRequest, ResourceType, SessionPriority};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,7 @@ pub struct Parent {
     stage: Stage,
     /// The latest time of an input.
     last: Millis,
+    submitted: Option<Millis>,
     last_request: i32,
     /// The number of the current remote.
     attempt: u32,
@@ -237,6 +238,9 @@ pub enum ParentRefusal {
     /// The state is too large. No remote replaces this one.
     #[error("the state of the job tracker is larger than {0} bytes")]
     StateTooLarge(usize),
+    /// The job has no such task.
+    #[error("the job has no such task")]
+    UnknownTask,
     /// The job has ended, or was submitted before.
     #[error("the job has ended")]
     Ended,
@@ -258,6 +262,7 @@ impl Parent {
             settings,
             stage: Stage::New,
             last: Millis(i64::MIN),
+            submitted: None,
             last_request: 0,
             attempt: 0,
             not_started: 0,
@@ -305,9 +310,14 @@ impl Parent {
         }
     }
 
-    /// Maps of the job.
-    pub fn maps(&self) -> u32 {
-        self.settings.maps
+    /// Maps and reduces of the job.
+    pub fn total(&self) -> PerKind<u32> {
+        PerKind { map: self.settings.maps, reduce: self.settings.reduces }
+    }
+
+    /// The time of the submission.
+    pub fn submitted(&self) -> Option<Millis> {
+        self.submitted
     }
 
     /// The number of the current remote.
@@ -336,6 +346,11 @@ impl Parent {
     /// The addresses at which remotes of this job were, the latest last.
     pub fn addresses(&self) -> &[(Arc<str>, u16)] {
         &self.addresses
+    }
+
+    /// Whether all that remotes have left is kept.
+    pub fn has_whole_state(&self) -> bool {
+        !self.saved.is_cut()
     }
 
     /// Whether a remote that is lost is replaced.
@@ -372,7 +387,10 @@ impl Parent {
             return Err(ParentRefusal::Ended);
         }
         match input {
-            ParentInput::Submitted => self.request(effects),
+            ParentInput::Submitted => {
+                self.submitted = Some(self.last);
+                self.request(effects);
+            }
             ParentInput::Granted { slots } => {
                 slots.into_iter().for_each(|slot| self.granted(slot, effects));
             }
@@ -406,6 +424,9 @@ impl Parent {
             ParentInput::Committing { attempt, tasks } => {
                 self.must_be_current(attempt)?;
                 self.must_restore()?;
+                if !tasks.iter().all(|key| self.has(key.task)) {
+                    return Err(ParentRefusal::UnknownTask);
+                }
                 let record = |key: AttemptKey| self.committing.insert(key.task, key);
                 return Ok(ParentReply::Committed(tasks.into_iter().map(record).collect()));
             }
@@ -450,6 +471,15 @@ impl Parent {
             true => Ok(()),
             false => Err(ParentRefusal::NotCurrent { attempt, current }),
         }
+    }
+
+    /// Whether the job may have the task. One of each kind sets it up, and one cleans up after it.
+    fn has(&self, task: TaskKey) -> bool {
+        let most = match task.kind {
+            TaskKind::Map => self.settings.maps,
+            TaskKind::Reduce => self.settings.reduces,
+        };
+        task.number < most.saturating_add(2)
     }
 
     fn must_restore(&self) -> Result<(), ParentRefusal> {

@@ -14,6 +14,7 @@ struct World {
 fn world(change: impl FnOnce(&mut ParentSettings)) -> World {
     let mut settings = ParentSettings {
         maps: 3,
+        reduces: 8,
         max_restarts: 1,
         start_attempts: 2,
         start_timeout_ms: 60_000,
@@ -226,6 +227,9 @@ fn the_last_attempt_that_commits_is_known_to_the_next_remote() {
     let task = TaskKey { kind: TaskKind::Reduce, number: 7 };
     let commit = |attempt: u32, tasks: Vec<AttemptKey>| ParentInput::Committing { attempt, tasks };
     let other = TaskKey { kind: TaskKind::Map, number: 1 }.attempt(0);
+    let unknown = TaskKey { kind: TaskKind::Map, number: 5 }.attempt(0);
+    let refused = world.apply(commit(0, vec![other, unknown])).0;
+    assert_eq!(refused, Err(ParentRefusal::UnknownTask));
     let tasks = vec![task.attempt(0), other];
     let reply = world.apply(commit(0, tasks)).0;
     assert_eq!(reply, Ok(ParentReply::Committed(vec![None, None])));

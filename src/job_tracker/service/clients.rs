@@ -175,6 +175,11 @@ impl JobSubmission for Shared {
         caller: &Caller,
         job: wire::JobId,
     ) -> Result<Option<wire::Counters>, Fault> {
+        if let Some(Known::Remote(remote)) = self.visible(caller, &job)?
+            && let Some(counters) = remote.counters()
+        {
+            return Ok(Some(translate::counters_to_wire(&counters)));
+        }
         forward!(self, caller, &job, client => client.get_job_counters(job));
         if let Some(Known::Retired(retired)) = self.visible(caller, &job)? {
             return Ok(Some(translate::counters_to_wire(&retired.counters)));

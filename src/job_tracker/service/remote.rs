@@ -71,7 +71,7 @@ pub(super) struct RemoteJob {
 }
 
 /// Where the remote job tracker is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     /// The key by which nodes know the current remote job tracker.
     key: AttemptKey,
@@ -79,6 +79,8 @@ pub(super) struct Place {
     /// All addresses that the job has had.
     addresses: Vec<(Arc<str>, u16)>,
     may_restart: bool,
+    /// Those of the job once it has ended there.
+    counters: Option<Arc<Counters>>,
 }
 
 /// When the remote job tracker was last heard of.
@@ -182,6 +184,7 @@ impl RemoteJob {
             next: vec![first],
             counters: Counters::default(),
             is_over: false,
+            lingers: false,
         };
         tokio::spawn(async move {
             if let Err(panic) = caught(task.run()).await {
@@ -230,6 +233,11 @@ impl RemoteJob {
         let absent =
             || Fault::io(format!("the remote job tracker of {id} is being started; try again"));
         Ok(client(&remote.ok_or_else(absent)?, self.options.clone()))
+    }
+
+    /// The counters of a job that has ended.
+    pub(super) fn counters(&self) -> Option<Arc<Counters>> {
+        self.place.borrow().counters.clone()
     }
 
     /// The result of a forwarded call.
@@ -334,6 +342,7 @@ fn place_of(parent: &Parent) -> Place {
         remote: parent.remote().cloned(),
         addresses: parent.addresses().to_vec(),
         may_restart: parent.may_restart(),
+        counters: None,
     }
 }
 
@@ -359,6 +368,8 @@ struct Task {
     /// Those of the job when it has ended.
     counters: Counters,
     is_over: bool,
+    /// The remote job tracker has ended the job, and can be asked about it.
+    lingers: bool,
 }
 
 /// What waits until the inputs before it are safe.
@@ -442,8 +453,9 @@ impl Task {
                 }
                 Message::Status(attempt, status) => self.show(attempt, &status),
                 Message::Ended(attempt, state, counters) => {
-                    if attempt == self.parts.parent.attempt() {
-                        self.counters = counters;
+                    let remote = self.parts.parent.remote();
+                    if remote.is_some_and(|remote| remote.attempt == attempt) {
+                        (self.counters, self.lingers) = (counters, true);
                     }
                     let ended = ParentInput::Ended { attempt, state };
                     let _ = self.apply(ended, &mut effects, &mut last);
@@ -475,11 +487,16 @@ impl Task {
         last: &mut Option<u64>,
     ) -> Result<ParentReply, ParentRefusal> {
         let at = now();
-        match self.parts.log.append(&Entry::Parent(at, Box::new(input.clone()))) {
-            Ok(number) => *last = Some(number),
-            Err(error) => self.without_log(&error),
-        }
+        let entry = Entry::Parent(at, Box::new(input.clone()));
+        let kept_all = self.parts.parent.has_whole_state();
         let ParentOutcome { reply, effects: more } = self.parts.parent.apply(at, input);
+        // What is refused changes nothing, so whoever sends it does not fill the disk.
+        if reply.is_ok() || kept_all != self.parts.parent.has_whole_state() {
+            match self.parts.log.append(&entry) {
+                Ok(number) => *last = Some(number),
+                Err(error) => self.without_log(&error),
+            }
+        }
         effects.extend(more);
         reply
     }
@@ -696,6 +713,10 @@ impl Task {
             }
             progress.finished_at = Some(now());
         });
+        if self.lingers {
+            let counters = Arc::new(self.counters.clone());
+            self.publish_place.send_modify(|place| place.counters = Some(counters));
+        }
         let Parts { description, ending, .. } = &self.parts;
         ending.store.remote_ended(&description.id);
         let (finished, retired) = (ending.finished.clone(), self.retired());
@@ -726,9 +747,8 @@ impl Task {
 
     /// Lets the remote job tracker answer a while longer, then forgets it.
     async fn linger(mut self) {
-        let place = self.publish_place.borrow().remote.clone();
         let mut stop = self.parts.stop.clone();
-        if place.is_some() {
+        if self.lingers {
             let until = Instant::now() + LINGER;
             let mut messages = Vec::with_capacity(BATCH);
             loop {

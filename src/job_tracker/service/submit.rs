@@ -10,7 +10,7 @@ use corona_filesystem::{FileSystems, FsError};
 use corona_hadoop::rpc::{Fault, User};
 use corona_hadoop::writables as wire;
 use corona_hadoop::writables::{InetAddress, JobStatus, SessionInfo, SessionTrackers};
-use corona_mapreduce::{JobId, PerKind};
+use corona_mapreduce::JobId;
 use corona_model::types::{Address, Grant, Millis, ResourceRequest, ResourceType, SessionStatus};
 use corona_session_driver::{Options, Resumed, SessionDriver, SessionEvents, StartError, Timers};
 use thiserror::Error;
@@ -114,8 +114,8 @@ impl Shared {
     async fn start(&self, id: &JobId, user: &str) -> Result<Known, SubmitError> {
         let submission = self.fetch(id, user).await?;
         let most = self.settings.max_remote_state_bytes;
-        let maps = submission.splits.count();
-        if let Some(settings) = ParentSettings::of(&submission.conf, maps, most) {
+        let (maps, reduces) = (submission.splits.count(), submission.spec.reduces);
+        if let Some(settings) = ParentSettings::of(&submission.conf, maps, reduces, most) {
             return self.hand_over(submission, settings).await.map(Known::Remote);
         }
         let Submission { description, spec, splits, conf } = submission;
@@ -156,7 +156,6 @@ impl Shared {
         let Submission { description, mut spec, .. } = submission;
         // Only the remote job tracker uses them.
         spec.splits.clear();
-        let total = PerKind { map: settings.maps, reduce: spec.reduces };
         let handle = session_of(&description.id);
         let handle = handle.ok_or_else(|| SubmitError::Id(description.id.clone()))?;
         let options = self.session_options(&description);
@@ -178,7 +177,7 @@ impl Shared {
         });
         let log = log.await??;
         let parent = Parent::new(settings);
-        let parts = self.remote_parts(description, parent, log, driver, Some(events), total);
+        let parts = self.remote_parts(description, parent, log, driver, events);
         let job = RemoteJob::start(parts, ParentInput::Submitted);
         self.store.begin_remote(job.clone());
         // Its first input is safe when it answers.
@@ -192,16 +191,20 @@ impl Shared {
         parent: Parent,
         log: Log,
         driver: SessionDriver,
-        events: Option<SessionEvents>,
-        total: PerKind<u32>,
+        events: SessionEvents,
     ) -> remote::Parts {
         let id = description.id.as_str();
         let user = &self.access.service_user;
+        // The remote job tracker writes the history.
+        let log_path = driver.session_log();
+        self.log_paths.note(description.id.clone(), log_path, |id| self.store.get(id).is_some());
         remote::Parts {
+            total: parent.total(),
+            submitted: parent.submitted().unwrap_or_else(job::now),
             parent,
             log,
             driver: Arc::new(driver),
-            events,
+            events: Some(events),
             meter: self.meter.clone(),
             ending: remote::Ending {
                 store: self.store.clone(),
@@ -210,8 +213,6 @@ impl Shared {
                 job_dir: self.job_dir(id),
                 data_dir: self.data_dir(id),
             },
-            total,
-            submitted: job::now(),
             address: self.address.clone(),
             service_user: User { name: user.clone(), groups: vec![user.clone()] },
             connect_timeout: self.settings.launch_connect_timeout,
@@ -224,7 +225,7 @@ impl Shared {
 
     /// Goes on with a job that a remote job tracker runs.
     async fn resume_remote(&self, base: Base, parent: Parent, log: Log) -> Result<(), SubmitError> {
-        let Base { description, spec, session } = base;
+        let Base { description, session, .. } = base;
         let (last_id, open) = parent.open_request();
         let open = open.map(|(id, slot)| open_request(id, slot));
         let resumed = Resumed {
@@ -236,8 +237,7 @@ impl Shared {
         };
         let options = self.session_options(&description);
         let (driver, events) = self.host.resume(resumed, options).await?;
-        let total = PerKind { map: parent.maps(), reduce: spec.reduces };
-        let parts = self.remote_parts(description, parent, log, driver, Some(events), total);
+        let parts = self.remote_parts(description, parent, log, driver, events);
         self.store.begin_remote(RemoteJob::start(parts, ParentInput::Resumed));
         Ok(())
     }
