@@ -596,3 +596,104 @@ fn a_job_whose_files_are_ready_is_submitted_and_followed() {
     assert!(stderr(&output).contains("there is no such file"), "{}", stderr(&output));
     drop(cluster.stop());
 }
+
+/// The number of the process that runs a job on a node.
+fn remote_job_tracker(job: &str, but: Option<u32>) -> Option<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|pid| {
+        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut words = command.split('\0');
+        words.any(|word| word == "--remote") && words.any(|word| word == job) && Some(*pid) != but
+    })
+}
+
+/// Four maps of which two wait for the file `go`; each notes in `runs` that it has run.
+fn half_done(cluster: &MiniCluster, settings: &[&str]) -> (Child, String) {
+    for (name, text) in [("a", "done a"), ("b", "done b"), ("c", "wait c"), ("d", "wait d")] {
+        cluster.write(&format!("{name}.txt"), format!("{text}\n"));
+    }
+    let (runs, go) = (cluster.path("runs"), cluster.path("go"));
+    let mapper = format!(
+        "read line; echo \"$line\" >> {}; case $line in wait*) \
+         while [ ! -e {} ]; do sleep 0.05; done;; esac; echo \"$line\"",
+        runs.display(),
+        go.display()
+    );
+    let mut arguments = vec!["--input", "a.txt", "b.txt", "c.txt", "d.txt", "--output", "out"];
+    arguments.extend(["--mapper", &mapper, "--json"]);
+    arguments.extend(["-D", "mapred.coronajobtracker.forceremote=true"]);
+    arguments.extend(["-D", "mapred.map.tasks.speculative.execution=false"]);
+    arguments.extend(settings.iter().flat_map(|setting| ["-D", setting]));
+    let mut command = cluster.job(&arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // All four have run so far as they can, and the ends of two are known.
+    let lines = |lines: usize| {
+        let text = fs::read_to_string(&runs).unwrap_or_default();
+        (text.lines().count() >= lines).then_some(())
+    };
+    until("the maps", || lines(4));
+    let job = until("half of the job", || {
+        let mut command = corona();
+        command.args(["jobs", "list", "--conf-dir", "cluster/conf", "--output", "json"]);
+        let listed = command.current_dir(cluster.root.path()).output().unwrap();
+        let jobs: serde_json::Value = serde_json::from_slice(&listed.stdout).ok()?;
+        let half = jobs[0]["map_progress"].as_f64()? >= 0.5;
+        half.then(|| jobs[0]["id"].as_str().map(str::to_owned))?
+    });
+    (child, job)
+}
+
+/// The end of a job as it was printed.
+fn end(child: Child) -> serde_json::Value {
+    let output = child.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+}
+
+/// How often the maps ran that were done, and those that waited.
+fn runs(cluster: &MiniCluster) -> (usize, usize) {
+    let text = fs::read_to_string(cluster.path("runs")).unwrap();
+    (text.matches("done").count(), text.matches("wait").count())
+}
+
+#[test]
+fn a_job_on_a_node_survives_its_job_tracker_without_running_finished_maps_again() {
+    let cluster = MiniCluster::start(&[]);
+    let (child, job) = half_done(&cluster, &["mapred.coronajobtracker.restart.count=2"]);
+    let first = until("a job tracker on a node", || remote_job_tracker(&job, None));
+    signal("KILL", first);
+    until("the next one", || remote_job_tracker(&job, Some(first)));
+    cluster.write("go", "");
+    let end = end(child);
+    assert_eq!(end["state"], "SUCCEEDED", "{end}");
+    assert_eq!(cluster.lines("out"), ["done a", "done b", "wait c", "wait d"]);
+    assert_eq!(runs(&cluster), (2, 4));
+    until("the end of the last one", || remote_job_tracker(&job, None).is_none().then_some(()));
+    drop(cluster.stop());
+}
+
+#[test]
+fn a_job_on_a_node_survives_the_service_without_running_anything_again() {
+    let cluster = MiniCluster::start(&[]);
+    let (child, job) = half_done(&cluster, &[]);
+    let remote = until("a job tracker on a node", || remote_job_tracker(&job, None));
+    cluster.crash("job-tracker");
+    cluster.write("go", "");
+    let end = end(child);
+    assert_eq!(end["state"], "SUCCEEDED", "{end}");
+    assert_eq!(cluster.lines("out"), ["done a", "done b", "wait c", "wait d"]);
+    assert_eq!(runs(&cluster), (2, 2));
+    assert_eq!(remote_job_tracker(&job, Some(remote)), None, "no other one was started");
+    drop(cluster.stop());
+}
+
+#[test]
+fn a_job_whose_job_tracker_is_lost_fails_if_it_may_not_be_replaced() {
+    let cluster = MiniCluster::start(&[]);
+    let (child, job) = half_done(&cluster, &[]);
+    signal("KILL", until("a job tracker on a node", || remote_job_tracker(&job, None)));
+    let end = end(child);
+    assert_eq!(end["state"], "FAILED", "{end}");
+    assert!(!cluster.path("out/_SUCCESS").exists());
+    drop(cluster.stop());
+}
