@@ -84,6 +84,26 @@ pub struct Summary {
     pub directories: u64,
 }
 
+/// A block of a file, and where it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockHosts {
+    /// Its first byte in the file.
+    pub start: u64,
+    /// Bytes of it.
+    pub length: u64,
+    /// The hosts that have it, the best one first.
+    pub hosts: Vec<HostOfBlock>,
+}
+
+/// A host that has a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostOfBlock {
+    /// The host's rack, such as `/default-rack`.
+    pub rack: String,
+    /// The host's name, or its address if the name node knows no name.
+    pub name: String,
+}
+
 /// Some entries of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -181,6 +201,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Sums over what lies below a path.
     fn summary<'a>(&'a self, path: &'a FsPath) -> Answer<'a, Summary>;
+
+    /// The blocks of the first `bytes` bytes of a file, in order, with the hosts that have them. None if
+    /// the file system has no hosts. Errors: also that there is no such file.
+    fn blocks<'a>(&'a self, path: &'a FsPath, bytes: u64) -> Answer<'a, Vec<BlockHosts>> {
+        let _ = (path, bytes);
+        Box::pin(async { Ok(Vec::new()) })
+    }
 }
 
 impl dyn FileSystem + '_ {

@@ -33,9 +33,14 @@ pub enum NotNative {
         /// The key's value.
         value: String,
     },
-    /// Options of a partitioner that cannot be read.
-    #[error("mapred.text.key.partitioner.options: {0:?} is not of the form -k pos1[,pos2]")]
-    KeyFields(String),
+    /// Options of a partitioner or a comparator that cannot be read.
+    #[error("{key}: {options:?} is not of the form -k pos1[,pos2]")]
+    KeyFields {
+        /// The key.
+        key: &'static str,
+        /// The key's value.
+        options: String,
+    },
     /// Bad records are to be skipped.
     #[error("{0} is set, and native tasks skip no records")]
     Skipping(&'static str),
@@ -138,6 +143,32 @@ pub enum Partitioning {
     },
 }
 
+/// A part of keys that they are ordered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortField {
+    /// The part.
+    pub field: KeyField,
+    /// Whether it is a number.
+    pub numeric: bool,
+    /// Whether the largest comes first.
+    pub reverse: bool,
+}
+
+/// The order of the keys that a reduce gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum KeyOrder {
+    /// By the bytes of the key.
+    #[default]
+    Bytes,
+    /// By parts of the key, the first one first.
+    Fields {
+        /// The separator of fields.
+        separator: Vec<u8>,
+        /// The parts.
+        fields: Vec<SortField>,
+    },
+}
+
 /// How lines of a program become records, and records its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineFormat {
@@ -168,6 +199,8 @@ pub struct NativeJob {
     pub reduce_lines: LineFormat,
     /// How keys are distributed.
     pub partitioning: Partitioning,
+    /// How keys are ordered.
+    pub order: KeyOrder,
     /// How outputs of maps are compressed.
     pub map_output_codec: Option<Codec>,
     /// How the output of the job is compressed.
@@ -189,7 +222,7 @@ const CLASSES: &[(&str, &[&str])] = &[
     ("mapred.output.value.class", &[TEXT]),
     ("mapred.mapoutput.key.class", &[TEXT]),
     ("mapred.mapoutput.value.class", &[TEXT]),
-    ("mapred.output.key.comparator.class", &[]),
+    ("mapred.output.key.comparator.class", &[KEY_FIELD_COMPARATOR]),
     ("mapred.output.value.groupfn.class", &[]),
     ("stream.key_value.class", &["Text"]),
     ("stream.map.input.serializer.class", &[]),
@@ -202,6 +235,7 @@ const CLASSES: &[(&str, &[&str])] = &[
     ("stream.reduce.input.ignoreNewLine", &["false"]),
     ("mapred.skip.on", &["false"]),
 ];
+const KEY_FIELD_COMPARATOR: &str = "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator";
 const TEXT: &str = "org.apache.hadoop.io.Text";
 const IDENTITY: &str = "org.apache.hadoop.mapred.lib.IdentityReducer";
 const DEFAULT_CODEC: &str = "org.apache.hadoop.io.compress.DefaultCodec";
@@ -234,6 +268,7 @@ impl NativeJob {
             map_lines: LineFormat { ignores_key: true, ..reader.lines("map") },
             reduce_lines: reader.lines("reduce"),
             partitioning: reader.partitioning()?,
+            order: reader.order()?,
             map_output_codec: reader.codec(
                 &keys::JOB_COMPRESS_MAP_OUTPUT,
                 "mapred.map.output.compression.codec",
@@ -367,19 +402,39 @@ impl ConfReader<'_> {
         match class.trim() {
             "" | "org.apache.hadoop.mapred.lib.HashPartitioner" => Ok(Partitioning::Hash),
             "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner" => {
-                let separator = self.text("map.output.key.field.separator", "\t").into_bytes();
                 let count = self.conf.get("num.key.fields.for.partition");
                 let fields = match count {
                     Some(count) => key_fields_of_count(count.trim().parse().unwrap_or(0)),
                     None => {
-                        let options = self.text("mapred.text.key.partitioner.options", "");
-                        key_fields(&options).ok_or(NotNative::KeyFields(options))?
+                        let options = self.key_options("mapred.text.key.partitioner.options")?;
+                        options.into_iter().map(|sorted| sorted.field).collect()
                     }
                 };
-                Ok(Partitioning::KeyFields { separator, fields })
+                Ok(Partitioning::KeyFields { separator: self.key_separator(), fields })
             }
             _ => Err(NotNative::Class { key: "mapred.partitioner.class", value: class }),
         }
+    }
+
+    fn order(&self) -> Result<KeyOrder, NotNative> {
+        let class = self.text("mapred.output.key.comparator.class", "");
+        if class.trim() != KEY_FIELD_COMPARATOR {
+            return Ok(KeyOrder::Bytes);
+        }
+        let fields = self.key_options("mapred.text.key.comparator.options")?;
+        if fields.is_empty() {
+            return Ok(KeyOrder::Bytes);
+        }
+        Ok(KeyOrder::Fields { separator: self.key_separator(), fields })
+    }
+
+    fn key_options(&self, key: &'static str) -> Result<Vec<SortField>, NotNative> {
+        let options = self.text(key, "");
+        key_fields(&options).ok_or(NotNative::KeyFields { key, options })
+    }
+
+    fn key_separator(&self) -> Vec<u8> {
+        self.text("map.output.key.field.separator", "\t").into_bytes()
     }
 
     fn codec(
@@ -400,43 +455,59 @@ fn key_fields_of_count(count: usize) -> Vec<KeyField> {
     if count >= 1 { vec![whole] } else { Vec::new() }
 }
 
-/// The parts of a key that options name, such as `-k1,2 -k3.1,3.4`. Orders (`n`, `r`) mean nothing for a
-/// partitioner. None: they cannot be read.
-fn key_fields(options: &str) -> Option<Vec<KeyField>> {
+/// The whole key.
+const WHOLE: KeyField = KeyField { begin_field: 1, begin_char: 1, end_field: 0, end_char: 0 };
+
+/// The parts of a key that options name, such as `-k1,2 -k3.1,3.4nr`. `-n`, `-r` and `-nr` are for parts
+/// that name no order. None: they cannot be read.
+fn key_fields(options: &str) -> Option<Vec<SortField>> {
+    let mut all = SortField { field: WHOLE, numeric: false, reverse: false };
     let mut fields = Vec::new();
     let mut words = options.split_whitespace();
-    let is_set = !options.trim().is_empty();
     while let Some(word) = words.next() {
-        let Some(text) = word.strip_prefix("-k") else { continue };
-        let text = if text.is_empty() { words.next()? } else { text };
-        fields.push(key_field(text)?);
+        match (word, word.strip_prefix("-k")) {
+            ("-n", _) => all.numeric = true,
+            ("-r", _) => all.reverse = true,
+            ("-nr", _) => (all.numeric, all.reverse) = (true, true),
+            // Without a part the original leaves it out.
+            (_, Some("")) => match words.next() {
+                Some(text) => fields.push(key_field(text)?),
+                None => break,
+            },
+            (_, Some(text)) => fields.push(key_field(text)?),
+            _ => {}
+        }
     }
-    if fields.is_empty() && is_set {
-        fields.push(KeyField { begin_field: 1, begin_char: 1, end_field: 0, end_char: 0 });
+    for field in fields.iter_mut().filter(|field| !field.numeric && !field.reverse) {
+        (field.numeric, field.reverse) = (all.numeric, all.reverse);
+    }
+    if fields.is_empty() && !options.is_empty() {
+        fields.push(all);
     }
     Some(fields)
 }
 
-fn key_field(text: &str) -> Option<KeyField> {
+/// Reads a part of the form `field[.char][nr][,field[.char][nr]]`.
+fn key_field(text: &str) -> Option<SortField> {
     let position = |text: &str, char_default: usize| {
-        let text = text.trim_end_matches(['n', 'r']);
-        match text.split_once('.') {
-            None => Some((text.parse().ok()?, char_default)),
-            Some((field, char)) => Some((field.parse().ok()?, char.parse().ok()?)),
-        }
+        let numbers = text.trim_end_matches(['n', 'r']);
+        let orders = text.get(numbers.len()..).unwrap_or_default();
+        let (field, char) = match numbers.split_once('.') {
+            None => (numbers.parse().ok()?, char_default),
+            Some((field, char)) => (field.parse().ok()?, char.parse().ok()?),
+        };
+        Some((field, char, orders.contains('n'), orders.contains('r')))
     };
     let (begin, end) = match text.split_once(',') {
         None => (text, None),
         Some((begin, end)) => (begin, Some(end)),
     };
-    let (begin_field, begin_char): (usize, usize) = position(begin, 1)?;
-    let (end_field, end_char) = end.map_or(Some((0, 0)), |end| position(end, 0))?;
-    (begin_field >= 1 && begin_char >= 1).then_some(KeyField {
-        begin_field,
-        begin_char,
-        end_field,
-        end_char,
-    })
+    let (begin_field, begin_char, n1, r1): (usize, usize, bool, bool) = position(begin, 1)?;
+    let (end_field, end_char, n2, r2) =
+        end.map_or(Some((0, 0, false, false)), |end| position(end, 0))?;
+    let field = KeyField { begin_field, begin_char, end_field, end_char };
+    let is_right = begin_field >= 1 && begin_char >= 1;
+    is_right.then_some(SortField { field, numeric: n1 || n2, reverse: r1 || r2 })
 }
 
 /// The result of Java's `URLDecoder` for a text. An invalid escape stays as it is.
@@ -543,10 +614,7 @@ mod tests {
             ("mapred.combiner.class", "com.x.Combiner"),
             ("mapred.partitioner.class", "com.x.Partitioner"),
             ("mapred.input.format.class", "org.apache.hadoop.mapred.SequenceFileInputFormat"),
-            (
-                "mapred.output.key.comparator.class",
-                "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator",
-            ),
+            ("mapred.output.key.comparator.class", "com.x.Comparator"),
             ("mapred.mapoutput.key.class", "org.apache.hadoop.io.LongWritable"),
             ("mapred.mapper.new-api", "true"),
             ("mapred.skip.map.max.skip.records", "1"),
@@ -586,10 +654,11 @@ mod tests {
         assert_eq!(Codec::of_file("/a/b.gz"), Ok(Some(Codec::Gzip)));
         assert_eq!(Codec::of_file("/a/b.txt"), Ok(None));
         assert_eq!(Codec::of_file("/a/b.bz2"), Err(".bz2"));
+        assert_eq!(Codec::of_file("/a/b.lzo"), Err(".lzo"));
     }
 
     #[test]
-    fn options_of_the_partitioner() {
+    fn options_of_partitioner_and_comparator() {
         let field = |begin_field, begin_char, end_field, end_char| KeyField {
             begin_field,
             begin_char,
@@ -598,15 +667,50 @@ mod tests {
         };
         for (options, expected) in [
             ("", Some(vec![])),
-            ("-n", Some(vec![field(1, 1, 0, 0)])),
-            ("-k2", Some(vec![field(2, 1, 0, 0)])),
-            ("-k 1,2nr -k3.2,3.4", Some(vec![field(1, 1, 2, 0), field(3, 2, 3, 4)])),
+            ("-n", Some(vec![(WHOLE, true, false)])),
+            ("-nr", Some(vec![(WHOLE, true, true)])),
+            ("-x", Some(vec![(WHOLE, false, false)])),
+            ("-k", Some(vec![(WHOLE, false, false)])),
+            ("-k2", Some(vec![(field(2, 1, 0, 0), false, false)])),
+            (
+                "-k 1,2nr -k3.2,3.4",
+                Some(vec![(field(1, 1, 2, 0), true, true), (field(3, 2, 3, 4), false, false)]),
+            ),
+            ("-k1n -r -k2", Some(vec![(WHOLE, true, false), (field(2, 1, 0, 0), false, true)])),
+            ("-k1r,1n", Some(vec![(field(1, 1, 1, 0), true, true)])),
             ("-k0,1", None),
-            ("-k", None),
             ("-k1,x", None),
+            ("-k1x", None),
         ] {
-            assert_eq!(key_fields(options), expected, "{options}");
+            let found = key_fields(options).map(|found| {
+                let parts = found.iter().map(|part| (part.field, part.numeric, part.reverse));
+                parts.collect::<Vec<_>>()
+            });
+            assert_eq!(found, expected, "{options}");
         }
+    }
+
+    #[test]
+    fn keys_are_ordered_as_the_comparator_of_streaming_jobs_says() {
+        let comparator = ("mapred.output.key.comparator.class", KEY_FIELD_COMPARATOR);
+        assert_eq!(with(&[]).unwrap().order, KeyOrder::Bytes);
+        assert_eq!(with(&[comparator]).unwrap().order, KeyOrder::Bytes);
+        let options = ("mapred.text.key.comparator.options", "-k2nr");
+        let separator = ("map.output.key.field.separator", ".");
+        let field = KeyField { begin_field: 2, begin_char: 1, end_field: 0, end_char: 0 };
+        let order = with(&[comparator, options, separator]).unwrap().order;
+        assert_eq!(
+            order,
+            KeyOrder::Fields {
+                separator: b".".to_vec(),
+                fields: vec![SortField { field, numeric: true, reverse: true }],
+            }
+        );
+        // Without the comparator, its options have no effect.
+        assert_eq!(with(&[options]).unwrap().order, KeyOrder::Bytes);
+        let wrong = ("mapred.text.key.comparator.options", "-kx");
+        let refused = with(&[comparator, wrong]).unwrap_err().to_string();
+        assert!(refused.starts_with("mapred.text.key.comparator.options: \"-kx\""), "{refused}");
     }
 
     #[test]

@@ -78,3 +78,44 @@ impl<W: Write> Write for Compressed<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODECS: [Codec; 2] = [Codec::Deflate, Codec::Gzip];
+
+    fn compressed(codec: Codec, text: &[u8]) -> Vec<u8> {
+        let mut stream = Compressed::new(Some(codec), Vec::new());
+        stream.write_all(text).unwrap();
+        stream.finish().unwrap()
+    }
+
+    fn read(codec: Codec, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        reader(Some(codec), bytes).read_to_end(&mut text).map(|_| text)
+    }
+
+    #[test]
+    fn files_of_several_members_are_read_to_their_end() {
+        let parts = ["a\n".repeat(10_000), String::new(), "b\n".repeat(3)];
+        let file = parts.iter().flat_map(|part| compressed(Codec::Gzip, part.as_bytes()));
+        let file: Vec<u8> = file.collect();
+        assert_eq!(read(Codec::Gzip, &file).unwrap(), parts.concat().into_bytes());
+    }
+
+    #[test]
+    fn damaged_and_truncated_files_are_errors() {
+        for codec in CODECS {
+            let text: Vec<u8> = (0..50_000_u32).flat_map(|n| (n % 251).to_le_bytes()).collect();
+            let whole = compressed(codec, &text);
+            assert_eq!(read(codec, &whole).unwrap(), text, "{codec:?}");
+            let mut damaged = whole.clone();
+            damaged[whole.len() / 2] ^= 0x55;
+            assert!(read(codec, &damaged).is_err(), "{codec:?}: a damaged file");
+            for length in [1, whole.len() / 2, whole.len() - 1] {
+                assert!(read(codec, &whole[..length]).is_err(), "{codec:?}: {length} bytes");
+            }
+        }
+    }
+}

@@ -25,7 +25,7 @@ use crate::status::Status;
 use crate::umbilical::MapEvents;
 
 /// Memory, connections and patience of a shuffle.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ShuffleSettings {
     /// Memory for outputs, in bytes.
     pub memory_bytes: u64,
@@ -132,7 +132,7 @@ pub(crate) fn shuffle(
         status,
     };
     std::thread::scope(|threads| {
-        for _ in 0..settings.connections.min(maps) {
+        for _ in 0..shared.settings.connections.min(maps) {
             threads.spawn(|| shared.work());
         }
         shared.follow(events, maps);
@@ -577,6 +577,11 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
+    fn data_settings(codec: Option<Codec>) -> DataSettings {
+        let order = std::sync::Arc::default();
+        DataSettings { order, codec, factor: 10, max_record_bytes: 1 << 20 }
+    }
+
     fn settings(memory_bytes: u64, codec: Option<Codec>) -> ShuffleSettings {
         let timeout = Duration::from_secs(20);
         ShuffleSettings {
@@ -591,7 +596,7 @@ mod tests {
                 pause: Duration::from_millis(1),
             },
             poll_interval: Duration::from_millis(5),
-            data: DataSettings { codec, factor: 10, max_record_bytes: 1 << 20 },
+            data: data_settings(codec),
         }
     }
 
@@ -635,7 +640,7 @@ mod tests {
     }
 
     fn records(fetched: Fetched, codec: Option<Codec>) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let data = DataSettings { codec, factor: 10, max_record_bytes: 1 << 20 };
+        let data = data_settings(codec);
         let segments = fetched.result.unwrap();
         let mut run = merged(segments, &data, &fetched.scratch, &fetched.counters).unwrap();
         let mut records = Vec::new();

@@ -1,6 +1,6 @@
 //! Native map and reduce tasks: the process of a task, without Java.
 //!
-//! From the inside out: `vint.rs`, [`ifile`], [`lines`], [`partition`], [`run`] and [`sort`] know bytes,
+//! From the inside out: `vint.rs`, [`ifile`], [`lines`], `order.rs`, [`partition`], [`run`] and [`sort`] know bytes,
 //! [`Read`](std::io::Read) and [`Write`](std::io::Write) alone; [`segment`] and [`spill`] put sorted data
 //! into the local directories of a node; [`program`] and [`builtin`] are the user's code; [`shuffle`] decides
 //! and [`fetch`] carries out what a reduce fetches; [`output`] commits; [`child`] ties all of it to the task
@@ -16,6 +16,7 @@ pub mod files;
 pub mod ifile;
 pub mod lines;
 mod map;
+mod order;
 pub mod output;
 pub mod partition;
 pub mod program;
@@ -36,6 +37,14 @@ mod testing {
     //! Values that the tests of several modules need.
 
     use corona_hadoop::writables::{EventStatus, TaskAttemptId, TaskCompletionEvent};
+    use corona_mapreduce::native::{KeyField, KeyOrder, SortField};
+
+    /// The order of keys that are numbers, the largest first.
+    pub(crate) fn numbers_from_large_to_small() -> KeyOrder {
+        let field = KeyField { begin_field: 1, begin_char: 1, end_field: 0, end_char: 0 };
+        let fields = vec![SortField { field, numeric: true, reverse: true }];
+        KeyOrder::Fields { separator: b"\t".to_vec(), fields }
+    }
 
     /// The event of a map whose output is served at `host:port`.
     pub(crate) fn event(

@@ -119,8 +119,13 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, split: Option<&Split>) -> Res
     }
     let partitioner = Partitioner::new(work.job.partitioning.clone(), work.job.reduces);
     let combiner = work.job.combiner.as_ref().map(|step| combiner(work, step));
-    let mut output =
-        MapOutput::new(work.settings.spill, partitioner, combiner, &work.scratch, &work.counters);
+    let mut output = MapOutput::new(
+        work.settings.spill.clone(),
+        partitioner,
+        combiner,
+        &work.scratch,
+        &work.counters,
+    );
     through(work, &mut input, &mut output)?;
     work.status.set_progress(1.0);
     let bytes = output.finish()?;

@@ -49,58 +49,54 @@ fn text_hash(key: &[u8]) -> i32 {
 }
 
 fn fields_hash(key: &[u8], separator: &[u8], fields: &[KeyField]) -> i32 {
-    let lengths = lengths(key, separator);
-    let mut hash = 0;
-    for field in fields {
-        let Some(start) = start(key, &lengths, separator.len(), field) else { continue };
-        let end = end(key, &lengths, separator.len(), field);
-        if let Some(part) = key.get(start..end) {
-            hash = add(hash, part);
-        }
-    }
-    hash
+    let parts = fields.iter().filter_map(|field| {
+        let start = part_start(key, separator, field)?;
+        key.get(start..part_end(key, separator, field))
+    });
+    parts.fold(0, add)
 }
 
 /// The lengths of the fields. As in the original, a separator counts as one byte, however long it is,
 /// where the next field is looked for.
-fn lengths(key: &[u8], separator: &[u8]) -> Vec<usize> {
-    let mut lengths = Vec::new();
-    let mut from = 0;
-    if !separator.is_empty() {
-        while let Some(at) = key.get(from..).and_then(|rest| memmem::find(rest, separator)) {
-            lengths.push(at);
-            from += at + 1;
-        }
-    }
-    lengths.push(key.len().saturating_sub(from));
-    lengths
+fn lengths<'a>(key: &'a [u8], separator: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
+    let mut rest = Some(key);
+    std::iter::from_fn(move || {
+        let field = rest?;
+        let found = match separator {
+            [] => None,
+            [one] => memchr::memchr(*one, field),
+            _ => memmem::find(field, separator),
+        };
+        rest = found.and_then(|at| field.get(at + 1..));
+        Some(found.unwrap_or(field.len()))
+    })
 }
 
-/// Where so many fields end, their separators included.
-fn behind(lengths: &[usize], separator: usize, fields: usize) -> usize {
-    lengths.iter().take(fields).map(|length| length + separator).sum()
-}
-
-fn start(key: &[u8], lengths: &[usize], separator: usize, field: &KeyField) -> Option<usize> {
-    if lengths.len() < field.begin_field {
-        return None;
+/// The first byte of a part of a key. None: the key has no such part.
+pub(crate) fn part_start(key: &[u8], separator: &[u8], part: &KeyField) -> Option<usize> {
+    let mut lengths = lengths(key, separator);
+    let mut at = 0;
+    for _ in 1..part.begin_field {
+        at += lengths.next()? + separator.len();
     }
-    let at = behind(lengths, separator, field.begin_field.saturating_sub(1))
-        .checked_add(field.begin_char)?;
+    lengths.next()?;
+    let at = at.checked_add(part.begin_char)?;
     (at <= key.len()).then(|| at.saturating_sub(1))
 }
 
-/// The place behind the last byte.
-fn end(key: &[u8], lengths: &[usize], separator: usize, field: &KeyField) -> usize {
-    if field.end_field == 0 || lengths.len() < field.end_field {
-        return key.len();
-    }
-    let mut at = behind(lengths, separator, field.end_field - 1);
-    if field.end_char == 0 {
-        at += lengths.get(field.end_field - 1).copied().unwrap_or(0);
-    }
-    let at = at.saturating_add(field.end_char);
-    if at <= key.len() { at } else { key.len() }
+/// The place behind the last byte of a part, which may lie before its first byte.
+pub(crate) fn part_end(key: &[u8], separator: &[u8], part: &KeyField) -> usize {
+    let end = || {
+        let mut lengths = lengths(key, separator);
+        let mut at = 0;
+        for _ in 1..part.end_field {
+            at += lengths.next()? + separator.len();
+        }
+        let last = lengths.next()?;
+        let at = if part.end_char == 0 { at + last } else { at.checked_add(part.end_char)? };
+        (at <= key.len()).then_some(at)
+    };
+    if part.end_field == 0 { key.len() } else { end().unwrap_or(key.len()) }
 }
 
 #[cfg(test)]
@@ -144,9 +140,8 @@ mod tests {
             (field(4, 1, 4, 0), None),
             (field(3, 2, 3, 0), Some(b"")),
         ] {
-            let lengths = lengths(key, b".");
-            let part = start(key, &lengths, 1, &field)
-                .and_then(|from| key.get(from..end(key, &lengths, 1, &field)));
+            let part = part_start(key, b".", &field)
+                .and_then(|from| key.get(from..part_end(key, b".", &field)));
             assert_eq!(part.unwrap_or_default(), expected.unwrap_or_default(), "{field:?}");
         }
     }

@@ -4,7 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use corona_hadoop::writables::Phase;
-use corona_mapreduce::native::Step;
+use corona_mapreduce::native::{KeyOrder, Step};
 
 use crate::builtin;
 use crate::child::Work;
@@ -13,6 +13,7 @@ use crate::error::TaskError;
 use crate::fetch::shuffle;
 use crate::ifile::IFileError;
 use crate::map::write_record;
+use crate::order::compare;
 use crate::program::of_pipe;
 use crate::run::RecordStream;
 use crate::segment::merged;
@@ -23,10 +24,10 @@ use crate::vint;
 /// Runs a reduce of a job with so many maps.
 pub(crate) fn run(work: &Work<'_>, partition: i32, maps: usize) -> Result<(), TaskError> {
     let mut events = work.map_events()?;
-    let (job, settings) = (work.attempt.job().to_string(), work.settings.shuffle);
+    let (job, settings) = (work.attempt.job().to_string(), &work.settings.shuffle);
     let (scratch, counters, status) = (&work.scratch, &*work.counters, &*work.status);
     let segments =
-        shuffle(&job, partition, maps, &mut events, settings, scratch, counters, status)?;
+        shuffle(&job, partition, maps, &mut events, settings.clone(), scratch, counters, status)?;
     status.change_reduce(|reduce| reduce.shuffle_finish_time_ms = now_ms());
     status.set_phase(Phase::Sort);
     status.set_progress(1.0 / 3.0);
@@ -38,7 +39,8 @@ pub(crate) fn run(work: &Work<'_>, partition: i32, maps: usize) -> Result<(), Ta
     status.set_progress(2.0 / 3.0);
     status.set_text("reduce > reduce");
     work.report()?;
-    let mut input = Groups { run, key: Vec::new(), counts: Counts::default(), counters, status };
+    let (key, counts, order) = (Vec::new(), Counts::default(), &*settings.data.order);
+    let mut input = Groups { run, key, counts, order, counters, status };
     let keys_alone = matches!(work.job.reducer, Step::Sort);
     let mut output = work.text_output(partition, keys_alone, Count::ReduceOutputRecords)?;
     through(work, &mut input, &mut output)?;
@@ -89,6 +91,7 @@ struct Groups<'a> {
     run: Box<dyn RecordStream + Send>,
     key: Vec<u8>,
     counts: Counts,
+    order: &'a KeyOrder,
     counters: &'a TaskCounters,
     status: &'a Status,
 }
@@ -115,7 +118,11 @@ impl RecordStream for Groups<'_> {
             self.counters.get(Count::ReduceInputRecords) == 0 && self.counts.records == 0;
         self.counts.bytes += (key.len() + self.run.value().len()) as u64;
         self.counts.records += 1;
-        if is_first || self.key != key {
+        let is_same = |one: &[u8], other: &[u8]| match self.order {
+            KeyOrder::Bytes => one == other,
+            order => compare(order, vint::text(one), vint::text(other)).is_eq(),
+        };
+        if is_first || !is_same(&self.key, key) {
             self.counts.groups += 1;
             self.key.clear();
             self.key.extend_from_slice(key);

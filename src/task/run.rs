@@ -1,8 +1,14 @@
 //! Sorted records in sequence, and the merge of several such runs into one.
 //!
-//! The order is that of Hadoop's texts: the bytes behind the length, compared as unsigned numbers.
+//! The order is that of Hadoop's texts, by the bytes behind the length as unsigned numbers, or one by
+//! parts of them (`order.rs`).
+
+use std::sync::Arc;
+
+use corona_mapreduce::native::KeyOrder;
 
 use crate::ifile::IFileError;
+use crate::order::{compare, prefix};
 use crate::vint;
 
 /// Records in sequence. A record is valid until the next one.
@@ -17,34 +23,20 @@ pub trait RecordStream {
     fn value(&self) -> &[u8];
 }
 
-/// The first eight bytes of a key's content as a number: keys with different prefixes compare as these.
-#[inline]
-pub(crate) fn prefix(content: &[u8]) -> u64 {
-    match content.first_chunk::<8>() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut padded = [0; 8];
-            for (to, from) in padded.iter_mut().zip(content) {
-                *to = *from;
-            }
-            u64::from_be_bytes(padded)
-        }
-    }
-}
-
 /// Several runs as one, in order. Records with equal keys come in the order of their runs.
 #[derive(Debug)]
 pub struct Merge<R> {
     runs: Vec<R>,
     /// A heap of the runs that have a record: the prefix of its key, and its place among the runs.
     heap: Vec<(u64, u32)>,
+    order: Arc<KeyOrder>,
     is_begun: bool,
 }
 
 impl<R: RecordStream> Merge<R> {
-    /// The merge of these runs, none of which has been advanced.
-    pub fn new(runs: Vec<R>) -> Merge<R> {
-        Merge { runs, heap: Vec::new(), is_begun: false }
+    /// The merge of these runs, which have this order. None of them has been advanced.
+    pub fn new(runs: Vec<R>, order: Arc<KeyOrder>) -> Merge<R> {
+        Merge { runs, heap: Vec::new(), order, is_begun: false }
     }
 
     fn is_before(&self, one: (u64, u32), other: (u64, u32)) -> bool {
@@ -53,15 +45,15 @@ impl<R: RecordStream> Merge<R> {
         }
         let key =
             |run: u32| self.runs.get(run as usize).map_or(&[][..], |run| vint::text(run.key()));
-        match key(one.1).cmp(key(other.1)) {
+        match compare(&self.order, key(one.1), key(other.1)) {
             std::cmp::Ordering::Equal => one.1 < other.1,
             order => order.is_lt(),
         }
     }
 
     fn entry(&self, run: u32) -> (u64, u32) {
-        let prefix = self.runs.get(run as usize).map_or(0, |run| prefix(vint::text(run.key())));
-        (prefix, run)
+        let key = self.runs.get(run as usize).map_or(&[][..], |run| vint::text(run.key()));
+        (prefix(&self.order, key), run)
     }
 
     fn begin(&mut self) -> Result<(), IFileError> {
@@ -136,6 +128,7 @@ impl<R: RecordStream> RecordStream for Merge<R> {
 pub(crate) mod tests {
     use super::*;
     use crate::ifile::InMemory;
+    use crate::testing;
     use proptest::prelude::*;
 
     /// Records with text keys as a run in memory.
@@ -175,17 +168,19 @@ pub(crate) mod tests {
                 sorted.push(run_of(&run));
             }
             expected.sort_by(|one, other| one.0.cmp(&other.0));
-            prop_assert_eq!(all(Merge::new(sorted)), expected);
+            prop_assert_eq!(all(Merge::new(sorted, Arc::default())), expected);
         }
+    }
 
-        #[test]
-        fn prefixes_order_as_keys_do(
-            one in prop::collection::vec(any::<u8>(), 0..12),
-            other in prop::collection::vec(any::<u8>(), 0..12),
-        ) {
-            if prefix(&one) != prefix(&other) {
-                prop_assert_eq!(prefix(&one) < prefix(&other), one < other);
-            }
-        }
+    #[test]
+    fn runs_that_are_ordered_by_parts_of_keys_are_merged_in_that_order() {
+        let order = Arc::new(testing::numbers_from_large_to_small());
+        let run = |numbers: &[i32]| {
+            let record = |number: &i32| (number.to_string().into_bytes(), b"v".to_vec());
+            run_of(&numbers.iter().map(record).collect::<Vec<_>>())
+        };
+        let merge = Merge::new(vec![run(&[100, 20, 3]), run(&[99, 20, 1]), run(&[])], order);
+        let found: Vec<_> = all(merge).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(found, [&b"100"[..], b"99", b"20", b"20", b"3", b"1"]);
     }
 }

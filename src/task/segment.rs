@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use corona_mapreduce::native::KeyOrder;
 
 use crate::codec::Codec;
 use crate::counters::{Count, TaskCounters};
@@ -12,8 +15,10 @@ use crate::run::{Merge, RecordStream};
 use crate::scratch::Scratch;
 
 /// How intermediate data is read and written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DataSettings {
+    /// The order of keys.
+    pub order: Arc<KeyOrder>,
     /// How it is compressed.
     pub codec: Option<Codec>,
     /// Pieces that are merged at a time.
@@ -111,7 +116,7 @@ pub fn merged(
         pass += 1;
     }
     let open = segments.into_iter().map(|segment| opened(segment, settings, scratch));
-    Ok(Box::new(Merge::new(open.collect::<Result<_, _>>()?)))
+    Ok(Box::new(Merge::new(open.collect::<Result<_, _>>()?, settings.order.clone())))
 }
 
 /// Merges the smallest segments on disk into one file.
@@ -150,7 +155,7 @@ pub fn write_merged(
 ) -> Result<DiskPart, TaskError> {
     let (path, file) = scratch.create(name)?;
     let open = segments.into_iter().map(|segment| opened(segment, settings, scratch));
-    let mut merge = Merge::new(open.collect::<Result<_, _>>()?);
+    let mut merge = Merge::new(open.collect::<Result<_, _>>()?, settings.order.clone());
     let mut writer = ifile::Writer::new(file, settings.codec);
     let mut records = 0_u64;
     while merge.advance()? {
@@ -192,7 +197,12 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let scratch = Scratch::new(&[dir.path().to_owned()], "job_1", "attempt_1");
             let counters = TaskCounters::default();
-            let settings = DataSettings { codec: None, factor, max_record_bytes: 1 << 20 };
+            let settings = DataSettings {
+                order: Arc::default(),
+                codec: None,
+                factor,
+                max_record_bytes: 1 << 20,
+            };
             let mut segments = Vec::new();
             for number in 0..count {
                 let key = |at: usize| format!("{:03}", at * count + number).into_bytes();

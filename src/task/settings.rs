@@ -1,5 +1,6 @@
 //! How a task works: the settings in a job's configuration beyond the definition of its steps.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use corona_config::{JobConf, keys};
@@ -14,7 +15,7 @@ use crate::spill::SpillSettings;
 const DEFAULT_HEAP_BYTES: u64 = 200 << 20;
 
 /// How a task works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TaskSettings {
     /// The largest line, key or value.
     pub(crate) max_record_bytes: usize,
@@ -43,6 +44,7 @@ impl TaskSettings {
         let few = |key: &keys::Key| u32::try_from(number(key)).unwrap_or(u32::MAX);
         let max_record_bytes = count(&keys::JOB_MAX_RECORD);
         let data = DataSettings {
+            order: Arc::new(job.order.clone()),
             codec: job.map_output_codec,
             factor: count(&keys::JOB_SORT_FACTOR),
             max_record_bytes,
@@ -65,7 +67,7 @@ impl TaskSettings {
                 spill_bytes: of(sort_bytes as u64, spill_percent) as usize,
                 combine_spills: count(&keys::JOB_COMBINE_SPILLS),
                 reduces: job.reduces,
-                data,
+                data: data.clone(),
             },
             shuffle: ShuffleSettings {
                 memory_bytes,

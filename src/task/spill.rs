@@ -34,7 +34,7 @@ pub trait Combiner: Send {
 }
 
 /// How the output of a map is sorted and spilled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SpillSettings {
     /// Memory for records and their entries, in bytes.
     pub sort_bytes: usize,
@@ -115,7 +115,7 @@ impl<'a> MapOutput<'a> {
         counters: &'a TaskCounters,
     ) -> MapOutput<'a> {
         MapOutput {
-            buffer: SortBuffer::new(settings.sort_bytes),
+            buffer: SortBuffer::new(settings.sort_bytes, settings.data.order.clone()),
             settings,
             partitioner,
             scratch,
@@ -150,7 +150,8 @@ impl<'a> MapOutput<'a> {
 
     /// Writes a record that is larger than the memory to a file of its own.
     fn spill_large(&mut self, partition: u32, key: &[u8], value: &[u8]) -> Result<(), TaskError> {
-        let mut single = SortBuffer::new(key.len() + value.len() + 1024);
+        let order = self.settings.data.order.clone();
+        let mut single = SortBuffer::new(key.len() + value.len() + 1024, order);
         let limit = self.settings.data.max_record_bytes;
         if key.len() + value.len() > limit || !single.add(partition, key, value) {
             let bytes = (key.len() + value.len()) as u64;
@@ -354,6 +355,7 @@ mod tests {
     use crate::codec::Codec;
     use corona_mapreduce::native::Partitioning;
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -368,6 +370,7 @@ mod tests {
         let counters = TaskCounters::default();
         let partitioner = Partitioner::new(Partitioning::Hash, settings.reduces);
         let combiner = combine.then(|| Box::new(Sum) as Box<dyn Combiner>);
+        let codec = settings.data.codec;
         let mut map = MapOutput::new(settings, partitioner, combiner, &scratch, &counters);
         for (key, value) in records {
             map.collect(key, value).unwrap();
@@ -382,7 +385,7 @@ mod tests {
         let parts = index.records.iter().map(|part| {
             let file = fs::read(&path).unwrap();
             let (from, length) = (part.start as usize, part.part_length as u64);
-            let mut reader = ifile::read(&file[from..], length, settings.data.codec, 1 << 20);
+            let mut reader = ifile::read(&file[from..], length, codec, 1 << 20);
             let mut records = Vec::new();
             while reader.advance().unwrap() {
                 let text = |bytes: &[u8]| vint::text(bytes).to_vec();
@@ -394,7 +397,8 @@ mod tests {
     }
 
     fn settings(sort_bytes: usize, codec: Option<Codec>) -> SpillSettings {
-        let data = DataSettings { codec, factor: 3, max_record_bytes: 1 << 20 };
+        let order = Arc::default();
+        let data = DataSettings { order, codec, factor: 3, max_record_bytes: 1 << 20 };
         let spill_bytes = sort_bytes * 4 / 5;
         SpillSettings { sort_bytes, spill_bytes, combine_spills: 3, reduces: 2, data }
     }

@@ -1,6 +1,7 @@
 //! The built program as a node of a cluster.
 
 mod job_tracker;
+mod jobs;
 mod mini_cluster;
 mod proxy_job_tracker;
 mod task_tracker;

@@ -16,20 +16,24 @@ use tempfile::TempDir;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A cluster that runs, and a directory for jobs.
-struct MiniCluster {
+pub(super) struct MiniCluster {
     child: Child,
-    root: TempDir,
+    pub(super) root: TempDir,
     ready: String,
 }
 
 impl MiniCluster {
-    fn start(settings: &[&str]) -> MiniCluster {
+    pub(super) fn start(settings: &[&str]) -> MiniCluster {
         MiniCluster::start_in(tempfile::tempdir().expect("a directory"), settings)
     }
 
     /// Starts a cluster in a directory that may have one already.
     fn start_in(root: TempDir, settings: &[&str]) -> MiniCluster {
-        let mut command = corona();
+        MiniCluster::start_by(corona(), root, settings)
+    }
+
+    /// Starts a cluster with a command that ends in the program.
+    pub(super) fn start_by(mut command: Command, root: TempDir, settings: &[&str]) -> MiniCluster {
         command.args(["mini-cluster", "--nodes", "2", "--free-ports", "--dir", "cluster"]);
         for setting in settings {
             command.args(["-D", setting]);
@@ -44,7 +48,7 @@ impl MiniCluster {
         cluster
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
@@ -52,7 +56,7 @@ impl MiniCluster {
         fs::read_to_string(self.path("news")).unwrap_or_default()
     }
 
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+    pub(super) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         fs::write(self.path(name), text).unwrap();
     }
 
@@ -65,21 +69,21 @@ impl MiniCluster {
     }
 
     /// Runs a job that succeeds.
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         let output = self.job(arguments).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         output
     }
 
     /// Runs a job that does not; returns what it says.
-    fn fails(&self, arguments: &[&str]) -> String {
+    pub(super) fn fails(&self, arguments: &[&str]) -> String {
         let output = self.job(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         stderr(&output)
     }
 
     /// All lines of an output, sorted.
-    fn lines(&self, output: &str) -> Vec<String> {
+    pub(super) fn lines(&self, output: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for entry in fs::read_dir(self.path(output)).unwrap() {
             let path = entry.unwrap().path();
@@ -106,7 +110,7 @@ impl MiniCluster {
     }
 
     /// Stops the cluster as Ctrl-C does.
-    fn stop(mut self) -> TempDir {
+    pub(super) fn stop(mut self) -> TempDir {
         signal("INT", self.child.id());
         let child = &mut self.child;
         let status = until("the end of the cluster", || child.try_wait().ok().flatten());
@@ -140,7 +144,7 @@ fn corona() -> Command {
     command
 }
 
-fn stderr(output: &Output) -> String {
+pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -156,7 +160,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// What a command of the shell prints, in sorted lines.
-fn shell(directory: &Path, command: &str) -> Vec<String> {
+pub(super) fn shell(directory: &Path, command: &str) -> Vec<String> {
     let output = Command::new("sh").args(["-c", command]).current_dir(directory).output().unwrap();
     assert!(output.status.success(), "{command}");
     let mut lines: Vec<String> =
@@ -166,7 +170,7 @@ fn shell(directory: &Path, command: &str) -> Vec<String> {
 }
 
 /// Text with many words, some of them often.
-fn text() -> String {
+pub(super) fn text() -> String {
     (0..2_000).map(|n| format!("line {n} of {} words\n", n % 7)).collect()
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use corona::config::JobConf;
 use corona::mapreduce::native::NativeJob;
 
-use super::Steps;
+use super::{OutputCodec, Steps};
 
 /// Characters for which a command is given to the shell.
 const SHELL: &str = "|&;<>()$`\\\"'*?[]#~=%!{}\n\t";
@@ -96,12 +96,24 @@ pub(super) fn steps(conf: &mut JobConf, steps: &Steps) -> anyhow::Result<()> {
         set("mapred.partitioner.class", "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner");
         set("mapred.text.key.partitioner.options", &format!("-k{fields}"));
     }
+    if !steps.sort_by.is_empty() {
+        set(
+            "mapred.output.key.comparator.class",
+            "org.apache.hadoop.mapred.lib.KeyFieldBasedComparator",
+        );
+        let parts: Vec<String> = steps.sort_by.iter().map(|part| format!("-k{part}")).collect();
+        set("mapred.text.key.comparator.options", &parts.join(" "));
+    }
     for Variable { name, value } in &steps.env {
         set(&format!("corona.task.env.{name}"), value);
     }
-    if steps.compress_output {
+    if let Some(codec) = steps.compress_output {
+        let class = match codec {
+            OutputCodec::Gzip => "GzipCodec",
+            OutputCodec::Deflate => "DefaultCodec",
+        };
         set("mapred.output.compress", "true");
-        set("mapred.output.compression.codec", "org.apache.hadoop.io.compress.GzipCodec");
+        set("mapred.output.compression.codec", &format!("org.apache.hadoop.io.compress.{class}"));
     }
     if steps.compress_map_output {
         set("mapred.compress.map.output", "true");

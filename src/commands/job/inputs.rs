@@ -1,15 +1,21 @@
 //! What a job reads: the files that its inputs name, cut into splits as Hadoop's `FileInputFormat` does.
 //! Spec: mapreduce/05 §5.2.
 
-use anyhow::{bail, ensure};
-use corona::filesystem::{FileStatus, FileSystems, expand};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use corona::filesystem::{BlockHosts, FileStatus, FileSystem, FileSystems, expand};
 use corona::mapreduce::native::Codec;
 use serde::Serialize;
+use tokio::task::JoinSet;
 
 /// The most files of a job, and of one directory.
 const MAX_FILES: usize = 1_000_000;
 /// The most splits of a job: what a job tracker takes by default.
 const MAX_SPLITS: usize = 500_000;
+/// Files whose blocks are looked up at a time.
+const LOOK_UPS: usize = 16;
 /// A last split may be so much larger than the others, in tenths.
 const SLOP_TENTHS: u128 = 11;
 
@@ -48,7 +54,7 @@ impl Inputs {
         inputs: &[String],
         split_bytes: Option<u64>,
     ) -> anyhow::Result<Inputs> {
-        let mut found = Inputs::default();
+        let mut named: Vec<(Arc<dyn FileSystem>, FileStatus)> = Vec::new();
         for input in inputs {
             let (files, path) = systems.resolve(input)?;
             let matches = expand(&*files, &path).await?;
@@ -58,7 +64,7 @@ impl Inputs {
             );
             for status in matches {
                 if !status.is_directory {
-                    found.add(&status, split_bytes)?;
+                    named.push((files.clone(), status));
                     continue;
                 }
                 for entry in files.list(&status.path, MAX_FILES).await? {
@@ -72,9 +78,13 @@ impl Inputs {
                             status.path
                         );
                     }
-                    found.add(&entry, split_bytes)?;
+                    named.push((files.clone(), entry));
                 }
             }
+        }
+        let mut found = Inputs::default();
+        for (file, blocks) in with_blocks(named).await? {
+            found.add(&file, &blocks, split_bytes)?;
         }
         // The largest first: the job does not wait for one that was begun last.
         found.splits.sort_by(|one, other| {
@@ -86,7 +96,12 @@ impl Inputs {
         Ok(found)
     }
 
-    fn add(&mut self, file: &FileStatus, split_bytes: Option<u64>) -> anyhow::Result<()> {
+    fn add(
+        &mut self,
+        file: &FileStatus,
+        blocks: &[BlockHosts],
+        split_bytes: Option<u64>,
+    ) -> anyhow::Result<()> {
         let path = file.path.to_string();
         let codec = Codec::of_file(&path).map_err(|ending| {
             anyhow::anyhow!("input {path}: files that end in {ending} cannot be read")
@@ -103,10 +118,80 @@ impl Inputs {
                 self.splits.len() < MAX_SPLITS,
                 "the inputs make more than {MAX_SPLITS} splits; use a larger --split-size"
             );
-            self.splits.push(InputSplit { path: path.clone(), start, length, hosts: Vec::new() });
+            let hosts = hosts_of(blocks, start, length);
+            self.splits.push(InputSplit { path: path.clone(), start, length, hosts });
         }
         Ok(())
     }
+}
+
+/// Finds the blocks of files, some files at a time.
+async fn with_blocks(
+    files: Vec<(Arc<dyn FileSystem>, FileStatus)>,
+) -> anyhow::Result<Vec<(FileStatus, Vec<BlockHosts>)>> {
+    let mut found = Vec::with_capacity(files.len());
+    let mut waiting = JoinSet::new();
+    let mut files = files.into_iter().enumerate();
+    loop {
+        while waiting.len() < LOOK_UPS {
+            let Some((number, (system, file))) = files.next() else { break };
+            waiting.spawn(async move {
+                let blocks = system.blocks(&file.path, file.bytes).await;
+                (number, file, blocks)
+            });
+        }
+        let Some(looked) = waiting.join_next().await else { break };
+        let (number, file, blocks) = looked.context("a look-up of blocks has ended")?;
+        let blocks = blocks?;
+        found.push((number, file, blocks));
+    }
+    found.sort_unstable_by_key(|(number, ..)| *number);
+    Ok(found.into_iter().map(|(_, file, blocks)| (file, blocks)).collect())
+}
+
+/// Bytes of a split on a rack or a host.
+#[derive(Default)]
+struct Share<'a> {
+    bytes: u64,
+    /// The block that was counted last: a rack counts each block once.
+    block: Option<u64>,
+    hosts: BTreeMap<&'a str, u64>,
+}
+
+/// The preferred hosts of a split: those of its block, or, if it has several, as many as the last block
+/// has replicas, from the racks and the hosts with most of its bytes.
+fn hosts_of(blocks: &[BlockHosts], start: u64, length: u64) -> Vec<String> {
+    let end = start.saturating_add(length);
+    let overlap = |block: &BlockHosts| {
+        let block_end = block.start.saturating_add(block.length);
+        block_end.min(end).saturating_sub(block.start.max(start))
+    };
+    // The blocks are in order and without gaps.
+    let first = blocks.partition_point(|block| block.start.saturating_add(block.length) <= start);
+    let rest = blocks.get(first..).unwrap_or_default();
+    let parts: Vec<&BlockHosts> = rest.iter().take_while(|block| block.start < end).collect();
+    if let [block] = parts[..] {
+        return block.hosts.iter().map(|host| host.name.clone()).collect();
+    }
+    let mut racks: BTreeMap<&str, Share<'_>> = BTreeMap::new();
+    for block in &parts {
+        for host in &block.hosts {
+            let rack = racks.entry(&host.rack).or_default();
+            if rack.block.replace(block.start) != Some(block.start) {
+                rack.bytes += overlap(block);
+            }
+            *rack.hosts.entry(&host.name).or_default() += overlap(block);
+        }
+    }
+    let mut racks: Vec<Share<'_>> = racks.into_values().collect();
+    racks.sort_by_key(|rack| std::cmp::Reverse(rack.bytes));
+    let hosts = racks.into_iter().flat_map(|rack| {
+        let mut hosts: Vec<(&str, u64)> = rack.hosts.into_iter().collect();
+        hosts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        hosts
+    });
+    let replicas = parts.last().map_or(0, |block| block.hosts.len());
+    hosts.take(replicas).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// The splits of a file: first byte and length. An empty file has one.
@@ -129,6 +214,7 @@ fn cut(bytes: u64, size: u64) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corona::filesystem::HostOfBlock;
 
     #[test]
     fn a_file_is_cut_as_hadoop_cuts_it() {
@@ -144,6 +230,37 @@ mod tests {
         ] {
             assert_eq!(cut(bytes, size), expected, "{bytes} {size}");
         }
+    }
+
+    #[test]
+    fn splits_prefer_the_hosts_with_most_of_their_bytes() {
+        let block = |number: u64, hosts: &[(&str, &str)]| BlockHosts {
+            start: number * 100,
+            length: 100,
+            hosts: hosts
+                .iter()
+                .map(|&(rack, name)| HostOfBlock { rack: rack.to_owned(), name: name.to_owned() })
+                .collect(),
+        };
+        let blocks = [
+            block(0, &[("/a", "a1"), ("/b", "b1")]),
+            block(1, &[("/a", "a2"), ("/b", "b1")]),
+            block(2, &[("/b", "b2"), ("/c", "c1"), ("/c", "c2")]),
+        ];
+        for (start, length, expected) in [
+            (0, 100, &["a1", "b1"][..]),
+            (120, 10, &["a2", "b1"]),
+            // Both racks have all bytes of it: the one with the lower name, and its host with most.
+            (50, 130, &["a2", "a1"]),
+            // The rack b has most of it, and of its hosts b1.
+            (100, 200, &["b1", "b2", "a2"]),
+            (190, 110, &["b2", "b1", "c1"]),
+            (0, 0, &[]),
+            (300, 5, &[]),
+        ] {
+            assert_eq!(hosts_of(&blocks, start, length), expected, "{start} {length}");
+        }
+        assert_eq!(hosts_of(&[], 0, 100), [""; 0]);
     }
 
     #[test]

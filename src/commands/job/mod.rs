@@ -11,9 +11,10 @@ mod inputs;
 mod submit;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use corona::config::JobConf;
 use corona::filesystem::{CreateOptions, FileSystem, FileSystems, FsPath, LocalFiles, put};
 use corona::hadoop::io::Writer;
@@ -103,7 +104,8 @@ struct Run {
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
 
-    /// Show what the job would read, and submit nothing
+    /// Show what the job would read and how much each task would get, and
+    /// submit nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -146,6 +148,11 @@ struct Steps {
     #[arg(long, value_name = "FIELDS")]
     partition_by: Option<String>,
 
+    /// Order the keys by this part, as sort -k names it, such as 2,2nr: n for
+    /// numbers, r for the largest first; may be repeated
+    #[arg(long, value_name = "FIELDS")]
+    sort_by: Vec<String>,
+
     /// File for the tasks, in their working directory, under its own name or
     /// another one; may be repeated
     #[arg(long, value_name = "FILE[#NAME]", value_parser = conf::parse_file)]
@@ -155,9 +162,10 @@ struct Steps {
     #[arg(long, value_name = "NAME=VALUE", value_parser = conf::parse_variable)]
     env: Vec<Variable>,
 
-    /// Compress the output with gzip
-    #[arg(long)]
-    compress_output: bool,
+    /// Compress the output, with gzip if no codec is named
+    #[arg(long, value_name = "CODEC", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "gzip")]
+    compress_output: Option<OutputCodec>,
 
     /// Compress what goes from maps to reduces
     #[arg(long)]
@@ -171,6 +179,13 @@ struct Steps {
     /// Maps that may fail without failing the job, in percent
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(..=100))]
     max_failed_maps: Option<u8>,
+}
+
+/// How the output is compressed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OutputCodec {
+    Gzip,
+    Deflate,
 }
 
 /// Runs a job.
@@ -203,8 +218,28 @@ struct DryRun<'a> {
     maps: usize,
     reduces: u32,
     output: String,
+    /// Bytes of the largest split.
+    largest_split: u64,
+    /// Maps whose input has a host: they run there if they can.
+    maps_with_hosts: usize,
+    /// Bytes that a reduce gets if the mapper writes as much as it reads and the keys are spread evenly.
+    bytes_per_reduce: Option<u64>,
+    #[serde(flatten)]
+    waves: Option<Waves>,
     splits: &'a [InputSplit],
 }
+
+/// How often the slots of the cluster are filled with tasks of the job, if no other job runs.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Waves {
+    map_slots: usize,
+    map_waves: usize,
+    reduce_slots: usize,
+    reduce_waves: usize,
+}
+
+/// How long a job tracker may take to answer a question that is not needed.
+const CLUSTER_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Run {
     async fn run(self, console: &mut Console<'_>) -> anyhow::Result<ExitCode> {
@@ -226,6 +261,10 @@ impl Run {
                 maps: inputs.splits.len(),
                 reduces,
                 output: output.to_string(),
+                largest_split: inputs.splits.iter().map(|split| split.length).max().unwrap_or(0),
+                maps_with_hosts: inputs.splits.iter().filter(|s| !s.hosts.is_empty()).count(),
+                bytes_per_reduce: inputs.bytes.checked_div(reduces.into()),
+                waves: self.waves(inputs.splits.len(), reduces).await,
                 splits: &inputs.splits,
             };
             show(&planned, self.json, console)?;
@@ -245,6 +284,21 @@ impl Run {
             true => Ok(ExitCode::SUCCESS),
             false => Ok(ExitCode::from(EXIT_FAILED)),
         }
+    }
+
+    /// What the cluster makes of so many tasks. None if the job tracker does not answer or has no slots.
+    async fn waves(&self, maps: usize, reduces: u32) -> Option<Waves> {
+        let mut caller = self.which.caller().ok()?;
+        let asked = caller.client.get_cluster_status(false);
+        let status = tokio::time::timeout(CLUSTER_PATIENCE, asked).await.ok()?.ok()??;
+        let slots = |count: i32| usize::try_from(count).ok().filter(|count| *count > 0);
+        let (map_slots, reduce_slots) = (slots(status.max_maps)?, slots(status.max_reduces)?);
+        Some(Waves {
+            map_slots,
+            map_waves: maps.div_ceil(map_slots),
+            reduce_slots,
+            reduce_waves: (reduces as usize).div_ceil(reduce_slots),
+        })
     }
 
     /// The configuration of the job, all but what follows from its id.
@@ -362,23 +416,39 @@ fn show(planned: &DryRun<'_>, json: bool, console: &mut Console<'_>) -> anyhow::
     if json {
         return console.print_json(planned);
     }
-    let DryRun { files, bytes, maps, reduces, output, splits } = planned;
+    let DryRun { files, bytes, maps, reduces, output, splits, largest_split, .. } = planned;
     let mut table = Table::new(&[
         Column::number("MAP"),
         Column::path("FILE", 20),
         Column::number("START"),
         Column::number("BYTES"),
+        Column::path("HOSTS", 10),
     ]);
     for (number, split) in splits.iter().enumerate() {
         let number = number.to_string();
         let (start, length) = (split.start.to_string(), split.length.to_string());
-        table.row([number.into(), split.path.clone().into(), start.into(), length.into()]);
+        let (path, hosts) = (split.path.clone(), split.hosts.join(","));
+        table.row([number.into(), path.into(), start.into(), length.into(), hosts.into()]);
     }
     let shown = table.render(console, false);
     console.print(&shown)?;
-    Ok(console
-        .print(&printable(&format!(
-            "{files} files, {bytes} bytes, {maps} maps, {reduces} reduces; output {output}"
-        )))
-        .and_then(|()| console.print("\n"))?)
+    let mut lines = vec![
+        format!("{files} files, {bytes} bytes, {maps} maps, {reduces} reduces; output {output}"),
+        format!("at most {largest_split} bytes a map; {} maps have hosts", planned.maps_with_hosts),
+    ];
+    if let Some(bytes) = planned.bytes_per_reduce {
+        lines.push(format!("{bytes} bytes a reduce if the mapper writes as much as it reads"));
+    }
+    lines.push(match planned.waves {
+        None => "the job tracker does not answer: its slots are not known".to_owned(),
+        Some(Waves { map_slots, map_waves, reduce_slots, reduce_waves }) => format!(
+            "waves of tasks on an idle cluster: {map_waves} of maps ({map_slots} slots), \
+             {reduce_waves} of reduces ({reduce_slots} slots)"
+        ),
+    });
+    for line in lines {
+        console.print(&printable(&line))?;
+        console.print("\n")?;
+    }
+    Ok(())
 }

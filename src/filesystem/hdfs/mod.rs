@@ -24,15 +24,17 @@ use tokio::sync::Semaphore;
 
 use crate::path::{FsPath, Root};
 use crate::{
-    Answer, Counters, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem,
-    FileSystemSettings, FileWriter, FsError, Page, Summary,
+    Answer, BlockHosts, Counters, CreateOptions, ErrorKind, FileReader, FileStatus, FileSystem,
+    FileSystemSettings, FileWriter, FsError, HostOfBlock, Page, Summary,
 };
-use corona_hadoop::writables::{HdfsFileStatus, InetAddress};
+use corona_hadoop::writables::{HdfsFileStatus, InetAddress, LocatedBlock};
 use lease::Lease;
 use name_node::NameNode;
 use reader::HdfsReader;
 use writer::{HdfsWriter, Shape};
 
+/// The most blocks of a file whose hosts are listed.
+const MOST_BLOCKS: usize = 1_000_000;
 /// The class of the original that speaks this protocol and nothing else.
 const PLAIN_CLASS: &str = "DistributedFileSystem";
 /// The one that finds the name node that is in charge.
@@ -174,6 +176,21 @@ impl Hdfs {
 /// The failure with the whole path.
 fn named(error: FsError, path: &FsPath) -> FsError {
     FsError { path: path.to_string(), ..error }
+}
+
+fn hosts_of(located: &LocatedBlock) -> BlockHosts {
+    let positive = |number: i64| u64::try_from(number).unwrap_or(0);
+    let hosts = located.locations.iter().map(|node| {
+        // As in the original, the address is the name of a host without one.
+        let address = node.name.split(':').next().unwrap_or_default();
+        let name = if node.host.is_empty() { address } else { &node.host };
+        HostOfBlock { rack: node.rack.clone(), name: name.to_owned() }
+    });
+    BlockHosts {
+        start: positive(located.offset),
+        length: positive(located.block.bytes),
+        hosts: hosts.collect(),
+    }
 }
 
 fn status_of(path: FsPath, found: &HdfsFileStatus) -> FileStatus {
@@ -381,6 +398,44 @@ impl FileSystem for Hdfs {
                 false => ErrorKind::Remote,
             };
             Err(self.error(kind, "setReplication", path, "Could not set replication"))
+        })
+    }
+
+    fn blocks<'a>(&'a self, path: &'a FsPath, bytes: u64) -> Answer<'a, Vec<BlockHosts>> {
+        Box::pin(async move {
+            self.check("getBlockLocations", path)?;
+            let mut blocks: Vec<BlockHosts> = Vec::new();
+            loop {
+                // Each answer begins with the block at the offset.
+                let offset = blocks.last().map_or(0, |block| block.start + block.length);
+                if offset >= bytes {
+                    return Ok(blocks);
+                }
+                if blocks.len() > MOST_BLOCKS {
+                    let why = format!("it has more than {MOST_BLOCKS} blocks");
+                    return Err(self.error(ErrorKind::Invalid, "getBlockLocations", path, why));
+                }
+                let found = self.shared.name_node.blocks(path.path(), offset, bytes - offset).await;
+                let found = found.map_err(|error| named(error, path))?;
+                let Some(found) = found else {
+                    // There is no block behind the end of a file, and none at all without one.
+                    if !blocks.is_empty() {
+                        return Ok(blocks);
+                    }
+                    return Err(self.not_found("getBlockLocations", path));
+                };
+                let before = blocks.len();
+                for block in found.located.blocks.iter().map(hosts_of) {
+                    let end = blocks.last().map_or(0, |block| block.start + block.length);
+                    if block.start == end && block.length > 0 && end < bytes {
+                        blocks.push(block);
+                    }
+                }
+                // The file has become shorter, or its last block is being written.
+                if blocks.len() == before {
+                    return Ok(blocks);
+                }
+            }
         })
     }
 

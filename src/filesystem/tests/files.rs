@@ -1,5 +1,7 @@
 //! What a client does while nothing fails.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::hdfs::transfer::{Layout, SumKind, Sums};
 use crate::{ErrorKind, Glob, Summary, copy_to_local, expand, put};
@@ -160,6 +162,32 @@ async fn a_file_that_was_there_stays_when_its_writer_is_dropped() {
     soon(writer.abort()).await.unwrap();
     assert_eq!(world.read("/a").await.unwrap(), b"before flushed again");
     assert_eq!(world.cluster.name_node.count("delete"), 0);
+}
+
+#[tokio::test]
+async fn blocks_have_the_hosts_of_their_replicas() {
+    let world = World::new(2).await;
+    let mut infos: Vec<_> = world.cluster.data_nodes.iter().map(|node| node.info()).collect();
+    infos[0].host = "one".to_owned();
+    infos[1].host.clear();
+    infos[1].rack = "/r2".to_owned();
+    world.cluster.name_node.set_data_nodes(infos);
+    let block = 64 << 10;
+    world.write("/f", &content(2 * block + 7)).await.unwrap();
+    let path = world.path("/f");
+    let found = world.files.blocks(&path, u64::MAX >> 1).await.unwrap();
+    let parts: Vec<_> = found.iter().map(|block| (block.start, block.length)).collect();
+    let block = block as u64;
+    assert_eq!(parts, [(0, block), (block, block), (2 * block, 7)]);
+    for block in &found {
+        let hosts: BTreeSet<_> =
+            block.hosts.iter().map(|host| (host.rack.as_str(), host.name.as_str())).collect();
+        assert_eq!(hosts, BTreeSet::from([("/default-rack", "one"), ("/r2", "127.0.0.1")]));
+    }
+    assert_eq!(world.files.blocks(&path, block).await.unwrap(), found[..1]);
+    assert_eq!(world.files.blocks(&path, 0).await.unwrap(), []);
+    let error = world.files.blocks(&world.path("/none"), 1).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
 }
 
 #[tokio::test]

@@ -72,13 +72,14 @@ fn native(step: &Step, dir: &Path, input: &Path, memory: u64) -> Duration {
     let began = Instant::now();
     let scratch = Scratch::new(&[dir.to_owned()], "job_1", "attempt_1");
     let counters = TaskCounters::default();
-    let data = DataSettings { codec: None, factor: 100, max_record_bytes: 64 << 20 };
+    let order = std::sync::Arc::default();
+    let data = DataSettings { order, codec: None, factor: 100, max_record_bytes: 64 << 20 };
     let settings = SpillSettings {
         sort_bytes: memory as usize,
         spill_bytes: memory as usize,
         combine_spills: 3,
         reduces: 1,
-        data,
+        data: data.clone(),
     };
     let format = LineFormat {
         input_separator: b"\t".to_vec(),

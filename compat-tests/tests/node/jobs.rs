@@ -1,0 +1,202 @@
+//! Jobs of programs on a cluster of this machine: what they read, how they are ordered, and what happens
+//! when a disk is full.
+
+use std::fs;
+use std::process::Command;
+
+use compat_tests::corona_program;
+use compat_tests::skipping::{Missing, skip};
+use compat_tests::task_tracker::node::{in_own_mounts, may_mount};
+use corona::filesystem::{CreateOptions, FileSystems};
+use corona_filesystem::testing::MiniCluster as SmallHdfs;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::mini_cluster::{MiniCluster, shell, stderr, text};
+
+/// Bytes of a block on the small HDFS.
+const BLOCK: usize = 64 << 10;
+
+fn json(cluster: &MiniCluster, arguments: &[&str]) -> Value {
+    let output = cluster.run(&[arguments, &["--json"]].concat());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn counter(job: &Value, name: &str) -> i64 {
+    let counters = job["counters"].as_array().unwrap();
+    let found = counters.iter().find(|counter| counter["name"] == name);
+    found.and_then(|counter| counter["value"].as_i64()).unwrap_or(0)
+}
+
+#[test]
+fn jobs_read_and_write_hdfs_where_its_blocks_are() {
+    let runtime = Runtime::new().unwrap();
+    let hdfs = runtime.block_on(SmallHdfs::start(2));
+    // All blocks are on the host of the second node.
+    let mut infos: Vec<_> = hdfs.data_nodes.iter().map(|node| node.info()).collect();
+    infos.iter_mut().for_each(|info| info.host = "127.0.0.2".to_owned());
+    hdfs.name_node.set_data_nodes(infos);
+    let lines = text().repeat(8);
+    assert!(lines.len() > 5 * BLOCK);
+    runtime.block_on(async {
+        let systems = FileSystems::new(hdfs.settings()).unwrap();
+        for (name, text) in [("/in/a", &lines), ("/in/b", &lines.replace("line", "row"))] {
+            let (files, path) = systems.resolve(name).unwrap();
+            let mut writer = files.create(&path, CreateOptions::default()).await.unwrap();
+            writer.write(text.as_bytes()).await.unwrap();
+            writer.close().await.unwrap();
+        }
+    });
+    let cluster = MiniCluster::start(&[]);
+    cluster.write("a", &lines);
+    cluster.write("b", lines.replace("line", "row"));
+    let at = |path: &str| format!("hdfs://{}{path}", hdfs.address());
+    let (input, words, output) = (at("/in/*"), at("/words"), at("/out"));
+    let first = [
+        "--input",
+        &input,
+        "--output",
+        &words,
+        "--mapper",
+        "tr -s ' ' '\\n'",
+        "--reduces",
+        "2",
+        "--compress-output=gzip",
+    ];
+    let planned = json(&cluster, &[&first[..], &["--dry-run"]].concat());
+    let splits = planned["splits"].as_array().unwrap();
+    assert!(splits.len() > 10, "{planned}");
+    for split in splits {
+        let hosts = split["hosts"].as_array().unwrap();
+        assert!(!hosts.is_empty() && hosts.iter().all(|host| host == "127.0.0.2"), "{split}");
+    }
+    assert_eq!(planned["maps_with_hosts"], splits.len());
+    assert_eq!(planned["largest_split"], BLOCK);
+    assert!(planned["map_waves"].as_u64().unwrap() > 1, "{planned}");
+    let done = json(&cluster, &first);
+    assert_eq!(done["state"], "SUCCEEDED");
+    assert_eq!(counter(&done, "MAP_INPUT_RECORDS"), 2 * lines.lines().count() as i64);
+    assert!(counter(&done, "HDFS_BYTES_READ") >= 2 * lines.len() as i64, "{done}");
+    assert!(counter(&done, "DATA_LOCAL_MAPS") > 0, "{done}");
+    // Its output is the input of another one.
+    let words = at("/words/part-*.gz");
+    let counted = json(
+        &cluster,
+        &["--input", &words, "--output", &output, "--mapper", "cat", "--reducer", "uniq -c"],
+    );
+    assert_eq!((&counted["state"], counted["maps"].as_u64()), (&"SUCCEEDED".into(), Some(2)));
+    let copied = Command::new(corona_program())
+        .env_remove("HADOOP_CONF_DIR")
+        .args(["fs", "cat", &at("/out/part-00000")])
+        .output()
+        .unwrap();
+    assert!(copied.status.success(), "{}", stderr(&copied));
+    let copied = String::from_utf8(copied.stdout).unwrap();
+    let mut found: Vec<&str> = copied.lines().map(str::trim_end).collect();
+    found.sort_unstable();
+    let expected = "cat a b | tr -s ' ' '\\n' | sort | uniq -c";
+    assert_eq!(found, shell(cluster.root.path(), expected));
+    cluster.stop();
+}
+
+#[test]
+fn keys_come_in_the_order_of_their_parts() {
+    let cluster = MiniCluster::start(&[]);
+    let lines = |from: u32| -> String {
+        let line = |n: u32| format!("w{} {} {n}\n", n * 7919 % 100, i64::from(n * 31 % 50) - 25);
+        (from..from + 20_000).map(line).collect()
+    };
+    cluster.write("a", lines(0));
+    cluster.write("b", lines(20_000));
+    // Small memory, so that each map has spills to merge, and the reduce more files than it opens.
+    cluster.run(&[
+        "--input",
+        "a",
+        "b",
+        "--output",
+        "out",
+        "--mapper",
+        "cat",
+        "--separator",
+        " ",
+        "--key-fields",
+        "2",
+        "--sort-by",
+        "2,2nr",
+        "--sort-by",
+        "1,1",
+        "-D",
+        "io.sort.mb=1",
+        "-D",
+        "io.sort.factor=2",
+    ]);
+    let found = fs::read_to_string(cluster.path("out/part-00000")).unwrap();
+    let sorted = "LC_ALL=C sort -s -k2,2nr -k1,1 a b | cut -d ' ' -f 1,2 > sorted";
+    shell(cluster.root.path(), sorted);
+    let expected = fs::read_to_string(cluster.path("sorted")).unwrap();
+    let keys = |line: &str| line.rsplit_once(' ').unwrap().0.to_owned();
+    let found_keys: Vec<String> = found.lines().map(keys).collect();
+    assert!(found_keys.iter().map(String::as_str).eq(expected.lines()), "the order of keys");
+    let mut found: Vec<&str> = found.lines().collect();
+    found.sort_unstable();
+    assert_eq!(found, shell(cluster.root.path(), "cat a b"));
+    let said =
+        cluster.fails(&["--input", "a", "--output", "new", "--mapper", "cat", "--sort-by", "x"]);
+    assert!(said.contains("mapred.text.key.comparator.options"), "{said}");
+    cluster.stop();
+}
+
+#[test]
+fn a_full_disk_fails_a_job_with_the_reason_and_harms_no_other() {
+    if !may_mount() {
+        return skip("a_full_disk_fails_a_job", Missing::SmallDisks);
+    }
+    let root = tempfile::tempdir().unwrap();
+    let disks = ["cluster/node-1/local", "cluster/node-2/local", "full"];
+    for disk in disks {
+        fs::create_dir_all(root.path().join(disk)).unwrap();
+    }
+    // Only the cluster sees the disks.
+    let mounts = disks.map(|disk| format!("mount -t tmpfs -o size=6m tmpfs {disk} && ")).concat();
+    let mut command = in_own_mounts();
+    command.args(["sh", "-c", &format!("{mounts}exec \"$@\""), "sh"]).arg(corona_program());
+    command.env_remove("HADOOP_CONF_DIR").env_remove("NOTIFY_SOCKET");
+    let cluster = MiniCluster::start_by(command, root, &["mapred.map.max.attempts=2"]);
+    cluster.write("in", text());
+    let small = |output: &str| {
+        cluster.run(&["--input", "in", "--output", output, "--mapper", "cat"]);
+        let found = cluster.lines(output);
+        let found: Vec<&str> = found.iter().map(|line| line.trim_end()).collect();
+        assert_eq!(found, shell(cluster.root.path(), "cat in"));
+    };
+    small("out1");
+    // A mapper that writes more than a disk has, and one that writes without end.
+    for (mapper, output) in
+        [("head -c 20000000 /dev/zero | tr '\\0' '\\n'", "out2"), ("yes", "out3")]
+    {
+        let more = ["-D", "io.sort.mb=2"];
+        let job = ["--input", "in", "--output", output, "--mapper", mapper];
+        let said = cluster.fails(&[&job[..], &more].concat());
+        for expected in ["m_000000 failed 2 times", "No space left on device", "/local/"] {
+            assert!(said.contains(expected), "{mapper}: {expected}: {said}");
+        }
+        assert!(!cluster.path(output).join("_SUCCESS").exists());
+        small(&format!("{output}.after"));
+    }
+    // The disk of the output.
+    let said = cluster.fails(&[
+        "--input",
+        "in",
+        "--output",
+        "full/out",
+        "--mapper",
+        "cat; yes",
+        "--reduces",
+        "0",
+    ]);
+    for expected in ["cannot write the output", "full/out", "No space left on device"] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    small("out4");
+    cluster.stop();
+}
