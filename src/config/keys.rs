@@ -785,7 +785,7 @@ keys! {
         "Finished jobs whose status and counters clients can ask for.";
     JT_FINISHED_TASKS = "corona.jt.finished.tasks", int(0), "100000", "tasks", JobServiceOwn,
         "Tasks of finished jobs, all together, whose reports, events and diagnostics clients can ask for. The oldest jobs lose theirs first.";
-    JT_MAX_REMOTE_STATE = "corona.jt.max.remote.state.bytes", long(1024), "1073741824", "bytes", JobServiceOwn,
+    JT_MAX_REMOTE_STATE = "corona.jt.max.remote.state.bytes", long(1024), "536870912", "bytes", JobServiceOwn,
         "Maximum bytes that a remote job tracker may leave for the next one. A job that needs more ends with its remote job tracker.";
     JT_MAX_HEAP = "mapred.child.java.max.memory.mb", int(1), "4096", "MiB", JobService,
         "Largest Java heap (-Xmx) that the options of a job's tasks may name. Jobs with a larger one are refused.";

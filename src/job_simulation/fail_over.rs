@@ -65,7 +65,7 @@ enum Happening {
     /// The parent looks at a remote.
     Look(u32),
     /// A remote's request is granted.
-    Grant(u32, RequestId),
+    Grant(u32, RequestId, Vec<Arc<str>>),
     /// A remote leaves what it has not left yet.
     Push(u32),
     /// Orders of a remote arrive.
@@ -105,7 +105,17 @@ struct Attempt {
     state: TaskState,
     commits: bool,
     fails: bool,
-    cleans: bool,
+    /// Its state when it has cleaned up, if that is its work.
+    cleaned: Option<TaskState>,
+}
+
+impl Attempt {
+    fn has_ended(&self) -> bool {
+        match self.cleaned {
+            Some(cleaned) => self.state == cleaned,
+            None => !self.state.is_live(),
+        }
+    }
 }
 
 struct World {
@@ -248,7 +258,8 @@ impl World {
     fn step(&mut self) -> Result<(), String> {
         let next = self.agenda.first_key_value().map(|((at, _), _)| *at);
         let parent = self.parent.next_deadline();
-        let engines = self.remotes.iter().filter(|(_, it)| it.is_alive && it.end.is_none());
+        let engines =
+            self.remotes.iter().filter(|(_, it)| it.is_alive && it.has_job && it.end.is_none());
         let due = engines.filter_map(|(number, it)| Some((it.engine.next_deadline()?, *number)));
         let engine = due.min();
         let first = [next, parent, engine.map(|(at, _)| at)].into_iter().flatten().min();
@@ -274,7 +285,7 @@ impl World {
             Happening::Report(attempt) => self.report(attempt),
             Happening::Submit(remote) => self.submit(&remote),
             Happening::Look(attempt) => self.look(attempt),
-            Happening::Grant(attempt, id) => self.grant(attempt, id),
+            Happening::Grant(attempt, id, excluded) => self.grant(attempt, id, &excluded),
             Happening::Push(attempt) => self.push(attempt),
             Happening::Launch(of, launch) => {
                 self.launch(of, &launch);
@@ -282,9 +293,9 @@ impl World {
             }
             Happening::Kill(key) => {
                 if let Some(attempt) = self.attempts.get_mut(&key)
-                    && attempt.state.is_live()
+                    && !attempt.has_ended()
                 {
-                    attempt.state = TaskState::Killed;
+                    attempt.state = attempt.cleaned.unwrap_or(TaskState::Killed);
                 }
                 Ok(())
             }
@@ -331,7 +342,7 @@ impl World {
                     self.to_engine(remote.attempt, JobInput::KillJob)?;
                 }
                 ParentEffect::EndRemoteSession(session) => {
-                    let number = session.parse().map_err(|_| "a session that is none")?;
+                    let number = session.parse::<u32>().map_err(|_| "a session that is none")?;
                     self.sessions.remove(&number);
                     if let Some(remote) = self.remotes.get_mut(&number) {
                         // Its slots are gone: nothing that it orders is of use.
@@ -370,14 +381,16 @@ impl World {
         if !self.slots.contains(&id) {
             return Ok(());
         }
-        let hosts: Vec<Arc<str>> = ["a", "b"].map(Arc::from).into();
-        let free: Vec<&Arc<str>> = hosts.iter().filter(|host| !excluded.contains(host)).collect();
-        if free.is_empty() {
-            return Ok(());
-        }
-        let host = (*self.random.pick(&free)).clone();
+        let Some(host) = self.host(["a", "b"], excluded) else { return Ok(()) };
         let slot = slot_on(id, &host);
         self.to_parent(ParentInput::Granted { slots: vec![slot] }).map(drop)
+    }
+
+    /// One of these hosts that is not excluded.
+    fn host<const N: usize>(&mut self, all: [&str; N], excluded: &[Arc<str>]) -> Option<Arc<str>> {
+        let free = |host: &&str| !excluded.iter().any(|other| **other == **host);
+        let free: Vec<&str> = all.into_iter().filter(free).collect();
+        if free.is_empty() { None } else { Some((*self.random.pick(&free)).into()) }
     }
 
     fn start(&mut self, attempt: u32) -> Result<(), String> {
@@ -506,7 +519,8 @@ impl World {
             match effect {
                 JobEffect::Request(requests) => {
                     for request in requests {
-                        self.soon(Happening::Grant(attempt, RequestId(request.id)));
+                        let id = RequestId(request.id);
+                        self.soon(Happening::Grant(attempt, id, request.exclude_hosts));
                     }
                 }
                 JobEffect::Launch(launch) => {
@@ -607,8 +621,8 @@ impl World {
         Ok(())
     }
 
-    fn grant(&mut self, attempt: u32, id: RequestId) -> Result<(), String> {
-        let host: Arc<str> = (*self.random.pick(&["c", "d", "e"])).into();
+    fn grant(&mut self, attempt: u32, id: RequestId, excluded: &[Arc<str>]) -> Result<(), String> {
+        let Some(host) = self.host(["c", "d", "e"], excluded) else { return Ok(()) };
         let slot = slot_on(id, &host);
         let node = slot.node.clone();
         if let Some(remote) = self.remotes.get_mut(&attempt)
@@ -623,17 +637,25 @@ impl World {
 
     fn launch(&mut self, of: u32, launch: &Launch) {
         let is_work = matches!(launch.work, Work::Task { .. });
-        let cleans = matches!(launch.work, Work::TaskCleanup { .. });
+        let (state, cleaned) = match launch.work {
+            Work::TaskCleanup { failed: true } => {
+                (TaskState::FailedUnclean, Some(TaskState::Failed))
+            }
+            Work::TaskCleanup { failed: false } => {
+                (TaskState::KilledUnclean, Some(TaskState::Killed))
+            }
+            _ => (TaskState::Running, None),
+        };
         self.numbered += 1;
         let serial = self.numbered;
         let attempt = Attempt {
             serial,
             of,
             node: launch.at.node.clone(),
-            state: TaskState::Running,
+            state,
             commits: is_work,
             fails: is_work && launch.attempt.number == 0 && self.random.percent(5),
-            cleans,
+            cleaned,
         };
         self.attempts.insert(launch.attempt, attempt);
         let span_ms = self.random.between(100, 8_000);
@@ -645,7 +667,7 @@ impl World {
             return Ok(());
         };
         attempt.state = match attempt.state {
-            TaskState::Running if attempt.cleans => TaskState::Failed,
+            state if attempt.cleaned.is_some() => attempt.cleaned.unwrap_or(state),
             TaskState::Running if attempt.fails => TaskState::FailedUnclean,
             TaskState::Running if attempt.commits => TaskState::CommitPending,
             TaskState::CommitPending if allowed => {
@@ -668,7 +690,7 @@ impl World {
         for (key, attempt) in &self.attempts {
             let status = TaskStatus {
                 start_time_ms: self.now.0 - 10,
-                finish_time_ms: if attempt.state.is_live() { 0 } else { self.now.0 },
+                finish_time_ms: if attempt.has_ended() { self.now.0 } else { 0 },
                 progress: 0.5,
                 ..TaskStatus::new(*key, attempt.state)
             };
@@ -684,10 +706,7 @@ impl World {
             self.to_engine(current, input)?;
             if self.is_alive(current) && self.remotes[&current].has_job {
                 // Ends are reported once.
-                self.attempts.retain(|_, attempt| {
-                    let waits_for_cleaning = attempt.state == TaskState::FailedUnclean;
-                    attempt.node != node || attempt.state.is_live() && !waits_for_cleaning
-                });
+                self.attempts.retain(|_, attempt| attempt.node != node || !attempt.has_ended());
             }
         }
         Ok(())

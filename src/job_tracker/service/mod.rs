@@ -244,6 +244,11 @@ impl JobTracker {
             max_total_inflight_bytes: shared.settings.rpc_max_total_inflight_bytes,
             // Calls wait for their job: those of one that is stuck must leave room for others.
             max_running_calls: rpc::Limits::default().max_connections,
+            // The largest is the state of a job for its next remote job tracker.
+            max_reply_bytes: shared
+                .settings
+                .max_remote_state_bytes
+                .max(rpc::Limits::default().max_reply_bytes),
             ..rpc::Limits::default()
         };
         let addresses = Addresses {
