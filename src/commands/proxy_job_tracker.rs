@@ -29,7 +29,7 @@ line on stderr that says so; 2 wrong usage.";
 
 /// Threads that wait for disks: more than the index, the pages and the clean-up use together when none of
 /// their file systems answers. Each keeps memory of its own.
-const BLOCKING: usize = 32;
+const BLOCKING: usize = 20;
 
 /// Run the proxy job tracker: finished jobs, the safe mode flag, statistics
 ///

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +24,8 @@ const HEAD: u64 = 16 << 10;
 const TAIL: u64 = 128 << 10;
 /// Bytes of a configuration in which the pool is looked for.
 const MAX_CONF: u64 = 1 << 20;
-/// Histories that are read at a time.
-const READERS: usize = 8;
+/// Histories that are read at a time. Each takes a thread, and what the thread allocates.
+const READERS: usize = 4;
 /// After so many new jobs the index is published: a list is useful before the index is complete.
 const BATCH: usize = 2000;
 /// The form of the stored index.
@@ -373,14 +373,15 @@ impl Builder {
 }
 
 fn write(file: &Path, stored: &Stored) -> std::io::Result<()> {
-    let bytes = postcard::to_stdvec(stored).map_err(std::io::Error::other)?;
     if let Some(parent) = file.parent() {
         fs::create_dir_all(parent)?;
     }
     let new = file.with_extension("new");
-    let mut out = fs::File::create(&new)?;
-    out.write_all(&bytes)?;
-    out.sync_all()?;
+    // Piece by piece: the whole would be in memory twice.
+    let mut out = BufWriter::new(fs::File::create(&new)?);
+    postcard::to_io(stored, &mut out).map_err(std::io::Error::other)?;
+    out.flush()?;
+    out.get_ref().sync_all()?;
     fs::rename(&new, file)
 }
 
