@@ -13,11 +13,11 @@
 mod copy_in;
 mod copy_out;
 mod door;
+pub(crate) mod instance_role;
 pub(crate) mod lease;
 pub(crate) mod pages;
 mod relay;
 pub(crate) mod role_events;
-pub(crate) mod standing;
 mod zookeeper;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,11 +32,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
 
 use self::copy_in::{Copying, Held, copy_at_start};
-use self::copy_out::Source;
+use self::copy_out::{PIECE_TIME, Source};
 use self::door::{Door, Leading};
+use self::instance_role::{InstanceRole, Leader, Phase};
 use self::pages::StandbyPages;
 use self::relay::{Relays, To};
-use self::standing::{Leader, Phase, Standing};
 use self::zookeeper::Election;
 use super::journal::opening::{Disk, Opened};
 use super::{
@@ -113,7 +113,7 @@ pub(crate) struct Takeover {
     pub(crate) web: TcpListener,
     /// Connections of peers that other instances have passed on.
     pub(crate) handed: mpsc::Receiver<(TcpStream, SocketAddr)>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) instance_role: Arc<InstanceRole>,
     pub(crate) ack: HaAck,
     /// Whether this is not the first process of the service: what the arguments say about the
     /// beginning was done by the first one.
@@ -218,7 +218,7 @@ impl Instance {
         mut stop: watch::Receiver<bool>,
         on_lead: Box<dyn Fn(ReloadRequest) + Send>,
     ) -> Result<End, InstanceFailure> {
-        let (standing, orders) = Standing::new(self.machine_settings());
+        let (instance_role, orders) = InstanceRole::new(self.machine_settings());
         let mut tasks = Tasks::default();
         let (leader, leader_seen) = watch::channel(None);
         let (is_connected, connected) = watch::channel(false);
@@ -227,7 +227,7 @@ impl Instance {
         let (resign, resigned) = watch::channel(false);
         let election = Election {
             settings: self.ha.zookeeper.clone(),
-            standing: standing.clone(),
+            instance_role: instance_role.clone(),
             me: self.me.clone(),
             orders,
             leader,
@@ -245,7 +245,7 @@ impl Instance {
         let Instance { loaded, beginning, ha, directory, thrift, web, door: listener, me, again } =
             self;
         tasks.spawn(door.clone().serve(listener));
-        let ticking = standing.clone();
+        let ticking = instance_role.clone();
         tasks.spawn(async move {
             let mut ticks = interval(TICK);
             loop {
@@ -254,7 +254,7 @@ impl Instance {
             }
         });
         let copying = Copying {
-            me: standing.me.clone(),
+            me: instance_role.me.clone(),
             directory: directory.clone(),
             settings: loaded.settings.journal.clone(),
             patience: ha.zookeeper.session_timeout,
@@ -272,7 +272,7 @@ impl Instance {
         };
         let fenced = fenced_until_connected(again.clone(), connected.clone(), &mut tasks);
         let pages = StandbyPages {
-            instance: standing.me.clone(),
+            instance: instance_role.me.clone(),
             leader: leader_seen,
             is_connected: connected,
             fenced,
@@ -291,7 +291,7 @@ impl Instance {
             me.instance,
             ha.zookeeper.servers
         );
-        let mut phase = standing.phase();
+        let mut phase = instance_role.phase();
         let epoch = tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => None,
@@ -324,11 +324,12 @@ impl Instance {
             thrift: again_of(&thrift)?,
             web: again_of(&web)?,
             handed,
-            standing: standing.clone(),
+            instance_role: instance_role.clone(),
             ack: ha.ack,
             goes_on: again.is_some(),
         };
-        let lead = Lead { standing, ha, door, handing, epoch, stop, on_lead, resign, election };
+        let lead =
+            Lead { instance_role, ha, door, handing, epoch, stop, on_lead, resign, election };
         lead.run(loaded, beginning, takeover).await
     }
 
@@ -391,7 +392,7 @@ fn fenced_until_connected(
 
 /// The time as a leader.
 struct Lead {
-    standing: Arc<Standing>,
+    instance_role: Arc<InstanceRole>,
     ha: HaSettings,
     door: Arc<Door>,
     handing: mpsc::Sender<(TcpStream, SocketAddr)>,
@@ -420,7 +421,7 @@ impl Lead {
     ) -> Result<End, InstanceFailure> {
         let (resolver, disk) = (Resolver::system(), Disk::system());
         let binding = ClusterManager::bind_with(loaded, beginning, resolver, disk, Some(takeover));
-        let mut phase = self.standing.phase();
+        let mut phase = self.instance_role.phase();
         let bound = tokio::select! {
             biased;
             why = fenced(&mut phase) => return Ok(End::Again(Again::Fenced(why.to_string()))),
@@ -435,19 +436,20 @@ impl Lead {
         };
         let journal = manager.journal().ok_or(StartError::NoInstance)?;
         let mut tasks = Tasks::default();
-        tasks.spawn(report_commits(self.standing.clone(), journal.clone(), self.ha.ack));
+        tasks.spawn(report_commits(self.instance_role.clone(), journal.clone(), self.ha.ack));
         let source = Source {
-            standing: self.standing.clone(),
+            instance_role: self.instance_role.clone(),
             epoch: self.epoch,
             journal: journal.clone(),
             max_lag_bytes: self.ha.max_lag_bytes,
             beat: self.ha.zookeeper.session_timeout / 6,
+            piece_time: PIECE_TIME,
         };
         self.door.lead(Some(Leading { source, handed: self.handing.clone() }));
         (self.on_lead)(manager.reload_request());
         let (end, ended) = watch::channel(false);
         let mut serving = tokio::spawn(manager.run(ended));
-        let mut step_down = self.standing.step_down();
+        let mut step_down = self.instance_role.step_down();
         let mut stop = self.stop.clone();
         let why = tokio::select! {
             biased;
@@ -493,10 +495,10 @@ impl Lead {
             return Err(failure.into());
         }
         let last = journal.status().appended;
-        self.standing.apply(Input::Committed { number: last });
+        self.instance_role.apply(Input::Committed { number: last });
         let has_all = async {
             loop {
-                let standbys = self.standing.standbys();
+                let standbys = self.instance_role.standbys();
                 let in_sync =
                     |of: &corona_standby::StandbyView| of.in_sync && of.acknowledged >= last;
                 if standbys.is_empty() || standbys.iter().any(in_sync) {
@@ -516,7 +518,7 @@ impl Lead {
         self.resign.send_replace(true);
         // A session that cannot be ended ends by itself.
         let _ = timeout(self.ha.zookeeper.session_timeout, &mut self.election).await;
-        self.standing.apply(Input::SteppedDown);
+        self.instance_role.apply(Input::SteppedDown);
     }
 }
 
@@ -525,17 +527,17 @@ async fn fenced(phase: &mut watch::Receiver<Phase>) -> FencedBecause {
         if let Phase::Fenced(why) = *phase.borrow_and_update() {
             return why;
         }
-        // The sender lives as long as the standing, which its callers hold.
+        // The sender lives as long as the role, which its callers hold.
         let _ = phase.changed().await;
     }
 }
 
 /// Tells the role machine what the leader's own journal has.
-async fn report_commits(standing: Arc<Standing>, journal: Arc<Journal>, ack: HaAck) {
+async fn report_commits(instance_role: Arc<InstanceRole>, journal: Arc<Journal>, ack: HaAck) {
     let mut committed = journal.committed();
     loop {
         let number = *committed.borrow_and_update();
-        standing.apply(Input::Committed { number });
+        instance_role.apply(Input::Committed { number });
         if ack == HaAck::None {
             // No reply waits for it.
             tokio::time::sleep(Duration::from_millis(20)).await;

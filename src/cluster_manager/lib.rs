@@ -59,8 +59,8 @@ pub use self::dry_run::{
     Called, Decision, DecisionSettings, DryRun, Found, HostRacks, Lookup, Lookups,
 };
 use self::ha::Takeover;
+use self::ha::instance_role::InstanceRole;
 use self::ha::role_events::RoleEvents;
-use self::ha::standing::Standing;
 pub use self::ha::{Again, End, Gateway, Instance, InstanceFailure};
 use self::journal::Kept;
 use self::journal::appender::{Acknowledged, Journaled};
@@ -273,8 +273,8 @@ impl ClusterManager {
             (new_engine(&settings, clock.now(), hosts.clone())?, Outbox::default(), clock)
         };
         let (web, thrift, handed, ha) = match takeover {
-            Some(Takeover { web, thrift, handed, standing, ack, .. }) => {
-                (web, thrift, Some(handed), Some((standing, ack)))
+            Some(Takeover { web, thrift, handed, instance_role, ack, .. }) => {
+                (web, thrift, Some(handed), Some((instance_role, ack)))
             }
             None => (bind_web(&settings).await?, bind_thrift(&settings)?, None, None),
         };
@@ -394,10 +394,10 @@ impl ClusterManager {
             persist,
             operations,
             journal: journal.clone(),
-            ha: ha.as_ref().map(|(standing, _)| standing.clone()),
+            ha: ha.as_ref().map(|(instance_role, _)| instance_role.clone()),
         };
-        let roles = ha.map(|(standing, _)| RoleEvents {
-            standing,
+        let roles = ha.map(|(instance_role, _)| RoleEvents {
+            instance_role,
             events: parts.events.clone(),
             core: core.clone(),
         });
@@ -577,13 +577,15 @@ async fn start_journal(
 }
 
 /// How far replies and notifications may be sent.
-fn commits_of(kept: &Kept, ha: Option<&(Arc<Standing>, HaAck)>) -> Commits {
+fn commits_of(kept: &Kept, ha: Option<&(Arc<InstanceRole>, HaAck)>) -> Commits {
     let committed = kept.journal().committed();
     match ha {
         None => Commits::of(committed),
-        Some((standing, HaAck::None)) => Commits::of(committed).within(standing.lease().clone()),
-        Some((standing, HaAck::Standby)) => {
-            Commits::of(standing.released()).within(standing.lease().clone())
+        Some((instance_role, HaAck::None)) => {
+            Commits::of(committed).within(instance_role.lease().clone())
+        }
+        Some((instance_role, HaAck::Standby)) => {
+            Commits::of(instance_role.released()).within(instance_role.lease().clone())
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::copy_out::{Ended, Frames, PROTOCOL};
-use super::standing::Leader;
+use super::instance_role::Leader;
 use crate::hash_seed;
 use crate::journal::follower::Reader;
 use crate::journal::images::{Images, make_images};

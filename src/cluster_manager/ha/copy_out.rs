@@ -11,7 +11,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::standing::{Phase, Standing};
+use super::instance_role::{InstanceRole, Phase};
 use corona_journal::{Entry, Journal, frame_record};
 use corona_process::panics::blocking;
 use corona_standby::Input;
@@ -30,17 +30,19 @@ const PIECES_AHEAD: usize = 4;
 /// is still to be sent then, and callers should not wait for that.
 const NEAR: u64 = 4096;
 /// How long a standby may take for a piece. While the journal is read for one, others wait.
-const PIECE_TIME: Duration = Duration::from_secs(10);
+pub(super) const PIECE_TIME: Duration = Duration::from_secs(10);
 
 /// What a leader sends copies of.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    pub(super) standing: Arc<Standing>,
+    pub(super) instance_role: Arc<InstanceRole>,
     pub(super) epoch: u64,
     pub(super) journal: Arc<Journal>,
     pub(super) max_lag_bytes: usize,
     /// How often a standby hears something.
     pub(super) beat: Duration,
+    /// How long a standby may take for a piece.
+    pub(super) piece_time: Duration,
 }
 
 /// Why a connection between instances has ended.
@@ -70,7 +72,7 @@ impl Source {
             _ => return,
         };
         tracing::info!("Standby {name} connected");
-        let (connection, mut replaced) = self.standing.connected(&name);
+        let (connection, mut replaced) = self.instance_role.connected(&name);
         let ended = tokio::select! {
             biased;
             _ = replaced.wait_for(|replaced| *replaced) => {
@@ -81,7 +83,7 @@ impl Source {
                 Err(ended) => ended,
             },
         };
-        self.standing.disconnected(&name, connection);
+        self.instance_role.disconnected(&name, connection);
         tracing::warn!("Standby {name} disconnected: {ended}");
     }
 
@@ -94,8 +96,8 @@ impl Source {
     ) -> Result<(), Ended> {
         stream.set_nodelay(true)?;
         // From the first frame on the standby has no copy, so it must not be one that may lead.
-        while self.standing.may_lead(name) {
-            if *self.standing.phase().borrow() != Phase::Leading(self.epoch) {
+        while self.instance_role.may_lead(name) {
+            if *self.instance_role.phase().borrow() != Phase::Leading(self.epoch) {
                 return Err(Ended::Protocol("this instance does not lead any more".into()));
             }
             sleep(Duration::from_millis(10)).await;
@@ -124,13 +126,13 @@ impl Source {
         let reading = tokio::spawn(blocking(move || source.read(&pieces)));
         loop {
             match timeout(self.beat, ready.recv()).await {
-                Ok(Some(piece)) => send(&mut write, &piece).await?,
+                Ok(Some(piece)) => self.write(&mut write, &piece).await?,
                 Ok(None) => break,
                 // The journal is read for another standby.
                 Err(_) => {
                     let mut frame = Vec::new();
                     stream::write(&mut frame, self.head(Kind::Alive, 0), b"");
-                    send(&mut write, &frame).await?;
+                    self.write(&mut write, &frame).await?;
                 }
             }
         }
@@ -140,7 +142,7 @@ impl Source {
             .map_err(Ended::Protocol)?;
         let mut frame = Vec::new();
         stream::write(&mut frame, self.head(Kind::CaughtUp, last), b"");
-        send(&mut write, &frame).await?;
+        self.write(&mut write, &frame).await?;
         caught_up.send_replace(Some(last));
         let lost = tap.lost();
         tokio::pin!(lost);
@@ -160,10 +162,16 @@ impl Source {
                 }
             }
             tokio::select! {
-                sent = send(&mut write, &frame) => sent?,
+                sent = self.write(&mut write, &frame) => sent?,
                 () = &mut lost => return Err(self.too_far_behind()),
             }
         }
+    }
+
+    /// Writes to a standby, within a bounded time.
+    async fn write(&self, to: &mut OwnedWriteHalf, bytes: &[u8]) -> Result<(), Ended> {
+        timeout(self.piece_time, to.write_all(bytes)).await.map_err(|_| Ended::Silent)??;
+        Ok(())
     }
 
     fn too_far_behind(&self) -> Ended {
@@ -234,15 +242,9 @@ impl Source {
                 tracing::info!("Standby {name} has caught up, to record {number}");
                 counts = true;
             }
-            self.standing.apply_from(name, connection, input);
+            self.instance_role.apply_from(name, connection, input);
         }
     }
-}
-
-/// Writes to a standby, within a bounded time.
-async fn send(to: &mut OwnedWriteHalf, bytes: &[u8]) -> Result<(), Ended> {
-    timeout(PIECE_TIME, to.write_all(bytes)).await.map_err(|_| Ended::Silent)??;
-    Ok(())
 }
 
 /// Frames as they arrive.
@@ -274,5 +276,118 @@ impl Frames {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ha::lease;
+    use corona_journal::{DiskStorage, Options};
+    use corona_standby::{Ack, Copy, Settings};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinHandle;
+    use tokio::time::Instant;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// More than the buffers of a connection hold.
+    const RECORDS: u64 = 32;
+    const RECORD_BYTES: usize = 2 << 20;
+
+    /// A leader with a journal.
+    fn leader(directory: &std::path::Path) -> Source {
+        let settings = Settings {
+            me: "leader".into(),
+            session_timeout_ms: 600_000,
+            ack: Ack::Standby,
+            ack_timeout_ms: 600_000,
+        };
+        let (instance_role, _) = InstanceRole::new(settings);
+        let is_led = false;
+        instance_role.apply(Input::Seen { is_led, succession: None, copy: Copy::Disk });
+        instance_role.apply(Input::Won { sent: lease::now(), version: 0 });
+        let Phase::Leading(epoch) = *instance_role.phase().borrow() else { panic!("it leads") };
+        let storage = DiskStorage::open(directory).unwrap();
+        let (journal, _) = Journal::open(storage, Options::default(), |_| Ok(())).unwrap();
+        Source {
+            instance_role,
+            epoch,
+            journal: Arc::new(journal),
+            max_lag_bytes: 1 << 30,
+            beat: Duration::from_millis(100),
+            piece_time: Duration::from_secs(3),
+        }
+    }
+
+    /// Connects a standby that has asked for a copy.
+    async fn ask(source: &Source, name: &str) -> (TcpStream, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut standby = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let serving = tokio::spawn(source.clone().serve(accepted));
+        let mut hello = Vec::new();
+        let head = Head { kind: Kind::Hello, epoch: 0, number: PROTOCOL };
+        stream::write(&mut hello, head, name.as_bytes());
+        standby.write_all(&hello).await.unwrap();
+        (standby, serving)
+    }
+
+    /// Reads until a frame of this kind and number, and acknowledges it.
+    async fn read_until(
+        standby: &mut TcpStream,
+        frames: &mut Frames,
+        is_it: impl Fn(&Head) -> bool,
+    ) -> Head {
+        let read = async {
+            loop {
+                let (head, _) = frames.next(standby).await.unwrap();
+                if is_it(&head) {
+                    return head;
+                }
+            }
+        };
+        let head = timeout(PATIENCE, read).await.expect("in time");
+        let mut acknowledgement = Vec::new();
+        stream::write(&mut acknowledgement, Head { kind: Kind::Acknowledged, ..head }, b"");
+        standby.write_all(&acknowledgement).await.unwrap();
+        head
+    }
+
+    /// A peer that asks for a copy and reads nothing is disconnected. A standby that has its copy gets each
+    /// record meanwhile, and one that connects then gets its copy afterwards.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_peer_that_reads_nothing_of_its_copy_is_disconnected() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = leader(directory.path());
+        let mut last = 0;
+        for _ in 0..RECORDS {
+            last = source.journal.append(&vec![7; RECORD_BYTES]).unwrap();
+        }
+        source.journal.wait_for(last).await.unwrap();
+        let (mut innocent, serving) = ask(&source, "innocent").await;
+        let mut frames = Frames::default();
+        let copied = |head: &Head| head.kind == Kind::CaughtUp;
+        assert_eq!(read_until(&mut innocent, &mut frames, copied).await.number, last);
+
+        let (stalled, stalling) = ask(&source, "stalled").await;
+        let (mut later, _serving) = ask(&source, "later").await;
+        let started = Instant::now();
+        let mut records = 0;
+        while !stalling.is_finished() {
+            assert!(started.elapsed() < PATIENCE, "it is still connected");
+            let number = source.journal.append(b"a record").unwrap();
+            let is_it = |head: &Head| head.kind == Kind::Records && head.number >= number;
+            read_until(&mut innocent, &mut frames, is_it).await;
+            records += 1;
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert!(started.elapsed() >= source.piece_time, "it may take that long for a piece");
+        assert!(records > 3, "{records}");
+        let names: Vec<_> = source.instance_role.standbys().into_iter().map(|s| s.name).collect();
+        assert_eq!(names, ["innocent".into()]);
+        assert!(!serving.is_finished());
+        let head = read_until(&mut later, &mut Frames::default(), copied).await;
+        assert!(head.number >= last);
+        drop(stalled);
     }
 }

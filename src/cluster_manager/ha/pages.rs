@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::copy_in::Held;
+use super::instance_role::{InstanceRole, Leader};
 use super::relay::Counts;
-use super::standing::{Leader, Standing};
 use crate::api::{StandbyState, StandbyStatus};
 use corona_config::Networks;
 use corona_net::connections::{Connections, accept};
@@ -167,9 +167,9 @@ impl StandbyPages {
 }
 
 /// Adds the metrics of a leader.
-pub(crate) fn write_leader_metrics(text: &mut String, standing: &Standing) {
-    write_role(text, standing.role().name());
-    let standbys = standing.standbys();
+pub(crate) fn write_leader_metrics(text: &mut String, instance_role: &InstanceRole) {
+    write_role(text, instance_role.role().name());
+    let standbys = instance_role.standbys();
     let label = |standby: &StandbyView| format!("{{instance=\"{}\"}}", standby.name);
     let in_sync: Vec<_> =
         standbys.iter().map(|standby| (label(standby), u64::from(standby.in_sync))).collect();

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::standing::Leader;
+use super::instance_role::Leader;
 use corona_net::accept::{Acceptor, Failure};
 use corona_net::proxy_protocol;
 use corona_net::relay::{has_closed, relay, write};

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 
-use super::standing::{Phase, Standing};
+use super::instance_role::{InstanceRole, Phase};
 use crate::core::Core;
 use crate::web::events::{Events, Happening};
 
 /// Publishes that this instance leads, and which standbys may take over.
 #[derive(Debug)]
 pub(crate) struct RoleEvents {
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) instance_role: Arc<InstanceRole>,
     pub(crate) events: Arc<Events>,
     pub(crate) core: Arc<Core>,
 }
@@ -19,11 +19,15 @@ pub(crate) struct RoleEvents {
 impl RoleEvents {
     /// Publishes for ever.
     pub(crate) async fn run(self) {
-        if let Phase::Leading(epoch) = *self.standing.phase().borrow() {
-            self.publish(Happening::LeaderElected { instance: self.standing.me.clone(), epoch });
+        if let Phase::Leading(epoch) = *self.instance_role.phase().borrow() {
+            self.publish(Happening::LeaderElected {
+                instance: self.instance_role.me.clone(),
+                epoch,
+            });
         }
         let mut ready: BTreeSet<Arc<str>> = BTreeSet::new();
-        let (mut in_sync, mut step_down) = (self.standing.in_sync(), self.standing.step_down());
+        let (mut in_sync, mut step_down) =
+            (self.instance_role.in_sync(), self.instance_role.step_down());
         loop {
             let now = in_sync.borrow_and_update().clone();
             for instance in now.difference(&ready) {
@@ -33,11 +37,11 @@ impl RoleEvents {
                 self.publish(Happening::StandbyLost { instance: instance.clone() });
             }
             ready = now;
-            // The senders live as long as the standing.
+            // The senders live as long as the role.
             tokio::select! {
                 _ = in_sync.changed() => {}
                 _ = step_down.changed() => {
-                    self.publish(Happening::SteppingDown { instance: self.standing.me.clone() });
+                    self.publish(Happening::SteppingDown { instance: self.instance_role.me.clone() });
                     pending::<()>().await;
                 }
             }

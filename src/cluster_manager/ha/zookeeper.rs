@@ -18,8 +18,8 @@ use zookeeper_client::{
     OneshotWatcher,
 };
 
+use super::instance_role::{InstanceRole, Leader, Order, Phase};
 use super::lease::now;
-use super::standing::{Leader, Order, Phase, Standing};
 use corona_config::ZooKeeperSettings;
 use corona_standby::{Copy, Input, Succession};
 
@@ -55,7 +55,7 @@ enum Next {
 /// The connection of an instance to ZooKeeper.
 pub(super) struct Election {
     pub(super) settings: ZooKeeperSettings,
-    pub(super) standing: Arc<Standing>,
+    pub(super) instance_role: Arc<InstanceRole>,
     /// How others reach this instance if it leads.
     pub(super) me: Leader,
     pub(super) orders: mpsc::Receiver<Order>,
@@ -82,7 +82,7 @@ impl Election {
                 );
             }
             let has_resigned = *self.resign.borrow();
-            self.standing.apply(match has_resigned {
+            self.instance_role.apply(match has_resigned {
                 true => Input::SteppedDown,
                 false => Input::SessionLost,
             });
@@ -94,7 +94,7 @@ impl Election {
     }
 
     fn is_fenced(&self) -> bool {
-        matches!(*self.standing.phase().borrow(), Phase::Fenced(_))
+        matches!(*self.instance_role.phase().borrow(), Phase::Fenced(_))
     }
 
     /// One session with ZooKeeper.
@@ -113,7 +113,7 @@ impl Election {
         self.is_connected.send_replace(true);
         tracing::info!("Connected to ZooKeeper at {}", self.settings.servers);
         loop {
-            let phase = *self.standing.phase().borrow();
+            let phase = *self.instance_role.phase().borrow();
             match phase {
                 Phase::Standby => self.stand_by(&client).await?,
                 Phase::Leading(epoch) => return self.lead(&client, epoch).await,
@@ -140,7 +140,7 @@ impl Election {
         let copy = *self.copy.borrow_and_update();
         if let Some(copy) = copy {
             let is_led = leader.is_some();
-            self.standing.apply(Input::Seen { is_led, succession, copy });
+            self.instance_role.apply(Input::Seen { is_led, succession, copy });
         }
         while let Ok(order) = self.orders.try_recv() {
             if let Order::Campaign { version, succession } = order {
@@ -198,12 +198,12 @@ impl Election {
                 };
                 // Connections that wait go here from now on.
                 self.leader.send_replace(Some(leader));
-                self.standing.apply(Input::Won { sent, version });
+                self.instance_role.apply(Input::Won { sent, version });
                 Ok(())
             }
             Ok(Err(MultiWriteError::OperationFailed { source, .. })) => {
                 tracing::debug!("Campaign refused: {source}");
-                self.standing.apply(Input::NotWon);
+                self.instance_role.apply(Input::NotWon);
                 Ok(())
             }
             // Nobody knows whether it was accepted. With this session its leadership ends.
@@ -220,7 +220,7 @@ impl Election {
             _ => return Ok(()),
         };
         let mut due = Instant::now();
-        let (mut phase, mut resign) = (self.standing.phase(), self.resign.clone());
+        let (mut phase, mut resign) = (self.instance_role.phase(), self.resign.clone());
         loop {
             let next = tokio::select! {
                 biased;
@@ -234,9 +234,9 @@ impl Election {
                     match self.write(client, expected, &succession).await? {
                         Some(written) => {
                             version = written;
-                            self.standing.apply(Input::Written { version });
+                            self.instance_role.apply(Input::Written { version });
                         }
-                        None => self.standing.apply(Input::NotWritten),
+                        None => self.instance_role.apply(Input::NotWritten),
                     }
                 }
                 Next::Order(Order::Campaign { .. }) => {}
@@ -259,10 +259,10 @@ impl Election {
         let mut writer = client.new_check_writer(&self.node("succession"), Some(version))?;
         writer.add_set_data(&self.node("lease"), self.me.instance.as_bytes(), None)?;
         match timeout(self.settings.session_timeout, writer.commit()).await {
-            Ok(Ok(_)) => self.standing.apply(Input::Confirmed { sent }),
+            Ok(Ok(_)) => self.instance_role.apply(Input::Confirmed { sent }),
             Ok(Err(CheckWriteError::CheckFailed { source: ZkError::BadVersion })) => {
                 tracing::error!("The succession was written by another instance");
-                self.standing.apply(Input::NotWritten);
+                self.instance_role.apply(Input::NotWritten);
             }
             Ok(Err(error)) => ignored_while_it_lasts(client, ZkError::from(error))?,
             Err(_) => {}

@@ -82,7 +82,7 @@ pub(super) struct SessionManager<S> {
 
 #[derive(Debug, Serialize, FromFile)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Session {
+pub(super) struct SavedSession {
     pub(super) id_to_request: Entries<i32, KnownRequest>,
     pub(super) id_to_pending_requests: Vec<i32>,
     pub(super) id_to_grant: Entries<i32, Grant>,

@@ -25,7 +25,7 @@ use corona_model::types::{
 
 /// A document that was read.
 pub(super) type Document =
-    layout::Document<Entries<Arc<str>, layout::Node>, Entries<Arc<str>, layout::Session>>;
+    layout::Document<Entries<Arc<str>, layout::Node>, Entries<Arc<str>, layout::SavedSession>>;
 
 /// Something in a file that the original would not have written, or could not have read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -214,7 +214,7 @@ struct SessionReader<'a, P> {
 impl<P: Fn() -> String> SessionReader<'_, P> {
     fn read(
         &self,
-        session: layout::Session,
+        session: layout::SavedSession,
         apps: &mut Vec<(Arc<str>, ResourceType, Arc<str>)>,
         oddities: &mut Vec<Oddity>,
     ) -> Result<SessionState, Wrong> {

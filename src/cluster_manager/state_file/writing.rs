@@ -93,14 +93,14 @@ fn node(state: &NodeState, slots: &[Slot<'_>]) -> layout::Node {
     }
 }
 
-fn session(state: &SessionState, nodes: &HashMap<&Arc<str>, &NodeState>) -> layout::Session {
+fn session(state: &SessionState, nodes: &HashMap<&Arc<str>, &NodeState>) -> layout::SavedSession {
     let pending = |known: &&RequestInState| known.standing == Standing::Pending;
     let waits = ResourceType::ALL.into_iter().filter_map(|kind| match state.first_wait[kind] {
         FirstWait::NotAsked => None,
         FirstWait::Waiting => Some((kind, -1)),
         FirstWait::After(ms) => Some((kind, ms.max(0))),
     });
-    layout::Session {
+    layout::SavedSession {
         id_to_request: Entries(state.requests.iter().map(known_request).collect()),
         id_to_pending_requests: state
             .requests

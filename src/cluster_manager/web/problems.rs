@@ -2,7 +2,7 @@
 
 use super::gather::{Overview, Pools};
 use crate::api::{self, Severity};
-use crate::ha::standing::Standing;
+use crate::ha::instance_role::InstanceRole;
 use crate::metrics::exposition::{NodeCounts, QueueCounts};
 use crate::operations::Operations;
 use crate::reload::ConfigStatus;
@@ -60,7 +60,7 @@ pub(super) struct Sources<'a> {
     pub(super) configuration: &'a ConfigStatus,
     pub(super) operations: &'a Operations,
     pub(super) journal: Option<&'a api::JournalStatus>,
-    pub(super) ha: Option<&'a Standing>,
+    pub(super) ha: Option<&'a InstanceRole>,
 }
 
 /// All problems, in the order in which they are shown.

@@ -41,8 +41,8 @@ use self::problems::{Problem, Sources};
 use super::access::Access;
 use super::api::JournalStatus;
 use super::core::Core;
+use super::ha::instance_role::InstanceRole;
 use super::ha::pages::write_leader_metrics;
-use super::ha::standing::Standing;
 use super::journal::Kept;
 use super::metrics::exposition::{ConfigurationCounts, Gauges, NodeCounts, QueueCounts, WebCounts};
 use super::metrics::original::Records;
@@ -88,7 +88,7 @@ pub(super) struct Pages {
     persist: Arc<Persist>,
     operations: Arc<Operations>,
     journal: Option<Arc<Kept>>,
-    ha: Option<Arc<Standing>>,
+    ha: Option<Arc<InstanceRole>>,
     /// When this process was started.
     started: Millis,
     history: History,
@@ -120,7 +120,7 @@ pub(super) struct Parts {
     pub(super) operations: Arc<Operations>,
     pub(super) journal: Option<Arc<Kept>>,
     /// The standing as one of several instances.
-    pub(super) ha: Option<Arc<Standing>>,
+    pub(super) ha: Option<Arc<InstanceRole>>,
 }
 
 impl Pages {

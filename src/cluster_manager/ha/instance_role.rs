@@ -51,9 +51,9 @@ pub(super) enum Order {
     Write { version: i32, succession: Succession },
 }
 
-/// The standing of this instance.
+/// What this instance is, and where the effects of its role machine go.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct InstanceRole {
     /// Its name.
     pub(crate) me: Arc<str>,
     inner: Mutex<Inner>,
@@ -75,11 +75,11 @@ struct Inner {
     last_connection: u64,
 }
 
-impl Standing {
+impl InstanceRole {
     /// A standby, and what it wants of ZooKeeper.
-    pub(super) fn new(settings: Settings) -> (Arc<Standing>, mpsc::Receiver<Order>) {
+    pub(super) fn new(settings: Settings) -> (Arc<InstanceRole>, mpsc::Receiver<Order>) {
         let (orders, wanted) = mpsc::channel(MAX_ORDERS);
-        let standing = Standing {
+        let instance_role = InstanceRole {
             me: settings.me.clone(),
             inner: Mutex::new(Inner {
                 machine: Machine::new(settings),
@@ -93,7 +93,7 @@ impl Standing {
             step_down: watch::Sender::new(false),
             in_sync: watch::Sender::default(),
         };
-        (Arc::new(standing), wanted)
+        (Arc::new(instance_role), wanted)
     }
 
     /// Applies an input at the present time, and carries out what follows.
