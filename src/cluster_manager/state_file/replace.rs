@@ -25,7 +25,8 @@ pub(super) fn replace(
     // Left there by a process that was stopped while it wrote.
     remove_if_there(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-    let written = write(&mut file).and_then(|()| file.sync_all());
+    let written =
+        keep_mode(path, &file).and_then(|()| write(&mut file)).and_then(|()| file.sync_all());
     let replaced = written.and_then(|()| {
         keep_previous(path)?;
         fs::rename(&new, path)
@@ -36,6 +37,16 @@ pub(super) fn replace(
         return Err(error);
     }
     File::open(directory_of(path))?.sync_all()
+}
+
+/// Gives a new, empty file the mode of the one that it replaces, which an operator may have closed to
+/// others.
+fn keep_mode(replaced: &Path, new: &File) -> io::Result<()> {
+    match fs::metadata(replaced) {
+        Ok(metadata) => new.set_permissions(metadata.permissions()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Gives the file at `path` a name that ends with `suffix`, in the place of an earlier file of that
@@ -100,6 +111,7 @@ fn directory_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -124,6 +136,23 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(previous(&path)).unwrap(), "two");
         assert_eq!(names(dir.path()), ["cm.state", "cm.state.previous"]);
+    }
+
+    /// An operator who has closed the file to others does not have to do so again.
+    #[test]
+    fn the_new_file_has_the_mode_of_the_one_that_it_replaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cm.state");
+        put(&path, "first").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for expected in [0o600, 0o640, 0o444] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(expected)).unwrap();
+            for text in ["second", "third"] {
+                put(&path, text).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), text);
+                assert_eq!((mode(&path), mode(&previous(&path))), (expected, expected), "{text}");
+            }
+        }
     }
 
     #[test]
