@@ -36,7 +36,7 @@ fn jobs_read_and_write_hdfs_where_its_blocks_are() {
     let mut infos: Vec<_> = hdfs.data_nodes.iter().map(|node| node.info()).collect();
     infos.iter_mut().for_each(|info| info.host = "127.0.0.2".to_owned());
     hdfs.name_node.set_data_nodes(infos);
-    let lines = text().repeat(8);
+    let lines = text().repeat(12);
     assert!(lines.len() > 5 * BLOCK);
     runtime.block_on(async {
         let systems = FileSystems::new(hdfs.settings()).unwrap();
